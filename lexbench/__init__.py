@@ -1,0 +1,50 @@
+"""lexbench: how does quality change with length, what does it cost inside the trained length, is it real?"""
+
+from lexbench.attention import Attention, Line, LogScale, Remap, Slopes, Window
+from lexbench.corpora import Corpus, Document
+from lexbench.model import Model
+from lexbench.record import Cell, Record, Refused, Sample
+from lexbench.task import (
+    Answer,
+    AnyQuestion,
+    Encoded,
+    Probe,
+    Probed,
+    Score,
+    Scored,
+    Task,
+    Tokenizer,
+    Write,
+    Written,
+    score_likelihood,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Answer",
+    "AnyQuestion",
+    "Attention",
+    "Cell",
+    "Corpus",
+    "Document",
+    "Encoded",
+    "Line",
+    "LogScale",
+    "Model",
+    "Probe",
+    "Probed",
+    "Record",
+    "Refused",
+    "Remap",
+    "Sample",
+    "Score",
+    "Scored",
+    "Slopes",
+    "Task",
+    "Tokenizer",
+    "Window",
+    "Write",
+    "Written",
+    "score_likelihood",
+]

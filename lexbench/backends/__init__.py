@@ -1,0 +1,38 @@
+"""One model under one Attention: what the runner asks of a backend."""
+
+from typing import Protocol
+
+from lexbench.attention import Attention
+from lexbench.model import Model
+from lexbench.task import Probe, Probed, Score, Scored, Tokenizer, Write, Written
+
+
+class Backend(Protocol):
+    """A loaded model. Built from a yaml's parameters and the model's facts: `Hf(model, dtype=..., ...)`.
+
+    `attend` raises Refused naming the slot that it cannot realise; `write`, `score` and `probe` raise Refused where
+    they cannot answer at all, and convert running out of memory at batch 1 to Refused in one place.
+    """
+
+    model: Model
+    tokenizer: Tokenizer
+    name: str
+    """hf, native, chance, ..."""
+    dtype: str
+    """float32, bfloat16, ...: the dtype of weights and activations."""
+    kernel: str
+    """What computes attention: sdpa, eager, dense."""
+    revision: str
+    """Fingerprint of the weights, or the hub's commit."""
+
+    def attend(self, attention: Attention) -> None:
+        """Put the model under this Attention, exactly; an empty one gives the model unchanged."""
+
+    def write(self, question: Write) -> Written:
+        """Greedy continuation."""
+
+    def score(self, question: Score) -> Scored:
+        """NLL of the targets."""
+
+    def probe(self, question: Probe) -> Probed:
+        """Attention statistics."""

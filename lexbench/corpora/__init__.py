@@ -1,0 +1,37 @@
+"""Where text comes from. A corpus is a frozen dataclass with `documents()` and `fingerprint()`."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text; samples drawn from one document form a cluster."""
+
+    name: str
+    text: str
+
+
+class Corpus(Protocol):
+    """Texts in a fixed order."""
+
+    def documents(self) -> Iterator[Document]:
+        """All documents, in the same order on every call; ValueError where there are none."""
+
+    def fingerprint(self) -> str:
+        """Hash of everything that `documents` gives: part of a cell's identity."""
+
+
+def hash_documents(documents: Iterator[Document]) -> str:
+    """Hash of names and texts."""
+    digest = hashlib.sha256()
+    for document in documents:
+        digest.update(f"{document.name}\0{document.text}\0".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[:16]
+
+
+def held_out(name: str, share: float = 0.15) -> bool:
+    """Whether a document belongs to the test split: by a hash of its name, the same on every machine."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") < share * 2**32

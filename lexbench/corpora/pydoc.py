@@ -1,0 +1,35 @@
+"""The running Python's own documentation: the language reference that `help()` shows."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lexbench.corpora import Document, hash_documents, held_out
+
+
+@dataclass(frozen=True)
+class Pydoc:
+    """Topics of the language reference, one document each, by name.
+
+    Args:
+        split: train, test (about 15 % of the topics, chosen by a hash of their names) or all.
+    """
+
+    split: str = "test"
+
+    def __post_init__(self) -> None:
+        if self.split not in ("train", "test", "all"):
+            raise ValueError(f"corpus.split must be train, test or all, got {self.split}")
+
+    def documents(self) -> Iterator[Document]:
+        """Topics in the order of their names."""
+        try:
+            from pydoc_data.topics import topics
+        except ImportError:
+            raise ValueError("corpus pydoc is not part of this Python: use corpus=stdlib or synthetic") from None
+        for name in sorted(topics):
+            if self.split == "all" or held_out(name) == (self.split == "test"):
+                yield Document(name, topics[name])
+
+    def fingerprint(self) -> str:
+        """Hash of the texts: it changes with the version of Python."""
+        return hash_documents(self.documents())

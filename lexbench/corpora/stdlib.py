@@ -1,0 +1,50 @@
+"""The source of the running Python's standard library: real text on every machine, nothing shipped."""
+
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lexbench.corpora import Document, hash_documents, held_out
+
+LEFT_OUT = {
+    "test",
+    "tests",
+    "idlelib",
+    "lib2to3",
+    "encodings",
+    "site-packages",
+    "__pycache__",
+    "pydoc_data",
+    "turtledemo",
+}
+
+
+@dataclass(frozen=True)
+class Stdlib:
+    """Modules of the standard library, one document each, by name.
+
+    Args:
+        split: train, test (about 15 % of the modules, chosen by a hash of their names) or all.
+    """
+
+    split: str = "test"
+
+    def __post_init__(self) -> None:
+        if self.split not in ("train", "test", "all"):
+            raise ValueError(f"corpus.split must be train, test or all, got {self.split}")
+
+    def documents(self) -> Iterator[Document]:
+        """Modules in the order of their names."""
+        root = Path(sysconfig.get_paths()["stdlib"])
+        names = sorted(file.relative_to(root).as_posix() for file in root.rglob("*.py"))
+        names = [name for name in names if not LEFT_OUT & set(name.split("/")[:-1])]
+        if not names:
+            raise ValueError(f"corpus stdlib finds no source under {root}: use corpus=synthetic")
+        for name in names:
+            if self.split == "all" or held_out(name) == (self.split == "test"):
+                yield Document(name, (root / name).read_text(encoding="utf-8", errors="replace"))
+
+    def fingerprint(self) -> str:
+        """Hash of the texts: it changes with the version of Python."""
+        return hash_documents(self.documents())

@@ -1,0 +1,131 @@
+"""What a cell leaves behind: samples (raw), records (derived), or a refusal with its reason."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Refused(Exception):  # noqa: N818 (a refusal is a result, not an error)
+    """A cell has no honest answer: raised anywhere below the runner, recorded with its reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sample:
+    """One example's outcome, with everything needed to recompute any metric later.
+
+    A task fills `scores`, or `nll` with its units, never both.
+    """
+
+    index: int
+    """Place of the example in its cell; its seed is a hash of the cell's task, length, seed and this."""
+    cluster: str
+    """Document or haystack: examples of one cluster are not independent."""
+    tokens: int
+    """Realised length in tokens: BOS, prompt and room for the answer."""
+    truncated: bool = False
+    failed: str | None = None
+    """Why there is no answer; a failed sample counts as score 0, and is never dropped."""
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """Metric name to value in [0, 1]."""
+    nll: NDArray[np.float32] | None = None
+    """[targets] negative log-likelihood of each target token, nats."""
+    bytes: int | None = None
+    """UTF-8 bytes that the targets stand for."""
+    words: int | None = None
+    """Whitespace-separated words that begin inside the targets."""
+    output: str | None = None
+    hit_room: bool | None = None
+    """The model wrote until its room ended."""
+    depth: float | None = None
+    """Where the needle stands, 0 (start) to 1 (end), as realised."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What else a reader may want: the expected answer, the document's place."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One (model, method, task, length, seed), as tables show it, and its whole identity."""
+
+    model: str
+    method: str
+    """Name with every parameter that differs from its default: `yarn(factor=8.0)`."""
+    task: str
+    """Likewise: `passkey(digits=7)`."""
+    length: int
+    trained_length: int
+    seed: int
+    n: int
+    """Samples asked."""
+    protocol: str
+    backend: str
+    dtype: str
+    kernel: str
+    corpus: str | None
+    version: str
+    """Version of lexbench that measured; no part of the identity."""
+    identity: Mapping[str, Any]
+    """Plain JSON of everything that the numbers depend on; resuming, caching and comparison use its hash."""
+
+    @property
+    def id(self) -> str:
+        """Hash of the identity: names the cell's files."""
+        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One row of `records.jsonl`: one metric of one cell, derived from its samples.
+
+    A refused cell has one row with `metric`, `value`, `low` and `high` None and the reason in `refused`.
+    """
+
+    cell: str
+    """Hash of the cell's identity: names its sample file."""
+    model: str
+    method: str
+    """Name with every parameter that differs from its default: `yarn(factor=8.0)`."""
+    task: str
+    length: int
+    """Tokens: prompt and room, BOS counted."""
+    trained_length: int
+    seed: int
+    metric: str | None
+    """nll (nats per token), perplexity, bits_per_byte, word_perplexity, accuracy, ..."""
+    value: float | None
+    low: float | None
+    """Lower end of the 95 % interval; None where one cluster allows none."""
+    high: float | None
+    interval: str | None
+    """wilson or cluster_bootstrap."""
+    n: int
+    """Samples behind the value."""
+    clusters: int
+    tokens_min: int | None
+    tokens_median: float | None
+    tokens_max: int | None
+    truncated: int
+    failed: int
+    hit_room: int
+    refused: str | None
+    protocol: str
+    """What exactly was measured: targets, windows, averaging, BOS; tables never mix two of them."""
+    backend: str
+    dtype: str
+    kernel: str
+    corpus: str | None
+    version: str
+    """Version of lexbench that measured."""
+
+    @property
+    def multiple(self) -> float:
+        """Length as a multiple of the trained length."""
+        return self.length / self.trained_length

@@ -1,0 +1,188 @@
+"""Questions, answers, and what a task must do."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lexbench.record import Sample
+
+Tokens = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Question:
+    """What all kinds of questions know."""
+
+    index: int
+    cluster: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What scoring needs and a reader may want: expected answer, depth, document."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Write(Question):
+    """Continue the prompt by at most `room` tokens."""
+
+    prompt: Tokens
+    room: int
+
+    @property
+    def length(self) -> int:
+        """Tokens in all: prompt and room."""
+        return len(self.prompt) + self.room
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Score(Question):
+    """Negative log-likelihood of tokens[start:], each given all tokens before it."""
+
+    tokens: Tokens
+    start: int
+    bytes: int
+    """UTF-8 bytes that the targets stand for."""
+    words: int
+
+    def __post_init__(self) -> None:
+        assert 1 <= self.start < len(self.tokens), f"start {self.start} of {len(self.tokens)} tokens"
+
+    @property
+    def length(self) -> int:
+        """Tokens in all."""
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Probe(Question):
+    """Measure attention over these tokens."""
+
+    tokens: Tokens
+
+    @property
+    def length(self) -> int:
+        """Tokens in all."""
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Written:
+    """Answer to Write: the new tokens only, never the prompt."""
+
+    tokens: Tokens
+    text: str
+    hit_room: bool
+    """The room ended before the model did."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scored:
+    """Answer to Score."""
+
+    nll: NDArray[np.float32]
+    """[targets] nats."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Probed:
+    """Answer to Probe: attention statistics by name, [layers, heads, ...]."""
+
+    statistics: Mapping[str, NDArray[np.float64]]
+
+
+AnyQuestion = Write | Score | Probe
+Answer = Written | Scored | Probed
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """A text as tokens, each with its place in the text."""
+
+    ids: Tokens
+    starts: NDArray[np.int64]
+    """[tokens] first character of each token in `text`."""
+    text: str
+
+    def units(self, first: int, last: int) -> tuple[int, int]:
+        """UTF-8 bytes, and words begun, of tokens first..last-1."""
+        begin = int(self.starts[first])
+        end = int(self.starts[last]) if last < len(self.starts) else len(self.text)
+        span = self.text[begin:end]
+        inside = begin > 0 and not self.text[begin - 1].isspace() and span[:1].strip() != ""
+        return len(span.encode()), len(span.split()) - inside
+
+
+class Tokenizer(Protocol):
+    """What tasks need of a tokenizer. Special tokens are never added by encode."""
+
+    @property
+    def prefix(self) -> tuple[int, ...]:
+        """Tokens that begin every context: BOS, or nothing."""
+
+    @property
+    def bos(self) -> int | None:
+        """The token that begins a document."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids."""
+
+    def encode(self, text: str) -> Encoded:
+        """Tokens of a text."""
+
+    def decode(self, ids: Sequence[int] | Tokens) -> str:
+        """Text of tokens, special ones left out."""
+
+
+class Task:
+    """Base of all tasks: frozen dataclasses whose fields are their parameters.
+
+    `version` rises whenever the same parameters give other questions or scores.
+    """
+
+    version: ClassVar[int] = 1
+
+    def for_lengths(self, lengths: Sequence[int]) -> Self:
+        """The task with what depends on all of a run's lengths settled; most depend on none."""
+        return self
+
+    def protocol(self, tokenizer: Tokenizer) -> str:
+        """What exactly is measured, in one line: targets, windows, averaging, BOS."""
+        raise NotImplementedError
+
+    def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
+        """Questions of `length` tokens, for n samples; the first ones do not depend on n.
+
+        Raises Refused where the task has no honest question of that length.
+        """
+        raise NotImplementedError
+
+    def score(self, question: AnyQuestion, answer: Answer) -> Sample:
+        """The sample that an answer makes."""
+        raise NotImplementedError
+
+    def rng(self, *place: int | str) -> np.random.Generator:
+        """Randomness of one place (length, seed, index): a hash of it, the task's name, version and parameters."""
+        parameters = {f.name: str(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
+        key = json.dumps([type(self).__name__, self.version, parameters, *place], sort_keys=True)
+        return np.random.default_rng(np.frombuffer(hashlib.sha256(key.encode()).digest(), dtype=np.uint32))
+
+
+def score_likelihood(question: Score, answer: Scored) -> Sample:
+    """The sample of a perplexity task: per-token NLL with the units that its targets stand for."""
+    nll = np.asarray(answer.nll, dtype=np.float32)
+    assert len(nll) == question.length - question.start, "a backend must answer every target once"
+    bad = int((~np.isfinite(nll)).sum())
+    return Sample(
+        index=question.index,
+        cluster=question.cluster,
+        tokens=question.length,
+        nll=nll,
+        bytes=question.bytes,
+        words=question.words,
+        failed=f"{bad} of {len(nll)} targets have no finite likelihood" if bad else None,
+        facts=question.facts,
+    )

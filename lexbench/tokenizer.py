@@ -1,0 +1,80 @@
+"""Fast tokenizers of Hugging Face folders, without transformers."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+
+from lexbench.task import Encoded, Tokens
+
+
+class FastTokenizer:
+    """A `tokenizers.Tokenizer` with a policy for BOS (see `lexbench.task.Tokenizer`)."""
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer, bos: int | None, begins_with_bos: bool) -> None:
+        if begins_with_bos and bos is None:
+            raise ValueError("model.bos is true, but the tokenizer has no BOS token: set model.bos=false")
+        self.bos = bos
+        self.prefix: tuple[int, ...] = (bos,) if begins_with_bos and bos is not None else ()
+        self._tokenizer = tokenizer
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids, added tokens counted."""
+        return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+
+    def encode(self, text: str) -> Encoded:
+        """Tokens of a text, no special ones added."""
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        starts = np.asarray([first for first, _ in encoding.offsets], dtype=np.int64)
+        # The pieces of one character all claim it: its bytes belong to the first of them.
+        ends = np.asarray([last for _, last in encoding.offsets], dtype=np.int64)
+        repeated = np.flatnonzero((starts[1:] == starts[:-1]) & (ends[1:] > starts[1:])) + 1
+        starts[repeated] = ends[repeated]
+        return Encoded(ids=np.asarray(encoding.ids, dtype=np.int64), starts=starts, text=text)
+
+    def decode(self, ids: Sequence[int] | Tokens) -> str:
+        """Text of tokens, special ones left out."""
+        return str(self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=True))
+
+
+def load_tokenizer(folder: Path, bos: bool | None = None) -> FastTokenizer:
+    """The tokenizer of a checkpoint's folder.
+
+    Args:
+        bos: whether BOS begins every context; None: as the tokenizer itself does.
+    """
+    file = folder / "tokenizer.json"
+    tokenizer = tokenizers.Tokenizer.from_file(str(file)) if file.exists() else _convert(folder)
+    settings = _json(folder / "tokenizer_config.json")
+    bos_id = _token_id(tokenizer, settings.get("bos_token"), _json(folder / "config.json").get("bos_token_id"))
+    if bos is None:
+        by_itself = bos_id is not None and bos_id in tokenizer.encode("a").ids[:1]
+        bos = bos_id is not None and bool(settings.get("add_bos_token", by_itself))
+    return FastTokenizer(tokenizer, bos_id, bos)
+
+
+def _convert(folder: Path) -> tokenizers.Tokenizer:
+    """A slow tokenizer's fast form, by transformers."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder).backend_tokenizer
+    except (OSError, ValueError, AttributeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"tokenizer of {folder} cannot be read ({reason}): give a folder with tokenizer.json"
+        ) from None
+
+
+def _json(file: Path) -> dict[str, Any]:
+    return dict(json.loads(file.read_text())) if file.exists() else {}
+
+
+def _token_id(tokenizer: tokenizers.Tokenizer, name: str | dict[str, Any] | None, fallback: int | None) -> int | None:
+    if isinstance(name, dict):
+        name = name["content"]
+    return tokenizer.token_to_id(name) if name is not None else fallback

@@ -1,0 +1,108 @@
+"""Passkey retrieval: a number hidden in noise, asked for at the end."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lexbench import Answer, AnyQuestion, Refused, Sample, Task, Tokenizer, Write, Written
+
+HEADER = "A pass key is hidden in this text. Remember it.\n"
+NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
+NEEDLE = " The pass key is {key}. Remember it. {key} is the pass key."
+ASK = "\nWhat is the pass key? The pass key is"
+
+
+@dataclass(frozen=True)
+class Passkey(Task):
+    """Find one random number in repeated noise (the task of Mohtashami and Jaggi, arXiv 2305.16300; words our own).
+
+    Held constant over lengths: the key's digits, the wording, one needle; only the noise grows. Chance is
+    10^-digits. Keys are uniform and differ between samples; a sample's key, depth and noise come from its own seed.
+
+        A pass key is hidden in this text. Remember it.          <- header
+        The grass is green. ... The pass key is 40213. Remember it. 40213 is the pass key. ... back again.
+        What is the pass key? The pass key is                    <- the model writes " 40213"
+
+    Scores: `accuracy`, strict: the first thing written is the key, and no digit follows it; `contains`, as others
+    score: the key stands somewhere in what was written. Only new tokens are scored, so an echo of the prompt gives
+    nothing.
+
+    Args:
+        digits: of the key, the first is never 0.
+        strata: depths are stratified into this many equal parts, sample i in part i modulo strata.
+        room: tokens to write; None: those of a key, and four more.
+        needle: False is the control: the same prompt without the needle, where no model can find the key.
+    """
+
+    digits: int = 5
+    strata: int = 8
+    room: int | None = None
+    needle: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("digits", "strata"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"passkey's {name} must be at least 1, got {getattr(self, name)}")
+
+    def protocol(self, tokenizer: Tokenizer) -> str:
+        """One line: what is asked and how it is scored."""
+        control = "" if self.needle else ", control without the needle"
+        start = "BOS" if tokenizer.prefix else "no BOS"
+        return f"passkey of {self.digits} digits in noise{control}, strict: the key comes first, greedy, {start}"
+
+    def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
+        """Prompts of exactly length - room tokens, one a sample."""
+        return [self._question(tokenizer, length, seed, index) for index in range(n)]
+
+    def _question(self, tokenizer: Tokenizer, length: int, seed: int, index: int) -> Write:
+        rng = self.rng(length, seed, index)
+        low = 10 ** (self.digits - 1)
+        key = str(rng.integers(low, 10 * low))
+        depth = (index % self.strata + rng.random()) / self.strata
+        needle = tokenizer.encode(NEEDLE.format(key=key)).ids if self.needle else np.empty(0, np.int64)
+        header = np.concatenate([np.asarray(tokenizer.prefix, np.int64), tokenizer.encode(HEADER).ids])
+        ask = tokenizer.encode(ASK).ids
+        room = self.room or len(tokenizer.encode(f" {key}").ids) + 4
+        space = length - room - len(header) - len(needle) - len(ask)
+        if space < 0:
+            raise Refused(f"passkey needs at least {length - space} tokens, asked for {length}: raise length")
+        noise, ends = _noise(tokenizer, space)
+        place = int(ends[np.argmin(np.abs(ends - depth * space))])
+        return Write(
+            index=index,
+            cluster=str(index),
+            prompt=np.concatenate([header, noise[:place], needle, noise[place:], ask]),
+            room=room,
+            facts={"expected": key, "depth": place / space if space else 0.0},
+        )
+
+    def score(self, question: AnyQuestion, answer: Answer) -> Sample:
+        """Strict and lenient accuracy."""
+        assert isinstance(question, Write) and isinstance(answer, Written)
+        key = question.facts["expected"]
+        first = re.match(r"\s*(\d+)", answer.text)
+        return Sample(
+            index=question.index,
+            cluster=question.cluster,
+            tokens=question.length,
+            scores={"accuracy": float(first is not None and first[1] == key), "contains": float(key in answer.text)},
+            output=answer.text,
+            hit_room=answer.hit_room,
+            depth=question.facts["depth"],
+            facts=question.facts,
+        )
+
+
+def _noise(tokenizer: Tokenizer, space: int) -> tuple[np.ndarray, np.ndarray]:
+    """`space` tokens of whole sentences, the last one cut to fit, and where sentences end: [sentences + 1]."""
+    sentences = [tokenizer.encode(" " + s.strip() + ".").ids for s in NOISE.rstrip(".").split(".")]
+    pieces: list[np.ndarray] = []
+    ends = [0]
+    while ends[-1] < space:
+        sentence = sentences[len(pieces) % len(sentences)]
+        pieces.append(sentence)
+        ends.append(ends[-1] + len(sentence))
+    noise = np.concatenate([*pieces, np.empty(0, np.int64)])[:space]
+    return noise.astype(np.int64), np.asarray([end for end in ends if end <= space])
