@@ -1,5 +1,6 @@
 """lexbench: how does quality change with length, what does it cost inside the trained length, is it real?"""
 
+from lexbench.api import Run, corpus, method, run, task
 from lexbench.attention import Attention, Line, LogScale, Remap, Slopes, Window
 from lexbench.corpora import Corpus, Document
 from lexbench.model import Model
@@ -37,6 +38,7 @@ __all__ = [
     "Record",
     "Refused",
     "Remap",
+    "Run",
     "Sample",
     "Score",
     "Scored",
@@ -46,5 +48,9 @@ __all__ = [
     "Window",
     "Write",
     "Written",
+    "corpus",
+    "method",
+    "run",
     "score_likelihood",
+    "task",
 ]

@@ -32,7 +32,7 @@ class LogScale:
     def __call__(self, positions: Positions) -> Floats:
         """[n] multiplier of each query."""
         scale = np.log(positions + 1.0) / math.log(self.trained_length)
-        return np.maximum(scale, 1.0) if self.clip else scale
+        return np.asarray(np.maximum(scale, 1.0) if self.clip else scale)
 
 
 @dataclass(frozen=True)

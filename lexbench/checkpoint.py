@@ -9,20 +9,30 @@ from typing import Any
 
 from lexbench.model import Model
 
-FILES = ["*.json", "*.safetensors", "tokenizer.model"]
+FILES = ["*.json", "tokenizer.model"]
+WEIGHTS = ["*.safetensors"]
 
 
-def locate(path: str, revision: str | None = None) -> Path:
-    """The folder of a checkpoint: a folder on disk, or a hub name, downloaded (or found in the cache)."""
+def on_disk(path: str) -> Path | None:
+    """The folder that a model's path names, or None for a name on the hub; `lexbench:NAME` is one that we ship."""
+    if path.startswith("lexbench:"):
+        return Path(__file__).parent / path.removeprefix("lexbench:")
     folder = Path(path).expanduser()
     if folder.is_dir():
         return folder
     if path.startswith((".", "/", "~")) or path.count("/") != 1:
         raise ValueError(f"model folder {path} does not exist: give model.path=DIR or a hub name like org/name")
+    return None
+
+
+def locate(path: str, revision: str | None = None, weights: bool = True) -> Path:
+    """The folder of a checkpoint: on disk, or from the hub (downloaded, or found in the cache)."""
+    if folder := on_disk(path):
+        return folder
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(path, revision=revision, allow_patterns=FILES))
+        return Path(snapshot_download(path, revision=revision, allow_patterns=WEIGHTS + FILES if weights else FILES))
     except Exception as error:  # the hub's errors have no common base: network, licence, name, cache
         reason = str(error).strip().splitlines()[0]
         raise ValueError(
@@ -30,11 +40,16 @@ def locate(path: str, revision: str | None = None) -> Path:
         ) from None
 
 
+def read_known_model(stated: Mapping[str, Any]) -> Model:
+    """The model's facts without a look at the checkpoint where the stated ones suffice."""
+    known = {"name", "trained_length", "head_dim"} <= {key for key, value in stated.items() if value is not None}
+    return read_model(stated, offline=known)
+
+
 def read_config(path: str, revision: str | None = None) -> dict[str, Any]:
     """A checkpoint's config.json, without its weights."""
-    folder = Path(path).expanduser()
-    if folder.is_dir() or path.startswith((".", "/", "~")) or path.count("/") != 1:
-        file = locate(path) / "config.json"
+    if folder := on_disk(path):
+        file = folder / "config.json"
     else:
         from huggingface_hub import hf_hub_download
 
@@ -88,7 +103,7 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         "trained_length": rope.get("original_max_position_embeddings") if kind == "yarn" else None,
         "head_dim": head_dim,
         "rope_base": base,
-        "rotary_dim": int(head_dim * share) if base and share != 1.0 else None,
+        "rotary_dim": int(head_dim * share) if base and head_dim and share != 1.0 else None,
         "rope_scaling": rope if not plain or kind not in (None, "default") else None,
         "rotary_layout": "interleaved" if config.get("model_type") in INTERLEAVED else None,
         "layers": config.get("num_hidden_layers") or config.get("n_layer"),
@@ -104,6 +119,16 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 INTERLEAVED = {"gptj", "codegen", "cohere", "cohere2", "glm", "glm4", "helium", "ernie4_5"}
+
+
+def end_tokens(folder: Path) -> frozenset[int]:
+    """Ids at which the model ends what it writes: generation_config.json's, else config.json's."""
+    for name in ("generation_config.json", "config.json"):
+        file = folder / name
+        ends = json.loads(file.read_text()).get("eos_token_id") if file.exists() else None
+        if ends is not None:
+            return frozenset(ends if isinstance(ends, list) else [ends])
+    return frozenset()
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -45,6 +45,7 @@ def load_tokenizer(folder: Path, bos: bool | None = None) -> FastTokenizer:
     """The tokenizer of a checkpoint's folder.
 
     Args:
+        folder: the checkpoint's, with tokenizer.json.
         bos: whether BOS begins every context; None: as the tokenizer itself does.
     """
     file = folder / "tokenizer.json"
@@ -62,12 +63,13 @@ def _convert(folder: Path) -> tokenizers.Tokenizer:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(folder).backend_tokenizer
+        converted: tokenizers.Tokenizer = AutoTokenizer.from_pretrained(folder).backend_tokenizer
     except (OSError, ValueError, AttributeError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
             f"tokenizer of {folder} cannot be read ({reason}): give a folder with tokenizer.json"
         ) from None
+    return converted
 
 
 def _json(file: Path) -> dict[str, Any]:
@@ -77,4 +79,4 @@ def _json(file: Path) -> dict[str, Any]:
 def _token_id(tokenizer: tokenizers.Tokenizer, name: str | dict[str, Any] | None, fallback: int | None) -> int | None:
     if isinstance(name, dict):
         name = name["content"]
-    return tokenizer.token_to_id(name) if name is not None else fallback
+    return fallback if name is None else tokenizer.token_to_id(str(name))

@@ -18,6 +18,8 @@ class Backend(Protocol):
     tokenizer: Tokenizer
     name: str
     """hf, native, chance, ..."""
+    version: str
+    """Of the libraries that compute: `transformers 5.23.0, torch 2.13.0`."""
     dtype: str
     """float32, bfloat16, ...: the dtype of weights and activations."""
     kernel: str

@@ -1,0 +1,115 @@
+"""lexbench from Python: the same names, yamls and parameters as on the command line."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lexbench import assets
+from lexbench.attention import Attention
+from lexbench.corpora import Corpus
+from lexbench.methods import Method
+from lexbench.model import Model
+from lexbench.task import Task  # the function below takes the name lexbench.task, the module keeps its own
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def method(name: str, **parameters: Any) -> Method:
+    """A method by name: `method("yarn", factor=8).attention(model, length)`."""
+    built: Method = assets.build({**assets.read("method", name), **parameters}, "method")
+    return built
+
+
+def corpus(name: str, **parameters: Any) -> Corpus:
+    """A corpus by name: `corpus("files", path="book.txt")`."""
+    built: Corpus = assets.build({**assets.read("corpus", name), **parameters}, "corpus")
+    return built
+
+
+def task(name: str, corpus: Corpus | str = "stdlib", **parameters: Any) -> Task:
+    """A task by name; `corpus` is where its text comes from, if it takes any."""
+    text = globals()["corpus"](corpus) if isinstance(corpus, str) else corpus
+    built: Task = assets.build({**assets.read("task", name), **parameters}, "task", corpus=text)
+    return built
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder."""
+
+    folder: Path
+
+    def records(self) -> "pd.DataFrame":
+        """One row per cell and metric (see `lexbench.record.Record`)."""
+        from lexbench.report import records
+
+        return records.dataframe(records.build([self.folder]))
+
+    def report(self, out: Path | None = None) -> Path:
+        """Write tables and plots; the page that links them."""
+        from lexbench.report import write_report
+
+        return write_report([self.folder], out)
+
+
+def run(
+    model: Model | Mapping[str, Any] | str,
+    method: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "none",
+    task: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "last_segment",
+    lengths: Sequence[int] | None = None,
+    multiples: Sequence[float] = (0.5, 1, 2, 4, 8),
+    corpus: str | Mapping[str, Any] = "stdlib",
+    backend: str | Mapping[str, Any] = "hf",
+    n: int = 32,
+    seed: int | Sequence[int] = 0,
+    results: str | Path | None = None,
+) -> Run:
+    """Measure every method on every task at every length, or go on where an earlier run stopped.
+
+    Args:
+        model: a name of the registry, or facts with a `path`.
+        method: a name, a mapping of `name` and parameters, or several of them.
+        task: likewise.
+        lengths: in tokens; None: `multiples` of the trained length.
+        multiples: of the trained length.
+        corpus: a name, or a mapping of `name` and parameters.
+        backend: likewise.
+        n: samples a cell.
+        seed: of the questions; several seeds are several cells.
+        results: folder of the run; None: runs/<model>.
+    """
+    from lexbench.runner import Job, execute
+
+    job = Job.of(
+        model=assets.read("model", model) if isinstance(model, str) else model,
+        methods=_listed("method", method),
+        tasks=_listed("task", task),
+        corpus=_configured("corpus", corpus),
+        backend=_configured("backend", backend),
+        lengths=lengths,
+        multiples=multiples,
+        n=n,
+        seeds=[seed] if isinstance(seed, int) else list(seed),
+        results=results,
+    )
+    execute(job)
+    return Run(job.results)
+
+
+def _configured(group: str, given: str | Mapping[str, Any]) -> dict[str, Any]:
+    """The yaml of a name with the given parameters over it, and the name itself."""
+    parameters = {"name": given} if isinstance(given, str) else dict(given)
+    if "name" not in parameters:
+        raise ValueError(f"{group} lacks its name: give {{'name': ..., parameters}}, got {dict(given)}")  # type: ignore[arg-type]
+    name = str(parameters["name"])
+    return {**assets.read(group, name), **parameters, "name": name}
+
+
+def _listed(group: str, given: Any) -> list[dict[str, Any]]:
+    entries = [given] if isinstance(given, str | Mapping) else list(given)
+    return [_configured(group, entry) for entry in entries]
+
+
+__all__ = ["Attention", "Run", "corpus", "method", "run", "task"]

@@ -1,0 +1,150 @@
+"""The registry: `configs/` and `tasks/`, and how their yamls become objects.
+
+A name exists because a yaml exists. A yaml names a class by `_target_: package.module.Class`, or a task by
+`file: passkey.py` (beside ours, or an absolute path); every other key is a parameter of that class.
+"""
+
+import ast
+import difflib
+import functools
+import importlib
+import importlib.util
+import inspect
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import yaml
+
+PACKAGE = Path(__file__).resolve().parent
+GROUPS = ("model", "method", "task", "corpus", "backend")
+
+
+def asset(name: str) -> Path:
+    """A folder that a wheel carries inside the package, and a checkout beside it."""
+    inside = PACKAGE / name
+    return inside if inside.is_dir() else PACKAGE.parent / name
+
+
+def config_dirs() -> list[Path]:
+    """Our registry, and those of the user: folders in LEXBENCH_CONFIG_PATH, colon-separated."""
+    extra = [Path(entry) for entry in os.environ.get("LEXBENCH_CONFIG_PATH", "").split(os.pathsep) if entry]
+    return [asset("configs"), *extra]
+
+
+def names(group: str) -> list[str]:
+    """All names of a group, sorted."""
+    return sorted({file.stem for folder in config_dirs() for file in (folder / group).glob("*.yaml")})
+
+
+def read(group: str, name: str) -> dict[str, Any]:
+    """One yaml of the registry; ValueError with the choices for an unknown name."""
+    for folder in reversed(config_dirs()):
+        file = folder / group / f"{name}.yaml"
+        if file.is_file():
+            return dict(yaml.safe_load(file.read_text()) or {})
+    raise ValueError(f"unknown {group} {name!r}: {_suggest(name, names(group))}")
+
+
+def build(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
+    """The object that a yaml describes. `inserted` fills fields that a user does not write, where the class has them.
+
+    Raises ValueError for an unknown or missing parameter, and whatever the class raises for a bad value.
+    """
+    config = dict(config)
+    cls = _task_class(Path(config.pop("file"))) if "file" in config else _import(str(config.pop("_target_", noun)))
+    known = parameters(cls)
+    for key in config:
+        if key not in known:
+            raise ValueError(f"unknown parameter {noun}.{key}: {_suggest(key, known)}")
+    values = {**{key: value for key, value in inserted.items() if key in known}, **config}
+    lacking = [key for key, required in known.items() if required and key not in values]
+    if lacking:
+        raise ValueError(f"{noun} needs {lacking[0]}: give {noun}.{lacking[0]}=...")
+    return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+
+
+def parameters(cls: type) -> dict[str, bool]:
+    """Parameters of a class: name to whether it must be given."""
+    if is_dataclass(cls):
+        return {
+            f.name: f.default is MISSING and f.default_factory is MISSING  # the two ways to have a default
+            for f in fields(cls)
+            if f.init
+        }
+    signature = inspect.signature(cls)
+    return {name: p.default is inspect.Parameter.empty for name, p in signature.parameters.items()}
+
+
+def label(instance: Any, name: str) -> str:
+    """`name(parameter=value, ...)` with every parameter that differs from its default."""
+    changed = [
+        f"{f.name}={getattr(instance, f.name)!r}"
+        for f in fields(instance)
+        if f.default is not MISSING and getattr(instance, f.name) != f.default
+    ]
+    return f"{name}({', '.join(changed)})" if changed else name
+
+
+def summary(group: str, name: str) -> str:
+    """First line of what a yaml's class says of itself, read from its source: nothing is imported."""
+    config = read(group, name)
+    if "suite" in config:
+        return "suite: " + ", ".join(part if isinstance(part, str) else part["name"] for part in config["suite"])
+    if "file" in config:
+        source, cls = asset("tasks") / config["file"], None
+    elif "_target_" in config:
+        module, _, cls = config["_target_"].rpartition(".")
+        spec = importlib.util.find_spec(module)
+        source = Path(spec.origin) if spec and spec.origin else Path()
+    else:
+        return str(config.get("path") or "")
+    tree = ast.parse(source.read_text())
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and cls in (None, node.name)]
+    documented = [text for node in classes if (text := ast.get_docstring(node))]
+    return documented[0].splitlines()[0] if documented else ""
+
+
+def _import(target: str) -> type:
+    module, _, name = target.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"_target_ {target} cannot be imported ({error}): write package.module.Class") from None
+    assert isinstance(found, type), f"{target} is not a class"
+    return found
+
+
+def _task_class(file: Path) -> type:
+    """The one task class that a file defines."""
+    from lexbench.task import Task
+
+    module = _module(file if file.is_absolute() else asset("tasks") / file)
+    found = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Task) and value.__module__ == module.__name__
+    ]
+    if len(found) != 1:
+        raise ValueError(f"task file {file} must define one Task class, it defines {len(found)}")
+    return found[0]
+
+
+@functools.cache
+def _module(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"lexbench_tasks.{file.stem}", file)
+    if spec is None or spec.loader is None or not file.is_file():
+        raise ValueError(f"task file {file} does not exist: give file: as an absolute path, or a name under tasks/")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _suggest(name: str, choices: Iterable[str]) -> str:
+    choices = list(choices)
+    close = difflib.get_close_matches(name, choices, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{hint}choose from {', '.join(choices) or 'nothing'}"

@@ -1,0 +1,325 @@
+"""The command line: `lexbench run | report | show | list | train`. The only module that knows hydra."""
+
+import argparse
+import errno
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from lexbench import __version__, assets
+from lexbench.record import Refused
+
+OVERRIDES = """\
+settings are written as key=value, in hydra's grammar:
+  model=NAME method=NAME task=NAME corpus=NAME backend=NAME   a name of the registry (lexbench list)
+  method.factor=8  task.targets=64  model.path=DIR            a parameter of one of them
+  task=[last_segment,passkey]                                 several tasks
+  lengths=[512,1024] | multiples=[0.5,1,2]                    tokens | multiples of the trained length
+  n=32 seed=0 results=DIR                                     samples a cell, seed, folder of the run
+hydra's own flags pass through: -m method=none,yarn (one job each), --config-dir DIR, --cfg job, hydra/launcher=joblib
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; 0 done, 2 wrong input (said in one line), 130 interrupted."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["-sc"]:
+        return _complete(words)
+    options, rest = _parser().parse_known_args(words)
+    try:
+        return int(options.command(options, rest))
+    except KeyboardInterrupt:
+        print("\nlexbench: interrupted; all that was measured is kept, the same command goes on", file=sys.stderr)
+        return 130
+    except (ValueError, Refused, OSError) as error:
+        if os.environ.get("LEXBENCH_TRACEBACK"):
+            raise
+        print(f"lexbench: {_one_line(error)}", file=sys.stderr)
+        return 2
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"disk full while writing {error.filename or 'results'}: free space, then run the same command again"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}"
+    return " ".join(str(error).split())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="lexbench",
+        description="How does a language model's quality change with length, under any positional method?",
+        epilog='completion: eval "$(lexbench -sc install=bash)". LEXBENCH_TRACEBACK=1 shows where an error arose.',
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, command: Callable[..., int], text: str, epilog: str = "") -> argparse.ArgumentParser:
+        added = commands.add_parser(
+            name, help=text, description=text, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        added.set_defaults(command=command)
+        return added
+
+    run = add("run", _run, "measure a model under a method on tasks over lengths", OVERRIDES)
+    run.add_argument("--dry-run", action="store_true", help="print the plan (cells, tokens, time, memory) and stop")
+    report = add("report", _report, "tables and plots from run folders, without a model")
+    report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder, or a folder of run folders")
+    report.add_argument("--out", type=Path, help="where to write (default: RUN/report)")
+    show = add("show", _show, "what a method does to a model at one length", OVERRIDES + "  length=32768\n")
+    form = show.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="as data")
+    form.add_argument("--plot", type=Path, metavar="FILE", help="as a picture, .png or .svg")
+    names = add("list", _list, "names of the registry")
+    names.add_argument("group", nargs="?", choices=assets.GROUPS)
+    add(
+        "train",
+        _train,
+        "train a small model",
+        "settings: recipe=NAME recipe.steps=1000 out=DIR corpora=[stdlib,pydoc]\n",
+    )
+    return parser
+
+
+def _run(options: argparse.Namespace, words: list[str]) -> int:
+    from lexbench.report import tables
+
+    measured: list[tuple[Path, list[str]]] = []
+
+    def job(config: dict[str, Any], choices: dict[str, str]) -> None:
+        from lexbench.runner import Job, execute
+
+        asked = _job(Job.of, config, choices)
+        cells = execute(asked, dry_run=config["dry_run"])
+        measured.append((asked.results, [cell.id for cell in cells]))
+
+    _hydra("run", job, [*words, *(["dry_run=true"] if options.dry_run else [])])
+    shown = tables.terminal(measured)
+    if shown:
+        print(shown)
+        print(f"plots and all tables: lexbench report {' '.join(str(f) for f in dict(measured))}", file=sys.stderr)
+    return 0
+
+
+def _job(of: Callable[..., Any], config: dict[str, Any], choices: dict[str, str]) -> Any:
+    """A job from hydra's config."""
+
+    def part(group: str) -> dict[str, Any]:
+        return {**(config[group] or {}), "name": choices[group]}
+
+    seed = config["seed"]
+    return of(
+        model=config["model"],
+        methods=[part("method")],
+        tasks=[part("task")],
+        corpus=part("corpus"),
+        backend=part("backend"),
+        lengths=config["lengths"],
+        multiples=config["multiples"],
+        n=config["n"],
+        seeds=seed if isinstance(seed, list) else [seed],
+        results=config["results"],
+    )
+
+
+def _report(options: argparse.Namespace, words: list[str]) -> int:
+    from lexbench.report import write_report
+
+    _no_more(words)
+    print(write_report(options.runs, options.out))
+    return 0
+
+
+def _show(options: argparse.Namespace, words: list[str]) -> int:
+    import json
+
+    from lexbench import show
+    from lexbench.checkpoint import read_known_model
+
+    config, choices = _compose("run", words)
+    model = read_known_model(config["model"])
+    name = choices["method"]
+    method = assets.build(config["method"], "method")
+    length = config["length"] or model.trained_length
+    shown = (model, assets.label(method, name), method.attention(model, length), length)
+    if options.plot:
+        show.plot(*shown, options.plot)
+        print(options.plot)
+    else:
+        print(json.dumps(show.as_data(*shown), indent=1) if options.json else show.table(*shown))
+    return 0
+
+
+def _list(options: argparse.Namespace, words: list[str]) -> int:
+    _no_more(words)
+    for group in [options.group] if options.group else assets.GROUPS:
+        print(f"{group}:")
+        for name in assets.names(group):
+            print(f"  {name:16} {assets.summary(group, name)}".rstrip())
+    return 0
+
+
+def _train(options: argparse.Namespace, words: list[str]) -> int:
+    def job(config: dict[str, Any], choices: dict[str, str]) -> None:
+        from lexbench.native.train import train
+
+        if not config["out"]:
+            raise ValueError("train needs a folder for the model: give out=DIR")
+        texts = [_text(entry, "train") for entry in config["corpora"]]
+        held_out = [_text(entry, "test") for entry in config["held_out"] or config["corpora"]]
+        recipe = assets.build(config["recipe"], "recipe")
+        train(recipe, texts, held_out, Path(config["out"]), f"lexbench train {' '.join(words)}")
+
+    _hydra("train", job, words)
+    return 0
+
+
+def _text(entry: str | dict[str, Any], split: str) -> Any:
+    """A corpus by name, or by name and parameters; its train or test split where it has splits."""
+    given = {"name": entry} if isinstance(entry, str) else dict(entry)
+    config = {**assets.read("corpus", given.pop("name")), **given}
+    return assets.build(config, "corpus", split=split)
+
+
+def _no_more(words: list[str]) -> None:
+    if words:
+        raise ValueError(f"unexpected argument {words[0]}: see --help")
+
+
+# hydra
+
+
+def _hydra(name: str, job: Callable[[dict[str, Any], dict[str, str]], None], words: list[str]) -> None:
+    """Call `job` with the composed config and the chosen names: once, or for every point of a sweep (-m)."""
+    import hydra
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import DictConfig, OmegaConf
+
+    @hydra.main(version_base="1.3", config_path=str(assets.asset("configs")), config_name=name)
+    def entry(config: DictConfig) -> None:
+        plain = OmegaConf.to_container(config, resolve=True)
+        assert isinstance(plain, dict)
+        job({str(key): value for key, value in plain.items()}, dict(HydraConfig.get().runtime.choices))
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not to hydra's printer
+    before, sys.argv = sys.argv, ["lexbench", *_arguments(name, words)]
+    try:
+        _translated(entry)
+    finally:
+        sys.argv = before
+
+
+def _compose(name: str, words: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The composed config and the chosen names, without running anything."""
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from omegaconf import OmegaConf
+
+    def composed() -> Any:
+        GlobalHydra.instance().clear()
+        with initialize_config_dir(version_base="1.3", config_dir=str(assets.asset("configs"))):
+            return compose(name, overrides=_arguments(name, words), return_hydra_config=True)
+
+    config = _translated(composed)
+    choices = dict(config.hydra.runtime.choices)
+    plain = OmegaConf.to_container(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]))
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}, choices
+
+
+def _translated(call: Callable[[], Any]) -> Any:
+    """What `call` gives; hydra's and omegaconf's errors as ValueError."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        return call()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ValueError(str(error).split("\n\n")[0]) from error
+
+
+def _arguments(name: str, words: list[str]) -> list[str]:
+    """The command's words as hydra takes them: flags first, names checked, parameters of a part added freely.
+
+    Whether a part has such a parameter is checked when it is built, with its own choices.
+    """
+    flags, settings = _split(words)
+    settings = [_setting(name, word) for word in settings]
+    extra = assets.config_dirs()[1:]
+    search = [f"hydra.searchpath=[{','.join(f'file://{folder.resolve()}' for folder in extra)}]"] if extra else []
+    return [*flags, *search, *settings]
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """Flags (with their values) and settings; a --config-dir joins LEXBENCH_CONFIG_PATH, which workers inherit."""
+    flags, settings = [], []
+    rest = iter(words)
+    for word in rest:
+        flag, _, value = word.partition("=")
+        if flag in ("--config-dir", "-cd"):
+            folder = Path(value or next(rest, ""))
+            if not folder.is_dir():
+                raise ValueError(f"--config-dir {folder} is no folder: give one with method/, task/, ... in it")
+            known = os.environ.get("LEXBENCH_CONFIG_PATH", "")
+            os.environ["LEXBENCH_CONFIG_PATH"] = os.pathsep.join(filter(None, [known, str(folder.resolve())]))
+        elif word in ("--cfg", "-c", "--package", "-p", "--info", "-i"):
+            flags += [word, next(rest, "job")]
+        elif word.startswith("-"):
+            flags.append(word)
+        else:
+            settings.append(word)
+    return flags, settings
+
+
+def _setting(name: str, word: str) -> str:
+    """One key=value, checked and in hydra's form."""
+    if word.startswith(("+", "~", "hydra")):
+        return word
+    key, equals, value = word.partition("=")
+    if not equals:
+        raise ValueError(f"setting {word!r} must be key=value: e.g. method=yarn")
+    group, dot, _ = key.partition(".")
+    groups, keys = SETTINGS[name]
+    if group not in groups + keys:
+        raise ValueError(f"unknown setting {key}: choose from {', '.join(groups + keys)}")
+    if dot and group in groups:
+        return f"++{word}"
+    if group in groups and value.startswith("["):
+        if group != "task":
+            raise ValueError(f"{group} takes one name, got {value}: sweep over several with -m {group}=a,b")
+        return f"++task.suite={value}"
+    if group in groups:
+        for choice in value.split(","):
+            assets.read(group, choice)
+    return word
+
+
+SETTINGS = {
+    "run": (
+        [*assets.GROUPS],
+        ["lengths", "multiples", "n", "seed", "results", "dry_run", "length"],
+    ),
+    "train": (["recipe"], ["out", "corpora", "held_out"]),
+}
+
+
+def _complete(words: list[str]) -> int:
+    """Shell completion: our commands, then hydra's completion of their settings."""
+    line = os.environ.get("COMP_LINE", "")
+    before, _, rest = line.partition(" ")
+    command, space, _ = rest.lstrip().partition(" ")
+    if words[1:2] == ["query=bash"] and not space:
+        print(" ".join(c for c in ("run", "report", "show", "list", "train") if c.startswith(command)))
+        return 0
+    if space:
+        os.environ["COMP_LINE"] = f"{before} {rest.lstrip()[len(command) + 1 :]}"
+        os.environ["COMP_POINT"] = str(len(os.environ["COMP_LINE"]))
+    _hydra("train" if command == "train" else "run", lambda config, choices: None, words)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

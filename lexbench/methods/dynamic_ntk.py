@@ -1,0 +1,61 @@
+"""Dynamic NTK scaling."""
+
+import math
+from dataclasses import dataclass
+
+from lexbench.attention import Attention
+from lexbench.methods.rotary import check_trained_length, ntk_base, trained_on
+from lexbench.model import Model
+
+
+@dataclass(frozen=True)
+class DynamicNtk:
+    """Raise the base with the length in use (emozilla 2023; arXiv 2309.00071, section 3.3).
+
+        b' = b (s L'/L - (s - 1))^(d/(d-2)),  L' = max(L, length in use),  L = trained length
+
+    The rate s says how fast the base grows, it is no target: at L' = sL the base fits a stretch by s^2 - s + 1. With
+    s = 1 it fits L'/L exactly, and nothing changes within the trained length.
+
+    Implementations let L' grow while a text is read. Then cached keys keep the frequencies of a shorter text, and a
+    text can be measured under those that a longer one before it left behind. Here L' is fixed before the text begins
+    and depends on nothing but the cell (the local static form, Su, kexue.fm/archives/9948).
+
+    Args:
+        factor: s, at least 1; not the ratio of lengths, which is always length / trained_length.
+        policy: local_static: L' is the cell's length, prompt and room; static: L' is `target_length`, one set of
+            frequencies for all lengths, the shorter and the longer ones too.
+        target_length: L' of the static policy, tokens, at least the trained length.
+        trained_length: L in tokens; None: the model's.
+    """
+
+    factor: float = 1.0
+    policy: str = "local_static"
+    target_length: int | None = None
+    trained_length: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.factor < math.inf:
+            raise ValueError(
+                f"dynamic_ntk's factor must be finite and at least 1, got {self.factor}: 1 fits the length"
+            )
+        if self.policy not in ("local_static", "static"):
+            raise ValueError(f"dynamic_ntk's policy must be local_static or static, got {self.policy}: choose one")
+        if (self.policy == "static") != (self.target_length is not None):
+            raise ValueError(
+                f"dynamic_ntk's target_length belongs to policy=static, got {self.target_length} "
+                f"with policy={self.policy}: give both or neither"
+            )
+        check_trained_length("dynamic_ntk", self.trained_length)
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """Frequencies of the raised base; Refused unless the model has plain RoPE of at least 4 dimensions."""
+        model = trained_on(model, self.trained_length)
+        if self.target_length is not None and self.target_length < model.trained_length:
+            raise ValueError(
+                f"dynamic_ntk's target_length must be at least the trained length {model.trained_length}, "
+                f"got {self.target_length}: raise target_length"
+            )
+        longest = max(model.trained_length, self.target_length or length)
+        stretch = self.factor * longest / model.trained_length - (self.factor - 1)
+        return Attention(inv_freq=model.inv_freq(ntk_base(model, stretch)))

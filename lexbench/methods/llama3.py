@@ -1,0 +1,48 @@
+"""The scaling of Llama 3.1."""
+
+from dataclasses import dataclass
+
+from lexbench.attention import Attention
+from lexbench.methods.rotary import blend_by_rotations, check_factor, check_trained_length, resolve_factor, trained_on
+from lexbench.model import Model
+
+
+@dataclass(frozen=True)
+class Llama3:
+    """Slow long wavelengths, keep short ones, mix between (Llama 3.1, arXiv 2407.21783; its released code).
+
+        wavelength_p = 2 pi / theta_p
+        theta'_p = theta_p                            wavelength_p < L / high_freq_factor
+        theta'_p = theta_p / s                        wavelength_p > L / low_freq_factor
+        theta'_p = (1 - g) theta_p / s + g theta_p    between, g = (L / wavelength_p - low) / (high - low)
+
+    As L / wavelength is the number of rotations within the trained length L, this is NTK-by-parts with alpha = 1 and
+    beta = 4. Llama 3.1 was trained so, with s = 8 and L = 8192; as a method it changes models that were not.
+
+    Args:
+        factor: s, at least 1; None: length / trained_length.
+        low_freq_factor: rotations up to which a pair is slowed by s.
+        high_freq_factor: rotations from which a pair is left alone.
+        trained_length: L in tokens; None: the model's.
+    """
+
+    factor: float | None = None
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    trained_length: int | None = None
+
+    def __post_init__(self) -> None:
+        check_factor("llama3", self.factor)
+        check_trained_length("llama3", self.trained_length)
+        if not 0 < self.low_freq_factor < self.high_freq_factor:
+            raise ValueError(
+                f"llama3 needs 0 < low_freq_factor < high_freq_factor, got {self.low_freq_factor} and "
+                f"{self.high_freq_factor}: Llama 3.1 takes 1 and 4"
+            )
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """Blended frequencies; Refused unless the model has plain RoPE."""
+        model = trained_on(model, self.trained_length)
+        factor = resolve_factor(self.factor, model, length)
+        slow, fast = self.low_freq_factor, self.high_freq_factor
+        return Attention(inv_freq=blend_by_rotations(model, factor, slow=slow, fast=fast))

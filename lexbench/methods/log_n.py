@@ -1,0 +1,38 @@
+"""Logarithmic scaling of queries."""
+
+from dataclasses import dataclass
+
+from lexbench.attention import Attention, LogScale
+from lexbench.model import Model
+from lexbench.record import Refused
+
+
+@dataclass(frozen=True)
+class LogN:
+    """Sharpen attention as the keys become more (Su 2021, kexue.fm/archives/8823; as a plug-in, archives/9706).
+
+        q_i <- q_i max(1, ln(i + 1) / ln L)
+
+    Keeps the entropy of attention about constant in the number of keys, i + 1 for the query at position i. Only
+    queries change, so that it holds under any kernel, with any encoding, and for keys that are cached.
+
+    Args:
+        clip: never below 1, so that nothing changes within the trained length; False is for models trained with it.
+        trained_length: L in tokens, above 1; None: the model's.
+    """
+
+    clip: bool = True
+    trained_length: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.trained_length is not None and self.trained_length < 2:
+            raise ValueError(
+                f"log_n's trained_length must be at least 2, got {self.trained_length}: leave it out for the model's"
+            )
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """One multiplier a query; Refused where the trained length is one token, whose logarithm is 0."""
+        trained_length = self.trained_length or model.trained_length
+        if trained_length < 2:
+            raise Refused(f"log_n needs a trained length of at least 2, {model.name} has 1: give trained_length")
+        return Attention(query_scale=LogScale(trained_length=trained_length, clip=self.clip))

@@ -1,0 +1,31 @@
+"""NTK-aware scaling of the rotary base."""
+
+from dataclasses import dataclass
+
+from lexbench.attention import Attention
+from lexbench.methods.rotary import check_factor, ntk_base, resolve_factor
+from lexbench.model import Model
+
+
+@dataclass(frozen=True)
+class Ntk:
+    """Raise the base so that only the slowest pair is fully interpolated (bloc97 2023; arXiv 2309.00071, definition 1).
+
+        theta'_p = b'^(-2p/d),  b' = b s^(d/(d-2))  =>  theta'_p = theta_p s^(-2p/(d-2))
+
+    Pair 0 keeps its frequency, the last pair is slowed by exactly s as in position interpolation. Pairs between are
+    slowed by less than s and leave the trained range, so that without training it reaches less far than s says.
+    Some write b' = b s instead (Su, kexue.fm/archives/9675), where even the last pair falls short of s.
+
+    Args:
+        factor: s, at least 1; None: length / trained_length.
+    """
+
+    factor: float | None = None
+
+    def __post_init__(self) -> None:
+        check_factor("ntk", self.factor)
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """Frequencies of the raised base; Refused unless the model has plain RoPE of at least 4 dimensions."""
+        return Attention(inv_freq=model.inv_freq(ntk_base(model, resolve_factor(self.factor, model, length))))

@@ -1,0 +1,45 @@
+"""NTK-by-parts interpolation."""
+
+from dataclasses import dataclass
+
+from lexbench.attention import Attention
+from lexbench.methods.rotary import blend_by_rotations, check_factor, check_trained_length, resolve_factor, trained_on
+from lexbench.model import Model
+
+
+@dataclass(frozen=True)
+class NtkByParts:
+    """Interpolate the pairs that never came round in training, keep the fast ones (arXiv 2309.00071, definition 2).
+
+        theta'_p = (1 - g(r_p)) theta_p / s + g(r_p) theta_p
+        g(r) = clip((r - alpha) / (beta - alpha), 0, 1),  r_p = L theta_p / (2 pi)
+
+    r_p counts the rotations of pair p within the trained length L. This is the paper's formula, linear in r; what is
+    widely run under the name YaRN is linear in the pair's index, see `yarn`.
+
+    Args:
+        factor: s, at least 1; None: length / trained_length.
+        alpha: rotations up to which a pair is fully interpolated.
+        beta: rotations from which a pair is left alone.
+        trained_length: L in tokens; None: the model's.
+    """
+
+    factor: float | None = None
+    alpha: float = 1.0
+    beta: float = 32.0
+    trained_length: int | None = None
+
+    def __post_init__(self) -> None:
+        check_factor("ntk_by_parts", self.factor)
+        check_trained_length("ntk_by_parts", self.trained_length)
+        if not 0 <= self.alpha < self.beta:
+            raise ValueError(
+                f"ntk_by_parts needs 0 <= alpha < beta, got alpha {self.alpha} and beta {self.beta}: "
+                "the paper takes 1 and 32"
+            )
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """Blended frequencies; Refused unless the model has plain RoPE."""
+        model = trained_on(model, self.trained_length)
+        factor = resolve_factor(self.factor, model, length)
+        return Attention(inv_freq=blend_by_rotations(model, factor, slow=self.alpha, fast=self.beta))

@@ -1,0 +1,30 @@
+"""Position interpolation."""
+
+from dataclasses import dataclass
+
+from lexbench.attention import Attention
+from lexbench.methods.rotary import check_factor, resolve_factor
+from lexbench.model import Model
+
+
+@dataclass(frozen=True)
+class Pi:
+    """Squeeze all positions into the trained range (Chen et al. 2023, arXiv 2306.15595, section 2.3; kaiokendev).
+
+        theta'_p = theta_p / s
+
+    Position t is seen as t / s. The division is done on the frequencies: fractional positions lose precision, and
+    cached keys stay valid. Without fine-tuning all pairs, the fast ones too, become strange to the model.
+
+    Args:
+        factor: s, at least 1; None: length / trained_length.
+    """
+
+    factor: float | None = None
+
+    def __post_init__(self) -> None:
+        check_factor("pi", self.factor)
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """All frequencies divided by the factor; Refused unless the model has plain RoPE."""
+        return Attention(inv_freq=model.inv_freq() / resolve_factor(self.factor, model, length))

@@ -1,0 +1,81 @@
+"""YaRN, as its implementations compute it."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from lexbench.attention import Attention, Floats
+from lexbench.methods.rotary import check_factor, check_trained_length, resolve_factor, trained_on
+from lexbench.model import Model
+
+
+@dataclass(frozen=True)
+class Yarn:
+    """Interpolate slow pairs, keep fast ones, sharpen attention (Peng et al. 2023, arXiv 2309.00071, definition 3).
+
+        theta'_p = k_p theta_p + (1 - k_p) theta_p / s,  k_p = 1 - clip((p - low) / (high - low), 0, 1)
+        low = max(0, floor(c(beta_fast))),  high = min(d - 1, ceil(c(beta_slow)))
+        c(n) = d ln(L / (2 pi n)) / (2 ln b), the pair that makes n rotations within the trained length L
+        cos and sin times m = 0.1 ln s + 1, so that logits grow by m^2
+
+    The paper's formula is linear in the number of rotations (`ntk_by_parts`); its authors' code, transformers and vLLM
+    are linear in the pair's index p, and so is this, so that its numbers compare with theirs.
+    DeepSeek's mscale and mscale_all_dim are attention_factor = (0.1 mscale ln s + 1) / (0.1 mscale_all_dim ln s + 1).
+
+    Args:
+        factor: s, at least 1; None: length / trained_length.
+        beta_fast: rotations from which a pair is left alone.
+        beta_slow: rotations up to which a pair is fully interpolated.
+        truncate: round low down and high up to whole pairs; gpt-oss does not.
+        attention_factor: m, above 0; None: 0.1 ln s + 1.
+        trained_length: L in tokens; None: the model's.
+    """
+
+    factor: float | None = None
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
+    attention_factor: float | None = None
+    trained_length: int | None = None
+
+    def __post_init__(self) -> None:
+        check_factor("yarn", self.factor)
+        check_trained_length("yarn", self.trained_length)
+        if not 0 < self.beta_slow < self.beta_fast:
+            raise ValueError(
+                f"yarn needs 0 < beta_slow < beta_fast, got beta_slow {self.beta_slow} and beta_fast "
+                f"{self.beta_fast}: the paper takes 1 and 32"
+            )
+        if self.attention_factor is not None and not 0 < self.attention_factor < math.inf:
+            raise ValueError(
+                f"yarn's attention_factor must be finite and above 0, got {self.attention_factor}: "
+                "leave it out for 0.1 ln s + 1"
+            )
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """Blended frequencies, and the scale of cos and sin; Refused unless the model has plain RoPE."""
+        model = trained_on(model, self.trained_length)
+        factor = resolve_factor(self.factor, model, length)
+        kept = self._kept(model)
+        scale = 0.1 * math.log(factor) + 1 if self.attention_factor is None else self.attention_factor
+        return Attention(inv_freq=model.inv_freq() * (kept + (1 - kept) / factor), scale=scale)
+
+    def _kept(self, model: Model) -> Floats:
+        """[rotated / 2] share of each pair's own frequency that stays."""
+        low = _pair_with_rotations(model, self.beta_fast)
+        high = _pair_with_rotations(model, self.beta_slow)
+        if self.truncate:
+            low, high = math.floor(low), math.ceil(high)
+        # The upper limit is the authors' d - 1: of dimensions, although pairs are counted.
+        low, high = max(low, 0), min(high, model.rotated - 1)
+        if high <= low:
+            high = low + 0.001  # a step, as in the authors' code
+        pairs = np.arange(model.rotated // 2, dtype=np.float64)
+        return np.asarray(1 - np.clip((pairs - low) / (high - low), 0.0, 1.0))
+
+
+def _pair_with_rotations(model: Model, rotations: float) -> float:
+    """Index, fractional and perhaps outside the head, of the pair that turns so often within the trained length."""
+    turns = model.trained_length / (2 * math.pi * rotations)
+    return model.rotated * math.log(turns) / (2 * math.log(model.rotary_base()))

@@ -1,0 +1,1 @@
+"""The small reference decoder, and how it is trained."""

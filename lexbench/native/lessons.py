@@ -1,0 +1,115 @@
+"""What a small model is taught: text, and short documents that need what lies behind.
+
+A lesson fills at most `length` tokens; a training row is BOS and lessons of one kind until it is full.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lexbench import assets
+from lexbench.corpora import Corpus
+from lexbench.record import Refused
+from lexbench.task import Task, Tokenizer, Tokens, Write
+
+Lesson = Callable[[np.random.Generator, Tokenizer, int], Tokens]
+STRATA = 8  # tasks place their needles by index modulo at most this
+LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+
+
+def repeated_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
+    """Random tokens, repeated until the row is full: the purest case of induction."""
+    block = rng.integers(3, tokenizer.vocabulary, size=rng.integers(8, max(9, length // 2)))
+    return np.resize(block, length).astype(np.int64)
+
+
+def key_values(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
+    """`abc=4821;` for some keys, then the same pairs in another order, again and again."""
+    count = int(rng.integers(2, 13))
+    pairs = [f"{''.join(rng.choice(LETTERS, 3))}={rng.integers(1000, 10000)};" for _ in range(count)]
+    rounds = [" ".join(rng.permutation(pairs)) for _ in range(8)]
+    return tokenizer.encode("\n".join(rounds) + "\n").ids[:length]
+
+
+def running_sums(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
+    """`5 +3 =8 -6 =2 ...`: every step within ten, every result between 0 and 9."""
+    result = int(rng.integers(10))
+    text = [str(result)]
+    for _ in range(int(rng.integers(4, 64))):
+        following = int(rng.integers(10))
+        text.append(f"{following - result:+d} ={following}")
+        result = following
+    return tokenizer.encode(" ".join(text) + "\n").ids[:length]
+
+
+GENERATORS: dict[str, Lesson] = {f.__name__: f for f in (repeated_blocks, key_values, running_sums)}
+
+
+@dataclass(frozen=True)
+class TaskLesson:
+    """Questions of a task, with their answers, at lengths up to the row's."""
+
+    task: Task
+
+    def __call__(self, rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
+        """A prompt and its answer; seeds lie above 2^31, where evaluations do not go."""
+        seed = int(rng.integers(2**31, 2**62))
+        try:
+            questions = self.task.questions(tokenizer, int(rng.integers(length // 2, length + 1)), STRATA, seed)
+        except Refused:
+            questions = self.task.questions(tokenizer, length, STRATA, seed)
+        question = questions[int(rng.integers(STRATA))]
+        assert isinstance(question, Write)
+        answer = tokenizer.encode(f" {question.facts['expected']}.\n").ids
+        return np.concatenate([question.prompt[len(tokenizer.prefix) :], answer])[:length]
+
+
+class TextLesson:
+    """Stretches of a corpus's documents, each as likely as it is long."""
+
+    def __init__(self, corpora: Sequence[Corpus], tokenizer: Tokenizer) -> None:
+        documents = [tokenizer.encode(document.text).ids for corpus in corpora for document in corpus.documents()]
+        self.tokens = np.concatenate(documents)
+        self.starts = np.cumsum([0, *(len(document) for document in documents)])
+
+    def __call__(self, rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
+        """A stretch of one document."""
+        place = int(rng.integers(len(self.tokens)))
+        document = int(np.searchsorted(self.starts, place, side="right")) - 1
+        first = max(int(self.starts[document]), min(place, int(self.starts[document + 1]) - length))
+        return self.tokens[first : min(first + length, int(self.starts[document + 1]))]
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Rows of lessons, by share."""
+
+    lessons: Mapping[str, Lesson]
+    shares: Mapping[str, float]
+
+    def row(self, rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> tuple[str, Tokens]:
+        """The kind of lesson, and `length` tokens of it."""
+        kinds = list(self.shares)
+        weights = np.array([self.shares[kind] for kind in kinds], dtype=np.float64)
+        kind = kinds[rng.choice(len(kinds), p=weights / weights.sum())]
+        pieces = [np.asarray(tokenizer.prefix, dtype=np.int64)]
+        space = length - len(tokenizer.prefix)
+        while space > 0:
+            piece = self.lessons[kind](rng, tokenizer, max(space, length // 2))[:space]
+            pieces.append(piece)
+            space -= len(piece)
+        return kind, np.concatenate(pieces)
+
+
+def mixture(shares: Mapping[str, float], corpora: Sequence[Corpus], tokenizer: Tokenizer) -> Mixture:
+    """A mixture by names: `text`, one of the generators here, or any task that writes."""
+    lessons: dict[str, Lesson] = {}
+    for kind in shares:
+        if kind == "text":
+            lessons[kind] = TextLesson(corpora, tokenizer)
+        elif kind in GENERATORS:
+            lessons[kind] = GENERATORS[kind]
+        else:
+            lessons[kind] = TaskLesson(assets.build(assets.read("task", kind), "task"))
+    return Mixture(lessons, dict(shares))

@@ -1,0 +1,108 @@
+"""What a run will cost, before it starts: cells, tokens, time and memory."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lexbench.attention import Attention
+from lexbench.model import Model
+from lexbench.task import AnyQuestion, Write
+
+BYTES = 4  # of a number in float32; half of that in bfloat16
+EFFICIENCY = 0.5  # of a large matrix product's speed, that a whole forward pass reaches
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Cost of one cell."""
+
+    tokens: int = 0
+    """Read and written, over all questions."""
+    flops: float = 0.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One cell to be: its parts, before a backend gives it an identity."""
+
+    method: Any
+    """`lexbench.runner.Named`, as is the task."""
+    task: Any
+    length: int
+    seed: int
+    attention: Attention | None
+    refused: str | None
+    """Why there is no attention or no question."""
+    estimate: Estimate
+
+
+def parameters(model: Model) -> float:
+    """Parameters of the network: as stated, else a decoder's usual 12 layers width^2 and its embedding."""
+    if model.parameters is not None:
+        return float(model.parameters)
+    width = model.width or 0
+    return 12.0 * (model.layers or 0) * width**2 + float((model.vocabulary or 0) * width)
+
+
+def estimate(model: Model, questions: Sequence[AnyQuestion]) -> Estimate:
+    """Forward passes: 2 flops a parameter and token, and causal attention's 2 layers width length^2."""
+    dense = 2.0 * parameters(model)
+    quadratic = 2.0 * (model.layers or 0) * (model.width or 0)
+    flops = 0.0
+    for question in questions:
+        flops += dense * question.length + quadratic * question.length**2
+        if isinstance(question, Write):
+            flops += 2.0 * quadratic * question.room * question.length
+    return Estimate(tokens=sum(question.length for question in questions), flops=flops)
+
+
+def peak_memory(model: Model, length: int) -> float:
+    """Bytes, roughly: weights, keys and values of all layers, and a dozen activations of one."""
+    width = model.width or 0
+    share = (model.kv_heads or 1) / (model.heads or 1)
+    return BYTES * (parameters(model) + length * width * (2 * (model.layers or 0) * share + 12))
+
+
+def describe(model: Model, steps: Sequence[Step], folder: Path) -> str:
+    """The plan in a few lines; time from a matrix product measured here and now."""
+    asked = [step for step in steps if step.refused is None]
+    seconds = sum(step.estimate.flops for step in asked) / (EFFICIENCY * _flops_per_second())
+    tokens = sum(step.estimate.tokens for step in asked)
+    longest = max((step.length for step in asked), default=0)
+    names = {
+        "methods": list(dict.fromkeys(step.method.label for step in steps)),
+        "tasks": list(dict.fromkeys(step.task.label for step in steps)),
+        "lengths": [str(length) for length in dict.fromkeys(sorted(step.length for step in steps))],
+    }
+    lines = [f"{model.name}, trained at {model.trained_length} tokens, into {folder}"]
+    lines += [f"  {noun:8} {', '.join(values)}" for noun, values in names.items()]
+    lines.append(
+        f"  {len(asked)} cells, {tokens:,} tokens, about {_duration(seconds)} "
+        f"and {peak_memory(model, longest) / 2**30:.1f} GiB of model memory"
+    )
+    reasons = dict.fromkeys(f"{s.method.label} {s.task.label} {s.length}: {s.refused}" for s in steps if s.refused)
+    lines += [f"  refused  {reason}" for reason in reasons]
+    return "\n".join(lines)
+
+
+def _flops_per_second(size: int = 1024) -> float:
+    """Of a float32 matrix product on the device that the run will use."""
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    left = torch.ones(size, size, device=device)
+    (left @ left).sum().item()
+    started = time.perf_counter()
+    for _ in range(4):
+        product = left @ left
+    product.sum().item()
+    return 4 * 2 * size**3 / (time.perf_counter() - started)
+
+
+def _duration(seconds: float) -> str:
+    for unit, name in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{max(seconds, 1):.0f} seconds"

@@ -1,0 +1,79 @@
+"""What a run was measured with: versions, code, machine."""
+
+import functools
+import importlib.metadata
+import os
+import platform
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import lexbench
+
+PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "pyarrow", "datasets", "hydra-core")
+
+
+@functools.cache
+def gather() -> dict[str, Any]:
+    """Versions, git commit of a checkout, and the machine; nothing in it changes from minute to minute."""
+    return {
+        "lexbench": lexbench.__version__,
+        "git": _git(),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "accelerator": _accelerator(),
+    }
+
+
+def peak_bytes() -> int:
+    """Most memory held so far: the accelerator's since the last call, else the process's."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        peak = int(torch.cuda.max_memory_allocated())
+        torch.cuda.reset_peak_memory_stats()
+        return peak
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _git() -> str | None:
+    """Commit of the checkout that lexbench runs from, `+` behind it where files differ from it."""
+    here = Path(lexbench.__file__).resolve().parent
+    if not (here.parent / ".git").exists():
+        return None
+    try:
+        described = subprocess.run(
+            ["git", "-C", str(here), "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return described.stdout.strip()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _accelerator() -> str | None:
+    torch = sys.modules.get("torch")
+    return str(torch.cuda.get_device_name(0)) if torch is not None and torch.cuda.is_available() else None

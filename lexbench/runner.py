@@ -1,0 +1,287 @@
+"""From what a run asks for to its cells, and from cells to samples in the run folder."""
+
+import functools
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+import lexbench
+from lexbench import assets, provenance
+from lexbench.attention import Attention
+from lexbench.backends import Backend
+from lexbench.checkpoint import locate, read_model
+from lexbench.methods import Method
+from lexbench.model import Model
+from lexbench.plan import Step, describe, estimate
+from lexbench.record import Cell, Refused
+from lexbench.store import Store
+from lexbench.task import Answer, AnyQuestion, Probe, Score, Task, Write
+from lexbench.tokenizer import FastTokenizer, load_tokenizer
+
+
+@dataclass(frozen=True)
+class Named:
+    """An object built from the registry, with what tables and identities call it."""
+
+    name: str
+    built: Any
+    label: str
+    """`yarn(factor=8.0)`: every parameter that the user changed."""
+
+    def identity(self) -> dict[str, Any]:
+        """Name and every parameter, as plain JSON; a task's corpus stands on its own."""
+        values = {f.name: getattr(self.built, f.name) for f in fields(self.built) if f.name != "corpus"}
+        return {"name": self.name, **json.loads(json.dumps(values, default=str))}
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Of a corpus: hash of its texts."""
+        return str(self.built.fingerprint())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Everything that one run asks for, settled and checked before anything is loaded."""
+
+    model: Model
+    methods: Sequence[Named]
+    tasks: Sequence[Named]
+    corpus: Named
+    backend: Mapping[str, Any]
+    lengths: Sequence[int]
+    n: int
+    seeds: Sequence[int]
+    results: Path
+    config: Mapping[str, Any]
+    """What the user wrote, with defaults: goes into the run folder."""
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        model: Model | Mapping[str, Any],
+        methods: Sequence[Mapping[str, Any]],
+        tasks: Sequence[Mapping[str, Any]],
+        corpus: Mapping[str, Any],
+        backend: Mapping[str, Any],
+        lengths: Sequence[int] | None,
+        multiples: Sequence[float],
+        n: int,
+        seeds: Sequence[int],
+        results: str | Path | None,
+    ) -> "Job":
+        """A job from configs, each with its `name`; ValueError for whatever is wrong with them."""
+        facts = model if isinstance(model, Model) else read_model(model)
+        if n < 1:
+            raise ValueError(f"n must be at least 1, got {n}: samples a cell")
+        tokens = _lengths(facts, lengths, multiples)
+        text = _named("corpus", corpus)
+        suite = [_named("task", part, corpus=text.built) for config in tasks for part in _parts(config)]
+        settled = [Named(task.name, task.built.for_lengths(tokens), label=task.label) for task in suite]
+        config = {
+            "model": asdict(facts),
+            "method": [dict(config) for config in methods],
+            "task": [dict(config) for config in tasks],
+            "corpus": dict(corpus),
+            "backend": dict(backend),
+            "lengths": list(tokens),
+            "n": n,
+            "seeds": list(seeds),
+        }
+        return cls(
+            model=facts,
+            methods=[_named("method", config) for config in methods],
+            tasks=settled,
+            corpus=text,
+            backend=backend,
+            lengths=tokens,
+            n=n,
+            seeds=seeds,
+            results=Path(results or Path("runs") / facts.name),
+            config=config,
+        )
+
+
+def plan(job: Job, tokenizer: FastTokenizer) -> list[Step]:
+    """All cells of a job with their cost, in the order in which they run: methods side by side at each length."""
+    steps = []
+    for task in job.tasks:
+        for length in job.lengths:
+            for seed in job.seeds:
+                questions, no_questions = _questions(task.built, tokenizer, length, job.n, seed)
+                for method in job.methods:
+                    attention, no_attention = _attention(method.built, job.model, length)
+                    refused = no_attention or no_questions
+                    cost = estimate(job.model, () if refused else questions)
+                    steps.append(Step(method, task, length, seed, attention, refused, cost))
+    return steps
+
+
+def execute(job: Job, dry_run: bool = False, quiet: bool = False) -> list[Cell]:
+    """Run a job's cells that its folder does not hold yet, and derive the folder's records; all its cells.
+
+    Raises ValueError for a wrong configuration; a KeyboardInterrupt leaves every sample measured so far.
+    """
+    if job.model.path is None:
+        raise ValueError(f"model {job.model.name} has no checkpoint to run: give model.path=DIR or a hub name")
+    tokenizer = load_tokenizer(locate(job.model.path, job.model.revision, weights=False), job.model.bos)
+    steps = plan(job, tokenizer)
+    if dry_run or not quiet:
+        print(describe(job.model, steps, job.results), file=sys.stderr, flush=True)
+    if dry_run:
+        return []
+
+    store = Store(job.results)
+    backend: Backend = _built("backend", job.backend, model=job.model)
+    store.write_text(f"jobs/{_hash(job.config)}.json", _job_page(job, backend))
+    cells = [(_cell(job, step, backend), step) for step in steps]
+    costs = [1.0 if store.finished(cell) else max(step.estimate.flops, 1.0) for cell, step in cells]
+    with tqdm(total=sum(costs), unit_scale=True, disable=quiet, dynamic_ncols=True, bar_format=BAR) as bar:
+        for (cell, step), cost in zip(cells, costs, strict=True):
+            bar.set_description(f"{step.task.label} {step.method.label} {step.length}")
+            if store.finished(cell):
+                bar.update(cost)
+            else:
+                _measure(store, backend, tokenizer, cell, step, bar, cost)
+    store.write_records()
+    return [cell for cell, _ in cells]
+
+
+BAR = "{percentage:3.0f}% |{bar:20}| {elapsed} gone, {remaining} to go  {desc}"
+
+
+def _measure(
+    store: Store, backend: Backend, tokenizer: FastTokenizer, cell: Cell, step: Step, bar: Any, cost: float
+) -> None:
+    """One cell: ask what is not answered yet, and finish it; or record why there is no honest answer."""
+    started = time.monotonic()
+    try:
+        if step.refused or step.attention is None:
+            raise Refused(step.refused or "no attention")
+        backend.attend(step.attention)
+        done = {sample.index for sample in store.resume(cell)}
+        questions, _ = _questions(step.task.built, tokenizer, step.length, cell.n, step.seed)
+        for question in questions:
+            if question.index not in done:
+                assert question.length <= step.length, f"a question of {question.length} tokens at {step.length}"
+                store.append(cell, step.task.built.score(question, _ask(backend, question)))
+            bar.update(cost / len(questions))
+        store.finish(cell)
+    except Refused as refusal:
+        store.refuse(cell, refusal.reason)
+    store.cost(
+        cell, seconds=time.monotonic() - started, tokens=step.estimate.tokens, peak_bytes=provenance.peak_bytes()
+    )
+
+
+def _ask(backend: Backend, question: AnyQuestion) -> Answer:
+    if isinstance(question, Write):
+        return backend.write(question)
+    if isinstance(question, Score):
+        return backend.score(question)
+    assert isinstance(question, Probe)
+    return backend.probe(question)
+
+
+def _cell(job: Job, step: Step, backend: Backend) -> Cell:
+    uses_corpus = hasattr(step.task.built, "corpus")
+    identity = {
+        "model": {
+            "name": job.model.name,
+            "revision": backend.revision,
+            "trained_length": job.model.trained_length,
+            "begins_with": list(backend.tokenizer.prefix),
+        },
+        "method": step.method.identity(),
+        "attention": step.attention.as_data() if step.attention else None,
+        "task": {**step.task.identity(), "version": step.task.built.version},
+        "corpus": {**job.corpus.identity(), "fingerprint": job.corpus.fingerprint} if uses_corpus else None,
+        "backend": {"name": backend.name, "version": backend.version, "dtype": backend.dtype, "kernel": backend.kernel},
+        "length": step.length,
+        "seed": step.seed,
+        "n": job.n,
+    }
+    return Cell(
+        model=job.model.name,
+        method=step.method.label,
+        task=step.task.label,
+        length=step.length,
+        trained_length=job.model.trained_length,
+        seed=step.seed,
+        n=job.n,
+        protocol=step.task.built.protocol(backend.tokenizer),
+        backend=backend.name,
+        dtype=backend.dtype,
+        kernel=backend.kernel,
+        corpus=job.corpus.label if uses_corpus else None,
+        version=lexbench.__version__,
+        identity=identity,
+    )
+
+
+def _lengths(model: Model, lengths: Sequence[int] | None, multiples: Sequence[float]) -> list[int]:
+    """Lengths in tokens, sorted, each once."""
+    asked = [round(multiple * model.trained_length) for multiple in multiples] if lengths is None else list(lengths)
+    bad = [length for length in asked if not isinstance(length, int) or length < 2]
+    if bad or not asked:
+        raise ValueError(f"lengths must be whole numbers of at least 2 tokens, got {asked}: e.g. lengths=[512,1024]")
+    return sorted(set(asked))
+
+
+def _parts(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The tasks of a suite (`suite: [passkey, {name: last_segment, targets: 64}]`), or the one task itself."""
+    for part in config.get("suite", [config]):
+        entry = {"name": part} if isinstance(part, str) else dict(part)
+        yield entry if part is config else {**assets.read("task", entry["name"]), **entry}
+
+
+def _built(noun: str, config: Mapping[str, Any], **inserted: Any) -> Any:
+    return assets.build({key: value for key, value in config.items() if key != "name"}, noun, **inserted)
+
+
+def _named(noun: str, config: Mapping[str, Any], **inserted: Any) -> Named:
+    name = str(config["name"])
+    built = _built(noun, config, **inserted)
+    return Named(name, built, assets.label(built, name))
+
+
+@functools.lru_cache(maxsize=1)
+def _questions(
+    task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int
+) -> tuple[Sequence[AnyQuestion], str | None]:
+    """A cell's questions, kept for the next method; or why there are none."""
+    try:
+        return task.questions(tokenizer, length, n, seed), None
+    except Refused as refusal:
+        return [], refusal.reason
+
+
+def _attention(method: Method, model: Model, length: int) -> tuple[Attention | None, str | None]:
+    try:
+        return method.attention(model, length), None
+    except Refused as refusal:
+        return None, refusal.reason
+
+
+def _hash(config: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _job_page(job: Job, backend: Backend) -> str:
+    """What was asked, and everything that it was measured with."""
+    measured = {
+        "model_revision": backend.revision,
+        "backend": backend.version,
+        "dtype": backend.dtype,
+        "kernel": backend.kernel,
+        "corpus_fingerprint": job.corpus.fingerprint,
+    }
+    page = {"config": job.config, "provenance": {**provenance.gather(), **measured}}
+    return json.dumps(page, indent=1, sort_keys=True, default=str) + "\n"

@@ -1,0 +1,99 @@
+"""The oracle agrees with transformers where nothing is changed, and with formulas where something is."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+from transformers import AutoModelForCausalLM
+
+import lexbench
+from lexbench import Attention, Line, Model, Refused, Remap, Score, Write
+from lexbench.backends.native import Native
+from lexbench.checkpoint import on_disk, read_model
+
+LEXLET = read_model({"path": "lexbench:lexlet"})
+
+
+@pytest.fixture(scope="module")
+def native() -> Native:
+    return Native(LEXLET)
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    found = on_disk("lexbench:lexlet")
+    assert found is not None
+    return found
+
+
+def question(length: int = 300, start: int = 200) -> Score:
+    tokens = np.random.default_rng(0).integers(2, 2048, length)
+    return Score(index=0, cluster="", tokens=tokens, start=start, bytes=1, words=1)
+
+
+def test_scores_are_those_of_transformers(native: Native, folder: Path) -> None:
+    native.attend(Attention())
+    asked = question()
+    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.inference_mode():
+        logits = theirs(torch.from_numpy(asked.tokens)[None]).logits[0, asked.start - 1 : -1]
+    expected = F.cross_entropy(logits, torch.from_numpy(asked.tokens[asked.start :]), reduction="none")
+    np.testing.assert_allclose(native.score(asked).nll, expected.numpy(), atol=2e-4)
+
+
+def test_linear_frequencies_are_transformers_linear_scaling(native: Native, folder: Path) -> None:
+    native.attend(lexbench.method("pi", factor=4).attention(LEXLET, 1024))
+    asked = question()
+    rope = {"rope_type": "linear", "factor": 4.0, "rope_theta": LEXLET.rope_base}
+    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, rope_parameters=rope)
+    with torch.inference_mode():
+        logits = theirs(torch.from_numpy(asked.tokens)[None]).logits[0, asked.start - 1 : -1]
+    expected = F.cross_entropy(logits, torch.from_numpy(asked.tokens[asked.start :]), reduction="none")
+    np.testing.assert_allclose(native.score(asked).nll, expected.numpy(), atol=2e-4)
+
+
+def test_float64_agrees_with_float32(native: Native) -> None:
+    precise = Native(LEXLET, dtype="float64")
+    remap = Attention(remap=Remap(64, Line(float("inf"), 64), Line(float("inf"))))
+    for attention in (Attention(), remap):
+        native.attend(attention)
+        precise.attend(attention)
+        np.testing.assert_allclose(native.score(question()).nll, precise.score(question()).nll, atol=5e-4)
+
+
+def test_layers_hold_where_they_are_asked(native: Native) -> None:
+    scaled = LEXLET.inv_freq() / 4
+    native.attend(Attention(inv_freq=scaled))
+    everywhere = native.score(question()).nll
+    native.attend(Attention(inv_freq=scaled, layers=tuple(range(4))))
+    np.testing.assert_array_equal(native.score(question()).nll, everywhere)
+    native.attend(Attention())
+    plain = native.score(question()).nll
+    native.attend(Attention(inv_freq=scaled, layers=()))
+    np.testing.assert_array_equal(native.score(question()).nll, plain)
+
+
+def test_it_writes_what_transformers_generates(native: Native, folder: Path) -> None:
+    native.attend(Attention())
+    prompt = np.concatenate([[0], native.tokenizer.encode("def __init__(self, ").ids])
+    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    generated = theirs.generate(torch.from_numpy(prompt)[None], max_new_tokens=12, do_sample=False)
+    written = native.write(Write(index=0, cluster="", prompt=prompt, room=12))
+    new = generated[0, len(prompt) :].tolist()
+    assert written.tokens.tolist() == new[: new.index(1)] if 1 in new else new
+    assert written.text == native.tokenizer.decode(written.tokens)
+
+
+def test_bad_dtypes_and_other_models_are_refused(shared: Path) -> None:
+    with pytest.raises(ValueError, match="float32 or float64"):
+        Native(LEXLET, dtype="bfloat16")
+    learned = Model(name="gpt", trained_length=11, head_dim=16, path=str(shared / "gpt-nano-sort-hf"))
+    with pytest.raises(ValueError, match="use backend=hf"):
+        Native(learned)
+
+
+def test_probes_are_refused(native: Native) -> None:
+    with pytest.raises(Refused, match="probes"):
+        native.probe(lexbench.Probe(index=0, cluster="", tokens=np.arange(5)))

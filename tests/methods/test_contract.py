@@ -1,0 +1,63 @@
+"""What every method in configs/method keeps to."""
+
+import importlib
+import inspect
+import json
+from contextlib import suppress
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lexbench import Model, Refused
+from lexbench.methods import Method
+
+ROOT = Path(__file__).parents[2]
+NAMES = sorted(file.stem for file in (ROOT / "configs" / "method").glob("*.yaml"))
+
+
+def build(name: str) -> Method:
+    config = yaml.safe_load((ROOT / "configs" / "method" / f"{name}.yaml").read_text())
+    module, _, kind = config.pop("_target_").rpartition(".")
+    method: Method = getattr(importlib.import_module(module), kind)(**config)
+    return method
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_file_yaml_and_test_share_the_name(name: str) -> None:
+    method: Any = build(name)
+    assert type(method).__module__ == f"lexbench.methods.{name}"
+    assert is_dataclass(method) and type(method).__hash__ is not None  # frozen: hashable by value
+    assert (ROOT / "tests" / "methods" / f"test_{name}.py").exists()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_method_is_imported_without_torch_and_without_other_methods(name: str) -> None:
+    source = inspect.getsource(inspect.getmodule(type(build(name))))  # type: ignore[arg-type]
+    imported = [line for line in source.splitlines() if line.lstrip().startswith(("import ", "from "))]
+    assert not [line for line in imported if "torch" in line]
+    assert not [line for line in imported if "lexbench.methods" in line and "lexbench.methods.rotary" not in line]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_cell_always_has_the_same_attention(name: str, llama2: Model) -> None:
+    method = build(name)
+    first = json.dumps(method.attention(llama2, 16384).as_data())
+    method.attention(llama2, 65536)
+    method.attention(llama2, 100)
+    assert json.dumps(method.attention(llama2, 16384).as_data()) == first
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_frequencies_are_one_for_each_rotated_pair(name: str, partial: Model) -> None:
+    inv_freq = build(name).attention(partial, 8192).inv_freq
+    assert inv_freq is None or inv_freq.shape == (8,)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_method_replaces_frequencies_that_the_model_scales_itself(name: str, scaled: Model, nope: Model) -> None:
+    for model in (scaled, nope):
+        with suppress(Refused):
+            assert build(name).attention(model, 8192).inv_freq is None

@@ -1,0 +1,127 @@
+"""Training learns, resumes to the same weights, and says what it did."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from lexbench.checkpoint import read_model
+from lexbench.corpora import Corpus
+from lexbench.corpora.synthetic import Synthetic
+from lexbench.native import train as training
+from lexbench.native.lessons import GENERATORS, TextLesson, mixture
+from lexbench.native.train import Recipe, train
+from lexbench.tokenizer import FastTokenizer, load_tokenizer
+
+TEXTS: list[Corpus] = [Synthetic()]
+SMALL = {"layers": 1, "width": 32, "heads": 2, "kv_heads": 1, "hidden": 32, "vocabulary": 300, "batch": 8}
+
+
+def recipe(**changed: object) -> Recipe:
+    settings = {"lessons": {"text": 1.0}, "trained_length": 32, "steps": 6, "evaluate": 3, "save": 2, "warmup": 2}
+    return Recipe(**{**SMALL, **settings, **changed})  # type: ignore[arg-type]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def losses(folder: Path) -> list[float]:
+    return [json.loads(line)["loss"]["all"] for line in (folder / "training.jsonl").read_text().splitlines()]
+
+
+def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(recipe(), TEXTS, TEXTS, tmp_path / "whole", "")
+    step = training._step
+
+    def dies_at_five(*arguments: object) -> dict[str, float]:
+        if arguments[5] == 5:
+            raise KeyboardInterrupt
+        return step(*arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(training, "_step", dies_at_five)
+        with pytest.raises(KeyboardInterrupt):
+            train(recipe(), TEXTS, TEXTS, tmp_path / "killed", "")
+    assert len(losses(tmp_path / "killed")) == 5  # one more than the checkpoint knows
+    train(recipe(), TEXTS, TEXTS, tmp_path / "killed", "")
+    assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
+    for name, weight in weights(tmp_path / "whole").items():
+        assert torch.equal(weight, weights(tmp_path / "killed")[name]), name
+
+
+def test_a_folder_with_another_training_is_left_alone(tmp_path: Path) -> None:
+    train(recipe(), TEXTS, TEXTS, tmp_path, "")
+    before = (tmp_path / "model.safetensors").read_bytes()
+    with pytest.raises(ValueError, match="holds another training"):
+        train(recipe(seed=1), TEXTS, TEXTS, tmp_path, "")
+    assert (tmp_path / "model.safetensors").read_bytes() == before
+
+
+def test_it_learns_a_constant_text(tmp_path: Path) -> None:
+    train(recipe(steps=60, warmup=5, rate=1e-2, evaluate=60, save=60), TEXTS, TEXTS, tmp_path, "")
+    curve = losses(tmp_path)
+    assert curve[0] == pytest.approx(math.log(300), rel=0.05)  # uniform at the start
+    assert curve[-1] < 0.8 * curve[0]
+
+
+def test_the_folder_is_a_checkpoint_with_its_record(tmp_path: Path) -> None:
+    train(recipe(), TEXTS, TEXTS, tmp_path, "lexbench train recipe=x")
+    model = read_model({"path": str(tmp_path)})
+    assert (model.trained_length, model.head_dim, model.kv_heads, model.vocabulary) == (32, 16, 1, 300)
+    record = json.loads((tmp_path / "training.json").read_text())
+    assert record["command"] == "lexbench train recipe=x"
+    assert record["tokens"] == 6 * 8 * 32
+    assert [row["step"] for row in record["curve"]] == [3, 6]
+    assert load_tokenizer(tmp_path).prefix == (0,)
+
+
+def test_the_learning_rate_warms_up_and_falls_to_a_tenth() -> None:
+    schedule = recipe(steps=100, warmup=10, rate=1.0)
+    assert schedule.learning_rate(0) == 0.1
+    assert schedule.learning_rate(9) == schedule.learning_rate(10) == 1.0
+    assert schedule.learning_rate(55) == pytest.approx(0.55)  # the middle of the cosine
+    assert schedule.learning_rate(100) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [({"steps": 0}, "train.steps"), ({"lessons": {}}, "train.lessons"), ({"lessons": {"text": -1}}, "train.lessons")],
+    ids=str,
+)
+def test_bad_recipes_are_refused(changed: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        recipe(**changed)
+
+
+@pytest.mark.parametrize("kind", [*GENERATORS, "passkey", "text"])
+def test_rows_are_full_and_begin_with_bos(kind: str, tokenizer: FastTokenizer) -> None:
+    lessons = mixture({kind: 1.0}, TEXTS, tokenizer)
+    for seed in range(5):
+        drawn, row = lessons.row(np.random.default_rng(seed), tokenizer, 256)
+        assert drawn == kind
+        assert len(row) == 256
+        assert row[0] == tokenizer.bos
+        assert row.max() < tokenizer.vocabulary
+
+
+def test_running_sums_are_right(tokenizer: FastTokenizer) -> None:
+    text = tokenizer.decode(GENERATORS["running_sums"](np.random.default_rng(0), tokenizer, 10_000))
+    first, *terms = text.split()
+    result = int(first)
+    for change, stated in zip(terms[::2], terms[1::2], strict=True):
+        result += int(change)
+        assert stated == f"={result}"
+        assert 0 <= result <= 9
+
+
+def test_text_lessons_stay_inside_a_document(tokenizer: FastTokenizer) -> None:
+    lesson = TextLesson(TEXTS, tokenizer)
+    texts = [document.text for corpus in TEXTS for document in corpus.documents()]
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        assert any(tokenizer.decode(lesson(rng, tokenizer, 60)) in text for text in texts)

@@ -1,0 +1,155 @@
+"""The command line: what a newcomer types, right or wrong."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lexbench import cli
+
+
+def lexbench(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "lexbench.cli", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", **environment},
+        timeout=240,
+    )
+
+
+CHANCE = ["backend=chance", "task=passkey", "lengths=[128,256]", "n=2"]
+WRONG = [
+    (["model=lama2"], "unknown model 'lama2': did you mean llama2?"),
+    (["method=yran"], "unknown method 'yran': did you mean yarn?"),
+    (["task=passky"], "unknown task 'passky': did you mean passkey?"),
+    (["corpus=stdlb"], "unknown corpus 'stdlb': did you mean stdlib?"),
+    (["backend=hff"], "unknown backend 'hff': did you mean hf?"),
+    (["method=yarn", "method.factr=8"], "unknown parameter method.factr: did you mean factor?"),
+    (["method=ntk", "method.factor=-1"], "factor"),
+    (["task.digts=3"], "unknown parameter task.digts: did you mean digits?"),
+    (["model=local", "model.path=/nowhere/at/all"], "/nowhere/at/all does not exist"),
+    (["model=local"], "model lacks"),
+    (["model.pth=x"], "unknown parameter model.pth"),
+    (["lenghts=[128]"], "unknown setting lenghts"),
+    (["lengths=[0]"], "lengths must be whole numbers"),
+    (["lengths=[]"], "lengths must be"),
+    (["n=0"], "n must be at least 1"),
+    (["passkey"], "must be key=value"),
+    (["method=[yarn,ntk]"], "-m method=a,b"),
+    (["task=last_segment", "corpus=files", "corpus.path=/nowhere.txt"], "/nowhere.txt"),
+    (["lengths=[128"], "lengths"),
+    (["--config-dir", "/nowhere"], "/nowhere is no folder"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), WRONG, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_wrong_input_gets_one_line_and_exit_code_two(
+    words: list[str], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    code = cli.main(["run", *CHANCE, f"results={tmp_path / 'run'}", *words])
+    out, err = capfd.readouterr()
+    assert code == 2
+    lines = [line for line in err.splitlines() if line.startswith("lexbench: ")]
+    assert len(lines) == 1
+    assert said in lines[0]
+    assert "Traceback" not in err + out
+    assert not (tmp_path / "run/cells").exists()
+
+
+def test_help_is_quick_and_loads_no_torch() -> None:
+    code = "import sys; from lexbench import cli\ntry: cli.main(['run', '--help'])\nexcept SystemExit: pass\n"
+    code += "print('torch' in sys.modules, 'hydra' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "method.factor=8" in done.stdout
+    assert done.stdout.splitlines()[-1] == "False False"
+
+
+def test_a_run_prints_its_table_and_leaves_records(tmp_path: Path) -> None:
+    done = lexbench("run", *CHANCE, f"results={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    assert "passkey" in done.stdout
+    assert "accuracy" in done.stdout
+    assert "2 cells" in done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    assert {(row["length"], row["metric"]) for row in rows} >= {(128, "accuracy"), (256, "accuracy")}
+
+
+def test_a_dry_run_prints_the_plan_and_writes_nothing(tmp_path: Path) -> None:
+    done = lexbench("run", "--dry-run", *CHANCE, f"results={tmp_path / 'run'}")
+    assert done.returncode == 0, done.stderr
+    assert "2 cells, 768 tokens" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_sweep_runs_every_method_into_one_folder(tmp_path: Path) -> None:
+    done = lexbench("run", *CHANCE, f"results={tmp_path}", "-m", "method=none,ntk")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    assert {row["method"] for row in rows} == {"none", "ntk"}
+
+
+def test_a_users_own_folder_of_configs_is_seen_by_run_show_and_list(tmp_path: Path) -> None:
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method/half.yaml").write_text("_target_: lexbench.methods.pi.Pi\nfactor: 2\n")
+    environment = {"LEXBENCH_CONFIG_PATH": str(tmp_path)}
+    assert "half" in lexbench("list", "method", **environment).stdout
+    shown = lexbench("show", "method=half", "model=llama2", "--json", "--config-dir", str(tmp_path))
+    assert shown.returncode == 0, shown.stderr
+    assert json.loads(shown.stdout)["attention"]["inv_freq"][0] == 0.5
+    done = lexbench("run", *CHANCE, f"results={tmp_path / 'run'}", "method=half", "--config-dir", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+
+
+def test_show_takes_a_model_by_its_facts_alone() -> None:
+    facts = ["model=custom", "model.head_dim=8", "model.rope_base=10000", "model.trained_length=16"]
+    done = lexbench("show", "method=pi", "method.factor=4", *facts, "length=64", "--json")
+    assert done.returncode == 0, done.stderr
+    # (1, 0.1, 0.01, 0.001) / 4
+    assert json.loads(done.stdout)["attention"]["inv_freq"] == pytest.approx([0.25, 0.025, 0.0025, 0.00025])
+
+
+def test_completion_offers_commands_and_names() -> None:
+    def complete(line: str) -> set[str]:
+        return set(lexbench("-sc", "query=bash", COMP_LINE=line, COMP_POINT=str(len(line))).stdout.split())
+
+    assert complete("lexbench r") == {"run", "report"}
+    assert {"method=yarn", "method=ntk"} <= complete("lexbench run method=")
+    assert "complete" in lexbench("-sc", "install=bash").stdout
+
+
+def test_a_full_disk_is_said_and_earlier_cells_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", *CHANCE, f"results={tmp_path}"]
+    assert cli.main(words) == 0
+    before = {file.name: file.read_bytes() for file in (tmp_path / "cells").iterdir()}
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "some file")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert cli.main([*words, "method=ntk"]) == 2
+    assert "lexbench: disk full while writing" in capfd.readouterr().err
+    assert {file.name: file.read_bytes() for file in (tmp_path / "cells").glob("*.parquet")} == before
+
+
+def test_reports_need_no_model(tmp_path: Path) -> None:
+    assert lexbench("run", *CHANCE, f"results={tmp_path}").returncode == 0
+    done = lexbench("report", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).is_file()
+    nothing = lexbench("report", str(tmp_path / "nowhere"))
+    assert nothing.returncode == 2
+    assert nothing.stderr.startswith("lexbench: ")
+    assert len(nothing.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [["frobnicate"], ["report"], ["list", "methods"]])
+def test_argparse_errors_leave_with_two(words: list[str]) -> None:
+    assert lexbench(*words).returncode == 2

@@ -1,0 +1,88 @@
+"""Who may import whom: the table of the design, and what loads torch."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CORE = {"record", "model", "attention", "task"}
+ALLOWED = {  # folder or module under lexbench: what of ours it may import
+    "record": set(),
+    "model": {"record"},
+    "attention": {"record", "model"},
+    "task": {"record", "model", "attention"},
+    "files": set(),
+    "assets": {"task"},
+    "checkpoint": {"model"},
+    "tokenizer": {"task"},
+    "methods": {"attention", "model", "record", "methods.rotary"},
+    "encodings": {"encodings"},
+    "kernels": {"attention", "kernels"},
+    "corpora": {"corpora"},
+    "backends": CORE | {"kernels", "native", "encodings", "checkpoint", "tokenizer"},
+    "native": {"native", "encodings", "corpora", "files", "assets", "tokenizer", "task", "record"},
+    "store": {"record", "files"},
+    "report": {"record", "store", "report", "files"},
+    "show": {"attention", "model"},
+}
+WITHOUT_TORCH = ["lexbench", "lexbench.cli", "lexbench.report", "lexbench.store", "lexbench.show", "lexbench.runner"]
+
+
+def imported(file: Path) -> set[str]:
+    """Our modules that a file imports, without the leading `lexbench.`; `lexbench` itself as the empty string."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "lexbench":
+            base = node.module.removeprefix("lexbench").lstrip(".")
+            modules = [".".join(filter(None, [base, name.name])) for name in node.names]
+            found |= {module if exists(module) else base for module in modules}
+        elif isinstance(node, ast.Import):
+            found |= {n.name.removeprefix("lexbench").lstrip(".") for n in node.names if n.name.startswith("lexbench")}
+    return found
+
+
+def exists(module: str) -> bool:
+    path = ROOT / "lexbench" / module.replace(".", "/")
+    return path.is_dir() or path.with_suffix(".py").exists()
+
+
+@pytest.mark.parametrize("part", sorted(ALLOWED))
+def test_each_part_imports_only_what_the_table_allows(part: str) -> None:
+    path = ROOT / "lexbench" / part
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+    assert files
+    allowed = ALLOWED[part]
+    for file in files:
+        for module in imported(file):
+            names = {module, module.split(".")[0]}
+            assert names & allowed, f"{file.relative_to(ROOT)} imports lexbench.{module}"
+
+
+def test_methods_encodings_and_backends_never_import_one_another() -> None:
+    for group, shared in (("methods", {"methods.rotary", "methods"}), ("backends", {"backends", "backends.rotary"})):
+        for file in (ROOT / "lexbench" / group).glob("*.py"):
+            siblings = {module for module in imported(file) if module.split(".")[0] == group}
+            assert siblings <= shared, f"{file.name} imports {siblings - shared}"
+
+
+def test_tasks_import_only_public_names() -> None:
+    for file in (ROOT / "tasks").glob("*.py"):
+        assert imported(file) <= {""}, f"{file.name} imports {imported(file)}"
+
+
+def test_only_the_cli_imports_hydra() -> None:
+    for file in (ROOT / "lexbench").rglob("*.py"):
+        uses = "hydra" in {
+            (node.module or "").split(".")[0] for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)
+        }
+        assert not uses or file.name == "cli.py", f"{file.name} imports hydra"
+
+
+@pytest.mark.parametrize("module", WITHOUT_TORCH)
+def test_importing_loads_no_torch(module: str) -> None:
+    code = f"import {module}, sys; print([m for m in ('torch', 'transformers', 'hydra') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"

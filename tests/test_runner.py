@@ -1,0 +1,156 @@
+"""Runs end as they should: resumed after any death, never mixing cells, paired over methods."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import lexbench
+from lexbench.store import Store
+
+SLOW = '''
+import time
+from lexbench.backends.chance import Chance
+
+class Slow(Chance):
+    """Chance, at a tenth of a second a question."""
+
+    def write(self, question):
+        time.sleep(0.1)
+        return super().write(question)
+
+    def score(self, question):
+        time.sleep(0.1)
+        return super().score(question)
+'''
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> dict[str, str]:
+    """Environment in which `backend=slow` exists, as a plug-in would bring it."""
+    (tmp_path / "configs/backend").mkdir(parents=True)
+    (tmp_path / "configs/backend/slow.yaml").write_text("_target_: slow_backend.Slow\n")
+    (tmp_path / "slow_backend.py").write_text(SLOW)
+    return {
+        **os.environ,
+        "LEXBENCH_CONFIG_PATH": str(tmp_path / "configs"),
+        "PYTHONPATH": str(tmp_path),
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
+def command(folder: Path) -> list[str]:
+    settings = ["backend=slow", "task=[passkey,last_segment]", "corpus=synthetic", "lengths=[128,256]", "n=6"]
+    return [sys.executable, "-m", "lexbench.cli", "run", *settings, f"results={folder}"]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Everything that numbers come from, by name."""
+    files = [*(folder / "cells").iterdir(), folder / "records.jsonl"]
+    return {file.name: file.read_bytes() for file in files}
+
+
+def wait_for(folder: Path, samples: int, process: "subprocess.Popen[bytes]") -> None:
+    """Until so many samples of some unfinished cell lie in the folder."""
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        lines = sum(file.read_bytes().count(b"\n") - 1 for file in folder.glob("cells/*.jsonl"))
+        if lines >= samples:
+            return
+        time.sleep(0.01)
+
+
+def test_a_run_killed_at_any_moment_ends_as_an_undisturbed_one(tmp_path: Path, slow: dict[str, str]) -> None:
+    quiet = {"env": slow, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run(command(tmp_path / "whole"), check=True, **quiet)  # type: ignore[call-overload]
+    moments = random.Random(0)
+    for _ in range(3):
+        process = subprocess.Popen(command(tmp_path / "killed"), **quiet)  # type: ignore[call-overload]
+        wait_for(tmp_path / "killed", 1, process)
+        time.sleep(moments.random() * 0.5)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    subprocess.run(command(tmp_path / "killed"), check=True, **quiet)  # type: ignore[call-overload]
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+def test_ctrl_c_says_so_and_keeps_what_was_measured(tmp_path: Path, slow: dict[str, str]) -> None:
+    process = subprocess.Popen(command(tmp_path / "run"), env=slow, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    wait_for(tmp_path / "run", 3, process)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"interrupted" in said.splitlines()[-1]
+    assert b"Traceback" not in said
+    [left] = Store(tmp_path / "run").unfinished()
+    assert len(Store(tmp_path / "run").resume(left)) >= 3
+
+
+def run(folder: Path, **changed: object) -> lexbench.Run:
+    settings: dict[str, object] = {"task": "passkey", "lengths": [128, 300], "n": 4, "backend": "chance"}
+    return lexbench.run("lexlet", results=folder, **{**settings, **changed})  # type: ignore[arg-type]
+
+
+def test_a_second_run_measures_nothing_again(tmp_path: Path) -> None:
+    run(tmp_path)
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "cells").iterdir()}
+    costs = (tmp_path / "costs.jsonl").read_text()
+    run(tmp_path)
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "cells").iterdir()} == before
+    assert (tmp_path / "costs.jsonl").read_text() == costs
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"method": {"name": "ntk", "factor": 3}},
+        {"method": "yarn"},
+        {"task": {"name": "passkey", "digits": 6}},
+        {"seed": 1},
+        {"n": 5},
+        {"backend": "native"},
+    ],
+    ids=str,
+)
+def test_a_changed_parameter_is_another_cell(tmp_path: Path, changed: dict[str, object]) -> None:
+    run(tmp_path, method={"name": "ntk", "factor": 2})
+    assert len(list((tmp_path / "cells").iterdir())) == 2
+    run(tmp_path, **{"method": {"name": "ntk", "factor": 2}, **changed})
+    assert len(list((tmp_path / "cells").iterdir())) == 4
+
+
+def test_methods_answer_the_same_questions(tmp_path: Path) -> None:
+    run(tmp_path, method=["none", "ntk", "rerope"])
+    asked: dict[int, set[str]] = {}
+    for finished in Store(tmp_path).load():
+        expected = json.dumps([dict(sample.facts) for sample in finished.samples], sort_keys=True)
+        asked.setdefault(finished.cell.length, set()).add(expected)
+    assert {length: len(different) for length, different in asked.items()} == {128: 1, 300: 1}
+
+
+def test_the_job_page_says_what_it_was_measured_with(tmp_path: Path) -> None:
+    run(tmp_path, task="last_segment", corpus={"name": "synthetic"}, method={"name": "yarn", "factor": 8})
+    [page] = (tmp_path / "jobs").iterdir()
+    job = json.loads(page.read_text())
+    assert job["config"]["method"] == [{"_target_": "lexbench.methods.yarn.Yarn", "factor": 8, "name": "yarn"}]
+    assert job["config"]["lengths"] == [128, 300]
+    assert job["provenance"]["packages"]["numpy"]
+    assert job["provenance"]["corpus_fingerprint"] == lexbench.corpus("synthetic").fingerprint()
+    assert job["provenance"]["model_revision"] == "chance"
+
+
+def test_multiples_and_lengths_are_two_ways_to_say_the_same(tmp_path: Path) -> None:
+    run(tmp_path / "a", lengths=[128, 512])
+    run(tmp_path / "b", lengths=None, multiples=[2, 0.5])
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_several_seeds_are_several_cells(tmp_path: Path) -> None:
+    rows = run(tmp_path, seed=[0, 1, 2]).records()
+    assert sorted(set(rows.seed)) == [0, 1, 2]
