@@ -4,6 +4,7 @@ from lexbench.api import Run, corpus, method, run, task
 from lexbench.attention import Attention, Line, LogScale, Remap, Slopes, Window
 from lexbench.corpora import Corpus, Document
 from lexbench.model import Model
+from lexbench.perplexity import AVERAGING, DocumentTask, EncodedCorpus, bos_policy, encoded_corpus, place_of
 from lexbench.record import Cell, Record, Refused, Sample
 from lexbench.task import (
     Answer,
@@ -23,13 +24,16 @@ from lexbench.task import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "AVERAGING",
     "Answer",
     "AnyQuestion",
     "Attention",
     "Cell",
     "Corpus",
     "Document",
+    "DocumentTask",
     "Encoded",
+    "EncodedCorpus",
     "Line",
     "LogScale",
     "Model",
@@ -48,8 +52,11 @@ __all__ = [
     "Window",
     "Write",
     "Written",
+    "bos_policy",
     "corpus",
+    "encoded_corpus",
     "method",
+    "place_of",
     "run",
     "score_likelihood",
     "task",

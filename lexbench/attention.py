@@ -29,6 +29,10 @@ class LogScale:
     clip: bool = True
     """Never below 1, so that nothing changes inside the trained length."""
 
+    def __post_init__(self) -> None:
+        if not self.trained_length > 1:
+            raise ValueError(f"query_scale needs a trained length above 1, got {self.trained_length}")
+
     def __call__(self, positions: Positions) -> Floats:
         """[n] multiplier of each query."""
         scale = np.log(positions + 1.0) / math.log(self.trained_length)
@@ -42,6 +46,10 @@ class Line:
     divisor: float = 1.0
     offset: float = 0.0
     floor: bool = False
+
+    def __post_init__(self) -> None:
+        if not (self.divisor > 0 and math.isfinite(self.offset)):
+            raise ValueError(f"line needs a divisor above 0 and a finite offset, got {self.divisor} and {self.offset}")
 
     def __call__(self, positions: Positions) -> Floats:
         """[n] positions at which to rotate."""
@@ -69,6 +77,10 @@ class Window:
 
     size: int
     sinks: int = 0
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or self.sinks < 0:
+            raise ValueError(f"mask needs a size of at least 1 and no negative sinks, got {self.size} and {self.sinks}")
 
     def allowed(self, queries: Positions, keys: Positions) -> NDArray[np.bool_]:
         """[queries, keys] whether the key may be seen; causality is understood."""

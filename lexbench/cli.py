@@ -33,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nlexbench: interrupted; all that was measured is kept, the same command goes on", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # the reader of our output has gone: `lexbench list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (ValueError, Refused, OSError) as error:
         if os.environ.get("LEXBENCH_TRACEBACK"):
             raise

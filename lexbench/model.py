@@ -1,13 +1,17 @@
 """Facts about a network that a method may use."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.record import Refused
+
+COUNTS = ("trained_length", "head_dim", "rotary_dim", "layers", "width", "heads", "kv_heads", "vocabulary")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +29,10 @@ class Model:
     rotary_layout: str = "half"
     """half (dimension p pairs with p + d/2) or interleaved (2p with 2p + 1)."""
     rope_scaling: Mapping[str, Any] | None = None
-    """How the checkpoint itself changes its angles (config.json's rope parameters); None: plain."""
+    """How the checkpoint itself changes its angles (config.json's rope parameters); None: plain.
+
+    Where kinds of layers rotate differently, each kind's own, and there is no `rope_base`.
+    """
     layers: int | None = None
     width: int | None = None
     heads: int | None = None
@@ -39,14 +46,18 @@ class Model:
     revision: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("trained_length", "head_dim"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"model.{name} must be positive, got {getattr(self, name)}")
-        if self.rope_base is not None and not self.rope_base > 1:
-            raise ValueError(f"model.rope_base must be above 1, got {self.rope_base}")
-        if self.rotary_dim is not None and not (0 < self.rotary_dim <= self.head_dim and self.rotary_dim % 2 == 0):
+        for name in COUNTS:
+            value = getattr(self, name)
+            unknown = value is None and name not in ("trained_length", "head_dim")
+            if not unknown and not (isinstance(value, Integral) and int(value) >= 1):
+                raise ValueError(f"model.{name} must be a whole number of at least 1, got {value!r}")
+        base = self.rope_base
+        if base is not None and not (isinstance(base, Real) and 1 < base < math.inf):
+            raise ValueError(f"model.rope_base must be finite and above 1, got {base!r}")
+        if base is not None and (self.rotated > self.head_dim or self.rotated % 2):
             raise ValueError(
-                f"model.rotary_dim must be even and at most head_dim {self.head_dim}, got {self.rotary_dim}"
+                f"model.rotary_dim must be even and at most head_dim {self.head_dim}, got {self.rotated}: "
+                "dimensions rotate in pairs"
             )
         if self.rotary_layout not in ("half", "interleaved"):
             raise ValueError(f"model.rotary_layout must be half or interleaved, got {self.rotary_layout}")
@@ -58,15 +69,15 @@ class Model:
 
     def rotary_base(self) -> float:
         """The base, where angles are the plain b^(-2p/d) that formulas start from; Refused elsewhere."""
-        if self.rope_base is None:
-            raise Refused(f"{self.name} has no rotary positions to change: use method=none")
         if self.rope_scaling is not None:
             kind = self.rope_scaling.get("rope_type", "layers of several kinds")
             raise Refused(f"{self.name} already scales its angles ({kind}), the formula starts from plain RoPE")
+        if self.rope_base is None:
+            raise Refused(f"{self.name} has no rotary positions to change: use method=none")
         return self.rope_base
 
     def inv_freq(self, base: float | None = None) -> NDArray[np.float64]:
         """[rotated / 2] radians per token of each pair: b^(-2p/d) (RoFormer, arXiv 2104.09864, eq. 15)."""
         plain = self.rotary_base()
         pairs = np.arange(0, self.rotated, 2, dtype=np.float64)
-        return np.asarray((base or plain) ** (-pairs / self.rotated))
+        return np.asarray((plain if base is None else base) ** (-pairs / self.rotated))

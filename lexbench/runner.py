@@ -21,6 +21,7 @@ from lexbench.methods import Method
 from lexbench.model import Model
 from lexbench.plan import Step, describe, estimate
 from lexbench.record import Cell, Refused
+from lexbench.report.records import records_of
 from lexbench.store import Store
 from lexbench.task import Answer, AnyQuestion, Probe, Score, Task, Write
 from lexbench.tokenizer import FastTokenizer, load_tokenizer
@@ -150,7 +151,7 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False) -> list[Cell]:
                 bar.update(cost)
             else:
                 _measure(store, backend, tokenizer, cell, step, bar, cost)
-    store.write_records()
+    store.write_records(record for finished in store.load() for record in records_of(finished))
     return [cell for cell, _ in cells]
 
 

@@ -107,8 +107,8 @@ class Encoded:
     text: str
 
     def units(self, first: int, last: int) -> tuple[int, int]:
-        """UTF-8 bytes, and words begun, of tokens first..last-1."""
-        begin = int(self.starts[first])
+        """UTF-8 bytes, and words begun, of tokens first..last-1; neighbouring spans add up, all of them to `text`."""
+        begin = int(self.starts[first]) if first > 0 else 0
         end = int(self.starts[last]) if last < len(self.starts) else len(self.text)
         span = self.text[begin:end]
         inside = begin > 0 and not self.text[begin - 1].isspace() and span[:1].strip() != ""
@@ -135,6 +135,9 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: Sequence[int] | Tokens) -> str:
         """Text of tokens, special ones left out."""
+
+    def __hash__(self) -> int:
+        """What was encoded is kept by tokenizer."""
 
 
 class Task:
@@ -165,8 +168,12 @@ class Task:
         raise NotImplementedError
 
     def rng(self, *place: int | str) -> np.random.Generator:
-        """Randomness of one place (length, seed, index): a hash of it, the task's name, version and parameters."""
-        parameters = {f.name: str(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
+        """Randomness of one place (length, seed, index): a hash of it, the task's name, version and parameters.
+
+        A corpus is none of them: the same text gives the same questions wherever its file lies.
+        """
+        names = [f.name for f in fields(self) if f.name != "corpus"]  # type: ignore[arg-type]
+        parameters = {name: str(getattr(self, name)) for name in names}
         key = json.dumps([type(self).__name__, self.version, parameters, *place], sort_keys=True)
         return np.random.default_rng(np.frombuffer(hashlib.sha256(key.encode()).digest(), dtype=np.uint32))
 

@@ -19,6 +19,10 @@ class FastTokenizer:
             raise ValueError("model.bos is true, but the tokenizer has no BOS token: set model.bos=false")
         self.bos = bos
         self.prefix: tuple[int, ...] = (bos,) if begins_with_bos and bos is not None else ()
+        # A file may carry its user's habits: cutting at a length, padding, "<s>" in a text read as the token itself.
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
 
     @property
@@ -27,13 +31,12 @@ class FastTokenizer:
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
     def encode(self, text: str) -> Encoded:
-        """Tokens of a text, no special ones added."""
+        """Tokens of a text, no special ones added; one that a text spells out is text."""
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
-        starts = np.asarray([first for first, _ in encoding.offsets], dtype=np.int64)
-        # The pieces of one character all claim it: its bytes belong to the first of them.
-        ends = np.asarray([last for _, last in encoding.offsets], dtype=np.int64)
-        repeated = np.flatnonzero((starts[1:] == starts[:-1]) & (ends[1:] > starts[1:])) + 1
-        starts[repeated] = ends[repeated]
+        offsets = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+        starts, ends = offsets[:, 0], offsets[:, 1]
+        # Pieces of one character all claim it, and so may a normalizer's: it belongs to the first of them.
+        starts[1:] = np.maximum(starts[1:], np.maximum.accumulate(ends)[:-1])
         return Encoded(ids=np.asarray(encoding.ids, dtype=np.int64), starts=starts, text=text)
 
     def decode(self, ids: Sequence[int] | Tokens) -> str:
@@ -53,8 +56,9 @@ def load_tokenizer(folder: Path, bos: bool | None = None) -> FastTokenizer:
     settings = _json(folder / "tokenizer_config.json")
     bos_id = _token_id(tokenizer, settings.get("bos_token"), _json(folder / "config.json").get("bos_token_id"))
     if bos is None:
-        by_itself = bos_id is not None and bos_id in tokenizer.encode("a").ids[:1]
-        bos = bos_id is not None and bool(settings.get("add_bos_token", by_itself))
+        stated = settings.get("add_bos_token")
+        by_itself = bos_id in tokenizer.encode("a").ids[:1] if stated is None else bool(stated)
+        bos = bos_id is not None and by_itself
     return FastTokenizer(tokenizer, bos_id, bos)
 
 

@@ -23,6 +23,9 @@ class Corpus(Protocol):
     def fingerprint(self) -> str:
         """Hash of everything that `documents` gives: part of a cell's identity."""
 
+    def __hash__(self) -> int:
+        """Of the parameters: what was read is kept by corpus."""
+
 
 def hash_documents(documents: Iterator[Document]) -> str:
     """Hash of names and texts."""

@@ -24,6 +24,13 @@ def repeated_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int)
     return np.resize(block, length).astype(np.int64)
 
 
+def small_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
+    """The same of 32 tokens, in shorter blocks: quicker to learn."""
+    alphabet = rng.integers(3, tokenizer.vocabulary, size=32)
+    block = rng.choice(alphabet, size=rng.integers(4, max(5, length // 4)))
+    return np.resize(block, length).astype(np.int64)
+
+
 def key_values(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
     """`abc=4821;` for some keys, then the same pairs in another order, again and again."""
     count = int(rng.integers(2, 13))
@@ -43,7 +50,8 @@ def running_sums(rng: np.random.Generator, tokenizer: Tokenizer, length: int) ->
     return tokenizer.encode(" ".join(text) + "\n").ids[:length]
 
 
-GENERATORS: dict[str, Lesson] = {f.__name__: f for f in (repeated_blocks, key_values, running_sums)}
+GENERATORS: dict[str, Lesson] = {f.__name__: f for f in (repeated_blocks, small_blocks, key_values, running_sums)}
+WORDLESS = {"text", "repeated_blocks", "small_blocks"}  # kinds that bring no words of their own
 
 
 @dataclass(frozen=True)
@@ -81,35 +89,34 @@ class TextLesson:
         return self.tokens[first : min(first + length, int(self.starts[document + 1]))]
 
 
-@dataclass(frozen=True)
-class Mixture:
-    """Rows of lessons, by share."""
-
-    lessons: Mapping[str, Lesson]
-    shares: Mapping[str, float]
-
-    def row(self, rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> tuple[str, Tokens]:
-        """The kind of lesson, and `length` tokens of it."""
-        kinds = list(self.shares)
-        weights = np.array([self.shares[kind] for kind in kinds], dtype=np.float64)
-        kind = kinds[rng.choice(len(kinds), p=weights / weights.sum())]
-        pieces = [np.asarray(tokenizer.prefix, dtype=np.int64)]
-        space = length - len(tokenizer.prefix)
-        while space > 0:
-            piece = self.lessons[kind](rng, tokenizer, max(space, length // 2))[:space]
-            pieces.append(piece)
-            space -= len(piece)
-        return kind, np.concatenate(pieces)
-
-
-def mixture(shares: Mapping[str, float], corpora: Sequence[Corpus], tokenizer: Tokenizer) -> Mixture:
-    """A mixture by names: `text`, one of the generators here, or any task that writes."""
+def gather(kinds: Sequence[str], corpora: Sequence[Corpus], tokenizer: Tokenizer) -> dict[str, Lesson]:
+    """Lessons by name: `text`, one of the generators here, or any task that writes."""
     lessons: dict[str, Lesson] = {}
-    for kind in shares:
+    for kind in kinds:
         if kind == "text":
             lessons[kind] = TextLesson(corpora, tokenizer)
         elif kind in GENERATORS:
             lessons[kind] = GENERATORS[kind]
         else:
             lessons[kind] = TaskLesson(assets.build(assets.read("task", kind), "task"))
-    return Mixture(lessons, dict(shares))
+    return lessons
+
+
+def row(
+    lessons: Mapping[str, Lesson],
+    shares: Mapping[str, float],
+    rng: np.random.Generator,
+    tokenizer: Tokenizer,
+    length: int,
+) -> tuple[str, Tokens]:
+    """A kind of lesson drawn by its share, and a row of `length` tokens of it."""
+    kinds = list(shares)
+    weights = np.array([shares[kind] for kind in kinds], dtype=np.float64)
+    kind = kinds[rng.choice(len(kinds), p=weights / weights.sum())]
+    pieces = [np.asarray(tokenizer.prefix, dtype=np.int64)]
+    space = length - len(tokenizer.prefix)
+    while space > 0:
+        piece = lessons[kind](rng, tokenizer, max(space, length // 2))[:space]
+        pieces.append(piece)
+        space -= len(piece)
+    return kind, np.concatenate(pieces)

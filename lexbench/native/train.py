@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import itertools
 import json
 import math
 import platform
@@ -23,7 +24,7 @@ from lexbench.corpora import Corpus, hash_documents
 from lexbench.encodings.rope import Rope
 from lexbench.files import write_bytes, write_text
 from lexbench.native.decoder import Decoder, Shape, save
-from lexbench.native.lessons import Mixture, TextLesson, mixture
+from lexbench.native.lessons import WORDLESS, Lesson, TextLesson, gather, row
 from lexbench.task import Encoded, Tokens
 from lexbench.tokenizer import FastTokenizer, load_tokenizer
 
@@ -34,10 +35,10 @@ SPECIAL = ("<s>", "</s>")  # BOS and EOS: the first two tokens
 class Recipe:
     """Everything that a training depends on, beside its corpora."""
 
-    lessons: Mapping[str, float]
-    """Share of the rows that each kind of lesson takes: `text`, a generator of `native/lessons.py`, or a task."""
+    stages: Sequence[Mapping[str, Any]]
+    """One after the other: `steps`, and in `lessons` the share of the rows that each kind of lesson takes: `text`, a
+    generator of `native/lessons.py`, or a task."""
     trained_length: int = 256
-    steps: int = 1000
     batch: int = 24
     """Rows of trained_length tokens in a step."""
     vocabulary: int = 2048
@@ -62,11 +63,36 @@ class Recipe:
     """Steps between checkpoints."""
 
     def __post_init__(self) -> None:
-        for name in ("trained_length", "steps", "batch", "vocabulary", "evaluate", "save"):
+        for name in ("trained_length", "batch", "vocabulary", "evaluate", "save"):
             if getattr(self, name) < 1:
-                raise ValueError(f"train.{name} must be at least 1, got {getattr(self, name)}")
-        if not self.lessons or min(self.lessons.values()) < 0 or sum(self.lessons.values()) <= 0:
-            raise ValueError(f"train.lessons must name shares above 0, got {dict(self.lessons)}: e.g. {{text: 1.0}}")
+                raise ValueError(f"recipe.{name} must be at least 1, got {getattr(self, name)}")
+        for stage in self.stages:
+            shares = stage.get("lessons", {}).values()
+            if stage.keys() != {"steps", "lessons"} or stage["steps"] < 1 or not shares or min(shares) <= 0:
+                raise ValueError(
+                    f"recipe.stages must have steps and shares above 0, got {dict(stage)}: "
+                    "e.g. {steps: 100, lessons: {text: 1.0}}"
+                )
+        if not self.stages:
+            raise ValueError("recipe.stages must name at least one stage, got none: e.g. [{steps: 1, lessons: ...}]")
+
+    @property
+    def steps(self) -> int:
+        """Steps of all stages."""
+        return sum(stage["steps"] for stage in self.stages)
+
+    @property
+    def kinds(self) -> list[str]:
+        """Every kind of lesson, once."""
+        return list(dict.fromkeys(kind for stage in self.stages for kind in stage["lessons"]))
+
+    def shares(self, step: int) -> Mapping[str, float]:
+        """Of the lessons at one step, counted from 0."""
+        ends = itertools.accumulate(stage["steps"] for stage in self.stages)
+        lessons: Mapping[str, float] = next(
+            stage["lessons"] for stage, end in zip(self.stages, ends, strict=True) if step < end
+        )
+        return lessons
 
     def shape(self) -> Shape:
         """Sizes of the decoder."""
@@ -96,7 +122,7 @@ def train(recipe: Recipe, corpora: Sequence[Corpus], held_out: Sequence[Corpus],
     texts = hash_documents(document for corpus in corpora for document in corpus.documents())
     key = hashlib.sha256(json.dumps([asdict(recipe), texts], sort_keys=True).encode()).hexdigest()[:16]
     tokenizer = _tokenizer(recipe, corpora, out)
-    lessons = mixture(recipe.lessons, corpora, tokenizer)
+    lessons = gather(recipe.kinds, corpora, tokenizer)
     validation = _held_out_rows(recipe, held_out, tokenizer)
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -132,14 +158,15 @@ def _step(
     decoder: Decoder,
     optimizer: torch.optim.Optimizer,
     recipe: Recipe,
-    lessons: Mixture,
+    lessons: Mapping[str, Lesson],
     tokenizer: FastTokenizer,
     step: int,
     device: torch.device,
 ) -> dict[str, float]:
     """One update; mean loss in nats of all rows, and of each kind of lesson."""
     rng = np.random.default_rng([recipe.seed, step])
-    kinds, rows = zip(*(lessons.row(rng, tokenizer, recipe.trained_length) for _ in range(recipe.batch)), strict=True)
+    shares, length = recipe.shares(step), recipe.trained_length
+    kinds, rows = zip(*(row(lessons, shares, rng, tokenizer, length) for _ in range(recipe.batch)), strict=True)
     losses = _losses(decoder, torch.from_numpy(np.stack(rows)).to(device))
     losses.mean().backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(decoder.parameters(), recipe.clip)
@@ -168,10 +195,10 @@ def _optimizer(decoder: Decoder, recipe: Recipe) -> torch.optim.AdamW:
 
 def _held_out_rows(recipe: Recipe, held_out: Sequence[Corpus], tokenizer: FastTokenizer) -> Tensor:
     """[32, T] rows of texts that training never sees, always the same ones."""
-    text = TextLesson(held_out, tokenizer)
-    rows = Mixture({"text": text}, {"text": 1.0})
-    drawn = [rows.row(np.random.default_rng([1, i]), tokenizer, recipe.trained_length)[1] for i in range(32)]
-    return torch.from_numpy(np.stack(drawn))
+    lessons = {"text": TextLesson(held_out, tokenizer)}
+    length = recipe.trained_length
+    rows = [row(lessons, {"text": 1.0}, np.random.default_rng([1, i]), tokenizer, length)[1] for i in range(32)]
+    return torch.from_numpy(np.stack(rows))
 
 
 @torch.inference_mode()
@@ -210,8 +237,7 @@ def _tokenizer_texts(recipe: Recipe, corpora: Sequence[Corpus]) -> Iterator[str]
     yield from (document.text for corpus in corpora for document in corpus.documents())
     spelled = _Characters()
     rng = np.random.default_rng(recipe.seed)
-    worded = {kind: share for kind, share in recipe.lessons.items() if kind not in ("text", "repeated_blocks")}
-    for lesson in mixture(worded, [], spelled).lessons.values():
+    for lesson in gather([kind for kind in recipe.kinds if kind not in WORDLESS], [], spelled).values():
         yield from (spelled.decode(lesson(rng, spelled, 2000)) for _ in range(200))
 
 

@@ -13,7 +13,7 @@ from lexbench.checkpoint import read_model
 from lexbench.corpora import Corpus
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.native import train as training
-from lexbench.native.lessons import GENERATORS, TextLesson, mixture
+from lexbench.native.lessons import GENERATORS, TextLesson, gather, row
 from lexbench.native.train import Recipe, train
 from lexbench.tokenizer import FastTokenizer, load_tokenizer
 
@@ -22,8 +22,13 @@ SMALL = {"layers": 1, "width": 32, "heads": 2, "kv_heads": 1, "hidden": 32, "voc
 
 
 def recipe(**changed: object) -> Recipe:
-    settings = {"lessons": {"text": 1.0}, "trained_length": 32, "steps": 6, "evaluate": 3, "save": 2, "warmup": 2}
+    settings = {"stages": stages(6), "trained_length": 32, "evaluate": 3, "save": 2, "warmup": 2}
     return Recipe(**{**SMALL, **settings, **changed})  # type: ignore[arg-type]
+
+
+def stages(*steps: int) -> tuple[dict[str, object], ...]:
+    kinds = ("text", "key_values", "running_sums")
+    return tuple({"steps": count, "lessons": {kind: 1.0}} for count, kind in zip(steps, kinds, strict=False))
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -63,7 +68,7 @@ def test_a_folder_with_another_training_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_it_learns_a_constant_text(tmp_path: Path) -> None:
-    train(recipe(steps=60, warmup=5, rate=1e-2, evaluate=60, save=60), TEXTS, TEXTS, tmp_path, "")
+    train(recipe(stages=stages(60), warmup=5, rate=1e-2, evaluate=60, save=60), TEXTS, TEXTS, tmp_path, "")
     curve = losses(tmp_path)
     assert curve[0] == pytest.approx(math.log(300), rel=0.05)  # uniform at the start
     assert curve[-1] < 0.8 * curve[0]
@@ -81,7 +86,7 @@ def test_the_folder_is_a_checkpoint_with_its_record(tmp_path: Path) -> None:
 
 
 def test_the_learning_rate_warms_up_and_falls_to_a_tenth() -> None:
-    schedule = recipe(steps=100, warmup=10, rate=1.0)
+    schedule = recipe(stages=stages(100), warmup=10, rate=1.0)
     assert schedule.learning_rate(0) == 0.1
     assert schedule.learning_rate(9) == schedule.learning_rate(10) == 1.0
     assert schedule.learning_rate(55) == pytest.approx(0.55)  # the middle of the cosine
@@ -90,7 +95,13 @@ def test_the_learning_rate_warms_up_and_falls_to_a_tenth() -> None:
 
 @pytest.mark.parametrize(
     ("changed", "said"),
-    [({"steps": 0}, "train.steps"), ({"lessons": {}}, "train.lessons"), ({"lessons": {"text": -1}}, "train.lessons")],
+    [
+        ({"batch": 0}, "recipe.batch"),
+        ({"stages": ()}, "recipe.stages"),
+        ({"stages": ({"steps": 0, "lessons": {"text": 1}},)}, "recipe.stages"),
+        ({"stages": ({"steps": 1, "lessons": {"text": -1}},)}, "recipe.stages"),
+        ({"stages": ({"steps": 1, "lesson": {"text": 1}},)}, "recipe.stages"),
+    ],
     ids=str,
 )
 def test_bad_recipes_are_refused(changed: dict[str, object], said: str) -> None:
@@ -100,13 +111,32 @@ def test_bad_recipes_are_refused(changed: dict[str, object], said: str) -> None:
 
 @pytest.mark.parametrize("kind", [*GENERATORS, "passkey", "text"])
 def test_rows_are_full_and_begin_with_bos(kind: str, tokenizer: FastTokenizer) -> None:
-    lessons = mixture({kind: 1.0}, TEXTS, tokenizer)
+    lessons = gather([kind], TEXTS, tokenizer)
     for seed in range(5):
-        drawn, row = lessons.row(np.random.default_rng(seed), tokenizer, 256)
+        drawn, tokens = row(lessons, {kind: 1.0}, np.random.default_rng(seed), tokenizer, 256)
         assert drawn == kind
-        assert len(row) == 256
-        assert row[0] == tokenizer.bos
-        assert row.max() < tokenizer.vocabulary
+        assert len(tokens) == 256
+        assert tokens[0] == tokenizer.bos
+        assert tokens.max() < tokenizer.vocabulary
+
+
+def test_rows_follow_the_shares_of_their_stage(tokenizer: FastTokenizer) -> None:
+    two = recipe(stages=stages(2, 3))
+    assert two.steps == 5
+    assert [next(iter(two.shares(step))) for step in range(5)] == ["text"] * 2 + ["key_values"] * 3
+    lessons = gather(["text", "key_values"], TEXTS, tokenizer)
+    rng = np.random.default_rng(0)
+    drawn = [row(lessons, {"text": 1.0, "key_values": 3.0}, rng, tokenizer, 16)[0] for _ in range(400)]
+    # binomial: 300 expected, standard deviation 8.7
+    assert 265 < drawn.count("key_values") < 335
+
+
+def test_blocks_repeat(tokenizer: FastTokenizer) -> None:
+    for kind in ("repeated_blocks", "small_blocks"):
+        tokens = GENERATORS[kind](np.random.default_rng(0), tokenizer, 400)
+        periods = [p for p in range(1, 200) if (tokens[p:] == tokens[:-p]).all()]
+        assert periods
+        assert periods[0] >= 4
 
 
 def test_running_sums_are_right(tokenizer: FastTokenizer) -> None:

@@ -1,0 +1,88 @@
+"""Text files, or a folder of them."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lexbench.corpora import Document, hash_documents
+
+KINDS = (".txt", ".md", ".py", ".jsonl")
+
+
+@dataclass(frozen=True)
+class Files:
+    """A file, or all .txt, .md, .py and .jsonl files under a folder, sorted by path.
+
+    Documents are named after their file, relative to the folder, with the number of the piece or the line where one
+    file holds several: `book.txt`, `stories.txt#17`, `meetings.jsonl#3`. Empty ones are left out.
+
+    Args:
+        path: file or folder.
+        field: of each JSON object, in .jsonl files; the others are read whole.
+        separator: what stands between the documents of a .txt file, which are then stripped; None: a file is one.
+    """
+
+    path: str
+    field: str = "text"
+    separator: str | None = "<|endoftext|>"
+
+    def __post_init__(self) -> None:
+        if self.separator == "":
+            raise ValueError("corpus.separator must not be empty: give null for one document a file")
+
+    def documents(self) -> Iterator[Document]:
+        """Documents in the order of files and lines; ValueError for what cannot be read, or where there are none."""
+        empty = True
+        for name, file in self._files():
+            split = self._lines if file.suffix == ".jsonl" else self._pieces
+            for document in split(name, _read(file)):
+                if document.text.strip():
+                    empty = False
+                    yield document
+        if empty:
+            raise ValueError(f"corpus {self.path} holds no text in {', '.join(KINDS)} files: give another corpus.path")
+
+    def fingerprint(self) -> str:
+        """Hash of names and texts; not of where the folder lies."""
+        return hash_documents(self.documents())
+
+    def _files(self) -> list[tuple[str, Path]]:
+        root = Path(self.path).expanduser()
+        if root.is_dir():
+            found = sorted((file.relative_to(root).as_posix(), file) for file in root.rglob("*") if file.is_file())
+            return [(name, file) for name, file in found if file.suffix in KINDS]
+        if not root.is_file():
+            raise ValueError(f"corpus {self.path} does not exist: give corpus.path=FILE or a folder")
+        return [(root.name, root)]
+
+    def _pieces(self, name: str, text: str) -> Iterator[Document]:
+        if not name.endswith(".txt") or self.separator is None or self.separator not in text:
+            yield Document(name, text)
+            return
+        for place, piece in enumerate(text.split(self.separator)):
+            yield Document(f"{name}#{place}", piece.strip())
+
+    def _lines(self, name: str, text: str) -> Iterator[Document]:
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.strip():
+                yield Document(f"{name}#{number}", self._text(f"{name} line {number}", line))
+
+    def _text(self, place: str, line: str) -> str:
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{place} is no JSON ({error}): write one object a line") from None
+        if not isinstance(row, dict):
+            raise ValueError(f"{place} must be a JSON object, got {type(row).__name__}: write one object a line")
+        if not isinstance(row.get(self.field), str):
+            have = ", ".join(sorted(key for key, value in row.items() if isinstance(value, str))) or "nothing"
+            raise ValueError(f"{place} has no text in field {self.field!r}: choose corpus.field from {have}")
+        return str(row[self.field]).encode("utf-8", "replace").decode()  # JSON can spell half a surrogate pair
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not UTF-8 (byte {error.start}): convert it") from None

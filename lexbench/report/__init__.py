@@ -1,0 +1,90 @@
+"""Reports: records, tables and plots of run folders, made from their samples, without a model."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lexbench.files import write_text
+
+if TYPE_CHECKING:
+    from lexbench.record import Sample
+    from lexbench.report.records import Loaded
+    from lexbench.report.tables import Table
+
+LEGEND = """\
+Brackets hold 95 % intervals: over resampled documents or haystacks (2000 times), or Wilson's for independent answers
+that are right or wrong. **Bold** is the best value of its column, whether or not the difference is real. Lengths are
+in tokens, with their multiple of the trained length. *refused*: there is no honest answer; the reason stands below.
+"""
+
+
+def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
+    """Write report.md, tables/*.csv and plots/* of run folders, and their records.jsonl anew.
+
+    Args:
+        folders: run folders, or folders of run folders.
+        out: where to write; None: `report` in the first folder.
+
+    Returns the path of report.md. Raises ValueError where there is no run.
+    """
+    from lexbench.report import records
+    from lexbench.report.tables import tables
+    from lexbench.store import Store
+
+    for folder in records.run_folders(folders):
+        store = Store(folder)
+        store.write_records(record for finished in store.load() for record in records.records_of(finished))
+    loaded = records.load(folders)
+    out = Path(folders[0]) / "report" if out is None else Path(out)
+    samples = {finished.cell.id: finished.samples for finished in loaded.finished}
+    lines = ["# lexbench report", "", _summary(folders, loaded), "", LEGEND]
+    shown: set[str] = set()
+    for table in tables(loaded.finished):
+        if table.setting not in shown:
+            lines += _heading(table)
+        lines += _section(table, samples if table.setting not in shown else {}, out)
+        shown.add(table.setting)
+    write_text(out / "report.md", "\n".join(lines))
+    return out / "report.md"
+
+
+def _summary(folders: Sequence[Path], loaded: "Loaded") -> str:
+    """What the report stands on, and what is missing from it."""
+    refused = sum(finished.refused is not None for finished in loaded.finished)
+    lines = [f"{len(loaded.finished)} cells, {refused} of them refused, from {', '.join(map(str, folders))}."]
+    if loaded.unfinished:
+        names = [f"{cell.method} {cell.task} at {cell.length}" for cell in loaded.unfinished]
+        lines.append(f"\n**Unfinished, not shown:** {'; '.join(names)}. The same run command finishes them.")
+    lines += [f"\n**Not readable:** {problem}" for problem in loaded.problems]
+    return "\n".join(lines)
+
+
+def _heading(table: "Table") -> list[str]:
+    from lexbench.report.tables import caption
+
+    protocol, rest = caption(table).split("\n", 1)
+    return [f"## {table.cell.task} on {table.cell.model}", "", f"Protocol: {protocol}.  ", f"{rest}.", ""]
+
+
+def _section(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
+    """A table, its CSV and its figures; the depths are drawn where samples are given."""
+    from lexbench.report import heatmaps, plots
+    from lexbench.report.tables import markdown
+
+    write_text(out / "tables" / f"{table.name}.csv", table.csv())
+    lines = [f"### {table.label}", "", markdown(table), f"All fields: [{table.name}.csv](tables/{table.name}.csv)", ""]
+    if table.metric is None:
+        return lines
+    plots.plot(table, out / "plots" / table.name)
+    lines += _figure(table.name, f"{table.label} of {table.cell.task} over length")
+    depths = f"{table.name}-by-depth"
+    if heatmaps.heatmap(table, samples, out / "plots" / depths):
+        lines += _figure(depths, f"{table.label} of {table.cell.task} by depth and length")
+    return lines
+
+
+def _figure(name: str, text: str) -> list[str]:
+    return [f"![{text}](plots/{name}.svg)", "", f"[PNG](plots/{name}.png), [numbers](plots/{name}.csv)", ""]
+
+
+__all__ = ["write_report"]

@@ -1,0 +1,130 @@
+"""Retrieval by the needle's depth and the length: a panel per method, every cell with its number of samples."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from lexbench.record import Sample
+from lexbench.report.figures import STYLE, save, save_numbers
+from lexbench.report.statistics import wilson
+from lexbench.report.tables import Table
+
+COLUMNS = 3
+STRATA = (8, 4, 2)
+LEAST = 2
+"""Samples that a stratum should hold on average."""
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """Samples of one method at one length whose needles stand between two depths."""
+
+    method: str
+    length: int
+    low: float
+    """Depth from low (counted in) to high, 0 the start of the text and 1 its end (counted in)."""
+    high: float
+    n: int
+    value: float | None
+    """Mean score; None without samples."""
+
+
+def heatmap(table: Table, samples: Mapping[str, Sequence[Sample]], stem: Path) -> bool:
+    """The figure as stem.svg and stem.png, its numbers as stem.csv; False, and none, where samples have no depth.
+
+    `samples` are those of each cell id.
+    """
+    strata = list(depth_strata(table, samples))
+    if not strata:
+        return False
+    with mpl.rc_context({**STYLE, "axes.spines.left": False, "axes.spines.bottom": False}):
+        columns = min(COLUMNS, len(table.methods))
+        rows = math.ceil(len(table.methods) / columns)
+        count = len({stratum.low for stratum in strata})
+        size = (1.1 + columns * max(1.8, 0.62 * len(table.lengths)), 1.0 + rows * (0.75 + 0.27 * count))
+        figure = Figure(figsize=size, layout="constrained")
+        panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
+        for axes, method in zip(panels, table.methods, strict=False):
+            _panel(axes, table, method, [stratum for stratum in strata if stratum.method == method], count)
+        for axes in panels[len(table.methods) :]:
+            axes.set_axis_off()
+        for axes in panels[: len(table.methods)][-columns:]:
+            axes.tick_params(labelbottom=True)
+        colours = mpl.cm.ScalarMappable(mpl.colors.Normalize(0, 1), "cividis")
+        figure.colorbar(colours, ax=list(panels), label=f"{table.label} (small: samples)", shrink=0.9, aspect=30)
+        figure.suptitle(f"{table.cell.task} on {table.cell.model}: {table.label} by depth and length", fontsize=10)
+        figure.supxlabel("length: multiple of the trained length, tokens", fontsize=9)
+        figure.supylabel("depth of the needle: 0 start, 1 end", fontsize=9)
+        save(figure, stem)
+    save_numbers(stem, ("method", "length", "depth_low", "depth_high", "n", "value", "low", "high"), _lines(strata))
+    return True
+
+
+def depth_strata(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Iterator[Stratum]:
+    """Mean scores by depth: 8, 4 or 2 equal strata, so that each holds 2 samples or more; a failed sample scores 0."""
+    found = {
+        place: [sample for sample in samples.get(record.cell, ()) if sample.depth is not None]
+        for place, record in table.entries.items()
+    }
+    most = max((len(group) for group in found.values()), default=0)
+    count = next((count for count in STRATA if most >= LEAST * count), 1)
+    metric = table.metric
+    if metric is None or not most:
+        return
+    for (method, length), group in sorted(found.items()):
+        for part in range(count):
+            scores = [
+                0.0 if sample.failed else sample.scores[metric]
+                for sample in group
+                if sample.depth is not None and min(int(sample.depth * count), count - 1) == part
+            ]
+            value = math.fsum(scores) / len(scores) if scores else None
+            yield Stratum(method, length, part / count, (part + 1) / count, len(scores), value)
+
+
+def _panel(axes: Axes, table: Table, method: str, strata: Sequence[Stratum], count: int) -> None:
+    axes.set_title(method, fontsize=9)
+    colours = mpl.colormaps["cividis"]
+    for stratum in strata:
+        column = table.lengths.index(stratum.length)
+        row = round(stratum.low * count)
+        if stratum.value is None:
+            axes.add_patch(Rectangle((column, row), 1, 1, facecolor="0.92", edgecolor="white"))
+            continue
+        axes.add_patch(Rectangle((column, row), 1, 1, facecolor=colours(stratum.value), edgecolor="white"))
+        ink = "white" if stratum.value < 0.55 else "black"
+        axes.text(column + 0.46, row + 0.52, f"{stratum.value:.2f}", color=ink, fontsize=7, ha="center", va="center")
+        axes.text(column + 0.96, row + 0.93, str(stratum.n), color=ink, fontsize=5.5, ha="right", va="bottom")
+    for column, length in enumerate(table.lengths):
+        record = table.entries.get((method, length))
+        if record is not None and record.refused:
+            axes.text(
+                column + 0.5, count / 2, "refused", color="0.3", fontsize=7, rotation=90, ha="center", va="center"
+            )
+    trained = table.cell.trained_length
+    axes.set_xlim(0, len(table.lengths))
+    axes.set_ylim(count, 0)
+    axes.set_xticks(
+        [column + 0.5 for column in range(len(table.lengths))],
+        [f"{length / trained:.3g}x\n{length}" for length in table.lengths],
+        fontsize=7,
+    )
+    axes.set_yticks([0, count / 2, count], ["0", "0.5", "1"], fontsize=7)
+    axes.tick_params(length=0)
+
+
+def _lines(strata: Sequence[Stratum]) -> Iterator[list[object]]:
+    """Numbers of each stratum; a Wilson interval where all of its scores can be 0 or 1."""
+    for each in strata:
+        ends: tuple[float | None, float | None] = (None, None)
+        hits = (each.value or 0.0) * each.n
+        if each.n and abs(hits - round(hits)) < 1e-9:
+            interval = wilson(round(hits), each.n)
+            ends = (interval.low, interval.high)
+        yield [each.method, each.length, each.low, each.high, each.n, each.value, *ends]

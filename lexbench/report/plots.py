@@ -1,0 +1,182 @@
+"""A metric over multiples of the trained length: a line and a band per method."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+import matplotlib.ticker
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.transforms import ScaledTranslation, blended_transform_factory
+
+from lexbench.record import Record
+from lexbench.report.figures import STYLE, save, save_numbers
+from lexbench.report.tables import Table
+
+COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C6D31")
+"""Okabe and Ito's palette, told apart by colour-blind readers; brown for their yellow, which paper swallows."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES = ("-", "--", "-.", ":")
+DODGE = 5.0
+"""Points between marks that would lie on one another."""
+
+
+def plot(table: Table, stem: Path) -> None:
+    """The figure as stem.svg and stem.png, its numbers as stem.csv."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(7.2, 4.0), layout="constrained")
+        axes = figure.add_subplot()
+        top = _value_axis(axes, table)
+        _length_axis(axes, table)
+        _trained_length(axes, table)
+        for place in range(len(table.methods)):
+            _line(axes, table, place, top)
+        differs = f"\n{table.differs}" if table.differs else ""
+        axes.set_title(f"{table.cell.task} on {table.cell.model}, {table.cell.n} samples a cell{differs}", pad=14)
+        _legend(axes, table, top)
+        save(figure, stem)
+    names = ("method", "length", "multiple", "metric", "value", "low", "high", "n", "refused")
+    rows = [[getattr(record, name) for name in names] for method in table.methods for record in table.of(method)]
+    save_numbers(stem, names, rows)
+
+
+def value_limits(worst: Sequence[float], low: float, high: float) -> tuple[float, float]:
+    """Ends of an axis where lower is better, which one collapsed method must not stretch.
+
+    It ends half as far again above the lowest value as the middle method's worst one, but at least 1 (nat or bit)
+    above the best method's worst one, and never above all values.
+    """
+    top = min(high, max(low + 1.5 * (float(np.median(worst)) - low), min(worst) + 1.0))
+    margin = 0.05 * max(top - low, 0.02)
+    return low - margin, top + margin
+
+
+def _valued(table: Table, method: str) -> tuple[list[Record], list[float], list[float]]:
+    """Records with a value; their multiples of the trained length; the values."""
+    known = [record for record in table.of(method) if record.value is not None]
+    return known, [record.multiple for record in known], [record.value for record in known if record.value is not None]
+
+
+def _value_axis(axes: Axes, table: Table) -> float:
+    """Set up the y axis, and give its upper end."""
+    axes.set_ylabel(f"{table.label}, {'higher' if table.rising else 'lower'} is better")
+    logarithmic = table.metric in ("perplexity", "word_perplexity")
+    worst = [max(values) for method in table.methods if (values := _valued(table, method)[2])]
+    if table.rising or not worst:
+        axes.set_ylim(-0.04, 1.04)
+        return 1.04
+    every = [record for record in table.entries.values() if record.value is not None]
+    ends = [end for record in every for end in (record.value, record.low, record.high) if end is not None]
+    if not logarithmic:
+        axes.set_ylim(*value_limits(worst, min(ends), max(ends)))
+        return float(axes.get_ylim()[1])
+    low, top = value_limits([math.log(value) for value in worst], math.log(min(ends)), math.log(max(ends)))
+    axes.set_yscale("log")
+    axes.set_ylim(math.exp(low), math.exp(top))
+    steps = (1.0, 2.0, 5.0) if top - low > 3 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
+    axes.yaxis.set_major_locator(mpl.ticker.LogLocator(subs=steps, numticks=20))
+    axes.yaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_locator(mpl.ticker.NullLocator())
+    return math.exp(top)
+
+
+def _length_axis(axes: Axes, table: Table) -> None:
+    trained = table.cell.trained_length
+    axes.set_xscale("log", base=2)
+    kept: list[int] = []
+    for length in table.lengths:
+        if not kept or length / kept[-1] >= 2**0.4:  # closer ones would write over one another
+            kept.append(length)
+    axes.set_xticks([length / trained for length in kept], [f"{length / trained:.3g}x\n{length}" for length in kept])
+    axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+    room = 2**0.25
+    axes.set_xlim(min(table.lengths[0] / trained, 1.0) / room, max(table.lengths[-1] / trained, 1.0) * room)
+    axes.set_xlabel("length: multiple of the trained length, tokens")
+
+
+def _trained_length(axes: Axes, table: Table) -> None:
+    axes.axvline(1.0, color="0.55", linewidth=1.0, linestyle=(0, (4, 3)), zorder=0)
+    axes.annotate(
+        "trained length",
+        xy=(1.0, 0.02 if table.rising else 0.98),
+        xycoords=("data", "axes fraction"),
+        xytext=(-3, 0),
+        textcoords="offset points",
+        rotation=90,
+        horizontalalignment="right",
+        verticalalignment="bottom" if table.rising else "top",
+        color="0.4",
+        fontsize=7.5,
+    )
+
+
+def _line(axes: Axes, table: Table, place: int, top: float) -> None:
+    """A method: line, band, triangles where it leaves the axis, crosses above the frame where it is refused."""
+    method = table.methods[place]
+    known, multiples, values = _valued(table, method)
+    axes.plot(multiples, values, zorder=3, **_looks(place))  # type: ignore[arg-type]
+    banded = [(r.multiple, r.low, r.high) for r in known if r.low is not None and r.high is not None]
+    if banded:
+        x, low, high = zip(*banded, strict=True)
+        axes.fill_between(x, low, high, color=_colour(place), alpha=0.14, linewidth=0, zorder=2)
+    aside = (place - (len(table.methods) - 1) / 2) * DODGE
+    beyond = [multiple for multiple, value in zip(multiples, values, strict=True) if value > top]
+    refused = [record.multiple for record in table.of(method) if record.refused]
+    _edge(axes, beyond, 0.985, "^", _colour(place), aside)
+    _edge(axes, refused, 1.03, "x", _colour(place), aside)
+
+
+def _colour(place: int) -> str:
+    return COLOURS[place % len(COLOURS)]
+
+
+def _looks(place: int) -> dict[str, object]:
+    """Of a method's line: a ninth has the first one's colour, and another marker."""
+    return {
+        "color": _colour(place),
+        "marker": MARKERS[(place + place // len(COLOURS)) % len(MARKERS)],
+        "linestyle": DASHES[place % len(DASHES)],
+        "markersize": 5,
+        "linewidth": 1.5,
+    }
+
+
+def _edge(axes: Axes, x: Sequence[float], height: float, marker: str, colour: str, aside: float) -> None:
+    """Marks at a height of the axes (0 to 1), moved aside by so many points."""
+    if not x:
+        return
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    moved = ScaledTranslation(aside / 72, 0, figure.dpi_scale_trans)
+    where = blended_transform_factory(axes.transData, axes.transAxes) + moved
+    [marks] = axes.plot(
+        x, [height] * len(x), marker, color=colour, transform=where, markersize=5, zorder=4, clip_on=False
+    )
+    marks.set_in_layout(False)
+
+
+def _legend(axes: Axes, table: Table, top: float) -> None:
+    handles = [Line2D([], [], label=name, **_looks(place)) for place, name in enumerate(table.methods)]  # type: ignore[arg-type]
+    records = table.entries.values()
+
+    def mark(label: str, marker: str) -> None:
+        handles.append(Line2D([], [], label=label, marker=marker, color="0.4", linestyle="none", markersize=5))
+
+    if any(record.value is not None and record.value > top for record in records):
+        mark("above the axis", "^")
+    if any(record.refused for record in records):
+        mark("refused", "x")
+    band = " (band: 95 %)" if any(record.low is not None for record in records) else ""
+    legend = axes.legend(
+        handles=handles,
+        title=f"method{band}",
+        loc="center left",
+        bbox_to_anchor=(1.01, 0.5),
+        frameon=False,
+        alignment="left",
+        handlelength=3.0,
+    )
+    legend.get_title().set_fontsize(8.5)

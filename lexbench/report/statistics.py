@@ -1,0 +1,92 @@
+"""Intervals. Examples of one document or haystack are not independent, so clusters are resampled, never examples."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+CONFIDENCE = 0.95
+RESAMPLES = 2000
+BLOCK = 1 << 22
+"""Numbers drawn at once."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A 95 % confidence interval, and how it was made: wilson or cluster_bootstrap."""
+
+    low: float
+    high: float
+    kind: str
+
+
+def wilson(successes: float, n: int) -> Interval:
+    """Score interval of a proportion (Wilson 1927), not degenerate at 0 and 1.
+
+    Ends, with p = successes / n and z = 1.96: (p + z^2 / 2n -+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)
+    """
+    assert 0 <= successes <= n and n > 0, f"{successes} successes of {n}"
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    share = successes / n
+    middle = share + z**2 / (2 * n)
+    spread = z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    low, high = ((middle + sign * spread) / (1 + z**2 / n) for sign in (-1, 1))
+    return Interval(low if successes > 0 else 0.0, high if successes < n else 1.0, "wilson")
+
+
+def cluster_bootstrap(numerators: ArrayLike, denominators: ArrayLike, clusters: Sequence[str]) -> Interval | None:
+    """Percentile interval of sum(numerators) / sum(denominators) over resampled clusters.
+
+    All three are [samples]. A mean has denominators of 1, a token-weighted mean has tokens. 2000 resamples with the
+    same seed everywhere, so that cells over the same clusters are resampled alike. None for fewer than 2 clusters.
+    With few clusters (below about 20) a percentile interval is somewhat too narrow.
+    """
+    sums = cluster_sums(numerators, denominators, clusters)
+    if len(sums) < 2:
+        return None
+    totals = np.concatenate([counts @ sums for counts in _draws(len(sums))])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = totals[:, 0] / totals[:, 1]
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(ratios, [tail, 1 - tail])
+    return Interval(float(low), float(high), "cluster_bootstrap")
+
+
+def mean_interval(values: Sequence[float], clusters: Sequence[str]) -> Interval | None:
+    """Interval of the mean of scores in [0, 1].
+
+    Wilson for zeros and ones in clusters of one; else the cluster bootstrap, which has no width at 0 and at 1: there
+    Wilson counts clusters.
+    """
+    independent = len(set(clusters)) == len(clusters)
+    total = math.fsum(values)
+    if independent and all(value in (0.0, 1.0) for value in values):
+        return wilson(total, len(values))
+    if total in (0.0, float(len(values))):
+        groups = len(set(clusters))
+        return wilson(groups if total else 0, groups)
+    return cluster_bootstrap(values, np.ones(len(values)), clusters)
+
+
+def cluster_sums(numerators: ArrayLike, denominators: ArrayLike, clusters: Sequence[str]) -> Floats:
+    """[clusters, 2] sums of each cluster, clusters in the order of their first sample."""
+    order = {name: place for place, name in enumerate(dict.fromkeys(clusters))}
+    sums = np.zeros((len(order), 2))
+    values = np.stack([np.asarray(numerators, np.float64), np.asarray(denominators, np.float64)], axis=1)
+    np.add.at(sums, [order[name] for name in clusters], values)
+    return sums
+
+
+def _draws(clusters: int) -> Iterator[Floats]:
+    """Blocks of [resamples, clusters]: how often each cluster is drawn, in `clusters` draws with replacement."""
+    rng = np.random.default_rng(0)
+    rows = max(1, BLOCK // clusters)
+    for start in range(0, RESAMPLES, rows):
+        count = min(rows, RESAMPLES - start)
+        drawn = rng.integers(clusters, size=(count, clusters)) + clusters * np.arange(count)[:, None]
+        yield np.bincount(drawn.ravel(), minlength=count * clusters).reshape(count, clusters).astype(np.float64)

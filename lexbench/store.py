@@ -1,0 +1,232 @@
+"""A run folder: what a run measured, and nothing that it could not compute again from it.
+
+    DIR/cells/<cell id>.parquet   a finished cell: a row per sample, the cell and its refusal in the schema's metadata
+    DIR/cells/<cell id>.jsonl     an unfinished one: the cell in the first line, then a sample a line
+    DIR/records.jsonl             derived from all finished cells
+    DIR/costs.jsonl               seconds, tokens and memory: apart, so that the rest is the same on every run
+
+Cells are named by the hash of their identity, so methods, tasks and processes may share a folder. A file is replaced
+whole or appended a line at a time; whatever kills a process leaves at most one torn line, which `resume` cuts.
+"""
+
+import base64
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lexbench.files import write_bytes, write_text
+from lexbench.record import Cell, Record, Sample
+
+COLUMNS = pa.schema(
+    [
+        pa.field("index", pa.int64(), nullable=False),
+        pa.field("cluster", pa.string(), nullable=False),
+        pa.field("tokens", pa.int64(), nullable=False),
+        pa.field("truncated", pa.bool_(), nullable=False),
+        pa.field("failed", pa.string()),
+        pa.field("scores", pa.string(), nullable=False),
+        pa.field("nll", pa.list_(pa.float32())),
+        pa.field("bytes", pa.int64()),
+        pa.field("words", pa.int64()),
+        pa.field("output", pa.string()),
+        pa.field("hit_room", pa.bool_()),
+        pa.field("depth", pa.float64()),
+        pa.field("facts", pa.string(), nullable=False),
+    ]
+)
+"""A sample's fields; `scores` and `facts` are JSON."""
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """A cell with all its samples, or with the reason why it has none."""
+
+    cell: Cell
+    samples: list[Sample]
+    refused: str | None = None
+
+
+class Store:
+    """One run folder. Nothing is written before there is something to write; OSError (a full disk) rises."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+        self.problems: list[str] = []
+        """What the last `load` could not read, one line each."""
+
+    def finished(self, cell: Cell) -> bool:
+        """Whether the cell is measured, or refused, in a file that can be read."""
+        file = self._file(cell, "parquet")
+        try:
+            return file.exists() and b"cell" in (pq.read_schema(file).metadata or {})
+        except pa.ArrowInvalid:
+            return False
+
+    def resume(self, cell: Cell) -> list[Sample]:
+        """Samples that an interrupted run left, in the order in which they were measured; a torn line is cut off."""
+        file = self._file(cell, "jsonl")
+        if not file.exists():
+            return []
+        content = file.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            with file.open("r+b") as stream:
+                stream.truncate(whole)
+        return [_sample(_parsed(line, file)) for line in content[:whole].splitlines()[1:]]
+
+    def append(self, cell: Cell, sample: Sample) -> None:
+        """Keep one sample of an unfinished cell, as soon as it is measured."""
+        file = self._file(cell, "jsonl")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("ab") as stream:
+            if stream.tell() == 0:
+                stream.write(_json(_cell_row(cell)).encode() + b"\n")
+            stream.write(_json(_sample_row(sample)).encode() + b"\n")
+
+    def finish(self, cell: Cell) -> None:
+        """The samples appended so far are all: they become the cell's one file."""
+        self._close(cell, self.resume(cell), None)
+
+    def refuse(self, cell: Cell, reason: str) -> None:
+        """The cell has no honest answer; samples that it has already are dropped."""
+        self._close(cell, [], reason)
+
+    def cost(self, cell: Cell, *, seconds: float, tokens: int, peak_bytes: int) -> None:
+        """What measuring took, this time."""
+        row = {"cell": cell.id, "seconds": round(seconds, 3), "tokens": tokens, "peak_bytes": peak_bytes}
+        with (self.folder / "costs.jsonl").open("ab") as stream:
+            stream.write(_json(row).encode() + b"\n")
+
+    def load(self, ids: Collection[str] | None = None) -> list[Finished]:
+        """Finished cells, all or those of the ids, sorted by id; files that cannot be read go to `problems`."""
+        self.problems = []
+        found = []
+        for file in sorted((self.folder / "cells").glob("*.parquet")):
+            if ids is None or file.stem in ids:
+                try:
+                    found.append(_finished(file))
+                except ValueError as error:
+                    self.problems.append(str(error))
+        return found
+
+    def unfinished(self) -> list[Cell]:
+        """Cells that a run began and did not finish, sorted by id."""
+        left = []
+        for file in sorted((self.folder / "cells").glob("*.jsonl")):
+            with file.open("rb") as stream:
+                head = stream.readline()
+            if head.endswith(b"\n") and not file.with_suffix(".parquet").exists():
+                left.append(_cell(_parsed(head, file), file))
+        return left
+
+    def write_records(self, records: Iterable[Record]) -> None:
+        """Replace records.jsonl; also clears away what a process killed at the end of a cell has left of it."""
+        for file in (self.folder / "cells").glob("*.jsonl"):
+            if file.with_suffix(".parquet").exists():
+                file.unlink(missing_ok=True)
+        rows = sorted(records, key=_order)
+        write_text(self.folder / "records.jsonl", "".join(f"{_json(asdict(row))}\n" for row in rows))
+
+    def write_text(self, name: str, content: str) -> None:
+        """Replace a text file of the folder."""
+        write_text(self.folder / name, content)
+
+    def _file(self, cell: Cell, suffix: str) -> Path:
+        return self.folder / "cells" / f"{cell.id}.{suffix}"
+
+    def _close(self, cell: Cell, samples: list[Sample], refused: str | None) -> None:
+        file = self._file(cell, "parquet")
+        for left in file.parent.glob(f".{file.name}.*"):  # temporary files of a killed process
+            left.unlink()
+        if not self.finished(cell):  # another process may have been faster
+            write_bytes(file, _parquet(cell, samples, refused))
+        self._file(cell, "jsonl").unlink(missing_ok=True)
+
+
+def _order(record: Record) -> tuple[str, str, str, int, int, str, str]:
+    r = record
+    return r.model, r.task, r.method, r.length, r.seed, r.metric or "", r.cell
+
+
+def _parquet(cell: Cell, samples: list[Sample], refused: str | None) -> bytes:
+    """A finished cell's file; the same samples give the same bytes."""
+    once = {sample.index: sample for sample in samples}
+    rows = []
+    for _, sample in sorted(once.items()):
+        row = {field.name: getattr(sample, field.name) for field in fields(sample)}
+        rows.append({**row, "scores": _json(dict(sample.scores)), "facts": _json(dict(sample.facts))})
+    about = {"cell": _json(_cell_row(cell)), "refused": _json(refused)}
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, schema=COLUMNS.with_metadata(about)), sink, compression="zstd")
+    return bytes(sink.getvalue())
+
+
+def _finished(file: Path) -> Finished:
+    """A finished cell from its file; ValueError naming the file where it cannot be read."""
+    content = file.read_bytes()
+    try:
+        table = pq.ParquetFile(pa.BufferReader(content)).read()
+        about = table.schema.metadata or {}
+        cell, refused = json.loads(about[b"cell"]), json.loads(about[b"refused"])
+        columns = {name: table.column(name) for name in COLUMNS.names}
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:  # OSError: Arrow's word for a damaged page
+        said = " ".join(str(error).split())[:80]
+        raise ValueError(f"cell {file} cannot be read ({said}): delete it and run the same command again") from error
+    samples = []
+    for place in range(table.num_rows):
+        row = {name: column[place] for name, column in columns.items()}
+        nll = row.pop("nll").values
+        values = {name: value.as_py() for name, value in row.items()}
+        values.update(scores=json.loads(values["scores"]), facts=json.loads(values["facts"]))
+        samples.append(Sample(**values, nll=None if nll is None else nll.to_numpy().astype(np.float32)))
+    return Finished(_cell(cell, file), samples, refused)
+
+
+def _cell_row(cell: Cell) -> dict[str, Any]:
+    return {field.name: getattr(cell, field.name) for field in fields(cell)}
+
+
+def _cell(row: Mapping[str, Any], file: Path) -> Cell:
+    known = {field.name for field in fields(Cell)}
+    if row.keys() != known:
+        odd = ", ".join(sorted(row.keys() ^ known))
+        raise ValueError(f"cell {file} was written by another version of lexbench (differs in {odd}): use that version")
+    return Cell(**row)
+
+
+def _sample_row(sample: Sample) -> dict[str, Any]:
+    row = {field.name: getattr(sample, field.name) for field in fields(sample)}
+    if sample.nll is not None:
+        assert sample.nll.dtype == np.float32, f"nll of {sample.nll.dtype}"
+        row["nll"] = base64.b64encode(sample.nll.astype("<f4").tobytes()).decode()
+    return {**row, "scores": dict(sample.scores), "facts": dict(sample.facts)}
+
+
+def _sample(row: dict[str, Any]) -> Sample:
+    if row["nll"] is not None:
+        row["nll"] = np.frombuffer(base64.b64decode(row["nll"]), "<f4").astype(np.float32)
+    return Sample(**row)
+
+
+def _parsed(line: bytes, file: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(line))
+    except ValueError as error:
+        raise ValueError(f"samples {file} hold a line that is no JSON: delete it and run the command again") from error
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and arrays of numpy, which tasks may put into facts, as plain ones."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is no JSON: facts must hold plain values, got {value!r}")
