@@ -11,11 +11,12 @@ import importlib
 import importlib.util
 import inspect
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import yaml
 
@@ -45,8 +46,18 @@ def read(group: str, name: str) -> dict[str, Any]:
     for folder in reversed(config_dirs()):
         file = folder / group / f"{name}.yaml"
         if file.is_file():
-            return dict(yaml.safe_load(file.read_text()) or {})
+            return _mapping(file)
     raise ValueError(f"unknown {group} {name!r}: {_suggest(name, names(group))}")
+
+
+def _mapping(file: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(file.read_text()) or {}
+    except yaml.YAMLError as error:
+        raise ValueError(f"config {file} is not valid yaml ({' '.join(str(error).split())}): mend it") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"config {file} must hold keys and values, got {type(content).__name__}: e.g. factor: 8")
+    return content
 
 
 def build(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
@@ -54,8 +65,8 @@ def build(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
 
     Raises ValueError for an unknown or missing parameter, and whatever the class raises for a bad value.
     """
-    config = dict(config)
-    cls = _task_class(Path(config.pop("file"))) if "file" in config else _import(str(config.pop("_target_", noun)))
+    cls = class_of(config, noun)
+    config = {key: value for key, value in config.items() if key not in ("_target_", "file")}
     known = parameters(cls)
     for key in config:
         if key not in known:
@@ -64,7 +75,29 @@ def build(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
     lacking = [key for key, required in known.items() if required and key not in values]
     if lacking:
         raise ValueError(f"{noun} needs {lacking[0]}: give {noun}.{lacking[0]}=...")
+    hints = get_type_hints(cls if is_dataclass(cls) else cls.__init__)  # type: ignore[misc]
+    for key in config:
+        _check(f"{noun}.{key}", config[key], hints.get(key, Any))
     return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+
+
+def _check(name: str, value: Any, hint: Any) -> None:
+    """ValueError where a plain value cannot be what the annotation says; other annotations are the class's affair."""
+    plain = [kind for kind in (get_args(hint) or (hint,)) if kind in (bool, int, float, str, type(None))]
+    fits = any(isinstance(value, kind) or (kind is float and isinstance(value, int)) for kind in plain)
+    misplaced = isinstance(value, bool) and bool not in plain
+    if len(plain) == len(get_args(hint) or (hint,)) and (not fits or misplaced):
+        wanted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in plain)
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
+def class_of(config: Mapping[str, Any], noun: str) -> type:
+    """The class that a yaml names."""
+    if "file" in config:
+        return _task_class(Path(config["file"]))
+    if "_target_" not in config:
+        raise ValueError(f"{noun} config names no class: give _target_: package.module.Class")
+    return _import(str(config["_target_"]))
 
 
 def parameters(cls: type) -> dict[str, bool]:
@@ -80,12 +113,9 @@ def parameters(cls: type) -> dict[str, bool]:
 
 
 def label(instance: Any, name: str) -> str:
-    """`name(parameter=value, ...)` with every parameter that differs from its default."""
-    changed = [
-        f"{f.name}={getattr(instance, f.name)!r}"
-        for f in fields(instance)
-        if f.default is not MISSING and getattr(instance, f.name) != f.default
-    ]
+    """`name(parameter=value, ...)` with every parameter that differs from its default; a corpus stands on its own."""
+    shown = [f for f in fields(instance) if f.name != "corpus" and getattr(instance, f.name) != f.default]
+    changed = [f"{f.name}={getattr(instance, f.name)!r}" for f in shown]
     return f"{name}({', '.join(changed)})" if changed else name
 
 
@@ -102,6 +132,8 @@ def summary(group: str, name: str) -> str:
         source = Path(spec.origin) if spec and spec.origin else Path()
     else:
         return str(config.get("path") or "")
+    if source.suffix != ".py" or not source.is_file():
+        return f"(cannot be read: {source})"
     tree = ast.parse(source.read_text())
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and cls in (None, node.name)]
     documented = [text for node in classes if (text := ast.get_docstring(node))]
@@ -114,7 +146,8 @@ def _import(target: str) -> type:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"_target_ {target} cannot be imported ({error}): write package.module.Class") from None
-    assert isinstance(found, type), f"{target} is not a class"
+    if not isinstance(found, type):
+        raise ValueError(f"_target_ {target} is not a class: write package.module.Class")
     return found
 
 
@@ -135,10 +168,11 @@ def _task_class(file: Path) -> type:
 
 @functools.cache
 def _module(file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"lexbench_tasks.{file.stem}", file)
+    spec = importlib.util.spec_from_file_location(f"lexbench_task_{abs(hash(file))}_{file.stem}", file)
     if spec is None or spec.loader is None or not file.is_file():
         raise ValueError(f"task file {file} does not exist: give file: as an absolute path, or a name under tasks/")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
 

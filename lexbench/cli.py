@@ -99,7 +99,7 @@ def _run(options: argparse.Namespace, words: list[str]) -> int:
         cells = execute(asked, dry_run=config["dry_run"])
         measured.append((asked.results, [cell.id for cell in cells]))
 
-    _hydra("run", job, [*words, *(["dry_run=true"] if options.dry_run else [])])
+    _hydra("run", job, _arguments("run", [*words, *(["dry_run=true"] if options.dry_run else [])]))
     shown = tables.terminal(measured)
     if shown:
         print(shown)
@@ -176,7 +176,7 @@ def _train(options: argparse.Namespace, words: list[str]) -> int:
         recipe = assets.build(config["recipe"], "recipe")
         train(recipe, texts, held_out, Path(config["out"]), f"lexbench train {' '.join(words)}")
 
-    _hydra("train", job, words)
+    _hydra("train", job, _arguments("train", words))
     return 0
 
 
@@ -195,20 +195,20 @@ def _no_more(words: list[str]) -> None:
 # hydra
 
 
-def _hydra(name: str, job: Callable[[dict[str, Any], dict[str, str]], None], words: list[str]) -> None:
+def _hydra(name: str, job: Callable[[dict[str, Any], dict[str, str]], None], arguments: list[str]) -> None:
     """Call `job` with the composed config and the chosen names: once, or for every point of a sweep (-m)."""
     import hydra
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import DictConfig, OmegaConf
 
-    @hydra.main(version_base="1.3", config_path=str(assets.asset("configs")), config_name=name)
+    @hydra.main(version_base="1.3", config_path=str(assets.asset("configs")), config_name=name)  # type: ignore[untyped-decorator]
     def entry(config: DictConfig) -> None:
         plain = OmegaConf.to_container(config, resolve=True)
         assert isinstance(plain, dict)
         job({str(key): value for key, value in plain.items()}, dict(HydraConfig.get().runtime.choices))
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not to hydra's printer
-    before, sys.argv = sys.argv, ["lexbench", *_arguments(name, words)]
+    before, sys.argv = sys.argv, ["lexbench", *arguments]
     try:
         _translated(entry)
     finally:
@@ -235,11 +235,13 @@ def _compose(name: str, words: list[str]) -> tuple[dict[str, Any], dict[str, str
 
 def _translated(call: Callable[[], Any]) -> Any:
     """What `call` gives; hydra's and omegaconf's errors as ValueError."""
-    from hydra.errors import HydraException
+    from hydra.errors import HydraException, OverrideParseException
     from omegaconf.errors import OmegaConfBaseException
 
     try:
         return call()
+    except OverrideParseException as error:
+        raise ValueError(f"setting {error.override!r} cannot be read: write key=value, lists as [1,2]") from error
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(str(error).split("\n\n")[0]) from error
 

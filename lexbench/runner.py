@@ -5,7 +5,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from lexbench import assets, provenance
 from lexbench.attention import Attention
 from lexbench.backends import Backend
 from lexbench.checkpoint import locate, read_model
+from lexbench.corpora import Corpus
 from lexbench.methods import Method
 from lexbench.model import Model
 from lexbench.plan import Step, describe, estimate
@@ -84,7 +85,7 @@ class Job:
             raise ValueError(f"n must be at least 1, got {n}: samples a cell")
         tokens = _lengths(facts, lengths, multiples)
         text = _named("corpus", corpus)
-        suite = [_named("task", part, corpus=text.built) for config in tasks for part in _parts(config)]
+        suite = [part for config in tasks for part in _suite(config, text.built)]
         settled = [Named(task.name, task.built.for_lengths(tokens), label=task.label) for task in suite]
         config = {
             "model": asdict(facts),
@@ -236,11 +237,24 @@ def _lengths(model: Model, lengths: Sequence[int] | None, multiples: Sequence[fl
     return sorted(set(asked))
 
 
-def _parts(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The tasks of a suite (`suite: [passkey, {name: last_segment, targets: 64}]`), or the one task itself."""
-    for part in config.get("suite", [config]):
-        entry = {"name": part} if isinstance(part, str) else dict(part)
-        yield entry if part is config else {**assets.read("task", entry["name"]), **entry}
+def _suite(config: Mapping[str, Any], corpus: Corpus) -> list[Named]:
+    """The tasks of a suite (`suite: [passkey, {name: last_segment, targets: 64}]`), or the one task itself.
+
+    Other keys beside `suite` go to every task that has such a parameter.
+    """
+    if "suite" not in config:
+        return [_named("task", config, corpus=corpus)]
+    shared = {key: value for key, value in config.items() if key not in ("suite", "name")}
+    entries = [{"name": entry} if isinstance(entry, str) else dict(entry) for entry in config["suite"]]
+    yamls = [{**assets.read("task", entry["name"]), **entry} for entry in entries]
+    takes = [assets.parameters(assets.class_of(yaml, "task")) for yaml in yamls]
+    for key in shared:
+        if not any(key in known for known in takes):
+            raise ValueError(f"unknown parameter task.{key}: no task of {[entry['name'] for entry in entries]} has it")
+    return [
+        _named("task", {**yaml, **{key: value for key, value in shared.items() if key in known}}, corpus=corpus)
+        for yaml, known in zip(yamls, takes, strict=True)
+    ]
 
 
 def _built(noun: str, config: Mapping[str, Any], **inserted: Any) -> Any:

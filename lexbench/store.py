@@ -58,7 +58,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
         self.problems: list[str] = []
-        """What the last `load` could not read, one line each."""
+        """What `load` and `unfinished` could not read, one line each, since the last `load`."""
 
     def finished(self, cell: Cell) -> bool:
         """Whether the cell is measured, or refused, in a file that can be read."""
@@ -116,13 +116,16 @@ class Store:
         return found
 
     def unfinished(self) -> list[Cell]:
-        """Cells that a run began and did not finish, sorted by id."""
+        """Cells that a run began and did not finish, sorted by id; what cannot be read goes to `problems`."""
         left = []
         for file in sorted((self.folder / "cells").glob("*.jsonl")):
             with file.open("rb") as stream:
                 head = stream.readline()
             if head.endswith(b"\n") and not file.with_suffix(".parquet").exists():
-                left.append(_cell(_parsed(head, file), file))
+                try:
+                    left.append(_cell(_parsed(head, file), file))
+                except ValueError as error:
+                    self.problems.append(str(error))
         return left
 
     def write_records(self, records: Iterable[Record]) -> None:

@@ -19,7 +19,8 @@ class Passkey(Task):
     """Find one random number in repeated noise (the task of Mohtashami and Jaggi, arXiv 2305.16300; words our own).
 
     Held constant over lengths: the key's digits, the wording, one needle; only the noise grows. Chance is
-    10^-digits. Keys are uniform and differ between samples; a sample's key, depth and noise come from its own seed.
+    10^-digits. Keys are uniform and drawn anew for each sample; key and depth come from the sample's own seed. The noise
+    is always the same, and the needle stands between two of its sentences.
 
         A pass key is hidden in this text. Remember it.          <- header
         The grass is green. ... The pass key is 40213. Remember it. 40213 is the pass key. ... back again.
@@ -42,9 +43,10 @@ class Passkey(Task):
     needle: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("digits", "strata"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"passkey's {name} must be at least 1, got {getattr(self, name)}")
+        for name in ("digits", "strata", "room"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"passkey's {name} must be at least 1, got {value}")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """One line: what is asked and how it is scored."""

@@ -73,6 +73,12 @@ def test_every_word_for_partial_rotation_gives_the_rotated_dimensions(partial: d
     assert found == {**KNOWN, "trained_length": 128, "rope_base": 2e4, "rotary_dim": 4}
 
 
+def test_the_share_of_a_scaled_head_is_no_part_of_its_scaling() -> None:
+    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 2e4, "partial_rotary_factor": 0.25}
+    found = facts({**SIZES, "rope_parameters": rope})
+    assert (found["rotary_dim"], found["rope_scaling"]) == (4, {"rope_type": "dynamic", "factor": 2.0})
+
+
 def test_gpt_2_has_positions_in_a_table_and_no_rotation() -> None:
     config = {"model_type": "gpt2", "n_embd": 48, "n_head": 3, "n_layer": 3, "n_positions": 11, "vocab_size": 3}
     expected = {"layers": 3, "width": 48, "heads": 3, "kv_heads": 3, "vocabulary": 3, "head_dim": 16}

@@ -71,6 +71,12 @@ def test_the_last_query_sees_distances_through_the_remap() -> None:
     np.testing.assert_array_equal(show.seen_distance(GROUPED, distances, 10), [0, 3, 4, 4, 5, 6])
 
 
+def test_a_distance_of_the_window_itself_is_far() -> None:
+    halved = Remap(window=4, query=Line(divisor=2, offset=4), key=Line(divisor=2))
+    # Query 9 rotates at 8.5 and key 5 at 2.5.
+    np.testing.assert_array_equal(show.seen_distance(halved, np.array([3, 4]), 10), [3, 6])
+
+
 def test_rerope_never_sees_beyond_its_window() -> None:
     data = show.as_data(LLAMA2, "rerope", method("rerope", window=1000).attention(LLAMA2, 16384), 16384)
     seen = {row["distance"]: row["seen_as"] for row in data["distances"]}

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from lexbench.record import Cell, Sample
@@ -90,7 +91,7 @@ def test_a_process_may_die_at_any_byte_and_the_next_one_goes_on(tmp_path: Path) 
     fill(tmp_path / "torn", this, samples)
     file = tmp_path / "torn/cells" / f"{this.id}.jsonl"
     content = file.read_bytes()
-    for size in range(0, len(content), 7):
+    for size in range(0, len(content), 41):
         file.write_bytes(content[:size])
         store = Store(tmp_path / "torn")
         done = store.resume(this)
@@ -140,7 +141,7 @@ def test_a_damaged_file_is_named_and_the_others_are_read(tmp_path: Path, damage:
     content = bytearray(file.read_bytes())
     if damage == "flipped":
         content[4:200] = bytes(196)
-    file.write_bytes({"cut": content[: len(content) // 2], "empty": b"", "flipped": content}[damage])
+    file.write_bytes({"cut": bytes(content[: len(content) // 2]), "empty": b"", "flipped": bytes(content)}[damage])
     assert [each.cell.id for each in store.load()] == [good.cell.id]
     [problem] = store.problems
     assert str(file) in problem
@@ -158,12 +159,18 @@ def test_a_damaged_file_is_replaced_by_measuring_again(tmp_path: Path) -> None:
 
 
 def test_a_cell_of_another_version_is_a_problem_with_a_remedy(tmp_path: Path) -> None:
-    this = cell("passkey", "none", 256)
-    store = fill(tmp_path, this, SAMPLES[2:])
-    file = tmp_path / "cells" / f"{this.id}.jsonl"
-    file.write_bytes(file.read_bytes().replace(b'"kernel"', b'"attention_kernel"', 1))
-    with pytest.raises(ValueError, match=r"differs in attention_kernel, kernel"):
-        store.unfinished()
+    begun, done = cell("passkey", "none", 256), finished("passkey", "none", 512, n=2)
+    store = keep(tmp_path, [done])
+    fill(tmp_path, begun, SAMPLES[2:])
+    lines, table = tmp_path / "cells" / f"{begun.id}.jsonl", tmp_path / "cells" / f"{done.cell.id}.parquet"
+    lines.write_bytes(lines.read_bytes().replace(b'"protocol"', b'"procedure"', 1))
+    written = pq.read_table(table)
+    about = {key: value.replace(b'"protocol"', b'"procedure"', 1) for key, value in written.schema.metadata.items()}
+    pq.write_table(written.replace_schema_metadata(about), table)
+    assert store.load() == []
+    assert store.unfinished() == []
+    assert len(store.problems) == 2
+    assert all("another version of lexbench (differs in procedure, protocol)" in said for said in store.problems)
 
 
 def test_a_full_disk_leaves_what_was_there_and_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,9 +185,12 @@ def test_a_full_disk_leaves_what_was_there_and_no_half_file(tmp_path: Path, monk
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        for action in (lambda: store.finish(this), lambda: store.refuse(this, "no"), lambda: store.write_records([])):
-            with pytest.raises(OSError, match="No space left"):
-                action()
+        with pytest.raises(OSError, match="No space left"):
+            store.finish(this)
+        with pytest.raises(OSError, match="No space left"):
+            store.refuse(this, "no")
+        with pytest.raises(OSError, match="No space left"):
+            store.write_records([])
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
     store.finish(this)
     assert len(store.load()) == 2
@@ -234,7 +244,9 @@ def test_a_few_cells_can_be_loaded_by_their_ids(tmp_path: Path) -> None:
 
 
 def test_records_are_sorted_and_their_lines_are_strict_json(tmp_path: Path) -> None:
-    cells = [finished(task, m, k, n=4) for task in ("passkey", "last_segment") for m in ("pi", "none") for k in (512, 256)]
+    cells = [
+        finished(task, m, k, n=4) for task in ("passkey", "last_segment") for m in ("pi", "none") for k in (512, 256)
+    ]
     keep(tmp_path, cells)
 
     def strict(constant: str) -> None:

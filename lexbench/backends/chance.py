@@ -1,4 +1,4 @@
-"""No model at all: random answers and uniform likelihoods. The floor of every task, and the dry run of a suite."""
+"""No model at all: random tokens and uniform likelihoods, the floor of every table and a dry run of every task."""
 
 import hashlib
 import math
@@ -14,39 +14,41 @@ from lexbench.tokenizer import load_tokenizer
 
 
 class Chance:
-    """Knows a model's vocabulary and tokenizer, not its weights.
+    """Answers without weights, through the tokenizer of the model's folder.
 
     Args:
-        model: facts, with the folder in `path`.
+        model: facts, with the folder or hub name in `path`.
     """
 
     name = "chance"
-    version = "1"
     dtype = "none"
     kernel = "none"
     revision = "chance"
 
     def __init__(self, model: Model) -> None:
         if model.path is None:
-            raise ValueError(f"model {model.name} has no tokenizer: give model.path=DIR")
+            raise ValueError(f"model {model.name} has no tokenizer to use: give model.path=DIR or a hub name")
         self.model = model
+        self.version = f"numpy {np.__version__}"
         self.tokenizer = load_tokenizer(locate(model.path, model.revision, weights=False), model.bos)
         self._vocabulary = model.vocabulary or self.tokenizer.vocabulary
 
     def attend(self, attention: Attention) -> None:
-        """Any."""
+        """Everything is realised: nothing depends on it."""
 
     def write(self, question: Write) -> Written:
-        """Random tokens that fill the room; the same ones for the same question."""
-        prompt = np.asarray(question.prompt, dtype="<i8").tobytes()
-        seed = int.from_bytes(hashlib.sha256(prompt).digest()[:8], "big")
-        tokens = np.random.default_rng(seed).integers(self.tokenizer.vocabulary, size=question.room)
+        """Uniform tokens that fill the room, drawn from the question's index and prompt."""
+        key = hashlib.sha256(f"{question.index}:".encode() + question.prompt.astype("<i8").tobytes()).digest()
+        rng = np.random.default_rng(np.frombuffer(key, dtype="<u4"))
+        known = min(self._vocabulary, self.tokenizer.vocabulary)  # ids that have a text
+        tokens = rng.integers(0, known, question.room)
         return Written(tokens=tokens, text=self.tokenizer.decode(tokens), hit_room=True)
 
     def score(self, question: Score) -> Scored:
-        """ln(vocabulary) for every target."""
-        return Scored(nll=np.full(question.length - question.start, math.log(self._vocabulary), dtype=np.float32))
+        """ln V for every target."""
+        targets = question.length - question.start
+        return Scored(nll=np.full(targets, math.log(self._vocabulary), dtype=np.float32))
 
     def probe(self, question: Probe) -> Probed:
-        """There is no attention to measure."""
-        raise Refused("chance has no attention to probe")
+        """There is no attention."""
+        raise Refused("chance has no attention to probe: use another backend")

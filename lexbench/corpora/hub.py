@@ -62,7 +62,7 @@ class Hub:
                 return _saved(folder, self.split)
             return datasets.load_dataset(self.dataset, self.config, split=self.split, revision=self.revision)
         except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
+            reason = " ".join(str(error.__cause__ or error).split()) or type(error).__name__
             remedy = "check name, config, split and network"
             raise ValueError(f"dataset {self.dataset} cannot be loaded ({reason}): {remedy}") from None
 

@@ -1,1 +1,1 @@
-"""Exact computations that need care: attention under an Attention's slots, likelihoods without full logits."""
+"""Exact computations in bounded memory: attention by its definition, likelihood by chunks."""

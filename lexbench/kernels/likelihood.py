@@ -1,30 +1,33 @@
-"""Likelihood of targets without ever holding [length, vocabulary] logits."""
+"""Negative log-likelihood of given tokens, without all logits at once."""
 
 import torch
 from torch import Tensor
 
 
-def nll(hidden: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None = None, chunk: int = 256) -> Tensor:
-    """Negative log-likelihood of each target under softmax(hidden weight^T + bias), nats.
-
-    Products, bias and log-sum-exp run in float32 (float64 for float64 inputs) whatever the dtype of the network:
-    in bfloat16 neighbouring log-likelihoods lie 0.06 nats apart.
+def nll(hidden: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None = None, chunk: int = 512) -> Tensor:
+    """-ln softmax(weight h + bias)[target] of every position, in float32 (float64 for float64 inputs) inside.
 
     Args:
-        hidden: [T, width] states behind the last norm.
-        weight: [vocabulary, width] of the head.
+        hidden: [T, W] states in front of the head.
+        weight: [V, W] of the head.
         targets: [T] token ids.
-        bias: [vocabulary], if the head has one.
-        chunk: positions at a time: memory is chunk x vocabulary numbers.
+        bias: [V] of the head.
+        chunk: positions at once: memory is chunk x V, besides a copy of a weight of lower precision.
 
     Returns:
-        [T] float32.
+        [T] nats, float32.
     """
-    wide = torch.promote_types(hidden.dtype, torch.float32)
-    head = weight.to(wide)
-    offset = None if bias is None else bias.to(wide)
-    losses = []
-    for states, wanted in zip(hidden.split(chunk), targets.split(chunk), strict=True):
-        logits = torch.nn.functional.linear(states.to(wide), head, offset)
-        losses.append(logits.logsumexp(-1) - logits.gather(-1, wanted[:, None])[:, 0])
-    return torch.cat(losses).float()
+    if chunk < 1:
+        raise ValueError(f"chunk must be at least 1, got {chunk}: positions whose logits are held at once")
+    assert len(hidden) == len(targets), f"{len(hidden)} states for {len(targets)} targets"
+    precise = torch.promote_types(hidden.dtype, torch.float32)
+    head = weight.to(precise).mT
+    losses = torch.empty(len(targets), dtype=torch.float32, device=hidden.device)
+    for start in range(0, len(targets), chunk):
+        part = slice(start, start + chunk)
+        logits = hidden[part].to(precise) @ head
+        if bias is not None:
+            logits += bias.to(precise)
+        chosen = logits.gather(1, targets[part, None])[:, 0]
+        losses[part] = logits.logsumexp(1) - chosen
+    return losses

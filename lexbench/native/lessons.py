@@ -15,7 +15,8 @@ from lexbench.task import Task, Tokenizer, Tokens, Write
 
 Lesson = Callable[[np.random.Generator, Tokenizer, int], Tokens]
 STRATA = 8  # tasks place their needles by index modulo at most this
-LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+SYMBOLS = "0123456789abcdefghijklmnopqrstuvwxyz"
+LETTERS = np.array(list(SYMBOLS[10:]))
 
 
 def repeated_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
@@ -25,9 +26,9 @@ def repeated_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int)
 
 
 def small_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
-    """The same of 32 tokens, in shorter blocks: quicker to learn."""
-    alphabet = rng.integers(3, tokenizer.vocabulary, size=32)
-    block = rng.choice(alphabet, size=rng.integers(4, max(5, length // 4)))
+    """The same of digits and letters, in short blocks: few symbols teach induction in a tenth of the steps."""
+    alphabet = [int(tokenizer.encode(symbol).ids[0]) for symbol in SYMBOLS]
+    block = rng.choice(alphabet, size=rng.integers(4, max(5, length // 8)))
     return np.resize(block, length).astype(np.int64)
 
 

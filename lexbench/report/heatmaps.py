@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -99,14 +100,12 @@ def _panel(axes: Axes, table: Table, method: str, strata: Sequence[Stratum], cou
             continue
         axes.add_patch(Rectangle((column, row), 1, 1, facecolor=colours(stratum.value), edgecolor="white"))
         ink = "white" if stratum.value < 0.55 else "black"
-        axes.text(column + 0.46, row + 0.52, f"{stratum.value:.2f}", color=ink, fontsize=7, ha="center", va="center")
-        axes.text(column + 0.96, row + 0.93, str(stratum.n), color=ink, fontsize=5.5, ha="right", va="bottom")
+        _text(axes, column + 0.46, row + 0.5, f"{stratum.value:.2f}", color=ink, fontsize=7)
+        _text(axes, column + 0.9, row + 0.8, str(stratum.n), color=ink, fontsize=5.5)
     for column, length in enumerate(table.lengths):
         record = table.entries.get((method, length))
         if record is not None and record.refused:
-            axes.text(
-                column + 0.5, count / 2, "refused", color="0.3", fontsize=7, rotation=90, ha="center", va="center"
-            )
+            _text(axes, column + 0.5, count / 2, "refused", color="0.3", fontsize=7, rotation=90)
     trained = table.cell.trained_length
     axes.set_xlim(0, len(table.lengths))
     axes.set_ylim(count, 0)
@@ -117,6 +116,11 @@ def _panel(axes: Axes, table: Table, method: str, strata: Sequence[Stratum], cou
     )
     axes.set_yticks([0, count / 2, count], ["0", "0.5", "1"], fontsize=7)
     axes.tick_params(length=0)
+
+
+def _text(axes: Axes, x: float, y: float, text: str, **looks: Any) -> None:
+    """A centred text that the layout need not measure: there are hundreds."""
+    axes.text(x, y, text, horizontalalignment="center", verticalalignment="center", in_layout=False, **looks)
 
 
 def _lines(strata: Sequence[Stratum]) -> Iterator[list[object]]:

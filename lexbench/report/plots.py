@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
-from lexbench.record import Record
 from lexbench.report.figures import STYLE, save, save_numbers
 from lexbench.report.tables import Table
 
@@ -20,8 +19,8 @@ COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E
 """Okabe and Ito's palette, told apart by colour-blind readers; brown for their yellow, which paper swallows."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", "-.", ":")
-DODGE = 5.0
-"""Points between marks that would lie on one another."""
+DODGE = 30.0
+"""Points over which marks spread that would lie on one another."""
 
 
 def plot(table: Table, stem: Path) -> None:
@@ -54,17 +53,24 @@ def value_limits(worst: Sequence[float], low: float, high: float) -> tuple[float
     return low - margin, top + margin
 
 
-def _valued(table: Table, method: str) -> tuple[list[Record], list[float], list[float]]:
-    """Records with a value; their multiples of the trained length; the values."""
-    known = [record for record in table.of(method) if record.value is not None]
-    return known, [record.multiple for record in known], [record.value for record in known if record.value is not None]
+def labelled(lengths: Sequence[int], trained_length: int) -> list[int]:
+    """The lengths that have room for a label on a log axis; the trained length always, if it is one of them."""
+    gap = (lengths[-1] / lengths[0]) ** 0.1
+    kept: list[int] = []
+    for length in lengths:
+        if length == trained_length:
+            kept = [other for other in kept if length / other >= gap]
+        if not kept or length / kept[-1] >= gap:
+            kept.append(length)
+    return kept
 
 
 def _value_axis(axes: Axes, table: Table) -> float:
     """Set up the y axis, and give its upper end."""
     axes.set_ylabel(f"{table.label}, {'higher' if table.rising else 'lower'} is better")
     logarithmic = table.metric in ("perplexity", "word_perplexity")
-    worst = [max(values) for method in table.methods if (values := _valued(table, method)[2])]
+    known = [[record.value for record in table.of(method) if record.value is not None] for method in table.methods]
+    worst = [max(values) for values in known if values]
     if table.rising or not worst:
         axes.set_ylim(-0.04, 1.04)
         return 1.04
@@ -86,10 +92,7 @@ def _value_axis(axes: Axes, table: Table) -> float:
 def _length_axis(axes: Axes, table: Table) -> None:
     trained = table.cell.trained_length
     axes.set_xscale("log", base=2)
-    kept: list[int] = []
-    for length in table.lengths:
-        if not kept or length / kept[-1] >= 2**0.4:  # closer ones would write over one another
-            kept.append(length)
+    kept = labelled(table.lengths, trained)
     axes.set_xticks([length / trained for length in kept], [f"{length / trained:.3g}x\n{length}" for length in kept])
     axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
     room = 2**0.25
@@ -115,16 +118,17 @@ def _trained_length(axes: Axes, table: Table) -> None:
 
 def _line(axes: Axes, table: Table, place: int, top: float) -> None:
     """A method: line, band, triangles where it leaves the axis, crosses above the frame where it is refused."""
-    method = table.methods[place]
-    known, multiples, values = _valued(table, method)
+    records = table.of(table.methods[place])
+    multiples = [record.multiple for record in records]
+    values, low, high = (
+        np.array([getattr(record, name) for record in records], np.float64) for name in ("value", "low", "high")
+    )  # None becomes NaN, where a line breaks
     axes.plot(multiples, values, zorder=3, **_looks(place))  # type: ignore[arg-type]
-    banded = [(r.multiple, r.low, r.high) for r in known if r.low is not None and r.high is not None]
-    if banded:
-        x, low, high = zip(*banded, strict=True)
-        axes.fill_between(x, low, high, color=_colour(place), alpha=0.14, linewidth=0, zorder=2)
-    aside = (place - (len(table.methods) - 1) / 2) * DODGE
+    axes.fill_between(multiples, low, high, color=_colour(place), alpha=0.14, linewidth=0, zorder=2)
+    axes.vlines(multiples, low, high, color=_colour(place), alpha=0.4, linewidth=0.8, zorder=2)  # seen alone, too
+    aside = (place - (len(table.methods) - 1) / 2) * DODGE / max(6, len(table.methods))
     beyond = [multiple for multiple, value in zip(multiples, values, strict=True) if value > top]
-    refused = [record.multiple for record in table.of(method) if record.refused]
+    refused = [record.multiple for record in records if record.refused]
     _edge(axes, beyond, 0.985, "^", _colour(place), aside)
     _edge(axes, refused, 1.03, "x", _colour(place), aside)
 

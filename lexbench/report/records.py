@@ -49,8 +49,8 @@ def load(folders: Iterable[Path]) -> Loaded:
     for store in stores:
         for cell in store.load():
             finished.setdefault(cell.cell.id, cell)
-        problems += store.problems
         left.update({cell.id: cell for cell in store.unfinished()})
+        problems += store.problems
     for problem in problems:
         log.warning(problem)
     unfinished = [cell for name, cell in sorted(left.items()) if name not in finished]

@@ -43,8 +43,8 @@ def cluster_bootstrap(numerators: ArrayLike, denominators: ArrayLike, clusters: 
     """Percentile interval of sum(numerators) / sum(denominators) over resampled clusters.
 
     All three are [samples]. A mean has denominators of 1, a token-weighted mean has tokens. 2000 resamples with the
-    same seed everywhere, so that cells over the same clusters are resampled alike. None for fewer than 2 clusters.
-    With few clusters (below about 20) a percentile interval is somewhat too narrow.
+    same seed everywhere, so that cells over the same clusters are resampled alike. None for fewer than 2 clusters, and
+    where a resample has no denominator. Below about 20 clusters a percentile interval is somewhat too narrow.
     """
     sums = cluster_sums(numerators, denominators, clusters)
     if len(sums) < 2:
@@ -52,6 +52,8 @@ def cluster_bootstrap(numerators: ArrayLike, denominators: ArrayLike, clusters: 
     totals = np.concatenate([counts @ sums for counts in _draws(len(sums))])
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = totals[:, 0] / totals[:, 1]
+    if not np.isfinite(ratios).all():
+        return None
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(ratios, [tail, 1 - tail])
     return Interval(float(low), float(high), "cluster_bootstrap")

@@ -1,0 +1,200 @@
+"""Checkpoints in Hugging Face form, run by transformers: one sequence at a time, no padding."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AutoModelForCausalLM, DynamicCache
+
+from lexbench.attention import Attention
+from lexbench.backends.rotary import TOLERANCE, Placed, Unrealisable
+from lexbench.checkpoint import end_tokens, fingerprint, locate, on_disk, weight_files
+from lexbench.kernels import likelihood
+from lexbench.model import Model
+from lexbench.record import Refused
+from lexbench.task import Probe, Probed, Score, Scored, Tokens, Write, Written
+from lexbench.tokenizer import load_tokenizer
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Hf:
+    """Any causal language model of transformers, from safetensors only; no code of the checkpoint is run.
+
+    Args:
+        model: facts, with the folder or hub name in `path`.
+        dtype: float32, bfloat16 or float16, of weights and activations; likelihoods are float32 always.
+        device: auto (a GPU where there is one), cpu, cuda, cuda:1, ...
+        chunk: positions whose logits are held at once.
+    """
+
+    name = "hf"
+
+    def __init__(self, model: Model, dtype: str = "float32", device: str = "auto", chunk: int = 512) -> None:
+        if dtype not in DTYPES:
+            raise ValueError(f"backend.dtype must be one of {', '.join(DTYPES)}, got {dtype}")
+        if chunk < 1:
+            raise ValueError(f"backend.chunk must be at least 1, got {chunk}: positions whose logits are held at once")
+        if model.path is None:
+            raise ValueError(f"model {model.name} has no checkpoint to run: give model.path=DIR or a hub name")
+        folder = locate(model.path, model.revision)
+        weight_files(folder)
+        self.model = model
+        self.dtype = dtype
+        self.version = f"transformers {transformers.__version__}, torch {torch.__version__}"
+        self.revision = fingerprint(folder) if on_disk(model.path) else folder.name
+        self.tokenizer = load_tokenizer(folder, model.bos)
+        self._chunk = chunk
+        self._ends = end_tokens(folder)
+        self._device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+        with _refuse_out_of_memory(f"weights of {model.name} in {dtype} on {self._device}"):
+            self._network = _load(folder, DTYPES[dtype]).to(self._device)
+            _check_weights(self._network)
+        self._base = self._network.base_model
+        self._head = self._network.get_output_embeddings()
+        self._positions_end = _positions_end(self._base)
+        self._check_head()
+        # Slots of the scores are computed by our dense kernel, all else by the model's own: one name for every cell.
+        self.kernel = f"{self._network.config._attn_implementation}+dense"
+        self._attention = Attention()
+        self._positions = Placed(self._network, model.name, model.trained_length, self._positions_end)
+
+    def attend(self, attention: Attention) -> None:
+        """Put the model under this Attention; what cannot be realised exactly is Refused by the slot's name."""
+        self._attention = Attention()
+        self._positions.attend(attention)
+        self._attention = attention
+
+    @torch.inference_mode()
+    def write(self, question: Write) -> Written:
+        """Greedy continuation with a cache; ends at the model's end tokens, which are no part of the answer."""
+        with self._answering(question.length):
+            new: list[int] = []
+            ended = False
+            cache = DynamicCache(config=self._network.config)
+            feed = self._ids(question.prompt)
+            while len(new) < question.room and not ended:
+                states = self._base(feed, past_key_values=cache, use_cache=True).last_hidden_state
+                token = _best(self._head(states[0, -1]), self.dtype)
+                ended = token in self._ends
+                if not ended:
+                    new.append(token)
+                    feed = torch.tensor([[token]], device=self._device)
+        tokens = torch.tensor(new, dtype=torch.int64).numpy()
+        return Written(tokens=tokens, text=self.tokenizer.decode(tokens), hit_room=not ended)
+
+    @torch.inference_mode()
+    def score(self, question: Score) -> Scored:
+        """NLL of the targets; logits exist for these only, a chunk at a time."""
+        with self._answering(question.length):
+            states = self._base(self._ids(question.tokens[:-1]), use_cache=False).last_hidden_state
+            targets = self._ids(question.tokens[question.start :])[0]
+            weight, bias = self._head.weight, self._head.bias
+            losses = likelihood.nll(states[0, question.start - 1 :], weight, targets, bias, self._chunk)
+            return Scored(nll=losses.cpu().numpy())
+
+    def probe(self, question: Probe) -> Probed:
+        """Not yet."""
+        raise Refused("hf has no probes yet: use a task that writes or scores")
+
+    def _ids(self, tokens: Tokens) -> Tensor:
+        """[1, T] on the device."""
+        return torch.from_numpy(tokens.astype("int64"))[None].to(self._device)
+
+    @contextmanager
+    def _answering(self, length: int) -> Iterator[None]:
+        """Refused where positions or memory end, or where an obstacle to the Attention shows at this length only."""
+        if self._positions_end is not None and length > self._positions_end:
+            raise Refused(f"positions end at {self._positions_end}, asked for {length}: no method reaches further")
+        self._positions.begin()
+        try:
+            with _refuse_out_of_memory(f"{length} tokens of {self.model.name} in {self.dtype} on {self._device}"):
+                yield
+        except Unrealisable as obstacle:
+            raise self._positions.explain(obstacle, self._attention) from None
+
+    @torch.inference_mode()
+    def _check_head(self) -> None:
+        """Our way to logits (last hidden state, head's weight) is the model's own way."""
+        limit = min(8, self._positions_end or 8)
+        tokens = (
+            torch.arange(1, limit + 1, device=self._device)[None] % self._network.config.get_text_config().vocab_size
+        )
+        theirs = self._network(tokens, use_cache=False).logits.float()
+        states = self._base(tokens, use_cache=False).last_hidden_state.float()
+        weight, bias = self._head.weight, self._head.bias
+        ours = F.linear(states, weight.float(), None if bias is None else bias.float())
+        if not (ours - theirs).std() <= TOLERANCE[self._network.dtype] * theirs.std():
+            raise Refused(
+                f"hf cannot score {self.model.name}: its logits are not its head's (scaled or capped), "
+                f"{type(self._network).__name__} is not supported"
+            )
+
+
+def _load(folder: Path, dtype: torch.dtype) -> Any:
+    """The network; ValueError where the files lack weights, which transformers would fill with random numbers."""
+    bars = transformers.utils.logging.is_progress_bar_enabled()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        network, found = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+    finally:
+        if bars:
+            transformers.utils.logging.enable_progress_bar()
+    if missing := sorted(found["missing_keys"]):
+        raise ValueError(f"checkpoint {folder} lacks {len(missing)} weights ({missing[0]}, ...): download it again")
+    return network.eval()
+
+
+def _check_weights(network: Any) -> None:
+    for name, weight in network.named_parameters():
+        if not weight.isfinite().all():
+            raise ValueError(f"weight {name} must be finite, it has NaN or inf: get another copy or dtype")
+
+
+def _positions_end(base: nn.Module) -> int | None:
+    """Rows of the table of learned or tabulated positions, past which nothing is defined; None: there is no table."""
+    for name, module in base.named_modules():
+        leaf = name.rpartition(".")[2]
+        if isinstance(module, nn.Embedding) and (leaf == "wpe" or "position" in leaf):
+            return module.num_embeddings - int(getattr(module, "offset", 0))
+    for name, buffer in base.named_buffers():
+        if name.endswith("embed_positions"):
+            return len(buffer)
+    return None
+
+
+def _best(logits: Tensor, dtype: str) -> int:
+    """The most likely token."""
+    if logits.isnan().any():
+        raise Refused(f"logits are not numbers in {dtype}: take another dtype")
+    return int(logits.argmax())
+
+
+@contextmanager
+def _refuse_out_of_memory(what: str) -> Iterator[None]:
+    """Running out of memory as a refusal; a GPU says so by an error of its own, a CPU by a RuntimeError's words."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError):
+        short = True
+    except RuntimeError as error:
+        if "not enough memory" not in str(error):
+            raise
+        short = True
+    else:
+        short = False
+    if short:
+        torch.cuda.empty_cache()
+        raise Refused(f"out of memory for {what}: take fewer tokens, or a dtype or device that holds them")

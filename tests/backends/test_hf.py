@@ -1,0 +1,506 @@
+"""Transformers under our Attentions: equal to stock where nothing is asked, to transformers' own where it has it."""
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from lexbench import Attention, Line, LogScale, Model, Probe, Refused, Remap, Score, Slopes, Window, Write
+from lexbench.backends.hf import Hf
+from lexbench.checkpoint import read_model
+
+VOCABULARY = 96
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 32,
+    "initializer_range": 0.3,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": None,
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "mistral": {"sliding_window": None},
+    "qwen2": {"use_sliding_window": False},
+    "qwen3": {},
+    "gemma": {},
+    "phi": {"partial_rotary_factor": 0.5},
+    "gpt_neox": {"rotary_pct": 0.5},
+    "glm": {"partial_rotary_factor": 0.5},  # interleaved layout
+}
+TOKENS = np.random.default_rng(1).integers(2, VOCABULARY, 80)
+FAR = 1 << 40
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Threads cost more than they bring on models of this size."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def save(folder: Path, kind: str, **changes: Any) -> Path:
+    """A random model of a family, with weights large enough for attention to matter, and a tokenizer."""
+    settings = {**SIZES, **FAMILIES.get(kind, {}), **changes}
+    if kind in ("phi", "gpt_neox"):
+        settings["num_key_value_heads"] = settings["num_attention_heads"]
+    if kind in ("phi", "gpt_neox", "qwen2", "mistral"):
+        settings["head_dim"] = settings["hidden_size"] // settings["num_attention_heads"]
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(kind, **settings)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    words = {f"w{number}": number for number in range(VOCABULARY)}
+    spoken = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))
+    spoken.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    spoken.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Folder of a family's model, made once."""
+    made: dict[str, Path] = {}
+
+    def folder(kind: str) -> Path:
+        if kind not in made:
+            made[kind] = save(tmp_path_factory.mktemp(kind), kind)
+        return made[kind]
+
+    return folder
+
+
+@pytest.fixture(params=FAMILIES)
+def folder(request: pytest.FixtureRequest, folders: Callable[[str], Path]) -> Path:
+    return folders(request.param)
+
+
+def open_hf(folder: Path, **options: Any) -> Hf:
+    return Hf(read_model({"path": str(folder), "name": folder.name}), **options)
+
+
+def stock_logits(folder: Path, tokens: np.ndarray = TOKENS, **changes: Any) -> torch.Tensor:
+    """[T, vocabulary] float32 logits of a model that we never touched."""
+    network = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **changes)
+    with torch.inference_mode():
+        return network(torch.from_numpy(tokens)[None]).logits[0].float()  # type: ignore[no-any-return]
+
+
+def losses_of(logits: torch.Tensor, start: int, tokens: np.ndarray = TOKENS) -> np.ndarray:
+    chances = logits.double().log_softmax(-1).numpy()
+    return np.asarray([-chances[place - 1, tokens[place]] for place in range(start, len(tokens))])
+
+
+def asked(start: int = 1, tokens: np.ndarray = TOKENS) -> Score:
+    return Score(index=0, cluster="", tokens=tokens, start=start, bytes=1, words=1)
+
+
+def prompt(length: int = 40, room: int = 12) -> Write:
+    return Write(index=0, cluster="", prompt=TOKENS[:length], room=room)
+
+
+def assert_stock(hf: Hf, folder: Path, **changes: Any) -> None:
+    np.testing.assert_allclose(hf.score(asked()).nll, losses_of(stock_logits(folder, **changes), 1), atol=2e-4)
+
+
+def pairs_of(hf: Hf) -> np.ndarray:
+    return hf.model.inv_freq()
+
+
+REROPE = Attention(remap=Remap(8, Line(math.inf, 8), Line(math.inf)))
+
+
+def test_scores_are_log_softmax_of_the_models_own_logits(folder: Path) -> None:
+    hf = open_hf(folder, chunk=7)
+    expected = losses_of(stock_logits(folder), 50)
+    np.testing.assert_allclose(hf.score(asked(50)).nll, expected, atol=2e-5)
+    assert hf.score(asked(50)).nll.dtype == np.float32
+
+
+def test_the_models_own_frequencies_change_nothing(folder: Path) -> None:
+    hf = open_hf(folder)
+    hf.attend(Attention(inv_freq=pairs_of(hf), scale=1.0))
+    assert_stock(hf, folder)
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        Attention(remap=Remap(FAR, Line(math.inf), Line(math.inf))),
+        Attention(remap=Remap(4, Line(), Line())),
+        Attention(query_scale=LogScale(1000.0)),
+        Attention(mask=Window(FAR)),
+        Attention(mask=Window(1, sinks=FAR)),
+        Attention(bias=Slopes((0.0,) * 4)),
+        Attention(query_scale=LogScale(7.0), mask=Window(3), layers=()),
+    ],
+    ids=["near_only", "far_as_near", "log_clipped", "wide_window", "all_sinks", "no_slope", "no_layer"],
+)
+def test_slots_that_ask_for_nothing_change_nothing(folder: Path, attention: Attention) -> None:
+    hf = open_hf(folder)
+    hf.attend(attention)
+    assert_stock(hf, folder)
+
+
+@pytest.mark.parametrize("slot", ["stock", "inv_freq", "remap", "mask"])
+def test_writing_with_a_cache_is_writing_without(folder: Path, slot: str) -> None:
+    hf = open_hf(folder)
+    attention = {
+        "stock": Attention(),
+        "inv_freq": Attention(inv_freq=pairs_of(hf) / 3, scale=1.2),
+        "remap": REROPE,
+        "mask": Attention(mask=Window(8, sinks=2)),
+    }[slot]
+    hf.attend(attention)
+    written = hf.write(prompt())
+    tokens = torch.from_numpy(TOKENS[:40].copy())
+    with torch.inference_mode():
+        for _ in range(12):
+            following = hf._network(tokens[None], use_cache=False).logits[0, -1].argmax()
+            if following in hf._ends:
+                break
+            tokens = torch.cat([tokens, following[None]])
+    assert written.tokens.tolist() == tokens[40:].tolist()
+    assert written.hit_room == (len(written.tokens) == 12)
+
+
+def test_the_empty_attention_undoes_everything_bit_for_bit(folder: Path) -> None:
+    hf = open_hf(folder)
+    before = hf.score(asked()).nll
+    attentions = [
+        REROPE,
+        Attention(inv_freq=pairs_of(hf) / 3, scale=1.2),
+        Attention(inv_freq=pairs_of(hf) / 3, layers=(1,), bias=Slopes((0.5,) * 4)),
+        Attention(mask=Window(3), query_scale=LogScale(2)),
+    ]
+    for attention in attentions:
+        hf.attend(attention)
+        assert np.abs(hf.score(asked()).nll - before).max() > 1e-3
+        hf.attend(Attention())
+        np.testing.assert_array_equal(hf.score(asked()).nll, before)
+
+
+def test_the_order_of_attentions_does_not_matter(folders: Callable[[str], Path]) -> None:
+    used = open_hf(folders("phi"))
+    attentions = [
+        REROPE,
+        Attention(inv_freq=pairs_of(used) / 2),
+        Attention(scale=1.3),
+        Attention(remap=Remap(4, Line(2.0, 2.0), Line(2.0)), scale=1.1, layers=(0, 2)),
+    ]
+    fresh = []
+    for attention in attentions:
+        new = open_hf(folders("phi"))
+        new.attend(attention)
+        fresh.append(new.score(asked()).nll)
+    for place in (0, 1, 2, 3, 1, 0, 3, 2, 0):
+        used.attend(attentions[place])
+        np.testing.assert_array_equal(used.score(asked()).nll, fresh[place])
+
+
+def test_two_models_at_once_keep_their_own_attentions(folders: Callable[[str], Path]) -> None:
+    first, second = open_hf(folders("llama")), open_hf(folders("llama"))
+    first.attend(Attention(mask=Window(FAR)))
+    second.attend(Attention(mask=Window(2)))
+    assert_stock(first, folders("llama"))
+
+
+def test_linear_scaling_is_transformers_linear(folder: Path) -> None:
+    hf = open_hf(folder)
+    hf.attend(Attention(inv_freq=pairs_of(hf) / 4))
+    assert_stock(hf, folder, rope_parameters=rope_parameters(folder, rope_type="linear", factor=4.0))
+
+
+def test_yarn_is_transformers_yarn(folders: Callable[[str], Path]) -> None:
+    folder = folders("llama")
+    hf = open_hf(folder)
+    theirs = rope_parameters(folder, rope_type="yarn", factor=4.0, original_max_position_embeddings=32)
+    hf.attend(Attention(inv_freq=yarn_frequencies(10000.0, 16, 32, 4.0), scale=0.1 * math.log(4.0) + 1))
+    assert_stock(hf, folder, rope_parameters=theirs)
+
+
+def yarn_frequencies(base: float, dim: int, trained: int, factor: float) -> np.ndarray:
+    """YaRN as implemented (arXiv 2309.00071, its code): a ramp over pairs between those of 32 and of 1 rotations."""
+    plain = base ** (-np.arange(0, dim, 2) / dim)
+    low, high = (dim * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in (32, 1))
+    first, last = max(math.floor(low), 0), min(math.ceil(high), dim - 1)
+    ramp = np.clip((np.arange(dim // 2) - first) / (last - first), 0, 1)
+    return np.asarray(plain / factor * ramp + plain * (1 - ramp))
+
+
+def test_llama3_is_transformers_llama3(folders: Callable[[str], Path]) -> None:
+    folder = folders("qwen3")
+    hf = open_hf(folder)
+    theirs = rope_parameters(
+        folder,
+        rope_type="llama3",
+        factor=8.0,
+        low_freq_factor=1.0,
+        high_freq_factor=4.0,
+        original_max_position_embeddings=32,
+    )
+    plain = hf.model.inv_freq()
+    turns = 32 * plain / (2 * np.pi)
+    share = np.clip((turns - 1.0) / (4.0 - 1.0), 0, 1)
+    hf.attend(Attention(inv_freq=(1 - share) * plain / 8 + share * plain))
+    assert_stock(hf, folder, rope_parameters=theirs)
+
+
+def rope_parameters(folder: Path, **changes: Any) -> dict[str, Any]:
+    stated = transformers.AutoConfig.from_pretrained(folder).rope_parameters
+    return {**stated, **changes}
+
+
+def test_rerope_past_its_window_sees_one_distance_only(folders: Callable[[str], Path]) -> None:
+    """In one layer, keys beyond the window that hold the same token weigh the same, wherever they stand."""
+    hf = open_hf(folders("llama"))
+    tokens = np.full(60, 5)
+    hf.attend(Attention(remap=Remap(1, Line(math.inf, 1), Line(math.inf)), layers=(0, 1, 2)))
+    # All keys are one key and all values one value in layer 0, so this holds in every layer after it.
+    nll = hf.score(asked(2, tokens)).nll
+    np.testing.assert_allclose(nll, np.full(58, nll[0]), atol=1e-4)
+
+
+def test_layers_are_those_that_are_asked(folders: Callable[[str], Path]) -> None:
+    """A bias in the last layer changes no state before it; all three layers are each layer's number in turn."""
+    hf = open_hf(folders("llama"))
+    seen: list[tuple[int, bool]] = []
+    hf.attend(Attention(bias=Slopes((2.0,) * 4), layers=(2,)))
+    states = hf._network(torch.from_numpy(TOKENS)[None], output_hidden_states=True).hidden_states
+    hf.attend(Attention())
+    plain = hf._network(torch.from_numpy(TOKENS)[None], output_hidden_states=True).hidden_states
+    for place, (ours, theirs) in enumerate(zip(states, plain, strict=True)):
+        seen.append((place, bool(torch.allclose(ours, theirs, atol=1e-4))))
+    assert seen == [(0, True), (1, True), (2, True), (3, False)]
+
+
+def test_lower_precision_keeps_frequencies_exact(folders: Callable[[str], Path]) -> None:
+    hf = open_hf(folders("llama"), dtype="bfloat16")
+    frequencies = pairs_of(hf) / 3
+    hf.attend(Attention(inv_freq=frequencies))
+    module = hf._base.rotary_emb
+    assert module.inv_freq.dtype == torch.float32
+    np.testing.assert_allclose(module.inv_freq.numpy(), frequencies, rtol=1e-7)
+    hf.attend(REROPE)
+    assert np.isfinite(hf.score(asked()).nll).all()
+
+
+def test_angles_that_follow_the_length_do_not_remember_other_questions(tmp_path: Path) -> None:
+    rope = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0}
+    folder = save(tmp_path, "llama", rope_parameters=rope)
+    hf = Hf(Model(name="dynamic", trained_length=32, head_dim=16, path=str(folder)))
+    short = asked(1, TOKENS[:32])
+    before = hf.score(short).nll
+    hf.score(asked())
+    np.testing.assert_array_equal(hf.score(short).nll, before)
+    np.testing.assert_allclose(before, losses_of(stock_logits(folder, TOKENS[:32]), 1, TOKENS[:32]), atol=2e-5)
+    plain = 10000.0 ** (-np.arange(0, 16, 2) / 16)
+    hf.attend(Attention(inv_freq=plain))
+    expected = stock_logits(folder, rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+    np.testing.assert_allclose(hf.score(asked()).nll, losses_of(expected, 1), atol=2e-4)
+    with pytest.raises(Refused, match=r"remap on dynamic: its own angles change with length \(dynamic\)"):
+        hf.attend(REROPE)
+
+
+# refusals and errors
+
+
+def test_attention_outside_the_registry_is_refused_by_slot(tmp_path: Path) -> None:
+    changes = {"alibi": False, "new_decoder_architecture": True, "num_kv_heads": 2}
+    folder = save(tmp_path, "falcon", **changes)
+    hf = Hf(Model(name="falcon", trained_length=32, head_dim=8, rope_base=10000.0, path=str(folder)))
+    with pytest.raises(Refused, match="hf cannot realise remap on falcon"):
+        hf.attend(REROPE)
+    assert_stock(hf, folder)
+    hf.attend(Attention(inv_freq=pairs_of(hf) / 4))
+    assert_stock(hf, folder, rope_parameters=rope_parameters(folder, rope_type="linear", factor=4.0))
+
+
+def test_attention_without_a_rotary_module_is_refused_by_slot(tmp_path: Path) -> None:
+    folder = save(tmp_path, "gptj", rotary_dim=4)
+    hf = Hf(Model(name="gptj", trained_length=32, head_dim=8, path=str(folder)))
+    for slot in (Attention(inv_freq=np.ones(2)), Attention(scale=2.0), REROPE):
+        with pytest.raises(Refused, match=f"hf cannot realise {slot.slots()[0]} on gptj"):
+            hf.attend(slot)
+
+
+def test_layers_that_see_a_window_are_refused_past_it(tmp_path: Path) -> None:
+    folder = save(tmp_path, "mistral", sliding_window=16)
+    hf = open_hf(folder)
+    hf.attend(REROPE)
+    hf.score(asked(1, TOKENS[:17]))  # 16 tokens go in
+    with pytest.raises(Refused, match=r"cannot realise remap on .*: its layers see 16 tokens, asked for 79"):
+        hf.score(asked())
+    hf.attend(Attention(inv_freq=pairs_of(hf)))
+    assert_stock(hf, folder)
+
+
+def test_capped_scores_are_refused(tmp_path: Path) -> None:
+    folder = save(tmp_path, "gemma2", final_logit_softcapping=None, attn_logit_softcapping=5.0, sliding_window=4096)
+    hf = open_hf(folder)
+    with pytest.raises(Refused, match="cannot realise mask on .*capped scores"):
+        hf.attend(Attention(mask=Window(4)))
+
+
+def test_capped_logits_are_refused_when_loaded(tmp_path: Path) -> None:
+    folder = save(tmp_path, "gemma2", final_logit_softcapping=1.0)
+    with pytest.raises(Refused, match="its logits are not its head's"):
+        open_hf(folder)
+
+
+def test_wrong_shapes_are_errors_with_both_numbers(folders: Callable[[str], Path]) -> None:
+    hf = open_hf(folders("llama"))
+    for attention, words in (
+        (Attention(inv_freq=np.ones(3)), "inv_freq needs 8 pairs on .*, got 3"),
+        (Attention(bias=Slopes((1.0,))), "each of 4 heads, got 1"),
+        (Attention(scale=2.0, layers=(3,)), r"among 0 to 2, got \(3,\)"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            hf.attend(attention)
+
+
+def test_probes_are_refused(folders: Callable[[str], Path]) -> None:
+    with pytest.raises(Refused, match="no probes yet"):
+        open_hf(folders("llama")).probe(Probe(index=0, cluster="", tokens=np.arange(3)))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate 1 bytes."),
+    ],
+)
+def test_running_out_of_memory_is_refused_with_the_length(
+    error: Exception, folders: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf = open_hf(folders("llama"))
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(hf._base, "forward", fail)
+    for answer in (lambda: hf.score(asked()), lambda: hf.write(prompt(68))):
+        with pytest.raises(Refused, match="out of memory for 80 tokens"):
+            answer()
+
+
+def test_an_end_token_ends_and_is_no_part_of_the_answer(folders: Callable[[str], Path], tmp_path: Path) -> None:
+    written = open_hf(folders("llama")).write(prompt())
+    end = int(written.tokens[3])
+    before = written.tokens.tolist().index(end)
+    folder = tmp_path / "ends"
+    shutil.copytree(folders("llama"), folder)
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [end, 95]}))
+    ended = open_hf(folder).write(prompt())
+    assert ended.tokens.tolist() == written.tokens.tolist()[:before]
+    assert ended.text == " ".join(f"w{token}" for token in ended.tokens)
+    assert not ended.hit_room
+
+
+def test_nan_weights_are_refused_by_name(folders: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = tmp_path / "nan"
+    shutil.copytree(folders("llama"), folder)
+    weights = load_file(folder / "model.safetensors")
+    weights["model.layers.1.mlp.up_proj.weight"][0, 0] = torch.nan
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"layers\.1\.mlp\.up_proj\.weight must be finite"):
+        open_hf(folder)
+
+
+def test_missing_weights_are_an_error_not_random_numbers(folders: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = tmp_path / "missing"
+    shutil.copytree(folders("llama"), folder)
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"lacks 1 weights \(model\.layers\.1\.mlp\.up_proj\.weight"):
+        open_hf(folder)
+
+
+def test_folders_without_safetensors_or_none_at_all_are_errors(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").touch()
+    model = Model(name="x", trained_length=8, head_dim=4, path=str(tmp_path))
+    with pytest.raises(ValueError, match=r"no \*\.safetensors \(only pytorch_model\.bin\)"):
+        Hf(model)
+    with pytest.raises(ValueError, match="does not exist"):
+        Hf(Model(name="x", trained_length=8, head_dim=4, path=str(tmp_path / "nowhere")))
+
+
+def test_options_are_checked(folders: Callable[[str], Path]) -> None:
+    with pytest.raises(ValueError, match="one of float32, bfloat16, float16, got int8"):
+        open_hf(folders("llama"), dtype="int8")
+    with pytest.raises(ValueError, match="chunk must be at least 1, got 0"):
+        open_hf(folders("llama"), chunk=0)
+
+
+# a hub, and real data
+
+
+def test_a_hub_name_is_found_in_the_cache_and_its_commit_recorded(
+    folders: Callable[[str], Path], tmp_path: Path
+) -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    place = tmp_path / "hub" / "models--org--name"
+    shutil.copytree(folders("llama"), place / "snapshots" / commit)
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text(commit)
+    code = (
+        "from lexbench.backends.hf import Hf\n"
+        "from lexbench.checkpoint import read_model\n"
+        "hf = Hf(read_model({'path': 'org/name'}))\n"
+        "print(hf.model.name, hf.revision, hf.model.head_dim)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"},
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.stdout.split() == ["name", commit, "16"], done.stderr
+
+
+def test_stories260k_tells_its_published_story(shared: Path) -> None:
+    hf = open_hf(shared / "stories260K-hf")
+    written = hf.write(Write(index=0, cluster="", prompt=np.array([1]), room=48))
+    assert written.text.strip().startswith(
+        "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. "
+        "One day, she saw a big, red ball."
+    )
+
+
+def test_learned_positions_end_where_their_table_ends(shared: Path) -> None:
+    hf = Hf(Model(name="sort", trained_length=11, head_dim=16, path=str(shared / "gpt-nano-sort-hf")))
+    hf.write(Write(index=0, cluster="", prompt=np.array([2, 0, 1, 2, 1, 0]), room=5))
+    with pytest.raises(Refused, match="positions end at 11, asked for 32"):
+        hf.write(Write(index=0, cluster="", prompt=np.array([2, 0, 1, 2, 1, 0]), room=26))
+    with pytest.raises(Refused, match="positions end at 11, asked for 32"):
+        hf.score(asked(4, np.arange(32) % 3))
+
+
+def test_learned_positions_sort_six_letters(shared: Path) -> None:
+    hf = Hf(Model(name="sort", trained_length=11, head_dim=16, path=str(shared / "gpt-nano-sort-hf")))
+    for attention in (Attention(), Attention(mask=Window(11)), Attention(bias=Slopes((0.0, 0.0, 0.0)))):
+        hf.attend(attention)
+        written = hf.write(Write(index=0, cluster="", prompt=np.array([2, 0, 1, 2, 1, 0]), room=5))
+        assert written.tokens.tolist() == [0, 0, 1, 1, 2]

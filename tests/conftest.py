@@ -1,0 +1,41 @@
+"""What many tests need: a tokenizer with BOS, trained here, and real data where there is some."""
+
+import os
+from pathlib import Path
+
+import pytest
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from lexbench.corpora.synthetic import Synthetic
+from lexbench.tokenizer import FastTokenizer
+
+PASSAGE = """A pass key is hidden in this text. What is the pass key? The grass is green, the sky is blue and the sun is
+yellow. Here we go: there and back again. Remember it."""
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> FastTokenizer:
+    """Byte-level BPE of 320 tokens from fixed text, digits single; BOS (id 0) begins every context."""
+    bpe = tokenizers.Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320, special_tokens=["<s>"], initial_alphabet=alphabet, show_progress=False
+    )
+    texts = [document.text for document in Synthetic(count=1, words=1000).documents()]
+    bpe.train_from_iterator([PASSAGE] * 20 + texts, trainer)
+    return FastTokenizer(bpe, bos=0, begins_with_bos=True)
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Folder of real data that is not ours to ship: LEXBENCH_SHARED, or shared beside the project."""
+    root = Path(os.environ.get("LEXBENCH_SHARED") or Path(__file__).parent.parent.parent / "shared")
+    folder = root / "data" if (root / "data").is_dir() else root
+    if not (folder / "stories260K-hf").is_dir():
+        pytest.skip("no shared data here")
+    return folder

@@ -1,0 +1,97 @@
+"""Files and folders as documents, and what is said of those that are none."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lexbench.corpora import Document
+from lexbench.corpora.files import Files
+
+
+def documents(path: Path, **parameters: str | None) -> list[Document]:
+    return list(Files(str(path), **parameters).documents())  # type: ignore[arg-type]
+
+
+def test_a_text_is_split_stripped_and_empty_pieces_are_dropped(tmp_path: Path) -> None:
+    file = tmp_path / "stories.txt"
+    file.write_text("\n One.\n<|endoftext|>\n\n<|endoftext|>  Two é. <|endoftext|>")
+    assert documents(file) == [Document("stories.txt#0", "One."), Document("stories.txt#2", "Two é.")]
+    assert documents(file, separator=None) == [Document("stories.txt", file.read_text())]
+    assert documents(file, separator="One.")[-1].name == "stories.txt#1"
+
+
+def test_a_text_without_separators_is_one_document_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "book.txt").write_text(" All of it.\n")
+    assert documents(tmp_path / "book.txt") == [Document("book.txt", " All of it.\n")]
+
+
+def test_a_folder_is_read_sorted_through_all_its_folders(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "a.md").write_text("in b <|endoftext|> whole")
+    (tmp_path / "z.py").write_text("z = 1\n")
+    (tmp_path / "c.jsonl").write_text('{"text": "first"}\n\n{"text": " "}\n{"text": "fourth"}\n')
+    (tmp_path / "left_out.bin").write_bytes(b"\xff\xfe")
+    (tmp_path / "empty.txt").write_text("\n")
+    assert documents(tmp_path) == [
+        Document("b/a.md", "in b <|endoftext|> whole"),
+        Document("c.jsonl#1", "first"),
+        Document("c.jsonl#4", "fourth"),
+        Document("z.py", "z = 1\n"),
+    ]
+
+
+def test_a_field_of_json_lines_can_be_chosen(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"text": "no", "body": "half a pair \ud83d"}) + "\n")
+    assert documents(tmp_path / "rows.jsonl", field="body") == [Document("rows.jsonl#1", "half a pair ?")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", '{"text": "good"}\n{"text": \n', r"a.jsonl line 2 is no JSON \(.*\): write one object a line"),
+        ("a.jsonl", '"text"\n', "a.jsonl line 1 must be a JSON object, got str"),
+        ("a.jsonl", '{"body": "x", "n": 1, "abstract": "y"}', "no text in field 'text': choose .* from abstract, body"),
+        ("a.jsonl", '{"text": null}', "no text in field 'text': choose corpus.field from nothing"),
+        ("a.txt", " \n", r"holds no text in .txt, .md, .py, .jsonl files: give another corpus.path"),
+        ("a.csv", " \n", "holds no text"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, name: str, content: str, message: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=message) as error:
+        documents(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_path_and_bytes_that_are_no_text_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"nowhere does not exist: give corpus.path=FILE"):
+        documents(tmp_path / "nowhere")
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(ValueError, match=r"latin.txt is not UTF-8 \(byte 3\): convert it"):
+        documents(tmp_path)
+    with pytest.raises(ValueError, match="separator must not be empty"):
+        Files("x", separator="")
+
+
+def test_the_fingerprint_follows_the_texts_and_not_the_place(tmp_path: Path) -> None:
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text("text")
+    here, there = Files(str(tmp_path / "here")), Files(str(tmp_path / "there"))
+    assert here.fingerprint() == there.fingerprint()
+    before = here.fingerprint()
+    (tmp_path / "here" / "a.txt").write_text("texts")
+    assert here.fingerprint() != before
+
+
+def test_tinystories_are_as_many_as_their_separators_say(shared: Path) -> None:
+    file = shared / "text/tinystories.txt"
+    stories = documents(file)
+    assert len(stories) == sum(1 for piece in file.read_text().split("<|endoftext|>") if piece.strip())
+    assert all(story.text == story.text.strip() for story in stories)
+
+
+def test_qmsum_meetings_lack_a_text_field_and_say_what_they_have(shared: Path) -> None:
+    with pytest.raises(ValueError, match=r"qmsum_test.jsonl line 1 has no text in field 'text'"):
+        documents(shared / "text/qmsum_test.jsonl")

@@ -1,0 +1,134 @@
+"""Figures show the numbers of their tables, the same bytes every time."""
+
+import csv
+import math
+import struct
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pandas as pd
+import pytest
+
+from lexbench.report.heatmaps import depth_strata, heatmap
+from lexbench.report.plots import labelled, plot, value_limits
+from lexbench.report.statistics import wilson
+from lexbench.report.tables import Table, tables
+from lexbench.store import Finished
+from tests.report.fake_run import fake_cells, finished
+
+CELLS = fake_cells()
+TABLES = {table.metric: table for table in tables(CELLS)}
+SAMPLES = {each.cell.id: each.samples for each in CELLS}
+
+
+@pytest.mark.parametrize("metric", ["perplexity", "accuracy"])
+def test_figures_are_the_same_bytes_every_time(tmp_path: Path, metric: str) -> None:
+    for name in ("a", "b"):
+        plot(TABLES[metric], tmp_path / name)
+    for suffix in (".svg", ".png", ".csv"):
+        assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
+    picture = ElementTree.parse(tmp_path / "a.svg").getroot()
+    assert picture.tag.endswith("svg")
+    assert "date" not in (tmp_path / "a.svg").read_text()
+    width, height = struct.unpack(">II", (tmp_path / "a.png").read_bytes()[16:24])
+    assert (width, height) == (1152, 640)  # 7.2 x 4.0 inches at 160 dots
+
+
+def test_the_numbers_beside_a_figure_are_those_of_the_table(tmp_path: Path) -> None:
+    table = TABLES["accuracy"]
+    plot(table, tmp_path / "a.b")
+    rows = list(csv.DictReader((tmp_path / "a.b.csv").open()))
+    assert len(rows) == len(table.entries)
+    for row in rows:
+        record = table.entries[row["method"], int(row["length"])]
+        assert row["value"] == ("" if record.value is None else str(record.value))
+        assert float(row["multiple"]) == record.length / 256
+        assert row["refused"] == (record.refused or "")
+
+
+@pytest.mark.parametrize(
+    "cells", [[finished("rerope_task", "rerope", 2048)], [finished("last_segment", "none", 300, n=1)]]
+)
+def test_a_table_of_one_cell_can_be_drawn(tmp_path: Path, cells: list[Finished]) -> None:
+    plot(tables(cells)[0], tmp_path / "one")
+    assert (tmp_path / "one.svg").exists()
+
+
+def test_one_collapsed_method_does_not_stretch_the_axis() -> None:
+    # worst 2, 3 and 9 above 1: 1 + 1.5 (3 - 1) = 4, which is more than 2 + 1; margin 5 % of 4 - 1
+    assert value_limits([2.0, 3.0, 9.0], 1.0, 9.5) == pytest.approx((0.85, 4.15))
+
+
+def test_the_axis_never_ends_above_all_values_nor_next_to_the_best() -> None:
+    assert value_limits([2.0, 2.1], 1.0, 2.2) == pytest.approx((0.94, 2.26))
+    # methods that differ by hundredths, one at 9: at least 1 above the best
+    assert value_limits([1.01, 1.02, 9.0], 1.0, 9.0) == pytest.approx((1 - 0.05 * 1.01, 2.01 + 0.05 * 1.01))
+    assert math.isclose(sum(value_limits([3.0], 3.0, 3.0)), 6.0)
+
+
+def test_labels_of_lengths_keep_a_tenth_of_the_axis_between_them() -> None:
+    assert labelled([128, 256, 512, 1024], 256) == [128, 256, 512, 1024]
+    # from 64 to 65536 a tenth is one octave: 3/4 of the trained length must go, not the trained length itself
+    assert labelled([64, 192, 256, 500, 512, 1000, 65536], 256) == [64, 256, 512, 65536]
+    assert labelled([256], 256) == [256]
+
+
+def frame(table: Table) -> pd.DataFrame:
+    """A row per sample of a table."""
+    return pd.DataFrame(
+        [
+            {
+                "method": record.method,
+                "length": record.length,
+                "part": sum(sample.depth >= k / 8 for k in range(1, 8)) if sample.depth is not None else None,
+                "score": 0.0 if sample.failed else sample.scores["accuracy"],
+            }
+            for record in table.entries.values()
+            for sample in SAMPLES[record.cell]
+        ]
+    )
+
+
+def test_strata_of_depth_are_means_of_their_samples() -> None:
+    found = {(s.method, s.length, round(s.low * 8)): s for s in depth_strata(TABLES["accuracy"], SAMPLES) if s.n}
+    expected = frame(TABLES["accuracy"]).groupby(["method", "length", "part"]).score.agg(["mean", "count"])
+    assert len(expected) == len(found) == 23 * 8  # 25 cells, 2 refused
+    for place, row in expected.iterrows():
+        stratum = found[place]  # type: ignore[index]
+        assert [stratum.value, stratum.n] == pytest.approx([row["mean"], row["count"]])
+
+
+@pytest.mark.parametrize(("n", "strata"), [(32, 8), (16, 8), (15, 4), (8, 4), (4, 2), (3, 1)])
+def test_strata_are_as_many_as_leave_two_samples_in_each(n: int, strata: int) -> None:
+    each = finished("passkey", "pi", 512, n=n)
+    [table, *_] = tables([each])
+    found = list(depth_strata(table, {each.cell.id: each.samples}))
+    assert len(found) == strata
+    assert sum(stratum.n for stratum in found) == n
+    assert (found[0].low, found[-1].high) == (0.0, 1.0)
+
+
+def test_a_heatmap_stands_beside_its_numbers_with_their_intervals(tmp_path: Path) -> None:
+    cells = [finished("passkey", method, length) for method in ("none", "pi") for length in (128, 1024)]
+    [table, *_] = tables(cells)
+    for name in ("a", "b"):
+        assert heatmap(table, SAMPLES, tmp_path / name)
+    for suffix in (".svg", ".png", ".csv"):
+        assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
+    rows = list(csv.DictReader((tmp_path / "a.csv").open()))
+    assert len(rows) == 4 * 8
+    row = next(row for row in rows if row["value"] == "0.75")
+    assert (float(row["low"]), float(row["high"])) == (wilson(3, 4).low, wilson(3, 4).high)
+
+
+def test_samples_without_a_depth_have_no_heatmap(tmp_path: Path) -> None:
+    assert not heatmap(TABLES["nll"], SAMPLES, tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_needle_at_the_very_end_stands_in_the_last_stratum() -> None:
+    each = finished("passkey", "pi", 512, n=4)
+    samples = [replace(sample, depth=1.0) for sample in each.samples]
+    [table, *_] = tables([each])
+    assert [stratum.n for stratum in depth_strata(table, {each.cell.id: samples})] == [0, 4]

@@ -1,0 +1,72 @@
+"""A report is made from run folders alone: no model, no torch."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lexbench.report import write_report
+from lexbench.report.records import build, dataframe
+from tests.report.fake_run import cell, finished, keep, passkey_sample
+
+FEW = [finished("passkey", method, length, n=4) for method in ("none", "pi") for length in (128, 512)]
+
+
+def test_the_page_links_what_it_wrote_and_says_what_is_missing(tmp_path: Path) -> None:
+    store = keep(tmp_path, FEW)
+    store.append(cell("passkey", "yarn", 256), passkey_sample(0, 256, 0.0))
+    damaged = tmp_path / "cells" / f"{FEW[-1].cell.id}.parquet"
+    damaged.write_bytes(b"PAR1")
+    page = write_report([tmp_path])
+    assert page == tmp_path / "report/report.md"
+    text = page.read_text()
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert sorted(links) == sorted(str(f.relative_to(page.parent)) for f in page.parent.rglob("*.*") if f != page)
+    assert "3 cells, 1 of them refused" in text
+    assert "**Unfinished, not shown:** yarn passkey at 256." in text
+    assert f"**Not readable:** cell {damaged}" in text
+    assert "refused: passkey needs at least 145 tokens" in text
+    assert "Protocol: passkey of 5 digits in noise" in text
+
+
+def test_records_are_made_anew_from_the_samples(tmp_path: Path) -> None:
+    keep(tmp_path, FEW)
+    before = (tmp_path / "records.jsonl").read_bytes()
+    (tmp_path / "records.jsonl").write_text('{"value": 1.0}\n')
+    write_report([tmp_path], tmp_path / "elsewhere")
+    assert (tmp_path / "records.jsonl").read_bytes() == before
+    assert (tmp_path / "elsewhere/report.md").exists()
+    assert not (tmp_path / "report").exists()
+
+
+def test_methods_of_several_folders_meet_in_one_table(tmp_path: Path) -> None:
+    for method in ("none", "pi"):
+        keep(tmp_path / method, [finished("passkey", method, 512, n=4)])
+    text = write_report([tmp_path / "none", tmp_path / "pi"], tmp_path / "out").read_text()
+    assert text.count("## passkey on lexlet\n") == 1
+    assert re.search(r"\| none +\|.*\n\| pi +\|", text)
+
+
+def test_a_report_of_nothing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds no cells"):
+        write_report([tmp_path])
+
+
+def test_no_torch_is_loaded_to_report(tmp_path: Path) -> None:
+    keep(tmp_path, [finished("passkey", "pi", 512, n=4)])
+    code = (
+        "import sys; from pathlib import Path; from lexbench.report import write_report, tables\n"
+        "write_report([Path(sys.argv[1])]); print([m for m in ('torch', 'transformers', 'hydra') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_frame_of_a_folder_agrees_with_its_lines(tmp_path: Path) -> None:
+    keep(tmp_path, FEW)
+    rows = [json.loads(line) for line in (tmp_path / "records.jsonl").open()]
+    frame = dataframe(build([tmp_path]))
+    assert sorted(frame.value.dropna()) == sorted(row["value"] for row in rows if row["value"] is not None)

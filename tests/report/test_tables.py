@@ -1,0 +1,201 @@
+"""Tables show every value with what a reader must know of it, and never mix what cannot be compared."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lexbench.record import Sample
+from lexbench.report.records import records_of
+from lexbench.report.tables import caption, markdown, tables, terminal
+from lexbench.store import Finished
+from tests.report.fake_run import cell, fake_cells, finished, keep
+
+
+def passkey(method: str, length: int, hits: int, n: int = 4, **changed: object) -> Finished:
+    samples = [
+        Sample(index=i, cluster=str(i), tokens=length, scores={"accuracy": float(i < hits)}, **changed)  # type: ignore[arg-type]
+        for i in range(n)
+    ]
+    return Finished(cell("passkey", method, length, n=4), samples)
+
+
+def refused(method: str, length: int, reason: str) -> Finished:
+    return Finished(cell("passkey", method, length, n=4), [], reason)
+
+
+def cells_of(page: str) -> list[list[str]]:
+    """Contents of a Markdown table, by line."""
+    return [[entry.strip() for entry in line.strip("|").split(" | ")] for line in page.splitlines() if line[:1] == "|"]
+
+
+def test_a_table_reads_as_it_should() -> None:
+    [table] = tables(
+        [
+            passkey("pi", 512, 1),
+            passkey("none", 512, 4, n=3, truncated=True),
+            passkey("none", 256, 2),
+            passkey("pi", 256, 3),
+            refused("pi", 128, "too short:\nraise length"),
+            refused("none", 128, "too short:\nraise length"),
+        ]
+    )
+    # Wilson by hand for 2, 3 and 1 of 4, and 3 of 3: (p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)
+    assert markdown(table) == (
+        "| method |  128 (0.5x) |              256 (1x) |                     512 (2x) |\n"
+        "| ------ | ----------: | --------------------: | ---------------------------: |\n"
+        "| none   | refused (1) |     0.50 [0.15, 0.85] | **1.00** [0.44, 1.00] (2, 3) |\n"
+        "| pi     | refused (1) | **0.75** [0.30, 0.95] |            0.25 [0.05, 0.70] |\n"
+        "\n"
+        "(1) refused: too short: raise length  \n"
+        "(2) 3 samples of 4 asked  \n"
+        "(3) 3 of 3 samples truncated\n"
+    )
+
+
+def test_columns_are_aligned_and_pipes_in_labels_do_not_break_them() -> None:
+    for table in tables([*fake_cells(), passkey("odd|name", 256, 1)]):
+        lines = [line for line in markdown(table).splitlines() if line.startswith("|")]
+        assert len({len(line) for line in lines}) == 1
+        assert {line.replace("\\|", "").count("|") for line in lines} == {len(table.lengths) + 2}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"protocol": "another"},
+        {"backend": "native"},
+        {"dtype": "bfloat16"},
+        {"kernel": "eager"},
+        {"corpus": "synthetic"},
+        {"n": 8},
+        {"seed": 1},
+        {"model": "other"},
+        {"trained_length": 512},
+    ],
+    ids=str,
+)
+def test_what_cannot_be_compared_never_shares_a_table(changed: dict[str, Any]) -> None:
+    left = finished("last_segment", "none", 512)
+    right = Finished(cell("last_segment", "ntk", 512, **changed), left.samples)
+    made = tables([left, right])
+    assert {tuple(table.methods) for table in made} == {("none",), ("ntk",)}
+    assert len({table.name for table in made}) == len(made) == 8
+
+
+def test_tables_of_another_revision_are_apart_and_say_so() -> None:
+    left = finished("last_segment", "none", 512)
+    identity = {**left.cell.identity, "model": {"name": "lexlet", "revision": "77aa"}}
+    right = Finished(cell("last_segment", "ntk", 512, identity=identity), left.samples)
+    captions = {caption(table) for table in tables([left, right])}
+    assert {said.split("this table: ")[1] for said in captions} == {"model.revision 5f0c", "model.revision 77aa"}
+    assert "this table" not in caption(tables([left])[0])
+
+
+def test_the_protocol_and_what_cells_share_stand_above() -> None:
+    [table] = tables([passkey("none", 256, 1)])
+    assert caption(table) == (
+        "passkey of 5 digits in noise, strict: the key comes first, greedy, BOS\n"
+        "4 samples a cell, seed 0, hf in float32 (sdpa), trained length 256"
+    )
+
+
+def test_none_comes_first_then_methods_by_name_and_headlines_before_other_metrics() -> None:
+    made = tables(fake_cells())
+    assert [(table.cell.task, table.metric) for table in made] == [
+        ("last_segment", "nll"),
+        ("last_segment", "perplexity"),
+        ("last_segment", "bits_per_byte"),
+        ("last_segment", "word_perplexity"),
+        ("passkey", "accuracy"),
+        ("passkey", "contains"),
+    ]
+    assert made[0].methods == ["none", "ntk", "pi", "rerope", "yarn(factor=8.0)"]
+    assert tables([passkey("none", 256, 1), passkey("abf", 256, 1)])[0].methods == ["none", "abf"]
+
+
+def test_the_lowest_loss_and_the_highest_accuracy_are_bold() -> None:
+    by_metric = {table.metric: table for table in tables(fake_cells())}
+    for metric, best in (("nll", min), ("perplexity", min), ("accuracy", max)):
+        table = by_metric[metric]
+        for column, length in enumerate(table.lengths, start=1):
+            values = {record.method: record.value for record in table.at(length) if record.value is not None}
+            page = cells_of(markdown(table))[2:]
+            bold = {row[0] for row in page if row[column].startswith("**")}
+            top = best(values.values())
+            distinct = len(set(values.values())) > 1
+            assert bold == ({name for name, value in values.items() if value == top} if distinct else set())
+
+
+def test_an_interval_is_shown_with_its_own_ends() -> None:
+    [nll, perplexity, *_] = tables([finished("last_segment", "pi", 1024)])
+    for table, digits in ((nll, 3), (perplexity, 2)):
+        [record] = table.entries.values()
+        assert record.value is not None and record.low is not None and record.high is not None
+        text = f"{record.value:.{digits}f} [{record.low:.{digits}f}, {record.high:.{digits}f}]"
+        assert cells_of(markdown(table))[2][1] == text
+
+
+def test_failed_truncated_and_short_samples_are_noted() -> None:
+    pages = {table.metric: markdown(table) for table in tables(fake_cells())}
+    assert "1 of 32 samples failed, left out of the value" in pages["nll"]
+    assert "1 of 32 samples failed, counted as 0" in pages["accuracy"]
+    for page in pages.values():
+        assert "1 of 32 samples truncated" in page
+        assert "Realised tokens: 2008 to 2048 at 2048." in page
+
+
+def test_one_cluster_and_no_value_are_said() -> None:
+    sample = Sample(index=0, cluster="a", tokens=256, nll=np.ones(3, np.float32), bytes=4, words=1)
+    lost = Sample(index=0, cluster="a", tokens=512, nll=np.full(3, np.nan, np.float32), failed="no", bytes=4, words=1)
+    [table, *_] = tables(
+        [Finished(cell("t", "none", 256, n=1), [sample]), Finished(cell("t", "none", 512, n=1), [lost])]
+    )
+    page = markdown(table)
+    assert cells_of(page)[2] == ["none", "1.000 (1)", "no value (2)"]
+    assert "(1) no interval: 1 cluster" in page
+    assert "(2) 1 of 1 samples failed, left out of the value" in page
+
+
+def test_two_cells_of_one_label_have_a_row_each() -> None:
+    left = passkey("yarn", 256, 1)
+    identity = {**left.cell.identity, "attention": {"scale": 2.0}}
+    right = Finished(cell("passkey", "yarn", 256, n=4, identity=identity), passkey("yarn", 256, 3).samples)
+    [table] = tables([left, right])
+    assert table.methods == ["yarn", "yarn #2"]
+    assert {record.value for record in table.entries.values()} == {0.25, 0.75}
+
+
+def test_cells_that_are_all_refused_still_make_a_table() -> None:
+    [table] = tables([refused("none", 128, "too short"), refused("pi", 128, "too long")])
+    assert table.metric is None
+    assert [row[1] for row in cells_of(markdown(table))[2:]] == ["refused (1)", "refused (2)"]
+
+
+def test_the_csv_holds_every_field_of_every_cell() -> None:
+    cells = fake_cells(tasks=["passkey"])
+    rows = list(csv.DictReader(io.StringIO(tables(cells)[0].csv())))
+    expected = {record.cell: record for each in cells for record in records_of(each) if record.metric != "contains"}
+    assert {row["cell"] for row in rows} == expected.keys()
+    for row in rows:
+        record = expected[row["cell"]]
+        assert row["value"] == ("" if record.value is None else repr(record.value))
+        assert float(row["multiple"]) == record.length / 256
+        assert row["refused"] == (record.refused or "")
+
+
+def test_a_terminal_shows_the_headlines_of_the_named_cells(tmp_path: Path) -> None:
+    store = keep(tmp_path, fake_cells())
+    chosen = [each.cell for each in store.load() if each.cell.method in ("none", "pi") and each.cell.length > 256]
+    half = len(chosen) // 2
+    page = terminal([(tmp_path, [c.id for c in chosen[:half]]), (tmp_path, [c.id for c in chosen[half:]])])
+    assert [line for line in page.splitlines() if line.endswith(", lexlet")] == [
+        "last_segment, NLL (nats per token), lexlet",
+        "last_segment, perplexity (per token), lexlet",
+        "passkey, accuracy, lexlet",
+    ]
+    assert {row[0] for row in cells_of(page)} - {"method"} == {"none", "pi", "------"}
+    assert terminal([]) == ""

@@ -1,0 +1,65 @@
+"""Texts whose tokens count upwards, so that a window's tokens say where they come from."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from lexbench import Corpus, Document, Encoded, Tokenizer
+from lexbench.corpora import hash_documents
+from lexbench.task import Tokens
+
+
+class Counting:
+    """Each word is a number, and the number its token; BOS is 0 and begins every context, or is not there."""
+
+    def __init__(self, has_bos: bool) -> None:
+        self.bos = 0 if has_bos else None
+        self.prefix = (0,) if has_bos else ()
+        self.vocabulary = 1_000_000
+
+    def encode(self, text: str) -> Encoded:
+        words = list(re.finditer(r"\S+", text))
+        ids = np.asarray([int(word[0]) for word in words], dtype=np.int64)
+        return Encoded(ids=ids, starts=np.asarray([word.start() for word in words], dtype=np.int64), text=text)
+
+    def decode(self, ids: Sequence[int] | Tokens) -> str:
+        return " ".join(str(number) for number in ids if number)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Document d counts from 10000 (d + 1) upwards, to the given number of words."""
+
+    words: tuple[int, ...]
+
+    def documents(self) -> Iterator[Document]:
+        for place, words in enumerate(self.words):
+            first = 10_000 * (place + 1)
+            yield Document(f"n{place}", " ".join(str(first + word) for word in range(words)))
+
+    def fingerprint(self) -> str:
+        return hash_documents(self.documents())
+
+
+@pytest.fixture(params=[True, False], ids=["bos", "no_bos"])
+def counting(request: pytest.FixtureRequest) -> Tokenizer:
+    return Counting(has_bos=request.param)
+
+
+@pytest.fixture
+def counting_with_bos() -> Tokenizer:
+    return Counting(has_bos=True)
+
+
+@pytest.fixture
+def counting_without_bos() -> Tokenizer:
+    return Counting(has_bos=False)
+
+
+@pytest.fixture
+def numbers() -> Callable[..., Corpus]:
+    """A corpus of documents with so many words each."""
+    return lambda *words: Numbers(words)

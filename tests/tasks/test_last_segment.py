@@ -1,0 +1,158 @@
+"""The same targets at every length, and real numbers of a real model."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lexbench
+from lexbench import Corpus, Refused, Score, Tokenizer
+from lexbench.corpora.files import Files
+from lexbench.tokenizer import load_tokenizer
+
+LENGTHS = [16, 33, 64]
+
+
+def asked(task: lexbench.Task, tokenizer: Tokenizer, length: int, n: int, seed: int = 0) -> list[Score]:
+    questions = task.questions(tokenizer, length, n, seed)
+    return [question for question in questions if isinstance(question, Score)]
+
+
+def targets(question: Score) -> list[int]:
+    return [int(token) for token in question.tokens[question.start :]]
+
+
+def test_targets_are_the_same_tokens_at_every_length(numbers: Callable[..., Corpus], counting: Tokenizer) -> None:
+    for stream in (False, True):
+        task = lexbench.task("last_segment", corpus=numbers(100, 70, 300), stream=stream).for_lengths(LENGTHS)
+        short, middle, long = (asked(task, counting, length, 12) for length in LENGTHS)
+        assert [targets(q) for q in short] == [targets(q) for q in middle] == [targets(q) for q in long]
+        assert {len(targets(q)) for q in short} == {8}
+
+
+def test_context_is_the_text_right_before_the_targets(numbers: Callable[..., Corpus], counting: Tokenizer) -> None:
+    task = lexbench.task("last_segment", corpus=numbers(100, 70, 300)).for_lengths(LENGTHS)
+    for length in LENGTHS:
+        for question in asked(task, counting, length, 12):
+            begin = len(counting.prefix)
+            assert question.length == length
+            assert question.tokens[:begin].tolist() == list(counting.prefix)
+            assert (np.diff(question.tokens[begin:]) == 1).all()  # of one document, nothing left out
+            number = question.facts["first_target"] + 10_000 * (int(question.cluster[1:]) + 1)
+            assert question.tokens[question.start] == number
+
+
+def test_a_stream_is_cut_out_of_joined_documents(numbers: Callable[..., Corpus], counting: Tokenizer) -> None:
+    corpus = numbers(20, 12, 30, 25)
+    task = lexbench.task("last_segment", corpus=corpus, stream=True).for_lengths(LENGTHS)
+    begin = [0] if counting.bos is not None else []
+    joined = [token for document in corpus.documents() for token in [*begin, *counting.encode(document.text).ids]]
+    text = ",".join(map(str, joined))
+    for question in asked(task, counting, 33, 3):
+        assert ",".join(map(str, question.tokens)) in text
+        assert 0 not in targets(question)
+        assert len({token // 10_000 for token in targets(question)}) == 1
+        assert question.cluster == f"n{targets(question)[0] // 10_000 - 1}"
+
+
+def test_every_document_gives_a_place_before_one_gives_two(numbers: Callable[..., Corpus], counting: Tokenizer) -> None:
+    task = lexbench.task("last_segment", corpus=numbers(*[200] * 5, 30), targets=10, longest=100)
+    questions = asked(task, counting, 100, 12)
+    for turn in (questions[:5], questions[5:10]):
+        assert sorted(q.cluster for q in turn) == ["n0", "n1", "n2", "n3", "n4"]
+    assert questions[0].cluster == questions[5].cluster == questions[10].cluster
+
+
+def test_targets_of_two_places_are_disjoint_and_fill_the_document(
+    numbers: Callable[..., Corpus], counting_with_bos: Tokenizer
+) -> None:
+    """100 tokens of a place, BOS counted: targets may end at text tokens 99 to 199, so 11 places of 10 fit."""
+    task = lexbench.task("last_segment", corpus=numbers(199), targets=10, longest=100)
+    scored = [token for question in asked(task, counting_with_bos, 20, 11) for token in targets(question)]
+    assert len(set(scored)) == 110
+    assert min(scored) >= 10_000 + 89
+    with pytest.raises(Refused, match=r"needs 12 places .* of 100 tokens, the corpus has 11 \(.* has 200\): lower n"):
+        task.questions(counting_with_bos, 20, 12, 0)
+
+
+def test_places_of_many_seeds_cover_every_target_evenly(
+    numbers: Callable[..., Corpus], counting_without_bos: Tokenizer
+) -> None:
+    """20 tokens may be targets, in five disjoint places of four: each is hit by a fifth of the seeds."""
+    task = lexbench.task("last_segment", corpus=numbers(36), targets=4, longest=20)
+    hits = np.zeros(36)
+    for seed in range(600):
+        [question] = asked(task, counting_without_bos, 20, 1, seed)
+        hits[np.asarray(targets(question)) - 10_000] += 1
+    assert hits[:16].sum() == 0
+    np.testing.assert_allclose(hits[16:] / 600, 1 / 5, atol=0.07)  # four standard errors
+
+
+def test_targets_and_places_follow_from_the_runs_lengths(numbers: Callable[..., Corpus]) -> None:
+    task = lexbench.task("last_segment", corpus=numbers(100)).for_lengths([64, 512, 128])
+    assert (vars(task)["targets"], vars(task)["longest"]) == (32, 512)
+    stated = lexbench.task("last_segment", corpus=numbers(100), targets=7, longest=99).for_lengths([64, 512])
+    assert (vars(stated)["targets"], vars(stated)["longest"]) == (7, 99)
+
+
+def test_the_least_length_is_said_and_is_the_least(numbers: Callable[..., Corpus], counting: Tokenizer) -> None:
+    for stream in (False, True):
+        task = lexbench.task("last_segment", corpus=numbers(100, 100), targets=16, longest=64, stream=stream)
+        assert asked(task, counting, 17, 1)
+        with pytest.raises(Refused, match="with 16 targets needs at least 17 tokens, asked for 16: raise length"):
+            task.questions(counting, 16, 1, 0)
+        with pytest.raises(Refused, match="places have 64 tokens, asked for 65: raise longest"):
+            task.questions(counting, 65, 1, 0)
+
+
+def test_a_corpus_of_short_documents_is_refused_with_its_longest(
+    numbers: Callable[..., Corpus], counting_without_bos: Tokenizer
+) -> None:
+    task = lexbench.task("last_segment", corpus=numbers(30, 50), targets=8, longest=64)
+    with pytest.raises(Refused, match=r"documents of 64 tokens, the corpus has 0 \(its longest document has 50\)"):
+        task.questions(counting_without_bos, 32, 1, 0)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Threads of a small model only wait for one another."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def stories_likelihood(shared: Path, context: int, n: int) -> float:
+    """Mean NLL of stories260K as transformers computes it, of 64 targets at n places of the joined stories."""
+    import torch
+    from transformers import LlamaForCausalLM
+
+    model = LlamaForCausalLM.from_pretrained(shared / "stories260K-hf").eval()
+    corpus = Files(str(shared / "text/tinystories.txt"))
+    task = lexbench.task("last_segment", corpus=corpus, targets=64, longest=8192, stream=True)
+    questions = asked(task, load_tokenizer(shared / "stories260K-hf"), context + 64, n)
+    likelihoods = []
+    for first in range(0, n, 8):
+        tokens = torch.tensor(np.stack([question.tokens for question in questions[first : first + 8]]))
+        with torch.no_grad():
+            loss = torch.log_softmax(model(tokens).logits[:, context - 1 : -1].double(), dim=-1)
+        likelihoods.append(-loss.gather(-1, tokens[:, context:, None]))
+    return float(torch.cat(likelihoods).mean())
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_stories260k_has_its_known_likelihood_inside_the_trained_length(shared: Path) -> None:
+    """Known from 96 places of other choice: their standard error is 0.033, ours as well."""
+    assert stories_likelihood(shared, 64, 96) == pytest.approx(1.525, abs=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize(("context", "known"), [(2048, 2.098), (3072, 6.228)])
+def test_stories260k_has_its_known_likelihood_beyond_the_trained_length(
+    shared: Path, context: int, known: float
+) -> None:
+    assert stories_likelihood(shared, context, 16) == pytest.approx(known, abs=0.4)

@@ -1,0 +1,204 @@
+"""What every perplexity protocol must hold, and every task's questions: uniform model, coverage, off-by-one, seeds."""
+
+import hashlib
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lexbench
+from lexbench import AnyQuestion, Corpus, Sample, Score, Scored, Tokenizer, Write
+from lexbench.corpora.synthetic import Synthetic
+from lexbench.tokenizer import FastTokenizer
+
+ROOT = Path(__file__).parent.parent.parent
+PERPLEXITY = ["last_segment", "sliding", "non_overlapping", "prefix"]
+TEXTS = Synthetic(count=8, words=600)
+
+
+def variants(name: str, corpus: Corpus, lengths: list[int]) -> Iterator[lexbench.Task]:
+    """A task with its defaults, and with what else moves its windows."""
+    further: dict[str, list[dict[str, Any]]] = {
+        "sliding": [{"stride": 1}, {"stride": 9}],
+        "last_segment": [{"stream": True}],
+    }
+    for change in [{}, *further.get(name, [])]:
+        yield lexbench.task(name, corpus=corpus, **change).for_lengths(lengths)
+
+
+def likelihoods(task: lexbench.Task, questions: list[Score], scorer: Callable[[Score], np.ndarray]) -> list[Sample]:
+    return [task.score(question, Scored(nll=scorer(question).astype(np.float32))) for question in questions]
+
+
+def perplexity(samples: list[Sample]) -> float:
+    """exp of the mean over all targets, in nats."""
+    return math.exp(np.concatenate([sample.nll for sample in samples if sample.nll is not None]).mean(dtype=np.float64))
+
+
+def asked(task: lexbench.Task, tokenizer: Tokenizer, length: int, n: int, seed: int = 0) -> list[Score]:
+    return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Score)]
+
+
+@pytest.mark.parametrize("name", PERPLEXITY)
+@pytest.mark.parametrize("length", [20, 47, 64])
+def test_a_uniform_model_has_the_vocabulary_as_perplexity(tokenizer: FastTokenizer, name: str, length: int) -> None:
+    for task in variants(name, TEXTS, [20, 47, 64]):
+        uniform = likelihoods(
+            task,
+            asked(task, tokenizer, length, 4),
+            lambda question: np.full(question.length - question.start, math.log(tokenizer.vocabulary)),
+        )
+        assert perplexity(uniform) == pytest.approx(tokenizer.vocabulary, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sliding", "non_overlapping", "prefix"])
+@pytest.mark.parametrize("length", [12, 20, 64])
+def test_every_target_is_scored_once(
+    numbers: Callable[..., Corpus], counting: Tokenizer, name: str, length: int
+) -> None:
+    """Of a document's 64 tokens all but a first one without BOS; of a prefix as many as fit."""
+    first = 0 if counting.prefix else 1
+    end = (length if name == "prefix" else 64) - len(counting.prefix)
+    for task in variants(name, numbers(70, 100), [12, 20, 64]):
+        scored = [token for q in asked(task, counting, length, 2) for token in q.tokens[q.start :].tolist()]
+        assert sorted(scored) == [10_000 * (d + 1) + word for d in range(2) for word in range(first, end)]
+
+
+@pytest.mark.parametrize("name", PERPLEXITY)
+def test_a_model_that_repeats_the_token_before_knows_a_constant_text(numbers: Callable[..., Corpus], name: str) -> None:
+    """And one that adds one to the token before knows a count: perplexity 1 wherever a token stands before a target."""
+
+    class Same:
+        """One token, 7, over and over; no BOS."""
+
+        bos, prefix, vocabulary = None, (), 8
+
+        def encode(self, text: str) -> lexbench.Encoded:
+            words = len(text.split())
+            return lexbench.Encoded(ids=np.full(words, 7), starts=6 * np.arange(words), text=text)
+
+        def decode(self, ids: object) -> str:
+            return ""
+
+    def repeats(step: int) -> Callable[[Score], np.ndarray]:
+        def score(question: Score) -> np.ndarray:
+            before = question.tokens[question.start - 1 : -1]
+            return np.where(question.tokens[question.start :] == before + step, 0.0, 50.0)
+
+        return score
+
+    for task in variants(name, numbers(100, 80), [20, 64]):
+        assert perplexity(likelihoods(task, asked(task, Same(), 20, 2), repeats(0))) == 1.0
+        assert perplexity(likelihoods(task, asked(task, Same(), 20, 2), repeats(1))) == pytest.approx(math.exp(50))
+
+
+@pytest.mark.parametrize("name", ["sliding", "non_overlapping", "prefix"])
+def test_units_of_windows_add_up_to_the_scored_text(tokenizer: FastTokenizer, name: str) -> None:
+    """Bytes and words of all targets are those of the text that they spell, decoded and counted anew."""
+    lengths = [20, 47, 64]
+    for task in variants(name, TEXTS, lengths):
+        for length in lengths:
+            questions = asked(task, tokenizer, length, 1)
+            text = tokenizer.decode(np.concatenate([question.tokens[question.start :] for question in questions]))
+            assert sum(question.bytes for question in questions) == len(text.encode())
+            assert sum(question.words for question in questions) == len(text.split())
+
+
+def test_units_of_a_last_segment_are_those_of_its_text(tokenizer: FastTokenizer) -> None:
+    for stream in (False, True):
+        task = lexbench.task("last_segment", corpus=TEXTS, targets=30, longest=200, stream=stream)
+        for question in asked(task, tokenizer, 100, 8):
+            before, text = (tokenizer.decode(question.tokens[part]) for part in (slice(70), slice(70, None)))
+            inside = not before[-1:].isspace() and not text[:1].isspace() and before != ""
+            assert question.bytes == len(text.encode())
+            assert question.words == len(text.split()) - inside
+
+
+def test_documents_and_targets_of_sliding_and_disjoint_windows_are_the_same(
+    numbers: Callable[..., Corpus], counting: Tokenizer
+) -> None:
+    found = set()
+    for name in ("sliding", "non_overlapping"):
+        for task in variants(name, numbers(*[80] * 20), [20, 64]):
+            for length in (20, 64):
+                scored = [t for q in asked(task, counting, length, 5) for t in q.tokens[q.start :].tolist()]
+                found.add(tuple(scored))
+    assert len(found) == 1
+
+
+def test_every_protocol_is_another_line(tokenizer: FastTokenizer) -> None:
+    tasks = [task for name in PERPLEXITY for task in variants(name, TEXTS, [20, 64])]
+    lines = [task.protocol(tokenizer) for task in tasks]
+    assert len(set(lines)) == len(lines)
+    assert all("BOS" in line and "nats" in line and "target" in line for line in lines)
+
+
+# every task's questions follow from (seed, index)
+
+
+def fingerprints(questions: list[AnyQuestion]) -> list[str]:
+    """A hash of each question's tokens and facts."""
+    hashes = []
+    for question in questions:
+        tokens = question.prompt if isinstance(question, Write) else question.tokens
+        page = json.dumps([question.index, question.cluster, tokens.tolist(), dict(question.facts)], sort_keys=True)
+        hashes.append(hashlib.sha256(page.encode()).hexdigest())
+    return hashes
+
+
+def asked_of(name: str, tokenizer: Tokenizer, n: int, seed: int = 0) -> list[str]:
+    task = lexbench.task(name, corpus=TEXTS).for_lengths([160, 320])
+    return fingerprints(list(task.questions(tokenizer, 160, n, seed)))
+
+
+@pytest.mark.parametrize("name", [*PERPLEXITY, "passkey"])
+def test_questions_do_not_change_with_n_or_with_what_else_is_asked(tokenizer: FastTokenizer, name: str) -> None:
+    alone = asked_of(name, tokenizer, 3)
+    assert len(set(alone)) == len(alone)
+    for other in [*PERPLEXITY, "passkey"]:
+        asked_of(other, tokenizer, 2, seed=5)
+    np.random.seed(1)  # noqa: NPY002 (the process-wide state is what must not matter)
+    random.seed(1)
+    more = asked_of(name, tokenizer, 6)
+    assert more[: len(alone)] == alone
+    assert not set(alone) & set(asked_of(name, tokenizer, 3, seed=1)) or name in (
+        "sliding",
+        "non_overlapping",
+        "prefix",
+    )
+    assert alone != asked_of(name, tokenizer, 3, seed=1)
+
+
+def test_questions_are_the_same_in_another_process(tokenizer: FastTokenizer, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(tokenizer._tokenizer.to_str())
+    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "<s>", "add_bos_token": true}')
+    code = f"""
+import importlib.util, pathlib
+from lexbench.tokenizer import load_tokenizer
+spec = importlib.util.spec_from_file_location("here", {str(Path(__file__))!r})
+here = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(here)
+loaded = load_tokenizer(pathlib.Path({str(tmp_path)!r}))
+print(*(h for name in reversed([*here.PERPLEXITY, "passkey"]) for h in here.asked_of(name, loaded, 4)))
+"""
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, env=environment
+    )
+    here = [h for name in reversed([*PERPLEXITY, "passkey"]) for h in asked_of(name, tokenizer, 4)]
+    assert done.stdout.split() == here
+
+
+@pytest.mark.parametrize("name", ["last_segment", "sliding", "prefix", "passkey"])
+@pytest.mark.parametrize("length", [160, 251, 320])
+def test_questions_have_exactly_the_asked_length(tokenizer: FastTokenizer, name: str, length: int) -> None:
+    task = lexbench.task(name, corpus=TEXTS).for_lengths([160, 251, 320])
+    assert {question.length for question in task.questions(tokenizer, length, 4, 0)} == {length}
