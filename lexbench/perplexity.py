@@ -1,6 +1,7 @@
 """What the perplexity tasks share: a corpus as a tokenizer sees it, and questions over windows of its documents."""
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -114,8 +115,8 @@ class DocumentTask(Task):
 
     @property
     def _noun(self) -> str:
-        """The task's name in messages: its file's."""
-        return type(self).__module__.split(".")[-1]
+        """The task's name in messages: NonOverlapping is non_overlapping."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
 
 def _question(texts: EncodedCorpus, index: int, document: int, begin: int, first: int, end: int) -> Score:

@@ -19,8 +19,8 @@ class Passkey(Task):
     """Find one random number in repeated noise (the task of Mohtashami and Jaggi, arXiv 2305.16300; words our own).
 
     Held constant over lengths: the key's digits, the wording, one needle; only the noise grows. Chance is
-    10^-digits. Keys are uniform and drawn anew for each sample; key and depth come from the sample's own seed. The noise
-    is always the same, and the needle stands between two of its sentences.
+    10^-digits. Keys are uniform and drawn anew for each sample; key and depth come from the sample's own seed. The
+    noise is always the same, and the needle stands between two of its sentences.
 
         A pass key is hidden in this text. Remember it.          <- header
         The grass is green. ... The pass key is 40213. Remember it. 40213 is the pass key. ... back again.

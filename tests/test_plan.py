@@ -15,9 +15,7 @@ MODEL = Model(
 
 
 def test_parameters_are_close_to_those_of_a_real_decoder() -> None:
-    llama2 = Model(
-        name="llama2", trained_length=4096, head_dim=128, layers=32, width=4096, heads=32, vocabulary=32000
-    )
+    llama2 = Model(name="llama2", trained_length=4096, head_dim=128, layers=32, width=4096, heads=32, vocabulary=32000)
     assert parameters(llama2) == pytest.approx(6.74e9, rel=0.06)  # the published count
 
 
@@ -43,7 +41,8 @@ def test_memory_holds_weights_and_cache() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(0.1, "1 seconds"), (59, "59 seconds"), (600, "10 minutes"), (9000, "2 hours"), (1e6, "12 days")]
+    ("seconds", "said"),
+    [(0.1, "1 seconds"), (59, "59 seconds"), (600, "10 minutes"), (9000, "2 hours"), (1e6, "12 days")],
 )
 def test_durations_read_well(seconds: float, said: str) -> None:
     assert _duration(seconds) == said

@@ -190,7 +190,7 @@ def _refuse_out_of_memory(what: str) -> Iterator[None]:
     except (torch.OutOfMemoryError, MemoryError):
         short = True
     except RuntimeError as error:
-        if "not enough memory" not in str(error):
+        if not any(words in str(error) for words in ("can't allocate memory", "not enough memory")):
             raise
         short = True
     else:

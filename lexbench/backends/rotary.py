@@ -58,6 +58,8 @@ class Hook:
     changed: nn.Module | None
     """Rotary module of the layers for which the Attention holds."""
     stock: nn.Module | None
+    window: int | None
+    """Tokens that some layers of the model see, which this function does not imitate."""
     calls: int = 0
 
     def __call__(
@@ -70,7 +72,6 @@ class Hook:
         scaling: float | None = None,
         softcap: float | None = None,
         s_aux: Tensor | None = None,
-        sliding_window: int | None = None,
         **unused: Any,
     ) -> tuple[Tensor, None]:
         """[B, T, H, D] attended values, and no weights."""
@@ -83,8 +84,8 @@ class Hook:
             if given is not None:
                 raise Unrealisable(f"its attention has {what}")
         total, asked = key.shape[2], query.shape[2]
-        if sliding_window is not None and total > sliding_window:
-            raise Unrealisable(f"its layers see {sliding_window} tokens, asked for {total}")
+        if self.window is not None and total > self.window:
+            raise Unrealisable(f"its layers see {self.window} tokens, asked for {total}")
         held = self.attention.layers is None or module.layer_idx in self.attention.layers
         rotary = self.changed if held else self.stock
         positions = torch.arange(total - asked, total, device=query.device)
@@ -141,6 +142,7 @@ class Placed:
         kind = getattr(self._stock, "rope_type", "default")
         self._stateful = kind if "dynamic" in kind or kind == "longrope" else None
         """The rope type, where frequencies follow the longest input seen so far."""
+        self._window = _window(self._config)
         self._obstacle: str | None = None
         self._checked = False
 
@@ -162,7 +164,7 @@ class Placed:
             wanted = [slot for slot in SCORES if slot in attention.slots()]
             if wanted:
                 self._check_hook(wanted)
-                self._hook(Hook(attention, changed, self._stock))
+                self._hook(Hook(attention, changed, self._stock, self._window))
             else:
                 self._install(changed)
             undo.pop_all()
@@ -266,7 +268,7 @@ class Placed:
     @torch.inference_mode()
     def _try_hook(self) -> str | None:
         """Why our attention does not fit, or None: a forward pass in three pieces with a cache against a stock one."""
-        limit = min(24, self._end or 24)
+        limit = min(24, self._end or 24, self._window or 24)
         tokens = (torch.arange(limit) * 7919 % self._config.vocab_size)[None].to(self._network.device)
         self.begin()
         expected = self._network(tokens, use_cache=False).logits.double()
@@ -274,7 +276,7 @@ class Placed:
             nothing = Attention(mask=Window(1 << 40))
         else:
             nothing = Attention(remap=Remap(1 << 40, Line(), Line()))
-        hook = Hook(nothing, self._stock, self._stock)
+        hook = Hook(nothing, self._stock, self._stock, self._window)
         self._hook(hook)
         cache = DynamicCache(config=self._config)
         pieces = tokens.split([limit - 3, 1, 2], dim=1)
@@ -286,3 +288,12 @@ class Placed:
         if not error.std() <= TOLERANCE[self._network.dtype] * expected.std():
             return "our attention, asked for nothing, does not give its logits"
         return None
+
+
+def _window(config: Any) -> int | None:
+    """Tokens that layers with a sliding or chunked window see; None where all layers see everything."""
+    kinds = getattr(config, "layer_types", None)
+    if kinds is not None and set(kinds) <= {"full_attention"}:
+        return None
+    sizes = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
+    return min((size for size in sizes if size), default=None)

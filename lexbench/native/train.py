@@ -36,8 +36,8 @@ class Recipe:
     """Everything that a training depends on, beside its corpora."""
 
     stages: Sequence[Mapping[str, Any]]
-    """One after the other: `steps`, and in `lessons` the share of the rows that each kind of lesson takes: `text`, a
-    generator of `native/lessons.py`, or a task."""
+    """One after the other: `steps`; in `lessons` the share of the rows that each kind of lesson takes: `text`, a
+    generator of `native/lessons.py`, or a task; and `boost`, if any, by which the learning rate is multiplied."""
     trained_length: int = 256
     batch: int = 24
     """Rows of trained_length tokens in a step."""
@@ -68,7 +68,7 @@ class Recipe:
                 raise ValueError(f"recipe.{name} must be at least 1, got {getattr(self, name)}")
         for stage in self.stages:
             shares = stage.get("lessons", {}).values()
-            if stage.keys() != {"steps", "lessons"} or stage["steps"] < 1 or not shares or min(shares) <= 0:
+            if stage.keys() - {"boost"} != {"steps", "lessons"} or stage["steps"] < 1 or not shares or min(shares) <= 0:
                 raise ValueError(
                     f"recipe.stages must have steps and shares above 0, got {dict(stage)}: "
                     "e.g. {steps: 100, lessons: {text: 1.0}}"
@@ -86,13 +86,10 @@ class Recipe:
         """Every kind of lesson, once."""
         return list(dict.fromkeys(kind for stage in self.stages for kind in stage["lessons"]))
 
-    def shares(self, step: int) -> Mapping[str, float]:
-        """Of the lessons at one step, counted from 0."""
+    def stage(self, step: int) -> Mapping[str, Any]:
+        """The stage that a step, counted from 0, belongs to."""
         ends = itertools.accumulate(stage["steps"] for stage in self.stages)
-        lessons: Mapping[str, float] = next(
-            stage["lessons"] for stage, end in zip(self.stages, ends, strict=True) if step < end
-        )
-        return lessons
+        return next(stage for stage, end in zip(self.stages, ends, strict=True) if step < end)
 
     def shape(self) -> Shape:
         """Sizes of the decoder."""
@@ -107,10 +104,11 @@ class Recipe:
 
     def learning_rate(self, step: int) -> float:
         """At one step, counted from 0."""
+        rate = self.rate * float(self.stage(step).get("boost", 1.0))
         if step < self.warmup:
-            return self.rate * (step + 1) / self.warmup
+            return rate * (step + 1) / self.warmup
         progress = (step - self.warmup) / max(1, self.steps - self.warmup)
-        return self.rate * (0.55 + 0.45 * math.cos(math.pi * min(1.0, progress)))
+        return rate * (0.55 + 0.45 * math.cos(math.pi * progress))
 
 
 def train(recipe: Recipe, corpora: Sequence[Corpus], held_out: Sequence[Corpus], out: Path, command: str) -> None:
@@ -165,7 +163,7 @@ def _step(
 ) -> dict[str, float]:
     """One update; mean loss in nats of all rows, and of each kind of lesson."""
     rng = np.random.default_rng([recipe.seed, step])
-    shares, length = recipe.shares(step), recipe.trained_length
+    shares, length = recipe.stage(step)["lessons"], recipe.trained_length
     kinds, rows = zip(*(row(lessons, shares, rng, tokenizer, length) for _ in range(recipe.batch)), strict=True)
     losses = _losses(decoder, torch.from_numpy(np.stack(rows)).to(device))
     losses.mean().backward()  # type: ignore[no-untyped-call]
@@ -225,7 +223,11 @@ def _tokenizer(recipe: Recipe, corpora: Sequence[Corpus], out: Path) -> FastToke
         )
         bpe.train_from_iterator(_tokenizer_texts(recipe, corpora), trainer)
         bpe.post_processor = processors.TemplateProcessing(single=f"{SPECIAL[0]} $A", special_tokens=[(SPECIAL[0], 0)])
-        settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": SPECIAL[0], "eos_token": SPECIAL[1]}
+        settings: dict[str, Any] = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "bos_token": SPECIAL[0],
+            "eos_token": SPECIAL[1],
+        }
         settings |= {"add_bos_token": True, "model_max_length": recipe.trained_length}
         write_text(out / "tokenizer_config.json", json.dumps(settings, indent=1) + "\n")
         write_text(out / "tokenizer.json", bpe.to_str(pretty=False) + "\n")

@@ -56,6 +56,19 @@ def test_a_stream_is_cut_out_of_joined_documents(numbers: Callable[..., Corpus],
         assert question.cluster == f"n{targets(question)[0] // 10_000 - 1}"
 
 
+def test_targets_in_a_stream_may_follow_bos_but_never_hold_it(
+    numbers: Callable[..., Corpus], counting_with_bos: Tokenizer, counting_without_bos: Tokenizer
+) -> None:
+    """Documents of 8 tokens are whole targets behind BOS; without BOS the first token has nothing honest before it."""
+    task = lexbench.task("last_segment", corpus=numbers(*[8] * 20), targets=8, longest=27, stream=True)
+    for question in asked(task, counting_with_bos, 18, 18):
+        first = 10_000 * (int(question.cluster[1:]) + 1)
+        assert targets(question) == list(range(first, first + 8))
+        assert question.tokens[question.start - 1] == 0
+    with pytest.raises(Refused, match="in a stream of 160 tokens, it has 0 with 27 tokens and 8 targets"):
+        task.questions(counting_without_bos, 18, 1, 0)
+
+
 def test_every_document_gives_a_place_before_one_gives_two(numbers: Callable[..., Corpus], counting: Tokenizer) -> None:
     task = lexbench.task("last_segment", corpus=numbers(*[200] * 5, 30), targets=10, longest=100)
     questions = asked(task, counting, 100, 12)

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 
 import lexbench
-from lexbench import Corpus, Score, Tokenizer
+from lexbench import Corpus, Refused, Score, Tokenizer
 
 
 def asked(task: lexbench.Task, tokenizer: Tokenizer, length: int) -> list[tuple[list[int], list[int]]]:
@@ -45,3 +46,9 @@ def test_one_window_of_a_whole_document_is_every_protocols_window(
     names = ["non_overlapping", "sliding", "prefix"]
     tasks = [lexbench.task(name, corpus=numbers(90, 80), document_tokens=64) for name in names]
     assert asked(tasks[0], counting, 64) == asked(tasks[1], counting, 64) == asked(tasks[2], counting, 64)
+
+
+def test_a_refusal_names_the_task_as_the_registry_does(numbers: Callable[..., Corpus], counting: Tokenizer) -> None:
+    task = lexbench.task("non_overlapping", corpus=numbers(20), document_tokens=64)
+    with pytest.raises(Refused, match=r"^non_overlapping needs 1 documents of 64 tokens, the corpus has 0"):
+        task.questions(counting, 32, 1, 0)
