@@ -3,13 +3,16 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from lexbench import cli
+from lexbench.checkpoint import on_disk
 
 
 def lexbench(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -153,3 +156,48 @@ def test_reports_need_no_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [["frobnicate"], ["report"], ["list", "methods"]])
 def test_argparse_errors_leave_with_two(words: list[str]) -> None:
     assert lexbench(*words).returncode == 2
+
+
+def checkpoint(folder: Path) -> Path:
+    """A copy of the embedded model, to be spoilt."""
+    found = on_disk("lexbench:lexlet")
+    assert found is not None
+    shutil.copytree(found, folder)
+    return folder
+
+
+def test_weights_that_can_run_code_are_turned_away(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = checkpoint(tmp_path / "model")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    words = ["run", "model=local", f"model.path={folder}", "task=passkey", "lengths=[128]", "n=1"]
+    assert cli.main([*words, f"results={tmp_path / 'run'}"]) == 2
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert "no *.safetensors (only pytorch_model.bin): convert it" in said
+
+
+def test_weights_that_are_not_numbers_are_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = checkpoint(tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    weights["model.layers.2.self_attn.k_proj.weight"][3, 5] = float("nan")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    words = ["run", "model=local", f"model.path={folder}", "task=passkey", "lengths=[128]", "n=1"]
+    assert cli.main([*words, f"results={tmp_path / 'run'}"]) == 2
+    assert "layers.2.self_attn.k_proj.weight" in capfd.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "lengths", "said"),
+    [("", "[64,128]", "empty"), ("too short a text", "[64,128]", "refused"), (None, "[64]", "does not exist")],
+)
+def test_texts_that_do_not_suffice_are_said(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str | None, lengths: str, said: str
+) -> None:
+    file = tmp_path / "text.txt"
+    if text is not None:
+        file.write_text(text)
+    words = ["run", "backend=chance", "task=last_segment", "corpus=files", f"corpus.path={file}", "n=2"]
+    code = cli.main([*words, f"lengths={lengths}", f"results={tmp_path / 'run'}"])
+    out, err = capfd.readouterr()
+    assert "Traceback" not in out + err
+    assert said in out + err
+    assert code == (0 if said == "refused" else 2)  # a refusal is a result

@@ -185,4 +185,6 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> Decoder:
     weights = {name.removeprefix("model."): weight for file in files for name, weight in load_file(file).items()}
     weights.pop("lm_head.weight", None)
     decoder.load_state_dict(weights)
-    return decoder.to(dtype).eval()
+    for weight in decoder.parameters():  # not Module.to: frequencies stay in float64
+        weight.data = weight.data.to(dtype)
+    return decoder.eval()

@@ -26,10 +26,30 @@ def repeated_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int)
 
 
 def small_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
-    """The same of digits and letters, in short blocks: few symbols teach induction in a tenth of the steps."""
+    """The same of digits and letters, in blocks up to an eighth of the row."""
+    return _repeated_symbols(rng, tokenizer, length, int(rng.integers(4, max(5, length // 8))))
+
+
+def tiny_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
+    """The same in blocks of 2 to 8: copying is worth much at once, so that it appears within some 200 steps."""
+    return _repeated_symbols(rng, tokenizer, length, int(2 ** rng.uniform(1, 3)))
+
+
+def growing_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
+    """The same in blocks of 2 to 32, short ones as often as long ones: carries copying from near to far."""
+    return _repeated_symbols(rng, tokenizer, length, int(2 ** rng.uniform(1, 5)))
+
+
+def distinct_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
+    """Blocks of 2 to 32 tokens that are all different, symbols or any: one token tells what follows."""
+    symbols = [int(tokenizer.encode(symbol).ids[0]) for symbol in SYMBOLS]
+    alphabet = symbols if rng.random() < 0.5 else np.arange(3, tokenizer.vocabulary)
+    return np.resize(rng.choice(alphabet, size=int(2 ** rng.uniform(1, 5)), replace=False), length).astype(np.int64)
+
+
+def _repeated_symbols(rng: np.random.Generator, tokenizer: Tokenizer, length: int, size: int) -> Tokens:
     alphabet = [int(tokenizer.encode(symbol).ids[0]) for symbol in SYMBOLS]
-    block = rng.choice(alphabet, size=rng.integers(4, max(5, length // 8)))
-    return np.resize(block, length).astype(np.int64)
+    return np.resize(rng.choice(alphabet, size=size), length).astype(np.int64)
 
 
 def key_values(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
@@ -51,8 +71,10 @@ def running_sums(rng: np.random.Generator, tokenizer: Tokenizer, length: int) ->
     return tokenizer.encode(" ".join(text) + "\n").ids[:length]
 
 
-GENERATORS: dict[str, Lesson] = {f.__name__: f for f in (repeated_blocks, small_blocks, key_values, running_sums)}
-WORDLESS = {"text", "repeated_blocks", "small_blocks"}  # kinds that bring no words of their own
+BLOCKS: tuple[Lesson, ...] = (repeated_blocks, small_blocks, tiny_blocks, growing_blocks, distinct_blocks)
+GENERATORS = {lesson.__name__: lesson for lesson in (*BLOCKS, key_values, running_sums)}  # type: ignore[attr-defined]
+WORDLESS = {"text", *(lesson.__name__ for lesson in BLOCKS)}  # type: ignore[attr-defined]
+"""Kinds of lessons that bring no words of their own to the tokenizer."""
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,8 @@ class Recipe:
     warmup: int = 100
     decay: float = 0.1
     """Weight decay of matrices."""
+    horizon: int | None = None
+    """Steps over which the cosine falls, a tenth of the rate from there on; None: all."""
     clip: float = 1.0
     """Largest norm of the gradient."""
     seed: int = 0
@@ -107,8 +109,8 @@ class Recipe:
         rate = self.rate * float(self.stage(step).get("boost", 1.0))
         if step < self.warmup:
             return rate * (step + 1) / self.warmup
-        progress = (step - self.warmup) / max(1, self.steps - self.warmup)
-        return rate * (0.55 + 0.45 * math.cos(math.pi * progress))
+        progress = (step - self.warmup) / max(1, (self.horizon or self.steps) - self.warmup)
+        return rate * (0.55 + 0.45 * math.cos(math.pi * min(1.0, progress)))
 
 
 def train(recipe: Recipe, corpora: Sequence[Corpus], held_out: Sequence[Corpus], out: Path, command: str) -> None:
