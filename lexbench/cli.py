@@ -205,14 +205,23 @@ def _hydra(name: str, job: Callable[[dict[str, Any], dict[str, str]], None], arg
     def entry(config: DictConfig) -> None:
         plain = OmegaConf.to_container(config, resolve=True)
         assert isinstance(plain, dict)
-        job({str(key): value for key, value in plain.items()}, dict(HydraConfig.get().runtime.choices))
+        hydra_config = HydraConfig.get()
+        try:
+            job({str(key): value for key, value in plain.items()}, dict(hydra_config.runtime.choices))
+        except (ValueError, Refused, OSError) as error:
+            if not hydra_config.launcher._target_.endswith("BasicLauncher"):
+                raise  # another process: hydra brings it here
+            failures.append(error)  # kept from hydra, which would print it in its own way; other jobs of a sweep go on
 
+    failures: list[Exception] = []
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not to hydra's printer
     before, sys.argv = sys.argv, ["lexbench", *arguments]
     try:
         _translated(entry)
     finally:
         sys.argv = before
+    if failures:
+        raise failures[0]
 
 
 def _compose(name: str, words: list[str]) -> tuple[dict[str, Any], dict[str, str]]:

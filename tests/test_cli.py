@@ -62,6 +62,7 @@ def test_wrong_input_gets_one_line_and_exit_code_two(
     assert len(lines) == 1
     assert said in lines[0]
     assert "Traceback" not in err + out
+    assert "Error executing job" not in err
     assert not (tmp_path / "run/cells").exists()
 
 
@@ -187,7 +188,7 @@ def test_weights_that_are_not_numbers_are_named(tmp_path: Path, capfd: pytest.Ca
 
 @pytest.mark.parametrize(
     ("text", "lengths", "said"),
-    [("", "[64,128]", "empty"), ("too short a text", "[64,128]", "refused"), (None, "[64]", "does not exist")],
+    [("", "[64,128]", "holds no text"), ("too short a text", "[64,128]", "refused"), (None, "[64]", "does not exist")],
 )
 def test_texts_that_do_not_suffice_are_said(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str | None, lengths: str, said: str
