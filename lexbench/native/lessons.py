@@ -72,8 +72,8 @@ def running_sums(rng: np.random.Generator, tokenizer: Tokenizer, length: int) ->
 
 
 BLOCKS: tuple[Lesson, ...] = (repeated_blocks, small_blocks, tiny_blocks, growing_blocks, distinct_blocks)
-GENERATORS = {lesson.__name__: lesson for lesson in (*BLOCKS, key_values, running_sums)}  # type: ignore[attr-defined]
-WORDLESS = {"text", *(lesson.__name__ for lesson in BLOCKS)}  # type: ignore[attr-defined]
+GENERATORS = {lesson.__name__: lesson for lesson in (*BLOCKS, key_values, running_sums)}
+WORDLESS = {"text", *(lesson.__name__ for lesson in BLOCKS)}
 """Kinds of lessons that bring no words of their own to the tokenizer."""
 
 
