@@ -3,6 +3,7 @@
 import argparse
 import errno
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -174,7 +175,7 @@ def _train(options: argparse.Namespace, words: list[str]) -> int:
         texts = [_text(entry, "train") for entry in config["corpora"]]
         held_out = [_text(entry, "test") for entry in config["held_out"] or config["corpora"]]
         recipe = assets.build(config["recipe"], "recipe")
-        train(recipe, texts, held_out, Path(config["out"]), f"lexbench train {' '.join(words)}")
+        train(recipe, texts, held_out, Path(config["out"]), shlex.join(["lexbench", "train", *words]))
 
     _hydra("train", job, _arguments("train", words))
     return 0
