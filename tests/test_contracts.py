@@ -52,12 +52,6 @@ def test_a_method_is_frozen_pure_and_plain_data(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_method_gives_the_model_its_own_number_of_pairs(name: str) -> None:
-    frequencies = lexbench.method(name).attention(LLAMA, 1024).inv_freq
-    assert frequencies is None or frequencies.shape == (LLAMA.rotated // 2,)
-
-
-@pytest.mark.parametrize("name", METHODS)
 def test_a_method_that_changes_rotation_refuses_a_model_without_it(name: str) -> None:
     method = lexbench.method(name)
     if {"inv_freq", "remap", "scale"} & set(method.attention(LLAMA, 1024).slots()):
