@@ -1,7 +1,19 @@
 """lexbench: how does quality change with length, what does it cost inside the trained length, is it real?"""
 
 from lexbench.api import Run, corpus, method, run, task
-from lexbench.attention import Attention, Line, LogScale, Remap, Slopes, Window
+from lexbench.attention import (
+    Attention,
+    Blocks,
+    Chunks,
+    Dynamic,
+    HeadRatios,
+    Line,
+    LogScale,
+    Remap,
+    Slopes,
+    Stairs,
+    Window,
+)
 from lexbench.corpora import Corpus, Document
 from lexbench.model import Model
 from lexbench.perplexity import AVERAGING, DocumentTask, EncodedCorpus, bos_policy, encoded_corpus, place_of
@@ -28,12 +40,16 @@ __all__ = [
     "Answer",
     "AnyQuestion",
     "Attention",
+    "Blocks",
     "Cell",
+    "Chunks",
     "Corpus",
     "Document",
     "DocumentTask",
+    "Dynamic",
     "Encoded",
     "EncodedCorpus",
+    "HeadRatios",
     "Line",
     "LogScale",
     "Model",
@@ -47,6 +63,7 @@ __all__ = [
     "Score",
     "Scored",
     "Slopes",
+    "Stairs",
     "Task",
     "Tokenizer",
     "Window",

@@ -1,18 +1,18 @@
 """How positions enter attention at one length, as data: the narrow waist between methods and backends.
 
-Every slot changes one term of one formula. For query position i and key position j, rel = i - j:
+Every slot changes one term of one formula. For query position i and key position j <= i:
 
-    near (no remap, or rel < window):  logit = scale^2 query_scale(i) R(i) q . R(j) k / sqrt(head_dim) + bias(i, j)
-    far (rel >= window):               the same with R(f_q(i)) q . R(f_k(j)) k
-    masked where mask.allowed(i, j) is false; R(t) rotates pair p by t inv_freq[p]
+    logit(i, j) = scale^2 query_scale(i) R(f_q(i)) q . R(f_k(j)) k / sqrt(head_dim) + bias(i, j)
+    f_q, f_k: those of the remap's region that holds (i, j); i and j themselves without a remap
+    masked where mask.allowed(i, j) is false; R(t) turns pair p by t inv_freq[p]
 
 Positions are 0-based, attention is causal, and every slot left at None is the model's own.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,11 +41,12 @@ class LogScale:
 
 @dataclass(frozen=True)
 class Line:
-    """A map of positions: t / divisor + offset, the quotient floored if `floor`. divisor inf: a constant."""
+    """A map of positions: min(t / divisor + offset, cap), the quotient floored if `floor`. divisor inf: a constant."""
 
     divisor: float = 1.0
     offset: float = 0.0
     floor: bool = False
+    cap: float = math.inf
 
     def __post_init__(self) -> None:
         if not (self.divisor > 0 and math.isfinite(self.offset)):
@@ -54,7 +55,25 @@ class Line:
     def __call__(self, positions: Positions) -> Floats:
         """[n] positions at which to rotate."""
         quotient = positions / self.divisor
-        return (np.floor(quotient) if self.floor else quotient) + self.offset
+        return np.minimum((np.floor(quotient) if self.floor else quotient) + self.offset, self.cap)
+
+
+@dataclass(frozen=True)
+class Region:
+    """Pairs of query and key that are rotated alike."""
+
+    query: Callable[[Positions], Floats]
+    """[n] positions of queries to [n] positions at which they are rotated."""
+    key: Callable[[Positions], Floats]
+    holds: Callable[[Positions, Positions], NDArray[np.bool_]]
+    """(queries [n, 1], keys [1, m]) to [n, m] whether the pair belongs here; causality is understood."""
+
+
+class Remapping(Protocol):
+    """What the slot `remap` takes: plain data whose regions part all causal pairs among them."""
+
+    def regions(self) -> Sequence[Region]:
+        """Each pair with key <= query belongs to exactly one."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +88,87 @@ class Remap:
     def __post_init__(self) -> None:
         if self.window < 1:
             raise ValueError(f"remap window must be at least 1, got {self.window}")
+
+    def regions(self) -> Sequence[Region]:
+        """Near and far."""
+        return (
+            Region(Line(), Line(), lambda i, j: i - j < self.window),
+            Region(self.query, self.key, lambda i, j: i - j >= self.window),
+        )
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Positions begin anew every `size` tokens, and queries look back at older chunks from further away.
+
+    Keys stand at j mod size. A query sees its own chunk from i mod size, the chunk before from
+    min(i mod size + size, limit), all older ones from limit (dual chunk attention, arXiv 2402.17463).
+    """
+
+    size: int
+    limit: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.size <= self.limit:
+            raise ValueError(f"chunks need 1 <= size <= limit, got {self.size} and {self.limit}")
+
+    def regions(self) -> Sequence[Region]:
+        """Own chunk, the one before, all older ones."""
+        size, limit = self.size, float(self.limit)
+        return (
+            Region(self.inside, self.inside, lambda i, j: i // size == j // size),
+            Region(
+                lambda i: np.minimum(self.inside(i) + size, limit), self.inside, lambda i, j: i // size == j // size + 1
+            ),
+            Region(lambda i: np.full(i.shape, limit), self.inside, lambda i, j: i // size > j // size + 1),
+        )
+
+    def inside(self, positions: Positions) -> Floats:
+        """[n] places inside the chunk."""
+        return (positions % self.size).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Stairs:
+    """Distances grow in steps: `steps` are (count, repeat), count steps that each last for repeat tokens.
+
+    The last entry goes on for ever. Such a distance is no difference f_q(i) - f_k(j); but with repeat m it is one
+    for all queries of the same i mod m: floor((i - j) / m) = floor(i / m) + floor((i mod m - j) / m).
+    """
+
+    steps: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        if not self.steps or any(count < 1 or repeat < 1 for count, repeat in self.steps):
+            raise ValueError(f"stairs need counts and repeats of at least 1, got {self.steps}")
+
+    def regions(self) -> Sequence[Region]:
+        """One for each entry and each remainder of the query's position."""
+        found: list[Region] = []
+        begin = level = 0
+        for number, (count, repeat) in enumerate(self.steps):
+            end = math.inf if number == len(self.steps) - 1 else begin + count * repeat
+            found += [_stair(begin, end, level, repeat, rest) for rest in range(repeat)]
+            begin, level = begin + count * repeat, level + count
+        return found
+
+
+def _stair(begin: int, end: float, level: int, repeat: int, rest: int) -> Region:
+    return Region(
+        Line(divisor=repeat, offset=level, floor=True),
+        lambda j: -np.floor((rest - begin - j) / repeat),
+        lambda i, j: (i - j >= begin) & (i - j < end) & (i % repeat == rest),
+    )
+
+
+def seen_distances(remap: Remapping, queries: Positions, keys: Positions) -> Floats:
+    """[queries, keys] what stands in place of i - j; NaN where the key comes after the query."""
+    rows, columns = queries[:, None], keys[None, :]
+    seen = np.full((len(queries), len(keys)), np.nan)
+    for region in remap.regions():
+        apart = region.query(queries)[:, None] - region.key(keys)[None, :]
+        seen = np.where(region.holds(rows, columns) & (columns <= rows), apart, seen)
+    return seen
 
 
 @dataclass(frozen=True)
@@ -88,6 +188,21 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Blocks:
+    """Each query sees its own block of `size` keys and the whole block before (arXiv 2212.10554, section 2.3)."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"mask needs blocks of at least 1 token, got {self.size}")
+
+    def allowed(self, queries: Positions, keys: Positions) -> NDArray[np.bool_]:
+        """[queries, keys] whether the key may be seen; causality is understood."""
+        return np.asarray(queries[:, None] // self.size - keys[None, :] // self.size <= 1)
+
+
+@dataclass(frozen=True)
 class Slopes:
     """Bias -slope_h (i - j) on the logits of head h (ALiBi, arXiv 2108.12409)."""
 
@@ -99,6 +214,36 @@ class Slopes:
         return -np.asarray(self.slopes)[:, None, None] * rel
 
 
+@dataclass(frozen=True)
+class HeadRatios:
+    """Positions of each key head, and of the query heads that share it, are divided by a ratio of its own.
+
+    The more aware of positions a head is, the smaller its ratio: in every layer the heads are ranked by how many keys
+    got more than `threshold` times the mean weight from the last query of the prompt, before any division
+    (Ms-PoE, arXiv 2403.04797). Equal counts rank in the order of the heads.
+    """
+
+    ratios: tuple[float, ...]
+    """One a key head, ascending."""
+    threshold: float = 3.0
+
+    def __post_init__(self) -> None:
+        if not self.ratios or min(self.ratios) <= 0 or list(self.ratios) != sorted(self.ratios):
+            raise ValueError(f"head_ratios must be above 0 and ascend, got {self.ratios}")
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """Frequencies follow the longest input so far, and cached keys keep those of a shorter one.
+
+    transformers' own dynamic rope, history and all: at n > trained_length tokens the base is
+    b (factor n / trained_length - (factor - 1))^(d/(d-2)).
+    """
+
+    factor: float
+    trained_length: int
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Attention:
     """What a method asks of a backend at one length. An empty one is the model unchanged."""
@@ -107,12 +252,21 @@ class Attention:
     """[rotated / 2] radians per token of each rotary pair."""
     scale: float | None = None
     """Multiplies cos and sin, of queries and keys alike: logits times scale^2."""
+    keep_first: int | None = None
+    """Tokens at the start that are rotated at the model's own frequencies all the same."""
+    head_ratios: HeadRatios | None = None
+    dynamic: Dynamic | None = None
     query_scale: LogScale | None = None
-    remap: Remap | None = None
-    mask: Window | None = None
+    remap: Remapping | None = None
+    mask: Window | Blocks | None = None
     bias: Slopes | None = None
     layers: tuple[int, ...] | None = None
-    """Layers that it holds for, the others are the model's own; None: all."""
+    """Layers that it holds for; None: all."""
+    otherwise: "Attention | None" = None
+    """What the other layers get; None: the model's own."""
+    mixture: tuple["Attention", ...] | None = None
+    """Several forward passes, and no other slot: next-token logits are the sum of each one's, weighted by the
+    softmax over the passes of its largest logit (Attention Buckets, arXiv 2312.04455)."""
 
     def __post_init__(self) -> None:
         if self.inv_freq is not None:
@@ -123,10 +277,56 @@ class Attention:
             object.__setattr__(self, "inv_freq", values)
         if self.scale is not None and not (math.isfinite(self.scale) and self.scale > 0):
             raise ValueError(f"scale must be finite and above 0, got {self.scale}")
+        self._check_together()
+
+    def _check_together(self) -> None:
+        """ValueError where slots in use have no meaning together."""
+        used = set(self.slots())
+        if self.mixture is not None and (used != {"mixture"} or len(self.mixture) < 2):
+            raise ValueError(f"a mixture stands alone and holds at least 2 attentions, got {sorted(used)}")
+        if any(part.mixture is not None for part in (*(self.mixture or ()), self.otherwise) if part is not None):
+            raise ValueError("a mixture holds no mixture, nor does a part of the layers")
+        if self.otherwise is not None and self.layers is None:
+            raise ValueError("otherwise is for the other layers: name layers")
+        for alone, others in (
+            ("keep_first", {"remap", "head_ratios", "dynamic"}),
+            ("dynamic", used - {"dynamic", "query_scale", "mask", "bias"}),
+        ):
+            if alone in used and (clash := used & others):
+                raise ValueError(f"{alone} has no meaning together with {', '.join(sorted(clash))}")
 
     def slots(self) -> tuple[str, ...]:
         """Names of the slots in use."""
         return tuple(f.name for f in fields(self) if getattr(self, f.name) is not None)
+
+    def at(self, layer: int) -> "Attention":
+        """What holds for one layer, without `layers`."""
+        if self.layers is None:
+            return self
+        if layer in self.layers:
+            return replace(self, layers=None, otherwise=None)
+        return Attention() if self.otherwise is None else self.otherwise.at(layer)
+
+    def parts(self) -> tuple["Attention", ...]:
+        """The Attentions that hold for some layer, without `layers`; the model's own is an empty one."""
+        if self.layers is None:
+            return (self,)
+        others = Attention() if self.otherwise is None else self.otherwise
+        return (replace(self, layers=None, otherwise=None), *others.parts())
+
+    def merged(self, other: "Attention") -> "Attention":
+        """Both at once: in every layer, and in every pass of a mixture; ValueError where both set a slot."""
+        for one, two in ((self, other), (other, self)):
+            if one.mixture is not None:
+                return Attention(mixture=tuple(part.merged(two) for part in one.mixture))
+        for one, two in ((self, other), (other, self)):
+            if one.layers is not None and two.layers is None:
+                others = (one.otherwise or Attention()).merged(two)
+                held = replace(one, layers=None, otherwise=None).merged(two)
+                return replace(held, layers=one.layers, otherwise=others)
+        if both := set(self.slots()) & set(other.slots()):
+            raise ValueError(f"both set {', '.join(sorted(both))}")
+        return replace(self, **{name: getattr(other, name) for name in other.slots()})
 
     def as_data(self) -> dict[str, Any]:
         """Plain JSON values of the slots in use, each dataclass with its class name under `kind`."""
@@ -134,10 +334,12 @@ class Attention:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Attention):
+        return value.as_data()
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, tuple):
-        return list(value)
+        return [_plain(item) for item in value]
     if isinstance(value, float) and math.isinf(value):
         return "inf"
     if isinstance(value, Mapping):

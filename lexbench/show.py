@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lexbench.attention import Attention, Floats, Positions, Remap
+from lexbench.attention import Attention, Floats, Positions, Remap, Remapping, seen_distances
 from lexbench.model import Model
 
 if TYPE_CHECKING:
@@ -37,16 +37,9 @@ def as_data(model: Model, label: str, attention: Attention, length: int) -> dict
         "pairs": _pairs(model, attention),
         "scale": scale,
         "logits_factor": scale**2,
-        "distances": remap and _rows("distance", some, "seen_as", seen_distance(remap, some, length)),
+        "distances": remap and _rows("distance", some, "seen_as", _seen(remap, some, length)),
         "query_scales": query_scale and _rows("position", some, "factor", query_scale(some)),
     }
-
-
-def seen_distance(remap: Remap, distances: Positions, length: int) -> Floats:
-    """[n] distance at which the last query of `length` tokens sees keys that are so many tokens before it."""
-    query = np.full_like(distances, length - 1)
-    far = remap.query(query) - remap.key(query - distances)
-    return np.where(distances < remap.window, distances.astype(np.float64), far)
 
 
 def _pairs(model: Model, attention: Attention) -> list[dict[str, float | None]] | None:
@@ -67,6 +60,12 @@ def _pairs(model: Model, attention: Attention) -> list[dict[str, float | None]] 
     ]
 
 
+def _seen(remap: Remapping, distances: Positions, length: int) -> Floats:
+    """[n] distance at which the last query of `length` tokens sees keys that are so many tokens before it."""
+    query = np.array([length - 1])
+    return seen_distances(remap, query, length - 1 - distances)[0]
+
+
 def _own(model: Model) -> Floats | None:
     """[pairs] the model's own radians per token, where they are plain RoPE."""
     return model.inv_freq() if model.rope_base is not None and model.rope_scaling is None else None
@@ -79,7 +78,7 @@ def _positions(model: Model, attention: Attention, length: int) -> Positions:
     while step < length:
         steps.append(step)
         step *= 2
-    if attention.remap is not None:
+    if isinstance(attention.remap, Remap):
         window = attention.remap.window
         steps += [window - 1, window, window + 1]
     return np.array(sorted({step for step in steps if 0 <= step < length}), dtype=np.int64)
@@ -209,7 +208,7 @@ def _plot_wavelengths(axes: "Axes", model: Model, label: str, attention: Attenti
 def _plot_distances(axes: "Axes", model: Model, label: str, attention: Attention, length: int) -> None:
     assert attention.remap is not None
     distances = np.unique(np.linspace(0, length - 1, 2000).astype(np.int64))
-    seen = seen_distance(attention.remap, distances, length)
+    seen = _seen(attention.remap, distances, length)
     axes.plot(distances, distances, color=BLUE, linewidth=1.5, label="unchanged")
     axes.plot(distances, seen, color=VERMILION, linewidth=2.5, linestyle="-.", label=label)
     axes.axhline(model.trained_length, color=GREY, linestyle="--", label=f"trained length, {model.trained_length:,}")

@@ -65,7 +65,7 @@ def test_an_attention_is_plain_json_that_names_the_kind_of_every_slot() -> None:
         bias=Slopes((0.5,)),
         layers=(0, 2),
     )
-    constant = {"divisor": "inf", "floor": False}
+    constant = {"divisor": "inf", "floor": False, "cap": "inf"}
     assert json.loads(json.dumps(attention.as_data(), allow_nan=False)) == {
         "inv_freq": [1.0, 0.1],
         "scale": 1.5,

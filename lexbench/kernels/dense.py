@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench.attention import Attention, Line
+from lexbench.attention import Attention, Floats, Line, Region
 
 Rotate = Callable[[Tensor, Tensor], Tensor]
 """(x [B, H, T, D], positions [T], possibly fractional) -> x rotated there, times the scale of cos and sin."""
@@ -72,59 +72,52 @@ def attend(
 
 @dataclass(frozen=True)
 class _View:
-    """Queries and keys, rotated for one region; the first key stands at position `begin`."""
+    """Queries and keys, rotated for one region of the remap."""
 
+    region: Region
     queries: Tensor
     keys: Tensor
-    begin: int
-
-    def logits(self, rows: slice, first: int, last: int) -> Tensor:
-        """[B, H, rows, last - first] for keys at first..last-1."""
-        return _per_group(self.queries[:, :, rows], self.keys[:, :, first - self.begin : last - self.begin].mT)
 
 
-def _views(queries: Tensor, keys: Tensor, attention: Attention, rotate: Rotate) -> tuple[_View, _View | None]:
-    """The near view, and the far one where there is a remap; rotated once for all chunks, and only where used."""
+def _views(queries: Tensor, keys: Tensor, attention: Attention, rotate: Rotate) -> list[_View]:
+    """One for each region, rotated once for all chunks; without a remap there is one region."""
     asked, total = queries.shape[2], keys.shape[2]
     positions = np.arange(total)
-    remap, first = attention.remap, total - asked
 
-    def at(vectors: Tensor, line: Line, places: np.ndarray) -> Tensor:
-        return rotate(vectors, torch.from_numpy(line(places)).to(vectors.device))
+    def at(vectors: Tensor, places: Floats) -> Tensor:
+        return rotate(vectors, torch.from_numpy(places).to(vectors.device))
 
-    begin = 0 if remap is None else max(0, first - remap.window + 1)
-    near = _View(at(queries, Line(), positions[first:]), at(keys[:, :, begin:], Line(), positions[begin:]), begin)
-    if remap is None:
-        return near, None
-    end = max(0, total - remap.window)
-    far_queries = at(queries, remap.query, positions[first:])
-    return near, _View(far_queries, at(keys[:, :, :end], remap.key, positions[:end]), 0)
+    return [
+        _View(region, at(queries, region.query(positions[total - asked :])), at(keys, region.key(positions)))
+        for region in (attention.remap.regions() if attention.remap is not None else [EVERYWHERE])
+    ]
 
 
-def _scores(views: tuple[_View, _View | None], rows: slice, past: int, attention: Attention) -> Tensor:
+EVERYWHERE = Region(Line(), Line(), lambda i, j: np.ones((len(i), j.shape[1]), dtype=bool))
+
+
+def _scores(views: list[_View], rows: slice, past: int, attention: Attention) -> Tensor:
     """[B, H, rows, keys up to the last row's], everything applied, -inf where a key is not seen."""
-    near, far = views
     first, last = past + rows.start, past + rows.stop
     queries, keys = np.arange(first, last), np.arange(last)
-    device = near.queries.device
-    if far is None or attention.remap is None:
-        scores = near.logits(rows, 0, last)
-    else:
-        window = attention.remap.window
-        begin = max(0, first - window + 1)  # from here on, keys are near for some row
-        scores = near.logits(rows, begin, last)
-        if last > window:
-            end = last - window  # up to here, keys are far for some row
-            distant = far.logits(rows, 0, end)
-            is_far = torch.from_numpy(queries[:, None] - keys[None, begin:end] >= window).to(device)
-            mixed = torch.where(is_far, distant[..., begin:], scores[..., : end - begin])
-            scores = torch.cat([distant[..., :begin], mixed, scores[..., end - begin :]], dim=-1)
-    if attention.bias is not None:
-        scores += torch.from_numpy(attention.bias(queries, keys)).to(device, scores.dtype)
     seen = keys[None, :] <= queries[:, None]
     if attention.mask is not None:
         seen &= attention.mask.allowed(queries, keys)
-    return scores.masked_fill_(~torch.from_numpy(seen).to(device), -torch.inf)
+    near = views[0].queries
+    scores = near.new_full((*near.shape[:2], len(queries), last), -torch.inf)
+    for view in views:
+        held = view.region.holds(queries[:, None], keys[None, :]) & seen
+        some, columns = np.flatnonzero(held.any(1)), np.flatnonzero(held.any(0))
+        if len(some) == 0:
+            continue
+        span = slice(columns[0], columns[-1] + 1)
+        places = torch.from_numpy(some).to(near.device)
+        logits = _per_group(view.queries[:, :, rows][:, :, places], view.keys[:, :, span].mT)
+        mine = torch.from_numpy(held[some][:, span]).to(near.device)
+        scores[:, :, places, span] = torch.where(mine, logits, scores[:, :, places, span])
+    if attention.bias is not None:
+        scores += torch.from_numpy(attention.bias(queries, keys)).to(near.device, scores.dtype)
+    return scores
 
 
 def _scaled(queries: Tensor, attention: Attention, total: int) -> Tensor:
