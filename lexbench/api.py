@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexbench import assets
+from lexbench import assets, compose
 from lexbench.attention import Attention
 from lexbench.corpora import Corpus
 from lexbench.methods import Method
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def method(name: str, **parameters: Any) -> Method:
-    """A method by name: `method("yarn", factor=8).attention(model, length)`."""
-    built: Method = assets.build({**assets.read("method", name), **parameters}, "method")
-    return built
+def method(name: str | Sequence[str | Mapping[str, Any]], **parameters: Any) -> Method:
+    """A method by name, or several at once: `method("yarn", factor=8)`, `method(["yarn", "log_n"])`."""
+    if isinstance(name, str):
+        return compose.read({**assets.read("method", name), **parameters, "name": name})[1]
+    return compose.read({"compose": name, **parameters})[1]
 
 
 def corpus(name: str, **parameters: Any) -> Corpus:
@@ -56,7 +57,7 @@ class Run:
 
 def run(
     model: Model | Mapping[str, Any] | str,
-    method: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "none",
+    method: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any] | Sequence[Any]] = "none",
     task: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "last_segment",
     lengths: Sequence[int] | None = None,
     multiples: Sequence[float] = (0.5, 1, 2, 4, 8),
@@ -70,8 +71,9 @@ def run(
 
     Args:
         model: a name of the registry, or facts with a `path`.
-        method: a name, a mapping of `name` and parameters, or several of them.
-        task: likewise.
+        method: a name, a mapping of `name` and parameters, or several of them; a list among these is one method,
+            composed: `["none", ["yarn", "log_n"]]`.
+        task: a name, a mapping of `name` and parameters, or several of them.
         lengths: in tokens; None: `multiples` of the trained length.
         multiples: of the trained length.
         corpus: a name, or a mapping of `name` and parameters.
@@ -84,8 +86,8 @@ def run(
 
     job = Job.of(
         model=assets.read("model", model) if isinstance(model, str) else model,
-        methods=_listed("method", method),
-        tasks=_listed("task", task),
+        methods=[_method(entry) for entry in _several(method)],
+        tasks=[_configured("task", entry) for entry in _several(task)],
         corpus=_configured("corpus", corpus),
         backend=_configured("backend", backend),
         lengths=lengths,
@@ -107,9 +109,12 @@ def _configured(group: str, given: str | Mapping[str, Any]) -> dict[str, Any]:
     return {**assets.read(group, name), **parameters, "name": name}
 
 
-def _listed(group: str, given: Any) -> list[dict[str, Any]]:
-    entries = [given] if isinstance(given, str | Mapping) else list(given)
-    return [_configured(group, entry) for entry in entries]
+def _several(given: Any) -> list[Any]:
+    return [given] if isinstance(given, str | Mapping) else list(given)
+
+
+def _method(given: str | Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
+    return _configured("method", given) if isinstance(given, str | Mapping) else {"compose": list(given)}
 
 
 __all__ = ["Attention", "Run", "corpus", "method", "run", "task"]

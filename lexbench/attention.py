@@ -284,8 +284,11 @@ class Attention:
         used = set(self.slots())
         if self.mixture is not None and (used != {"mixture"} or len(self.mixture) < 2):
             raise ValueError(f"a mixture stands alone and holds at least 2 attentions, got {sorted(used)}")
-        if any(part.mixture is not None for part in (*(self.mixture or ()), self.otherwise) if part is not None):
-            raise ValueError("a mixture holds no mixture, nor does a part of the layers")
+        if self.otherwise is not None and self.otherwise.mixture is not None:
+            raise ValueError("a mixture is for all layers")
+        for part in self.mixture or ():
+            if remembers := {"mixture", "dynamic", "head_ratios"} & set(part.slots()):
+                raise ValueError(f"the passes of a mixture have no {', '.join(sorted(remembers))}")
         if self.otherwise is not None and self.layers is None:
             raise ValueError("otherwise is for the other layers: name layers")
         for alone, others in (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lexbench import __version__, assets
+from lexbench import __version__, assets, compose
 from lexbench.record import Refused
 
 OVERRIDES = """\
@@ -145,10 +145,9 @@ def _show(options: argparse.Namespace, words: list[str]) -> int:
 
     config, choices = _compose("run", words)
     model = read_known_model(config["model"])
-    name = choices["method"]
-    method = assets.build(config["method"], "method")
+    _, method, label = compose.read({**config["method"], "name": choices["method"]})
     length = config["length"] or model.trained_length
-    shown = (model, assets.label(method, name), method.attention(model, length), length)
+    shown = (model, label, method.attention(model, length), length)
     if options.plot:
         show.plot(*shown, options.plot)
         print(options.plot)
@@ -303,15 +302,17 @@ def _setting(name: str, word: str) -> str:
     if dot and group in groups:
         return f"++{word}"
     if group in groups and value.startswith("["):
-        if group != "task":
+        if group not in LISTED:
             raise ValueError(f"{group} takes one name, got {value}: sweep over several with -m {group}=a,b")
-        return f"++task.suite={value}"
+        return f"++{group}.{LISTED[group]}={value}"
     if group in groups:
         for choice in value.split(","):
             assets.read(group, choice)
     return word
 
 
+LISTED = {"task": "suite", "method": "compose"}
+"""Groups that take a list of names, and what such a list is in a yaml: several tasks, methods at once."""
 SETTINGS = {
     "run": (
         [*assets.GROUPS],

@@ -13,7 +13,7 @@ from typing import Any
 from tqdm import tqdm
 
 import lexbench
-from lexbench import assets, provenance
+from lexbench import assets, compose, provenance
 from lexbench.attention import Attention
 from lexbench.backends import Backend
 from lexbench.checkpoint import locate, read_model
@@ -99,7 +99,7 @@ class Job:
         }
         return cls(
             model=facts,
-            methods=[_named("method", config) for config in methods],
+            methods=[_method(config) for config in methods],
             tasks=settled,
             corpus=text,
             backend=backend,
@@ -265,6 +265,11 @@ def _named(noun: str, config: Mapping[str, Any], **inserted: Any) -> Named:
     name = str(config["name"])
     built = _built(noun, config, **inserted)
     return Named(name, built, assets.label(built, name))
+
+
+def _method(config: Mapping[str, Any]) -> Named:
+    name, method, label = compose.read(config)
+    return Named(name, method, label)
 
 
 @functools.lru_cache(maxsize=1)

@@ -1,6 +1,6 @@
 """Checkpoints in Hugging Face form, run by transformers: one sequence at a time, no padding."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, DynamicCache
 
 from lexbench.attention import Attention
-from lexbench.backends.rotary import TOLERANCE, Placed, Unrealisable
+from lexbench.backends.hook import Unrealisable
+from lexbench.backends.rotary import TOLERANCE, Placed
 from lexbench.checkpoint import end_tokens, fingerprint, locate, on_disk, weight_files
 from lexbench.kernels import likelihood
 from lexbench.model import Model
@@ -59,16 +60,16 @@ class Hf:
         self._head = self._network.get_output_embeddings()
         self._positions_end = _positions_end(self._base)
         self._check_head()
-        # Slots of the scores are computed by our dense kernel, all else by the model's own: one name for every cell.
-        self.kernel = f"{self._network.config._attn_implementation}+dense"
-        self._attention = Attention()
+        # Slots of the scores are computed by our kernels, all else by the model's own: one name for every cell.
+        self.kernel = f"{self._network.config._attn_implementation}+lexbench"
         self._positions = Placed(self._network, model.name, model.trained_length, self._positions_end)
+        self._passes = [self._positions.prepare(Attention())]
 
     def attend(self, attention: Attention) -> None:
         """Put the model under this Attention; what cannot be realised exactly is Refused by the slot's name."""
-        self._attention = Attention()
-        self._positions.attend(attention)
-        self._attention = attention
+        self._positions.remove()
+        self._passes = [self._positions.prepare(part) for part in attention.mixture or (attention,)]
+        self._positions.put(self._passes[0])
 
     @torch.inference_mode()
     def write(self, question: Write) -> Written:
@@ -76,11 +77,11 @@ class Hf:
         with self._answering(question.length):
             new: list[int] = []
             ended = False
-            cache = DynamicCache(config=self._network.config)
+            caches = [DynamicCache(config=self._network.config) for _ in self._passes]
             feed = self._ids(question.prompt)
             while len(new) < question.room and not ended:
-                states = self._base(feed, past_key_values=cache, use_cache=True).last_hidden_state
-                token = _best(self._head(states[0, -1]), self.dtype)
+                states = self._states(feed, len(question.prompt), caches)[:, -1]
+                token = _best(likelihood.mixed(self._head(states).float()), self.dtype)
                 ended = token in self._ends
                 if not ended:
                     new.append(token)
@@ -92,11 +93,39 @@ class Hf:
     def score(self, question: Score) -> Scored:
         """NLL of the targets; logits exist for these only, a chunk at a time."""
         with self._answering(question.length):
-            states = self._base(self._ids(question.tokens[:-1]), use_cache=False).last_hidden_state
+            states = self._states(self._ids(question.tokens[:-1]), question.start)
             targets = self._ids(question.tokens[question.start :])[0]
             weight, bias = self._head.weight, self._head.bias
-            losses = likelihood.nll(states[0, question.start - 1 :], weight, targets, bias, self._chunk)
+            losses = likelihood.nll(states[:, question.start - 1 :], weight, targets, bias, self._chunk)
             return Scored(nll=losses.cpu().numpy())
+
+    @torch.inference_mode()
+    def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> Tensor:
+        """[T, vocabulary] float32 next-token logits: one forward pass, or several pieces of `tokens` with a cache.
+
+        Args:
+            tokens: [T] ids.
+            pieces: tokens of each forward pass, in all T.
+            prompt: tokens of the question before its answer, within the first piece.
+        """
+        with self._answering(len(tokens)):
+            caches = [DynamicCache(config=self._network.config) for _ in self._passes]
+            parts = torch.split(self._ids(tokens), list(pieces), dim=1)
+            states = torch.cat([self._states(part, prompt, caches) for part in parts], dim=1)
+            return likelihood.mixed(self._head(states).float())
+
+    def _states(self, tokens: Tensor, prompt: int, caches: Sequence[DynamicCache] = ()) -> Tensor:
+        """[passes, T, width] states in front of the head; the first tokens begin anew, later ones go on with caches."""
+        found = []
+        for number, placement in enumerate(self._passes):
+            cache = caches[number] if caches else None
+            begins = cache is None or cache.get_seq_length() == 0
+            if begins or len(self._passes) > 1:
+                self._positions.put(placement)
+            if begins:
+                self._positions.begin(prompt)
+            found.append(self._base(tokens, past_key_values=cache, use_cache=bool(caches)).last_hidden_state)
+        return torch.cat(found)
 
     def probe(self, question: Probe) -> Probed:
         """Not yet."""
@@ -111,12 +140,11 @@ class Hf:
         """Refused where positions or memory end, or where an obstacle to the Attention shows at this length only."""
         if self._positions_end is not None and length > self._positions_end:
             raise Refused(f"positions end at {self._positions_end}, asked for {length}: no method reaches further")
-        self._positions.begin()
         try:
             with _refuse_out_of_memory(f"{length} tokens of {self.model.name} in {self.dtype} on {self._device}"):
                 yield
         except Unrealisable as obstacle:
-            raise self._positions.explain(obstacle, self._attention) from None
+            raise self._positions.explain(obstacle) from None
 
     @torch.inference_mode()
     def _check_head(self) -> None:

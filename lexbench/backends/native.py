@@ -1,5 +1,7 @@
 """The dense oracle: attention by its definition, in float32 or float64. It defines what is correct; it is slow."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -8,11 +10,11 @@ from lexbench.attention import Attention
 from lexbench.checkpoint import end_tokens, fingerprint, locate, weight_files
 from lexbench.encodings import Encoding
 from lexbench.encodings.rope import Rope
-from lexbench.kernels import dense
+from lexbench.kernels import dense, likelihood, rotations
 from lexbench.model import Model
 from lexbench.native.decoder import load
 from lexbench.record import Refused
-from lexbench.task import Probe, Probed, Score, Scored, Write, Written
+from lexbench.task import Probe, Probed, Score, Scored, Tokens, Write, Written
 from lexbench.tokenizer import load_tokenizer
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -42,35 +44,56 @@ class Native:
         self._ends = end_tokens(folder)
         self._decoder = load(folder, DTYPES[dtype])
         self._plain = self._decoder.encoding
-        self._attention = Attention()
+        self._passes: tuple[Attention, ...] = (Attention(),)
 
     def attend(self, attention: Attention) -> None:
-        """Every slot is realised, by its definition."""
+        """Every slot is realised, by its definition; but frequencies that follow a cache's history are Refused."""
+        passes = attention.mixture or (attention,)
+        if any(part.dynamic is not None for one in passes for part in one.parts()):
+            raise Refused("native cannot realise dynamic: it has no cache whose keys could keep older frequencies")
+        self._passes = passes
+
+    def _turn(self, attention: Attention) -> dense.Rotate:
+        """Rotation at the Attention's frequencies and scale, the first tokens at the model's own."""
         assert isinstance(self._plain, Rope)
         changed = Rope(self.model.head_dim, self._plain.base)
         if attention.inv_freq is not None:
             changed.inv_freq = torch.from_numpy(attention.inv_freq.copy())
         if attention.scale is not None:
             changed.scale = attention.scale
-        self._attention = attention
-        self._changed = changed
-
-    def _attend(self, layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        held = self._attention.layers is None or layer in self._attention.layers
-        rotate = (self._changed if held else self._plain).rotate
-        attention = self._attention if held else Attention()
-        positions = torch.arange(q.shape[2])
-        return dense.attend(q, k, v, positions, attention, rotate, q.shape[-1] ** -0.5)
+        if attention.keep_first is None:
+            return changed.rotate
+        return rotations.keeping_first(attention.keep_first, self._plain.rotate, changed.rotate)
 
     @torch.inference_mode()
-    def _logits(self, tokens: Tensor) -> Tensor:
-        """[T, vocabulary]"""
-        return self._decoder(tokens[None], self._attend)[0]  # type: ignore[no-any-return]
+    def _logits(self, tokens: Tensor, prompt: int) -> Tensor:
+        """[T, vocabulary], of a question with so many tokens before its answer."""
+        return likelihood.mixed(torch.stack([self._pass(attention, tokens, prompt) for attention in self._passes]))
+
+    def _pass(self, whole: Attention, tokens: Tensor, prompt: int) -> Tensor:
+        def attend(layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            attention = whole.at(layer)
+            rotate, scaling = self._turn(attention), q.shape[-1] ** -0.5
+            if attention.head_ratios is not None:
+                asking, known = q[:, :, prompt - 1 : prompt], k[:, :, :prompt]
+                ratios = rotations.ranked_ratios(asking, known, rotate, scaling, attention.head_ratios)
+                rotate = rotations.per_head(ratios, rotate)
+            return dense.attend(q, k, v, torch.arange(q.shape[2]), attention, rotate, scaling)
+
+        return self._decoder(tokens[None], attend)[0]  # type: ignore[no-any-return]
+
+    def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> Tensor:
+        """[T, vocabulary] next-token logits, each piece's by a full forward pass up to its end: there is no cache."""
+        ends = [sum(pieces[: number + 1]) for number in range(len(pieces))]
+        ids = torch.from_numpy(tokens)
+        return torch.cat(
+            [self._logits(ids[:end], prompt)[end - size :] for end, size in zip(ends, pieces, strict=True)]
+        )
 
     def score(self, question: Score) -> Scored:
         """NLL of the targets, from all logits at once."""
         tokens = torch.from_numpy(question.tokens)
-        logits = self._logits(tokens[:-1])[question.start - 1 :]
+        logits = self._logits(tokens[:-1], question.start)[question.start - 1 :]
         losses = F.cross_entropy(logits, tokens[question.start :], reduction="none")
         return Scored(nll=losses.float().numpy())
 
@@ -78,7 +101,7 @@ class Native:
         """Greedy, a full forward pass for every token."""
         tokens = torch.from_numpy(question.prompt)
         for _ in range(question.room):
-            following = self._logits(tokens)[-1].argmax()[None]
+            following = self._logits(tokens, len(question.prompt))[-1].argmax()[None]
             if int(following) in self._ends:
                 break
             tokens = torch.cat([tokens, following])

@@ -1,119 +1,53 @@
 """How an Attention enters a model of transformers, and leaves it again.
 
-`inv_freq` and `scale` replace the model's rotary module by a changed copy: the stock attention goes on. The slots of
-the scores replace the attention function in transformers' registry. There the rotary module is one that turns by
-nothing, so that queries and keys arrive, and keys are cached, as they are before rotation; the model's own rotary
-module gives the angles and its own `apply_rotary_pos_emb` turns, whatever its layout and share of rotated dimensions.
+`inv_freq`, `scale` and `dynamic` replace the model's rotary module by a changed copy: the stock attention goes on. The
+slots of the scores replace the attention function in transformers' registry (`hook`). Where some keys must be rotated
+at other positions than their own, the rotary module becomes one that turns by nothing, so that queries and keys
+arrive, and keys are cached, as they are before rotation; the model's own rotary module gives the angles and its own
+`apply_rotary_pos_emb` turns, whatever its layout and share of rotated dimensions.
 """
 
 import copy
 import itertools
-import math
-import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, DynamicCache
+from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
 
 from lexbench.attention import Attention, Floats, Line, Positions, Remap, Window
-from lexbench.kernels import dense
+from lexbench.backends.hook import Held, Hook, Still, Unrealisable, plain_mask
 from lexbench.record import Refused
 
-TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}
+TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}
 """Of logits of one model computed on two ways: their difference as a share of their spread."""
-ROTARY = ("inv_freq", "scale", "remap")
+ROTARY = ("inv_freq", "scale", "keep_first", "head_ratios", "dynamic", "remap")
 """Slots that mean nothing without a rotary module."""
-SCORES = ("query_scale", "remap", "mask", "bias", "layers")
+UNTURNED = ("keep_first", "head_ratios", "remap")
+"""Slots that rotate a vector at another position than its own, or otherwise than its neighbour."""
+SCORES = (*UNTURNED, "query_scale", "mask", "bias", "layers")
 """Slots that the stock attention cannot express."""
 _numbers = itertools.count()
 
 
-class Still(nn.Module):
-    """A rotary module that turns by nothing: cos 1, sin 0."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.width = width
-
-    def forward(self, x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> tuple[Tensor, Tensor]:
-        """Cos and sin, [1, T, width]."""
-        shape = (1, position_ids.shape[-1], self.width)
-        return x.new_ones(shape), x.new_zeros(shape)
-
-
-class Unrealisable(Exception):  # noqa: N818 (becomes a refusal where the slots are known)
-    """Why the scores of a model cannot be computed by us."""
-
-
-@dataclass
-class Hook:
-    """The attention function of one Attention, as transformers calls it."""
+@dataclass(frozen=True)
+class Placement:
+    """An Attention made ready for one model, to be put in without further checks."""
 
     attention: Attention
-    changed: nn.Module | None
-    """Rotary module of the layers for which the Attention holds."""
-    stock: nn.Module | None
-    window: int | None
-    """Tokens that some layers of the model see, which this function does not imitate."""
-    calls: int = 0
+    rotary: nn.Module | None
+    """Rotary module to install; None: the model has none."""
+    hook: Hook | None = None
+    """The attention function; None: the stock one."""
 
-    def __call__(
-        self,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None,
-        scaling: float | None = None,
-        softcap: float | None = None,
-        s_aux: Tensor | None = None,
-        **unused: Any,
-    ) -> tuple[Tensor, None]:
-        """[B, T, H, D] attended values, and no weights."""
-        self.calls += 1
-        for what, given in (
-            ("capped scores", softcap),
-            ("learned sinks", s_aux),
-            ("a mask of its own", attention_mask),
-        ):
-            if given is not None:
-                raise Unrealisable(f"its attention has {what}")
-        total, asked = key.shape[2], query.shape[2]
-        if self.window is not None and total > self.window:
-            raise Unrealisable(f"its layers see {self.window} tokens, asked for {total}")
-        held = self.attention.layers is None or module.layer_idx in self.attention.layers
-        rotary = self.changed if held else self.stock
-        positions = torch.arange(total - asked, total, device=query.device)
-        mixed = dense.attend(
-            query,
-            key,
-            value,
-            positions,
-            self.attention if held else Attention(),
-            _rotate_by(rotary, module),
-            scaling if scaling is not None else 1 / math.sqrt(query.shape[3]),
-        )
-        return mixed.transpose(1, 2).contiguous(), None
-
-
-def _rotate_by(rotary: nn.Module | None, module: nn.Module) -> dense.Rotate:
-    """Rotation as the model's own code does it, at any positions."""
-    if rotary is None:
-        return lambda vectors, positions: vectors
-    apply: Callable[..., tuple[Tensor, Tensor]] = vars(sys.modules[type(module).__module__])["apply_rotary_pos_emb"]
-
-    def rotate(vectors: Tensor, positions: Tensor) -> Tensor:
-        cos, sin = rotary(vectors, positions[None])
-        width = cos.shape[-1]
-        turned, _ = apply(vectors[..., :width], vectors[:, :0, :, :width], cos, sin)
-        return torch.cat([turned, vectors[..., width:]], dim=-1)
-
-    return rotate
+    @property
+    def grows(self) -> bool:
+        """Whether frequencies follow the longest input so far: each question gets a copy of its own."""
+        kind = str(getattr(self.rotary, "rope_type", "default"))
+        return "dynamic" in kind or "longrope" in kind
 
 
 class Placed:
@@ -126,7 +60,7 @@ class Placed:
         end: rows of the table of positions, where the model has one.
     """
 
-    def __init__(self, network: Any, name: str, trained_length: int, end: int | None) -> None:
+    def __init__(self, network: Any, name: str, trained_length: int, end: int | None = None) -> None:
         self._network = network
         self._base = network.base_model
         self._config = network.config.get_text_config()
@@ -137,42 +71,66 @@ class Placed:
         self._registered = f"lexbench_{next(_numbers)}"
         places = [place for place, module in self._base.named_modules() if hasattr(module, "inv_freq")]
         self._place = places[0] if len(places) == 1 else None
-        self._stock: nn.Module | None = self._base.get_submodule(self._place) if self._place else None
-        self._fresh = copy.deepcopy(self._stock)
-        kind = getattr(self._stock, "rope_type", "default")
-        self._stateful = kind if "dynamic" in kind or kind == "longrope" else None
-        """The rope type, where frequencies follow the longest input seen so far."""
+        self._original: nn.Module | None = self._base.get_submodule(self._place) if self._place else None
+        self._stock = copy.deepcopy(self._original)
+        self._own = Placement(Attention(), self._original)
+        if self._own.grows:
+            self._own = Placement(Attention(), self._stock)
+        self._placement = self._own
         self._window = _window(self._config)
-        self._obstacle: str | None = None
-        self._checked = False
+        self._obstacles: dict[bool, str | None] = {}
 
-    def begin(self) -> None:
-        """Before each question: forget what earlier inputs did to frequencies that follow the length."""
-        if self._stateful and self._place and self._base.get_submodule(self._place) is self._stock:
-            self._stock = copy.deepcopy(self._fresh)
-            self._install(self._stock)
+    def prepare(self, attention: Attention) -> Placement:
+        """An Attention made ready; Refused names the slots that do not fit this model."""
+        for part in attention.parts():
+            self._check(part)
+        self._check_layers(attention)
+        rotaries: dict[Any, nn.Module | None] = {}
+        held = []
+        for part in (attention.at(layer) for layer in range(self._config.num_hidden_layers)):
+            frequencies = None if part.inv_freq is None else part.inv_freq.tobytes()
+            name = (frequencies, part.scale, part.dynamic)
+            if name not in rotaries:
+                rotaries[name] = self._changed(part)
+            held.append(Held(part, rotaries[name]))
+        first = held[0].rotary
+        wanted = self._wanted(attention)
+        if not wanted:
+            return Placement(attention, first)
+        turned = len(rotaries) == 1 and not set(UNTURNED) & set(wanted)
+        self._check_hook(wanted, turned)
+        return Placement(attention, first if turned else self._still(), Hook(held, self._stock, turned, self._window))
 
-    def attend(self, attention: Attention) -> None:
-        """Put the model under this Attention, an empty one gives the stock model; Refused names the slot."""
-        self._remove()
-        if not attention.slots():
-            return
-        self._check(attention)
-        with ExitStack() as undo:
-            undo.callback(self._remove)
-            changed = self._changed(attention)
-            wanted = [slot for slot in SCORES if slot in attention.slots()]
-            if wanted:
-                self._check_hook(wanted)
-                self._hook(Hook(attention, changed, self._stock, self._window))
-            else:
-                self._install(changed)
-            undo.pop_all()
+    def put(self, placement: Placement) -> None:
+        """Put this in place of what is there."""
+        self._placement = placement
+        if placement.hook is not None:
+            AttentionInterface.register(self._registered, placement.hook)
+            AttentionMaskInterface.register(self._registered, plain_mask)
+        self._set_kernel(self._kernel if placement.hook is None else self._registered)
+        self.begin()
 
-    def explain(self, obstacle: Unrealisable, attention: Attention) -> Refused:
+    def begin(self, prompt: int | None = None) -> None:
+        """Before each question, of so many tokens before its answer: forget what earlier ones left behind."""
+        placement = self._placement
+        self._install(copy.deepcopy(placement.rotary) if placement.grows else placement.rotary)
+        if placement.hook is not None:
+            placement.hook.begin(prompt)
+
+    def remove(self) -> None:
+        """Give the model back as it came."""
+        self._placement = self._own
+        self._install(self._original)
+        self._set_kernel(self._kernel)
+
+    @property
+    def calls(self) -> int:
+        """Times that our attention function was asked, under the Attention that is in."""
+        return 0 if self._placement.hook is None else self._placement.hook.calls
+
+    def explain(self, obstacle: Unrealisable) -> Refused:
         """The refusal that an obstacle makes, met while answering."""
-        wanted = [slot for slot in SCORES if slot in attention.slots()]
-        return self._refusal(wanted, str(obstacle))
+        return self._refusal(self._wanted(self._placement.attention), str(obstacle))
 
     # the model's modules
 
@@ -181,26 +139,29 @@ class Placed:
             parent, _, leaf = self._place.rpartition(".")
             setattr(self._base.get_submodule(parent), leaf, rotary)
 
-    def _remove(self) -> None:
-        self._install(self._stock)
-        self._set_kernel(self._kernel)
-
-    def _hook(self, hook: Hook) -> None:
-        AttentionInterface.register(self._registered, hook)
-        self._set_kernel(self._registered)
-        if self._stock is not None:
-            cos, _ = self._turns(self._stock, np.zeros(1, dtype=np.int64))
-            self._install(Still(cos.shape[-1]))
-
     def _set_kernel(self, kernel: str) -> None:
         if self._network.config._attn_implementation != kernel:
             self._network.set_attn_implementation(kernel)
 
+    def _still(self) -> Still | None:
+        """Turns by nothing, in the width that the model's code expects; None without a rotary module."""
+        if self._stock is None:
+            return None
+        cos, _ = self._turns(copy.deepcopy(self._stock), np.zeros(1, dtype=np.int64))
+        return Still(cos.shape[-1])
+
     def _changed(self, attention: Attention) -> nn.Module | None:
         """A copy of the rotary module with the Attention's frequencies and scale, checked."""
-        if attention.inv_freq is None and attention.scale is None:
-            return self._stock
-        changed: Any = copy.deepcopy(self._fresh)
+        if attention.inv_freq is None and attention.scale is None and attention.dynamic is None:
+            return self._own.rotary
+        changed: Any = copy.deepcopy(self._stock)
+        if attention.dynamic is not None:
+            changed.config = copy.deepcopy(changed.config)
+            changed.config.max_position_embeddings = attention.dynamic.trained_length
+            changed.config.rope_parameters |= {"rope_type": "dynamic", "factor": attention.dynamic.factor}
+            changed.rope_type = "dynamic"
+            changed.max_seq_len_cached = changed.original_max_seq_len = attention.dynamic.trained_length
+            return cast(nn.Module, changed)
         if attention.inv_freq is not None:
             changed.rope_type = "default"  # else transformers goes on with updates of its own
             frequencies = torch.from_numpy(attention.inv_freq.copy()).to(changed.inv_freq.device, torch.float32)
@@ -213,25 +174,45 @@ class Placed:
 
     # checks
 
+    def _wanted(self, attention: Attention) -> list[str]:
+        """Slots in use, in any layer, that the stock attention cannot express."""
+        used = {*attention.slots(), *(slot for part in attention.parts() for slot in part.slots())}
+        return [slot for slot in SCORES if slot in used]
+
     def _refusal(self, slots: Sequence[str], why: str) -> Refused:
         return Refused(f"hf cannot realise {', '.join(slots)} on {self._name}: {why}")
 
     def _check(self, attention: Attention) -> None:
         """Refused or ValueError where the slots and the model do not fit, seen without running it."""
+        assert attention.mixture is None, "several passes are the backend's affair"
         turning = [slot for slot in ROTARY if slot in attention.slots()]
         if turning and self._stock is None:
             raise self._refusal(turning, "it has no rotary module with one table of frequencies")
-        if self._stateful and (attention.inv_freq is None or attention.layers is not None):
-            raise self._refusal(attention.slots(), f"its own angles change with length ({self._stateful})")
-        heads, layers = self._config.num_attention_heads, self._config.num_hidden_layers
+        kind = str(getattr(self._stock, "rope_type", "default"))
+        if self._own.grows and attention.slots() and attention.inv_freq is None:
+            raise self._refusal(attention.slots(), f"its own angles change with length ({kind})")
+        if attention.dynamic is not None and kind != "default":
+            raise self._refusal(["dynamic"], f"it already scales its angles ({kind})")
+        heads = self._config.num_attention_heads
+        kv_heads = getattr(self._config, "num_key_value_heads", None) or heads
         if attention.bias is not None and len(attention.bias.slopes) != heads:
             raise ValueError(f"bias needs a slope for each of {heads} heads, got {len(attention.bias.slopes)}")
-        if attention.layers is not None and not set(attention.layers) <= set(range(layers)):
-            raise ValueError(f"layers must be among 0 to {layers - 1}, got {attention.layers}")
+        if attention.head_ratios is not None and len(attention.head_ratios.ratios) != kv_heads:
+            ratios = len(attention.head_ratios.ratios)
+            raise ValueError(f"head_ratios needs one for each of {kv_heads} key heads, got {ratios}")
         if attention.inv_freq is not None and self._stock is not None:
             pairs, given = len(cast(Tensor, self._stock.inv_freq)), len(attention.inv_freq)
             if given != pairs:
                 raise ValueError(f"inv_freq needs {pairs} pairs on {self._name}, got {given}: check model.rotary_dim")
+
+    def _check_layers(self, attention: Attention) -> None:
+        layers = self._config.num_hidden_layers
+        if attention.layers is not None and self._own.grows:
+            raise self._refusal(["layers"], "its own angles change with length")
+        if attention.layers is not None and not set(attention.layers) <= set(range(layers)):
+            raise ValueError(f"layers must be among 0 to {layers - 1}, got {attention.layers}")
+        if attention.otherwise is not None:
+            self._check_layers(attention.otherwise)
 
     def _compare(self, rotary: nn.Module, attention: Attention) -> None:
         """The module's cos and sin are those of the frequencies and the scale, as exactly as float32 allows."""
@@ -254,35 +235,37 @@ class Placed:
         made = rotary(torch.zeros(1, device=device), torch.from_numpy(places)[None].to(device))
         return [values[0].double().cpu().numpy() for values in made]
 
-    def _check_hook(self, slots: Sequence[str]) -> None:
-        """Refused unless our attention, asked for nothing, gives the model's own logits; tried once."""
-        if not self._checked:
-            self._checked = True
+    def _check_hook(self, slots: Sequence[str], turned: bool) -> None:
+        """Refused unless our attention, asked for nothing, gives the model's own logits; tried once in each way."""
+        if turned not in self._obstacles:
+            before = self._placement
             try:
-                self._obstacle = self._try_hook()
-            except Unrealisable as obstacle:
-                self._obstacle = str(obstacle)
-        if self._obstacle:
-            raise self._refusal(slots, self._obstacle)
+                self._obstacles[turned] = self._try_hook(turned)
+            except Unrealisable as met:
+                self._obstacles[turned] = str(met)
+            finally:
+                self.put(before)
+        if obstacle := self._obstacles[turned]:
+            raise self._refusal(slots, obstacle)
 
     @torch.inference_mode()
-    def _try_hook(self) -> str | None:
+    def _try_hook(self, turned: bool) -> str | None:
         """Why our attention does not fit, or None: a forward pass in three pieces with a cache against a stock one."""
+        layers = self._config.num_hidden_layers
         limit = min(24, self._end or 24, self._window or 24)
         tokens = (torch.arange(limit) * 7919 % self._config.vocab_size)[None].to(self._network.device)
-        self.begin()
+        self.put(self._own)
         expected = self._network(tokens, use_cache=False).logits.double()
-        if self._stock is None:
+        if turned or self._stock is None:
             nothing = Attention(mask=Window(1 << 40))
         else:
             nothing = Attention(remap=Remap(1 << 40, Line(), Line()))
-        hook = Hook(nothing, self._stock, self._stock, self._window)
-        self._hook(hook)
+        hook = Hook([Held(nothing, self._stock)] * layers, self._stock, turned, self._window)
+        self.put(Placement(nothing, self._own.rotary if turned else self._still(), hook))
         cache = DynamicCache(config=self._config)
         pieces = tokens.split([limit - 3, 1, 2], dim=1)
         got = [self._network(piece, past_key_values=cache, use_cache=True).logits.double() for piece in pieces]
-        self._remove()
-        if hook.calls != len(pieces) * self._config.num_hidden_layers:
+        if hook.calls != len(pieces) * layers:
             return "its attention does not go through transformers' registry"
         error = torch.cat(got, dim=1) - expected
         if not error.std() <= TOLERANCE[self._network.dtype] * expected.std():

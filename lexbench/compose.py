@@ -1,0 +1,63 @@
+"""Methods from configs, alone or several at once: `method=[yarn,log_n]`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lexbench import assets
+from lexbench.attention import Attention
+from lexbench.methods import Method
+from lexbench.model import Model
+
+
+@dataclass(frozen=True)
+class Composed:
+    """Several methods at once, where that has one meaning: each sets other slots, or changes those before it."""
+
+    names: tuple[str, ...]
+    parts: tuple[Method, ...]
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """The slots of all parts; ValueError where two set the same one, Refused where a part refuses."""
+        whole = Attention()
+        for number, (name, part) in enumerate(zip(self.names, self.parts, strict=True)):
+            if modify := getattr(part, "over", None):
+                whole = modify(whole, model, length)
+                continue
+            asked = part.attention(model, length)
+            try:
+                whole = whole.merged(asked)
+            except ValueError as clash:
+                before = "+".join(self.names[:number])
+                raise ValueError(
+                    f"{before} and {name} do not compose: {clash}; compose methods of different slots, "
+                    "and put resonance last"
+                ) from None
+        return whole
+
+
+def read(config: Mapping[str, Any]) -> tuple[str, Method, str]:
+    """Name, method and label of a method's config; `compose` in it lists names, or names with parameters."""
+    if "compose" not in config:
+        name = str(config["name"])
+        plain = {key: value for key, value in config.items() if key != "name"}
+        method: Method = assets.build(plain, "method")
+        return name, method, assets.label(method, name)
+    if extra := sorted(set(config) - {"compose", "name", "_target_"}):
+        raise ValueError(
+            f"composed methods take their own parameters, got method.{extra[0]}: "
+            f"write method=[{{name:yarn,{extra[0]}:...}},log_n]"
+        )
+    found = [read(entry) for entry in entries(config["compose"])]
+    names, parts, labels = zip(*found, strict=True)
+    return "+".join(names), Composed(names, parts), "+".join(labels)
+
+
+def entries(listed: Any) -> list[dict[str, Any]]:
+    """Each method's yaml with its parameters over it, and its name."""
+    if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
+        raise ValueError(f"compose lists methods, got {listed!r}: e.g. [yarn,log_n]")
+    given = [{"name": entry} if isinstance(entry, str) else dict(entry) for entry in listed]
+    if nameless := [entry for entry in given if not isinstance(entry.get("name"), str)]:
+        raise ValueError(f"a composed method lacks its name, got {nameless[0]}: e.g. {{name:yarn,factor:8}}")
+    return [{**assets.read("method", entry["name"]), **entry} for entry in given]
