@@ -1,6 +1,6 @@
 """lexbench: how does quality change with length, what does it cost inside the trained length, is it real?"""
 
-from lexbench.api import Run, corpus, method, run, task
+from lexbench.api import Run, corpus, extend, method, run, task
 from lexbench.attention import (
     Attention,
     Blocks,
@@ -72,6 +72,7 @@ __all__ = [
     "bos_policy",
     "corpus",
     "encoded_corpus",
+    "extend",
     "method",
     "place_of",
     "run",

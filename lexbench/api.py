@@ -15,6 +15,8 @@ from lexbench.task import Task  # the function below takes the name lexbench.tas
 if TYPE_CHECKING:
     import pandas as pd
 
+    from lexbench.backends.extended import Extended
+
 
 def method(name: str | Sequence[str | Mapping[str, Any]], **parameters: Any) -> Method:
     """A method by name, or several at once: `method("yarn", factor=8)`, `method(["yarn", "log_n"])`."""
@@ -34,6 +36,29 @@ def task(name: str, corpus: Corpus | str = "stdlib", **parameters: Any) -> Task:
     text = globals()["corpus"](corpus) if isinstance(corpus, str) else corpus
     built: Task = assets.build({**assets.read("task", name), **parameters}, "task", corpus=text)
     return built
+
+
+def extend(
+    network: Any,
+    method: str | Sequence[str | Mapping[str, Any]] | Method,
+    *,
+    length: int | None = None,
+    trained_length: int | None = None,
+    **parameters: Any,
+) -> "Extended":
+    """Put a method into a loaded model of transformers: `with lexbench.extend(model, "rerope", window=512): ...`.
+
+    Args:
+        network: a causal language model of transformers; `restore()` or the end of the block gives it back unchanged.
+        method: a name with its parameters, several of them at once, or a method of your own.
+        length: tokens in use, prompt and answer; needed where the method depends on it.
+        trained_length: of the model, where its config does not say or lies.
+        parameters: of the method.
+    """
+    from lexbench.backends.extended import Extended
+
+    built = method if hasattr(method, "attention") else globals()["method"](method, **parameters)
+    return Extended(network, built, length, trained_length)
 
 
 @dataclass(frozen=True)
@@ -117,4 +142,4 @@ def _method(given: str | Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
     return _configured("method", given) if isinstance(given, str | Mapping) else {"compose": list(given)}
 
 
-__all__ = ["Attention", "Run", "corpus", "method", "run", "task"]
+__all__ = ["Attention", "Run", "corpus", "extend", "method", "run", "task"]

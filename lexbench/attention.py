@@ -161,11 +161,17 @@ def _stair(begin: int, end: float, level: int, repeat: int, rest: int) -> Region
     )
 
 
-def seen_distances(remap: Remapping, queries: Positions, keys: Positions) -> Floats:
+def regions(remap: Remapping | None) -> Sequence[Region]:
+    """Those of the remap; without one, every pair is where it is."""
+    everywhere = Region(Line(), Line(), lambda i, j: np.ones((len(i), j.shape[1]), dtype=bool))
+    return (everywhere,) if remap is None else remap.regions()
+
+
+def seen_distances(remap: Remapping | None, queries: Positions, keys: Positions) -> Floats:
     """[queries, keys] what stands in place of i - j; NaN where the key comes after the query."""
     rows, columns = queries[:, None], keys[None, :]
     seen = np.full((len(queries), len(keys)), np.nan)
-    for region in remap.regions():
+    for region in regions(remap):
         apart = region.query(queries)[:, None] - region.key(keys)[None, :]
         seen = np.where(region.holds(rows, columns) & (columns <= rows), apart, seen)
     return seen

@@ -77,6 +77,13 @@ def _parser() -> argparse.ArgumentParser:
     form = show.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="as data")
     form.add_argument("--plot", type=Path, metavar="FILE", help="as a picture, .png or .svg")
+    proof = add(
+        "verify",
+        _verify,
+        "does a method do what it says on a model? exit code 1 where a check fails",
+        OVERRIDES + "  length=1024      tokens of the text that is read (default: twice the trained length)\n",
+    )
+    proof.add_argument("--json", action="store_true", help="as data")
     names = add("list", _list, "names of the registry")
     names.add_argument("group", nargs="?", choices=assets.GROUPS)
     add(
@@ -154,6 +161,39 @@ def _show(options: argparse.Namespace, words: list[str]) -> int:
     else:
         print(json.dumps(show.as_data(*shown), indent=1) if options.json else show.table(*shown))
     return 0
+
+
+def _verify(options: argparse.Namespace, words: list[str]) -> int:
+    import json
+    from dataclasses import asdict
+
+    from lexbench import verify
+
+    rows: list[tuple[str, list[verify.Check] | str]] = []
+
+    def job(config: dict[str, Any], choices: dict[str, str]) -> None:
+        from lexbench.runner import opened
+
+        model = read_model(config["model"])
+        _, method, label = compose.read({**config["method"], "name": choices["method"]})
+        length = config["length"] or 2 * model.trained_length
+        backend = opened(model, {**config["backend"], "name": choices["backend"]})
+        try:
+            if not isinstance(backend, verify.Verifiable):
+                raise Refused(f"{backend.name} shows no logits to verify: use backend=hf")
+            rows.append((label, verify.verify(backend, method.attention(model, length), length)))
+        except Refused as refusal:
+            rows.append((label, refusal.reason))
+
+    from lexbench.checkpoint import read_model
+
+    _hydra("run", job, _arguments("run", words))
+    if options.json:
+        data = {label: found if isinstance(found, str) else [asdict(check) for check in found] for label, found in rows}
+        print(json.dumps(data, indent=1))
+    else:
+        print(verify.table(rows))
+    return 1 if any(not isinstance(found, str) and verify.failure(found) for _, found in rows) else 0
 
 
 def _list(options: argparse.Namespace, words: list[str]) -> int:

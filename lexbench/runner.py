@@ -26,6 +26,7 @@ from lexbench.report.records import records_of
 from lexbench.store import Store
 from lexbench.task import Answer, AnyQuestion, Probe, Score, Task, Write
 from lexbench.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.verify import Preflight
 
 
 @dataclass(frozen=True)
@@ -131,9 +132,8 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False) -> list[Cell]:
 
     Raises ValueError for a wrong configuration; a KeyboardInterrupt leaves every sample measured so far.
     """
-    if job.model.path is None:
-        raise ValueError(f"model {job.model.name} has no checkpoint to run: give model.path=DIR or a hub name")
-    tokenizer = load_tokenizer(locate(job.model.path, job.model.revision, weights=False), job.model.bos)
+    folder = locate(checkpoint_of(job.model), job.model.revision, weights=False)
+    tokenizer = load_tokenizer(folder, job.model.bos)
     steps = plan(job, tokenizer)
     if dry_run or not quiet:
         print(describe(job.model, steps, job.results), file=sys.stderr, flush=True)
@@ -141,32 +141,56 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False) -> list[Cell]:
         return []
 
     store = Store(job.results)
-    backend: Backend = _built("backend", job.backend, model=job.model)
+    backend = opened(job.model, job.backend)
     store.write_text(f"jobs/{_hash(job.config)}.json", _job_page(job, backend))
     cells = [(_cell(job, step, backend), step) for step in steps]
     costs = [1.0 if store.finished(cell) else max(step.estimate.flops, 1.0) for cell, step in cells]
+    preflight = Preflight(job.results, backend)
     with tqdm(total=sum(costs), unit_scale=True, disable=quiet, dynamic_ncols=True, bar_format=BAR) as bar:
         for (cell, step), cost in zip(cells, costs, strict=True):
             bar.set_description(f"{step.task.label} {step.method.label} {step.length}")
             if store.finished(cell):
                 bar.update(cost)
             else:
-                _measure(store, backend, tokenizer, cell, step, bar, cost)
+                _measure(store, backend, preflight, tokenizer, cell, step, bar, cost)
     store.write_records(record for finished in store.load() for record in records_of(finished))
     return [cell for cell, _ in cells]
+
+
+def checkpoint_of(model: Model) -> str:
+    """Folder or name on the hub; ValueError where the model is facts only."""
+    if model.path is None:
+        raise ValueError(f"model {model.name} has no checkpoint to run: give model.path=DIR or a hub name")
+    return model.path
+
+
+def opened(model: Model, config: Mapping[str, Any]) -> Backend:
+    """The backend of a config, with the model loaded."""
+    checkpoint_of(model)
+    backend: Backend = _built("backend", config, model=model)
+    return backend
 
 
 BAR = "{percentage:3.0f}% |{bar:20}| {elapsed} gone, {remaining} to go  {desc}"
 
 
 def _measure(
-    store: Store, backend: Backend, tokenizer: FastTokenizer, cell: Cell, step: Step, bar: Any, cost: float
+    store: Store,
+    backend: Backend,
+    preflight: Preflight,
+    tokenizer: FastTokenizer,
+    cell: Cell,
+    step: Step,
+    bar: Any,
+    cost: float,
 ) -> None:
     """One cell: ask what is not answered yet, and finish it; or record why there is no honest answer."""
     started = time.monotonic()
     try:
         if step.refused or step.attention is None:
             raise Refused(step.refused or "no attention")
+        if failed := preflight.failure(step.attention, step.length):
+            raise Refused(f"{step.method.label} {failed}")
         backend.attend(step.attention)
         done = {sample.index for sample in store.resume(cell)}
         questions, _ = _questions(step.task.built, tokenizer, step.length, cell.n, step.seed)

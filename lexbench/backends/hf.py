@@ -114,6 +114,32 @@ class Hf:
             states = torch.cat([self._states(part, prompt, caches) for part in parts], dim=1)
             return likelihood.mixed(self._head(states).float())
 
+    @torch.inference_mode()
+    def logits_together(self, rows: Sequence[Tokens]) -> list[Tensor]:
+        """Each row's [T, vocabulary] float32 next-token logits, from one batch padded on the left."""
+        width = max(len(row) for row in rows)
+        feed = torch.zeros(len(rows), width, dtype=torch.int64, device=self._device)
+        real = torch.zeros_like(feed)
+        for number, row in enumerate(rows):
+            feed[number, width - len(row) :], real[number, width - len(row) :] = self._ids(row)[0], 1
+        with self._answering(width):
+            passes = []
+            for placement in self._passes:
+                self._positions.put(placement)
+                places = (real.cumsum(1) - 1).clamp_min(0)
+                passes.append(self._network(feed, attention_mask=real, position_ids=places, use_cache=False).logits)
+        logits = likelihood.mixed(torch.stack(passes).float())
+        return [logits[number, width - len(row) :] for number, row in enumerate(rows)]
+
+    def realised(self, length: int) -> float:
+        """Largest difference of what is computed in place to the method's own numbers; after some forward pass."""
+        return max(self._positions.realised(placement, self.model, length) for placement in self._passes)
+
+    def asked(self) -> bool:
+        """Whether every layer has asked our attention function, where there is one."""
+        hooks = [placement.hook for placement in self._passes if placement.hook is not None]
+        return all(len(hook.modules) == len(hook.layers) for hook in hooks)
+
     def _states(self, tokens: Tensor, prompt: int, caches: Sequence[DynamicCache] = ()) -> Tensor:
         """[passes, T, width] states in front of the head; the first tokens begin anew, later ones go on with caches."""
         found = []

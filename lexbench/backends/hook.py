@@ -56,12 +56,17 @@ class Hook:
     calls: int = 0
 
     def __post_init__(self) -> None:
-        self._ratios: dict[tuple[int, int], tuple[float, ...]] = {}
+        self.modules: dict[int, nn.Module] = {}
+        """The attention module of each layer that has asked."""
+        self.shapes: dict[int, tuple[int, int, int]] = {}
+        """Its heads, key heads and head_dim."""
+        self.ratios: dict[tuple[int, int], tuple[float, ...]] = {}
+        """By layer and row of the batch, what `head_ratios` came to."""
 
     def begin(self, prompt: int | None) -> None:
         """Before each question."""
         self.prompt = prompt
-        self._ratios.clear()
+        self.ratios.clear()
 
     def __call__(
         self,
@@ -79,6 +84,7 @@ class Hook:
         """[B, T, H, D] attended values, and no weights."""
         self.calls += 1
         total, layer = key.shape[2], int(module.layer_idx)  # type: ignore[arg-type]
+        self.modules[layer], self.shapes[layer] = module, (query.shape[1], key.shape[1], key.shape[3])
         if softcap is not None or s_aux is not None:
             raise Unrealisable(f"its attention has {'capped scores' if softcap is not None else 'learned sinks'}")
         if self.window is not None and total > self.window:
@@ -109,16 +115,16 @@ class Hook:
         held = self.layers[layer]
         total, asked = key.shape[2], query.shape[2]
         positions = torch.arange(total - asked, total, device=query.device)
-        rotate = _still if self.turned else _rotation(module, held.rotary)
+        rotate = still if self.turned else rotation(module, held.rotary)
         if held.attention.keep_first is not None:
-            rotate = rotations.keeping_first(held.attention.keep_first, _rotation(module, self.stock), rotate)
+            rotate = rotations.keeping_first(held.attention.keep_first, rotation(module, self.stock), rotate)
         if held.attention.head_ratios is not None:
             name = (layer, row or 0)
             if asked == total:
                 place = min(self.prompt or total, total)
                 asking, known = query[:, :, place - 1 : place], key[:, :, :place]
-                self._ratios[name] = rotations.ranked_ratios(asking, known, rotate, scaling, held.attention.head_ratios)
-            rotate = rotations.per_head(self._ratios[name], rotate)
+                self.ratios[name] = rotations.ranked_ratios(asking, known, rotate, scaling, held.attention.head_ratios)
+            rotate = rotations.per_head(self.ratios[name], rotate)
         return dense.attend(query, key, value, positions, held.attention, rotate, scaling)
 
 
@@ -157,14 +163,15 @@ def _check_positions(position_ids: Tensor, rows: list[tuple[slice, tuple[int, in
 # how vectors are turned
 
 
-def _still(vectors: Tensor, positions: Tensor) -> Tensor:
+def still(vectors: Tensor, positions: Tensor) -> Tensor:
+    """No rotation."""
     return vectors
 
 
-def _rotation(module: nn.Module, rotary: nn.Module | None) -> Rotate:
+def rotation(module: nn.Module, rotary: nn.Module | None) -> Rotate:
     """Rotation as the model's own code does it, at any positions."""
     if rotary is None:
-        return _still
+        return still
     apply: Callable[..., tuple[Tensor, Tensor]] = vars(sys.modules[type(module).__module__])["apply_rotary_pos_emb"]
 
     def rotate(vectors: Tensor, positions: Tensor) -> Tensor:

@@ -19,7 +19,10 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
 
 from lexbench.attention import Attention, Floats, Line, Positions, Remap, Window
+from lexbench.backends import evidence
 from lexbench.backends.hook import Held, Hook, Still, Unrealisable, plain_mask
+from lexbench.definition import Angles
+from lexbench.model import Model
 from lexbench.record import Refused
 
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}
@@ -123,11 +126,6 @@ class Placed:
         self._install(self._original)
         self._set_kernel(self._kernel)
 
-    @property
-    def calls(self) -> int:
-        """Times that our attention function was asked, under the Attention that is in."""
-        return 0 if self._placement.hook is None else self._placement.hook.calls
-
     def explain(self, obstacle: Unrealisable) -> Refused:
         """The refusal that an obstacle makes, met while answering."""
         return self._refusal(self._wanted(self._placement.attention), str(obstacle))
@@ -169,7 +167,7 @@ class Placed:
             changed.original_inv_freq = frequencies.clone()
         if attention.scale is not None:
             changed.attention_scaling = attention.scale
-        self._compare(changed, attention)
+        self._compare(changed, attention, 4 * self._trained_length)
         return cast(nn.Module, changed)
 
     # checks
@@ -214,20 +212,47 @@ class Placed:
         if attention.otherwise is not None:
             self._check_layers(attention.otherwise)
 
-    def _compare(self, rotary: nn.Module, attention: Attention) -> None:
-        """The module's cos and sin are those of the frequencies and the scale, as exactly as float32 allows."""
+    def realised(self, placement: Placement, model: Model, length: int) -> float:
+        """Largest difference of what is computed in place to the formula, up to a position or over a text of `length`.
+
+        Of attention weights where the placement has scores of its own and has been asked already, else of cos and sin.
+        """
+        if placement.hook is not None:
+            return evidence.of_weights(placement.hook, self._own_angles(model), self._network.device, length)
+        rotary = copy.deepcopy(placement.rotary)
+        if rotary is None or placement.attention.dynamic is not None:
+            return 0.0
+        return self._compare(rotary, placement.attention, length)
+
+    def _own_angles(self, model: Model) -> Angles:
+        if self._stock is None:
+            return Angles(np.empty(0))
+        inv_freq = cast(Tensor, self._stock.inv_freq).double().cpu().numpy()
+        plain = model.rope_base is not None and model.rope_scaling is None
+        scale = float(cast(Any, self._stock).attention_scaling)
+        return Angles(model.inv_freq() if plain else inv_freq, scale, model.rotary_layout)
+
+    def _compare(self, rotary: nn.Module, attention: Attention, length: int) -> float:
+        """Largest difference of the module's cos and sin to those of the frequencies and the scale.
+
+        Asserts that it is as small as float32 allows.
+        """
         frequencies = attention.inv_freq
         if frequencies is None:
             frequencies = rotary.inv_freq.double().cpu().numpy()  # type: ignore[operator]
         scale = float(rotary.attention_scaling)  # type: ignore[arg-type]
-        places = np.array([0, 1, self._trained_length, 4 * self._trained_length])
+        places = np.unique(np.linspace(0, length, 9).astype(np.int64))
         angles = places[:, None] * frequencies
         slack = scale * (angles * 2.0**-23 + 1e-6)
+        largest = 0.0
         for values, turn in zip(self._turns(rotary, places), (np.cos, np.sin), strict=True):
             # Half layouts repeat all pairs, interleaved ones each pair.
             halves, twins = values[:, : len(frequencies)], values[:, :: max(1, values.shape[1] // len(frequencies))]
-            right = [(abs(part - scale * turn(angles)) <= slack).all() for part in (halves, twins)]
-            assert any(right), f"rotary module of {self._name} does not turn by the method's angles"
+            errors = [abs(part - scale * turn(angles)) for part in (halves, twins)]
+            right = [float(error.max()) for error in errors if (error <= slack).all()]
+            assert right, f"rotary module of {self._name} does not turn by the method's angles"
+            largest = max(largest, min(right))
+        return largest
 
     def _turns(self, rotary: nn.Module, places: Positions) -> list[Floats]:
         """Cos and sin of the positions, each [n, width]."""

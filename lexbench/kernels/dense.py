@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench.attention import Attention, Floats, Line, Region
+from lexbench.attention import Attention, Floats, Region, regions
 
 Rotate = Callable[[Tensor, Tensor], Tensor]
 """(x [B, H, T, D], positions [T], possibly fractional) -> x rotated there, times the scale of cos and sin."""
@@ -89,11 +89,8 @@ def _views(queries: Tensor, keys: Tensor, attention: Attention, rotate: Rotate) 
 
     return [
         _View(region, at(queries, region.query(positions[total - asked :])), at(keys, region.key(positions)))
-        for region in (attention.remap.regions() if attention.remap is not None else [EVERYWHERE])
+        for region in regions(attention.remap)
     ]
-
-
-EVERYWHERE = Region(Line(), Line(), lambda i, j: np.ones((len(i), j.shape[1]), dtype=bool))
 
 
 def _scores(views: list[_View], rows: slice, past: int, attention: Attention) -> Tensor:

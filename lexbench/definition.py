@@ -1,0 +1,118 @@
+"""Attention weights by the formula of `lexbench.attention`, in float64 and numpy: what backends are compared with."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from lexbench.attention import Attention, Floats, Positions, regions, seen_distances
+from lexbench.model import Model
+
+
+@dataclass(frozen=True)
+class Angles:
+    """How a network turns vectors where an Attention leaves it alone."""
+
+    inv_freq: Floats
+    """[pairs] radians per token."""
+    scale: float = 1.0
+    """Of cos and sin."""
+    layout: str = "half"
+    """half or interleaved, as in `Model`."""
+
+
+def weights(
+    attention: Attention,
+    own: Angles,
+    query: Floats,
+    keys: Floats,
+    place: int,
+    scaling: float,
+    head: int = 0,
+    ratio: float = 1.0,
+) -> Floats:
+    """[n] attention weights of one query of one head over the keys 0 .. n - 1.
+
+    Args:
+        attention: of one layer, without `layers`, `mixture` and `dynamic`.
+        own: of the network.
+        query: [D], not rotated, at position `place`.
+        keys: [n, D], not rotated.
+        place: of the query; later keys get weight 0.
+        scaling: of the logits, usually 1 / sqrt(D).
+        head: of the query, for its bias.
+        ratio: by which positions of this head are divided (`head_ratios`).
+    """
+    here, there = np.array([place]), np.arange(len(keys))
+    logits = np.full(len(keys), np.nan)
+    for region in regions(attention.remap):
+        held = region.holds(here[:, None], there[None, :])[0]
+        turned = _turned(query[None], here, region.query(here) / ratio, attention, own)
+        others = _turned(keys, there, region.key(there) / ratio, attention, own)
+        logits = np.where(held, others @ turned[0], logits)
+    logits *= scaling
+    if attention.query_scale is not None:
+        logits *= attention.query_scale(here)[0]
+    if attention.bias is not None:
+        logits += attention.bias(here, there)[head, 0]
+    unseen = there > place
+    if attention.mask is not None:
+        unseen |= ~attention.mask.allowed(here, there)[0]
+    powers = np.where(unseen, 0.0, np.exp(logits - logits[~unseen].max()))
+    return np.asarray(powers / powers.sum())
+
+
+def _turned(vectors: Floats, places: Positions, positions: Floats, attention: Attention, own: Angles) -> Floats:
+    """[n, D] vectors of the tokens at `places`, rotated at `positions`; dimensions beyond the pairs stay."""
+    inv_freq = own.inv_freq if attention.inv_freq is None else attention.inv_freq
+    scale = np.full(len(vectors), own.scale if attention.scale is None else attention.scale)
+    angles = positions[:, None] * inv_freq
+    if attention.keep_first is not None:
+        first = places < attention.keep_first
+        angles = np.where(first[:, None], positions[:, None] * own.inv_freq, angles)
+        scale = np.where(first, own.scale, scale)
+    pairs = len(inv_freq)
+    rotated, rest = vectors[:, : 2 * pairs], vectors[:, 2 * pairs :]
+    half = own.layout == "half"
+    one, two = (rotated[:, :pairs], rotated[:, pairs:]) if half else (rotated[:, ::2], rotated[:, 1::2])
+    spun = (one + 1j * two) * np.exp(1j * angles) * scale[:, None]
+    return np.concatenate([spun.real, spun.imag, rest], axis=1)  # the order of dimensions does not change a product
+
+
+def first_change(attention: Attention, model: Model, length: int) -> int | None:
+    """Tokens at which a text first meets something else than the model's own attention; None: not within `length`.
+
+    Found among the powers of two and `length` itself, so that it is never too small by more than half.
+    """
+    if attention.mixture is not None:
+        return _least(first_change(part, model, length) for part in attention.mixture)
+    return _least(_first_change(part, model, length) for part in attention.parts())
+
+
+def _least(places: Iterable[int | None]) -> int | None:
+    return min((place for place in places if place is not None), default=None)
+
+
+def _first_change(attention: Attention, model: Model, length: int) -> int | None:
+    if attention.dynamic is not None:
+        return 1 if length > attention.dynamic.trained_length else None
+    plain = model.rope_base is not None and model.rope_scaling is None
+    own = model.inv_freq() if plain else None
+    if attention.inv_freq is not None and (own is None or not np.allclose(attention.inv_freq, own, rtol=1e-9, atol=0)):
+        return 1
+    if attention.scale not in (None, 1.0) or attention.bias is not None:
+        return 1
+    if attention.head_ratios is not None and set(attention.head_ratios.ratios) != {1.0}:
+        return 1
+    sizes = [*(1 << power for power in range(length.bit_length()) if 1 << power < length), length]
+    return next((size for size in sizes if _changes(attention, size)), None)
+
+
+def _changes(attention: Attention, size: int) -> bool:
+    """Whether the last query of `size` tokens sees anything else than in the model itself."""
+    here, there = np.array([size - 1]), np.arange(size)
+    if attention.query_scale is not None and attention.query_scale(here)[0] != 1.0:
+        return True
+    if attention.mask is not None and not attention.mask.allowed(here, there).all():
+        return True
+    return not np.array_equal(seen_distances(attention.remap, here, there)[0], size - 1.0 - there)

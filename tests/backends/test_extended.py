@@ -1,0 +1,182 @@
+"""`lexbench.extend`: a method on a loaded model, and the model back unchanged."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import lexbench
+from lexbench import Refused
+
+SIZES = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32,
+    "initializer_range": 0.3,
+    "bos_token_id": 0,
+    "eos_token_id": None,
+    "pad_token_id": 1,
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "qwen3": {"head_dim": 16},
+    "mistral": {"sliding_window": None},
+    "gpt_neox": {"rotary_pct": 0.5, "num_key_value_heads": 4},
+}
+TOKENS = torch.randint(2, 96, (1, 60), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def network(kind: str = "llama") -> Any:
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(kind, **{**SIZES, **FAMILIES[kind]})
+    return transformers.AutoModelForCausalLM.from_config(config).eval()
+
+
+@torch.inference_mode()
+def logits(model: Any, tokens: torch.Tensor = TOKENS, **given: Any) -> torch.Tensor:
+    return model(tokens, **given).logits  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize(
+    ("method", "given"), [("yarn", {"length": 64}), ("rerope", {"window": 8}), (["yarn", "log_n"], {"length": 64})]
+)
+def test_the_model_comes_back_bit_for_bit(kind: str, method: Any, given: dict[str, Any]) -> None:
+    model = network(kind)
+    rotary, before = model.base_model.rotary_emb, logits(model)
+    with lexbench.extend(model, method, **given):
+        assert not torch.allclose(logits(model), before, atol=1e-2)
+    assert model.base_model.rotary_emb is rotary
+    assert torch.equal(logits(model), before)
+
+
+def test_it_comes_back_after_an_error_in_the_block() -> None:
+    model = network()
+    before = logits(model)
+    with pytest.raises(KeyError), lexbench.extend(model, "rerope", window=8):
+        raise KeyError
+    assert torch.equal(logits(model), before)
+
+
+def test_restore_ends_it_and_may_be_repeated() -> None:
+    model = network()
+    before = logits(model)
+    extended = lexbench.extend(model, "pi", factor=4)
+    extended.restore()
+    extended.restore()
+    assert torch.equal(logits(model), before)
+
+
+def test_pi_is_transformers_linear_scaling() -> None:
+    model = network()
+    rope = {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 4.0}
+    theirs = type(model)(transformers.LlamaConfig(**{**model.config.to_dict(), "rope_parameters": rope})).eval()
+    theirs.load_state_dict(model.state_dict())
+    with lexbench.extend(model, "pi", factor=4):
+        torch.testing.assert_close(logits(model), logits(theirs), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize(("method", "given"), [("rerope", {"window": 8}), ("ntk", {"length": 64}), ("log_n", {})])
+def test_generation_with_a_cache_is_repeated_full_forward(kind: str, method: str, given: dict[str, Any]) -> None:
+    model = network(kind)
+    with lexbench.extend(model, method, **given):
+        written = model.generate(TOKENS[:, :40], max_new_tokens=12, do_sample=False, eos_token_id=None)
+        tokens = TOKENS[:, :40]
+        for _ in range(12):
+            tokens = torch.cat([tokens, logits(model, tokens)[:, -1].argmax(-1)[:, None]], dim=1)
+    assert written.tolist() == tokens.tolist()
+
+
+@pytest.mark.parametrize(("method", "given"), [("rerope", {"window": 8}), ("yarn", {"length": 64}), ("log_n", {})])
+def test_a_padded_batch_generates_what_each_text_generates_alone(method: str, given: dict[str, Any]) -> None:
+    model = network()
+    short, long = TOKENS[:, :21], TOKENS[:, 21:60]
+    padded = torch.cat([torch.ones(1, 18, dtype=torch.int64), short], dim=1)
+    mask = torch.ones(2, 39, dtype=torch.int64)
+    mask[0, :18] = 0
+    with lexbench.extend(model, method, **given):
+        both = model.generate(
+            torch.cat([padded, long]), attention_mask=mask, max_new_tokens=8, do_sample=False, eos_token_id=None
+        )
+        for row, text in enumerate((short, long)):
+            alone = model.generate(text, max_new_tokens=8, do_sample=False, eos_token_id=None)
+            assert both[row, -8:].tolist() == alone[0, -8:].tolist()
+
+
+def test_padding_on_the_right_leaves_the_text_alone() -> None:
+    model = network()
+    with lexbench.extend(model, "rerope", window=8):
+        alone = logits(model, TOKENS[:, :20])
+        padded = torch.cat([TOKENS[:, :20], torch.ones(1, 9, dtype=torch.int64)], dim=1)
+        mask = (torch.arange(29) < 20).long()[None]
+        torch.testing.assert_close(logits(model, padded, attention_mask=mask)[:, :20], alone, atol=1e-4, rtol=1e-4)
+
+
+def test_padding_inside_a_text_is_refused() -> None:
+    mask = torch.ones(1, 60, dtype=torch.int64)
+    mask[0, 5] = 0
+    model = network()
+    with lexbench.extend(model, "rerope", window=8), pytest.raises(Exception, match="pad on the left"):
+        logits(model, attention_mask=mask)
+
+
+def test_two_texts_packed_into_one_row_are_refused() -> None:
+    places = torch.cat([torch.arange(30), torch.arange(30)])[None]
+    model = network()
+    with lexbench.extend(model, "rerope", window=8), pytest.raises(Exception, match="one text a row"):
+        logits(model, position_ids=places)
+
+
+def test_gradients_flow_through_remapped_attention() -> None:
+    model = network()
+    with lexbench.extend(model, "rerope", window=8):
+        model(TOKENS, labels=TOKENS).loss.backward()
+        grad = model.base_model.layers[0].self_attn.q_proj.weight.grad
+        weight = model.base_model.layers[0].self_attn.q_proj.weight
+        step = 1e-2
+        place = grad.abs().flatten().argmax()
+        losses = []
+        for sign in (1, -1):
+            with torch.no_grad():
+                weight.view(-1)[place] += sign * step
+                losses.append(float(model(TOKENS, labels=TOKENS).loss))
+                weight.view(-1)[place] -= sign * step
+    assert (losses[0] - losses[1]) / (2 * step) == pytest.approx(float(grad.flatten()[place]), rel=0.05)
+
+
+def test_a_method_that_depends_on_the_length_asks_for_it() -> None:
+    with pytest.raises(ValueError, match="depends on the tokens in use: give length"):
+        lexbench.extend(network(), "yarn")
+
+
+def test_the_trained_length_may_be_stated() -> None:
+    extended = lexbench.extend(network(), "yarn", length=256, trained_length=64)
+    assert extended.attention.as_data() == lexbench.method("yarn", factor=4).attention(extended.model, 1).as_data()
+
+
+def test_a_model_without_rope_refuses_a_remap() -> None:
+    config = transformers.GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=96)
+    with pytest.raises(Refused, match="no rotary positions to remap"):
+        lexbench.extend(transformers.GPT2LMHeadModel(config), "rerope", window=8)
+
+
+def test_unknown_names_and_parameters_are_one_line() -> None:
+    with pytest.raises(ValueError, match="unknown method 'reropee': did you mean rerope"):
+        lexbench.extend(network(), "reropee")
+    with pytest.raises(ValueError, match=r"unknown parameter method\.windows"):
+        lexbench.extend(network(), "rerope", windows=8)
