@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lexbench.attention import Attention, Floats, Positions, Remap, Remapping, seen_distances
+from lexbench.attention import (
+    Attention,
+    Blocks,
+    Chunks,
+    Floats,
+    Positions,
+    Remap,
+    Remapping,
+    Stairs,
+    Window,
+    seen_distances,
+)
 from lexbench.model import Model
 
 if TYPE_CHECKING:
@@ -63,7 +74,7 @@ def _pairs(model: Model, attention: Attention) -> list[dict[str, float | None]] 
 def _seen(remap: Remapping, distances: Positions, length: int) -> Floats:
     """[n] distance at which the last query of `length` tokens sees keys that are so many tokens before it."""
     query = np.array([length - 1])
-    return seen_distances(remap, query, length - 1 - distances)[0]
+    return np.asarray(seen_distances(remap, query, length - 1 - distances)[0])
 
 
 def _own(model: Model) -> Floats | None:
@@ -81,6 +92,8 @@ def _positions(model: Model, attention: Attention, length: int) -> Positions:
     if isinstance(attention.remap, Remap):
         window = attention.remap.window
         steps += [window - 1, window, window + 1]
+    elif isinstance(attention.remap, Chunks):
+        steps += [attention.remap.size - 1, attention.remap.size]
     return np.array(sorted({step for step in steps if 0 <= step < length}), dtype=np.int64)
 
 
@@ -96,7 +109,7 @@ def table(model: Model, label: str, attention: Attention, length: int) -> str:
     data = as_data(model, label, attention, length)
     parts = [_headline(model, label, length), "", *_pair_table(model, attention, data["pairs"]), ""]
     parts += [f"- {line}" for line in _slots(model, attention, data)]
-    alone = [name for name in SLOTS if name not in (*attention.slots(), "layers")]
+    alone = [name for name in SLOTS if name not in (*attention.slots(), "layers", "otherwise", "mixture")]
     parts.append(f"- the model's own: {', '.join(alone) or 'nothing'}")
     return "\n".join(parts)
 
@@ -136,18 +149,53 @@ def _slots(model: Model, attention: Attention, data: dict[str, Any]) -> Iterator
     if attention.query_scale is not None:
         steps = ", ".join(f"{row['factor']:.4g} at {row['position']}" for row in data["query_scales"])
         yield f"query_scale: queries times {steps}"
+    if (count := attention.keep_first) is not None:
+        yield f"keep_first: the first {count} tokens turn as in the model itself"
+    if (heads := attention.head_ratios) is not None:
+        ratios = ", ".join(f"{ratio:.4g}" for ratio in heads.ratios)
+        yield f"head_ratios: positions divided by {ratios}, by key head from the most aware of positions to the least"
+    if (dynamic := attention.dynamic) is not None:
+        yield f"dynamic: the base follows the longest input past {dynamic.trained_length}, rate {dynamic.factor:g}"
     if (remap := attention.remap) is not None:
         steps = ", ".join(f"{row['distance']} as {row['seen_as']:.6g}" for row in data["distances"])
-        yield f"remap: distances from {remap.window} on are changed; the last query sees {steps}"
+        yield f"remap: {_remap(remap)}; the last query sees distances {steps}"
     if (mask := attention.mask) is not None:
-        sinks = f" and the first {mask.sinks}" if mask.sinks else ""
-        yield f"mask: a query sees the last {mask.size} keys, itself counted{sinks}"
+        yield f"mask: {_mask(mask)}"
     if (bias := attention.bias) is not None:
         low, high = min(bias.slopes), max(bias.slopes)
         yield f"bias: {len(bias.slopes)} heads lose {low:.4g} to {high:.4g} of their logits per token of distance"
     if attention.layers is not None:
         total = f" of {model.layers}" if model.layers else ""
-        yield f"layers: only {', '.join(map(str, attention.layers))}{total}; the others are the model's own"
+        yield f"layers: only {', '.join(map(str, attention.layers))}{total}"
+        for line in (
+            _slots(model, attention.otherwise, as_data(model, "", attention.otherwise, data["length"]))
+            if (attention.otherwise)
+            else ["the model's own"]
+        ):
+            yield f"  other layers: {line}"
+    for number, one in enumerate(attention.mixture or ()):
+        inner = as_data(model, "", one, data["length"])
+        if one.inv_freq is not None:
+            yield f"pass {number + 1}: inv_freq, {_number(inner['pairs'][-1]['radians_per_token'])} radians at the slowest"
+        for line in _slots(model, one, inner):
+            yield f"pass {number + 1}: {line}"
+
+
+def _remap(remap: Remapping) -> str:
+    if isinstance(remap, Chunks):
+        return f"positions begin anew every {remap.size} tokens, older chunks are seen from {remap.limit} at most"
+    if isinstance(remap, Stairs):
+        steps = ", ".join(f"{count} steps of {repeat}" for count, repeat in remap.steps)
+        return f"distances grow in {steps} tokens"
+    assert isinstance(remap, Remap)
+    return f"distances from {remap.window} on are changed"
+
+
+def _mask(mask: Window | Blocks) -> str:
+    if isinstance(mask, Blocks):
+        return f"a query sees its own block of {mask.size} keys and the one before"
+    sinks = f" and the first {mask.sinks}" if mask.sinks else ""
+    return f"a query sees the last {mask.size} keys, itself counted{sinks}"
 
 
 def _number(value: float | None) -> str:

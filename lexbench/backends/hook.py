@@ -14,6 +14,9 @@ from lexbench.attention import Attention
 from lexbench.kernels import dense, rotations
 from lexbench.kernels.dense import Rotate
 
+kernel = dense.attend
+"""Computes all attention that the stock kernel cannot."""
+
 
 class Unrealisable(Exception):  # noqa: N818 (becomes a refusal where the slots are known)
     """Why the scores of a model cannot be computed by us."""
@@ -125,7 +128,7 @@ class Hook:
                 asking, known = query[:, :, place - 1 : place], key[:, :, :place]
                 self.ratios[name] = rotations.ranked_ratios(asking, known, rotate, scaling, held.attention.head_ratios)
             rotate = rotations.per_head(self.ratios[name], rotate)
-        return dense.attend(query, key, value, positions, held.attention, rotate, scaling)
+        return kernel(query, key, value, positions, held.attention, rotate, scaling)
 
 
 def plain_mask(
