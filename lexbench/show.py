@@ -176,7 +176,8 @@ def _slots(model: Model, attention: Attention, data: dict[str, Any]) -> Iterator
     for number, one in enumerate(attention.mixture or ()):
         inner = as_data(model, "", one, data["length"])
         if one.inv_freq is not None:
-            yield f"pass {number + 1}: inv_freq, {_number(inner['pairs'][-1]['radians_per_token'])} radians at the slowest"
+            slowest = _number(inner["pairs"][-1]["radians_per_token"])
+            yield f"pass {number + 1}: inv_freq, {slowest} radians per token at the slowest"
         for line in _slots(model, one, inner):
             yield f"pass {number + 1}: {line}"
 

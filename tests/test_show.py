@@ -8,7 +8,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lexbench import Attention, Line, LogScale, Model, Remap, Slopes, Window, method, show
+from lexbench import (
+    Attention,
+    Blocks,
+    Chunks,
+    Dynamic,
+    HeadRatios,
+    Line,
+    LogScale,
+    Model,
+    Remap,
+    Slopes,
+    Stairs,
+    Window,
+    method,
+    show,
+)
+from lexbench.attention import seen_distances
 
 TINY = Model(name="tiny", trained_length=16, head_dim=8, rope_base=10_000.0, layers=4)
 LLAMA2 = Model(name="Llama-2", trained_length=4096, head_dim=128, rope_base=10_000.0)
@@ -67,14 +83,14 @@ def test_a_pair_that_never_turns_has_no_wavelength() -> None:
 
 def test_the_last_query_sees_distances_through_the_remap() -> None:
     # Query 9 rotates at 9 // 2 + 2 = 6; keys 6, 5, 4, 3, 0 are 3 .. 9 before it and rotate at 3, 2, 2, 1, 0.
-    distances = np.array([0, 3, 4, 5, 6, 9])
-    np.testing.assert_array_equal(show.seen_distance(GROUPED, distances, 10), [0, 3, 4, 4, 5, 6])
+    keys = np.array([9, 6, 5, 4, 3, 0])
+    np.testing.assert_array_equal(seen_distances(GROUPED, np.array([9]), keys), [[0, 3, 4, 4, 5, 6]])
 
 
 def test_a_distance_of_the_window_itself_is_far() -> None:
     halved = Remap(window=4, query=Line(divisor=2, offset=4), key=Line(divisor=2))
     # Query 9 rotates at 8.5 and key 5 at 2.5.
-    np.testing.assert_array_equal(show.seen_distance(halved, np.array([3, 4]), 10), [3, 6])
+    np.testing.assert_array_equal(seen_distances(halved, np.array([9]), np.array([6, 5])), [[3, 6]])
 
 
 def test_rerope_never_sees_beyond_its_window() -> None:
@@ -109,19 +125,45 @@ def test_the_table_has_a_row_a_pair_and_names_every_slot() -> None:
     assert "scale: cos and sin times 1.5, so logits times 2.25" in text
     assert re.search(r"query_scale: queries times 1 at 0, .* 1 at 15, .* 1\.5 at 63", text)  # ln 64 / ln 16
     # Query 63 rotates at 33; keys 59, 58, 55 at 29, 29, 27.
-    assert re.search(r"remap: distances from 4 on .* the last query sees 0 as 0, .* 4 as 4, 5 as 4, 8 as 6", text)
+    assert re.search(
+        r"remap: distances from 4 on .* the last query sees distances 0 as 0, .* 4 as 4, 5 as 4, 8 as 6", text
+    )
     assert "mask: a query sees the last 8 keys, itself counted and the first 2" in text
     assert "bias: 2 heads lose 0.25 to 0.5 of their logits per token" in text
     assert "layers: only 1, 3 of 4" in text
-    assert "the model's own: nothing" in text
+    assert text.splitlines()[-1] == "- the model's own: keep_first, head_ratios, dynamic"
 
 
 def test_slots_left_alone_are_said_to_be_the_models_own() -> None:
     text = show.table(TINY, "pi", method("pi").attention(TINY, 64), 64)
     assert "Rotary pairs as the method sets them" in text
-    assert text.splitlines()[-1] == "- the model's own: scale, query_scale, remap, mask, bias"
+    assert text.splitlines()[-1] == (
+        "- the model's own: scale, keep_first, head_ratios, dynamic, query_scale, remap, mask, bias"
+    )
     assert "Rotary pairs of the model itself" in show.table(TINY, "none", Attention(), 16)
     assert "at 16 tokens (as trained)" in show.table(TINY, "none", Attention(), 16)
+
+
+@pytest.mark.parametrize(
+    ("attention", "said"),
+    [
+        (Attention(keep_first=4, inv_freq=np.ones(4)), "keep_first: the first 4 tokens turn as in the model itself"),
+        (Attention(head_ratios=HeadRatios((1.2, 1.8))), "head_ratios: positions divided by 1.2, 1.8, by key head"),
+        (Attention(dynamic=Dynamic(2.0, 16)), "dynamic: the base follows the longest input past 16, rate 2"),
+        (Attention(mask=Blocks(8)), "mask: a query sees its own block of 8 keys and the one before"),
+        (Attention(remap=Chunks(12, 16)), "every 12 tokens, older chunks are seen from 16 at most"),
+        (Attention(remap=Stairs(((8, 1), (4, 3)))), "distances grow in 8 steps of 1, 4 steps of 3 tokens"),
+        (
+            Attention(mask=Window(8), layers=(1,), otherwise=Attention(mask=Blocks(4))),
+            "other layers: mask: a query sees",
+        ),
+        (Attention(mixture=(Attention(mask=Window(8)), Attention(inv_freq=np.ones(4)))), "pass 1: mask: a query sees"),
+        (Attention(mixture=(Attention(mask=Window(8)), Attention(inv_freq=np.ones(4)))), "pass 2: inv_freq, 1 radians"),
+    ],
+)
+def test_every_slot_is_told_in_a_line(attention: Attention, said: str) -> None:
+    assert said in show.table(TINY, "made up", attention, 64)
+    json.dumps(show.as_data(TINY, "made up", attention, 64), allow_nan=False)
 
 
 @pytest.mark.parametrize(
