@@ -122,8 +122,9 @@ def label(instance: Any, name: str) -> str:
 def summary(group: str, name: str) -> str:
     """First line of what a yaml's class says of itself, read from its source: nothing is imported."""
     config = read(group, name)
-    if "suite" in config:
-        return "suite: " + ", ".join(part if isinstance(part, str) else part["name"] for part in config["suite"])
+    for kind in ("suite", "compose"):
+        if kind in config:
+            return f"{kind}: " + ", ".join(part if isinstance(part, str) else part["name"] for part in config[kind])
     if "file" in config:
         source, cls = asset("tasks") / config["file"], None
     elif "_target_" in config:

@@ -1,4 +1,4 @@
-"""The command line: `lexbench run | report | show | list | train`. The only module that knows hydra."""
+"""The command line, a subcommand each; the only module that knows hydra."""
 
 import argparse
 import errno
@@ -77,6 +77,16 @@ def _parser() -> argparse.ArgumentParser:
     form = show.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="as data")
     form.add_argument("--plot", type=Path, metavar="FILE", help="as a picture, .png or .svg")
+    give = add(
+        "export",
+        _export,
+        "what to paste into a deployment, so that it runs a model under a method",
+        OVERRIDES + "  length=32768     tokens in use, prompt and answer\n",
+    )
+    give.add_argument(
+        "--to", required=True, choices=("transformers", "vllm", "llama.cpp"), help="what serves the model"
+    )
+    give.add_argument("--json", action="store_true", help="as data")
     proof = add(
         "verify",
         _verify,
@@ -160,6 +170,22 @@ def _show(options: argparse.Namespace, words: list[str]) -> int:
         print(options.plot)
     else:
         print(json.dumps(show.as_data(*shown), indent=1) if options.json else show.table(*shown))
+    return 0
+
+
+def _export(options: argparse.Namespace, words: list[str]) -> int:
+    import json
+
+    from lexbench import export
+    from lexbench.checkpoint import read_known_model
+
+    config, choices = _compose("run", words)
+    model = read_known_model(config["model"])
+    _, method, label = compose.read({**config["method"], "name": choices["method"]})
+    if config["length"] is None:
+        raise ValueError("export needs the tokens in use, prompt and answer: give length=32768")
+    asked = (method, label, model, config["length"], options.to)
+    print(json.dumps(export.as_data(*asked), indent=1) if options.json else export.export(*asked))
     return 0
 
 
@@ -368,7 +394,9 @@ def _complete(words: list[str]) -> int:
     before, _, rest = line.partition(" ")
     command, space, _ = rest.lstrip().partition(" ")
     if words[1:2] == ["query=bash"] and not space:
-        print(" ".join(c for c in ("run", "report", "show", "list", "train") if c.startswith(command)))
+        print(
+            " ".join(c for c in ("run", "report", "show", "export", "verify", "list", "train") if c.startswith(command))
+        )
         return 0
     if space:
         os.environ["COMP_LINE"] = f"{before} {rest.lstrip()[len(command) + 1 :]}"
