@@ -1,7 +1,8 @@
 """The registry: `configs/` and `tasks/`, and how their yamls become objects.
 
-A name exists because a yaml exists. A yaml names a class by `_target_: package.module.Class`, or a task by
-`file: passkey.py` (beside ours, or an absolute path); every other key is a parameter of that class.
+A name exists because a yaml exists. A yaml names a class by `_target_: package.module.Class`, or by the file that
+defines it: `file: passkey.py` (beside the yaml, among our tasks, or an absolute path); every other key is a parameter
+of that class.
 """
 
 import ast
@@ -46,7 +47,9 @@ def read(group: str, name: str) -> dict[str, Any]:
     for folder in reversed(config_dirs()):
         file = folder / group / f"{name}.yaml"
         if file.is_file():
-            return _mapping(file)
+            config = _mapping(file)
+            beside = file.parent / str(config.get("file", ""))
+            return {**config, "file": str(beside)} if beside.suffix == ".py" and beside.is_file() else config
     raise ValueError(f"unknown {group} {name!r}: {_suggest(name, names(group))}")
 
 
@@ -94,7 +97,7 @@ def _check(name: str, value: Any, hint: Any) -> None:
 def class_of(config: Mapping[str, Any], noun: str) -> type:
     """The class that a yaml names."""
     if "file" in config:
-        return _task_class(Path(config["file"]))
+        return _class_in(Path(config["file"]), noun)
     if "_target_" not in config:
         raise ValueError(f"{noun} config names no class: give _target_: package.module.Class")
     return _import(str(config["_target_"]))
@@ -152,26 +155,27 @@ def _import(target: str) -> type:
     return found
 
 
-def _task_class(file: Path) -> type:
-    """The one task class that a file defines."""
-    from lexbench.task import Task
+DOES = {"task": "questions", "method": "attention", "corpus": "documents", "backend": "attend"}
+"""By noun, what tells its class from others in a file."""
 
-    module = _module(file if file.is_absolute() else asset("tasks") / file)
-    found = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Task) and value.__module__ == module.__name__
-    ]
+
+def _class_in(file: Path, noun: str) -> type:
+    """The one class of a noun that a file defines."""
+    if noun not in DOES:
+        raise ValueError(f"a {noun} is not read from a file: give _target_: package.module.Class")
+    module = _module(file if file.is_absolute() else asset("tasks") / file, noun)
+    own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
+    found = [value for value in own if isinstance(value, type) and hasattr(value, DOES[noun])]
     if len(found) != 1:
-        raise ValueError(f"task file {file} must define one Task class, it defines {len(found)}")
+        raise ValueError(f"{noun} file {file} must define one class with {DOES[noun]}(...), it defines {len(found)}")
     return found[0]
 
 
 @functools.cache
-def _module(file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"lexbench_task_{abs(hash(file))}_{file.stem}", file)
+def _module(file: Path, noun: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"lexbench_{noun}_{abs(hash(file))}_{file.stem}", file)
     if spec is None or spec.loader is None or not file.is_file():
-        raise ValueError(f"task file {file} does not exist: give file: as an absolute path, or a name under tasks/")
+        raise ValueError(f"{noun} file {file} does not exist: put it beside its yaml, or give an absolute path")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)

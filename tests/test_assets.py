@@ -119,13 +119,13 @@ def test_a_label_names_the_parameters_that_differ_from_their_defaults(
 def test_a_task_file_defines_exactly_one_task(classes: str, count: int, tmp_path: Path) -> None:
     file = tmp_path / f"defines_{count}.py"
     file.write_text(f"from lexbench import Task\n{classes}")
-    with pytest.raises(ValueError, match=f"must define one Task class, it defines {count}"):
+    with pytest.raises(ValueError, match=f"must define one class with questions\\(\\.\\.\\.\\), it defines {count}"):
         assets.build({"file": str(file)}, "task")
 
 
 @pytest.mark.parametrize("file", ["/nowhere/task.py", "nothing_here.py"])
 def test_a_task_file_that_is_not_there_is_said_so(file: str) -> None:
-    with pytest.raises(ValueError, match=f"task file .*{file} does not exist: give file: as an absolute path"):
+    with pytest.raises(ValueError, match=f"task file .*{file} does not exist: put it beside its yaml"):
         assets.build({"file": file}, "task")
 
 
@@ -138,3 +138,32 @@ def test_a_target_that_cannot_be_imported_is_said_so(target: str) -> None:
 def test_configs_and_tasks_are_found_beside_or_inside_the_package() -> None:
     assert (assets.asset("configs") / "run.yaml").is_file()
     assert (assets.asset("tasks") / "passkey.py").is_file()
+
+
+HALVED = """\
+from dataclasses import dataclass
+from lexbench import Attention, Model
+
+
+@dataclass(frozen=True)
+class Halved:
+    factor: float = 2.0
+
+    def attention(self, model: Model, length: int) -> Attention:
+        return Attention(inv_freq=model.inv_freq() / self.factor)
+"""
+
+
+def test_a_users_method_is_found_in_the_file_beside_its_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method/halved.py").write_text(HALVED)
+    (tmp_path / "method/halved.yaml").write_text("file: halved.py\n")
+    monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path))
+    model = Model(name="m", trained_length=16, head_dim=4, rope_base=16.0)
+    assert method("halved").attention(model, 64).as_data() == {"inv_freq": [0.5, 0.125]}
+    assert assets.label(method("halved", factor=4), "halved") == "halved(factor=4)"
+
+
+def test_a_recipe_is_not_read_from_a_file(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a recipe is not read from a file: give _target_"):
+        assets.build({"file": str(tmp_path / "recipe.py")}, "recipe")

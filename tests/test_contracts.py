@@ -14,7 +14,7 @@ from lexbench.corpora.synthetic import Synthetic
 from lexbench.runner import Job
 from lexbench.tokenizer import FastTokenizer
 
-LLAMA = Model(name="llama", trained_length=256, head_dim=32, rope_base=10000.0, rotary_dim=16, layers=2, heads=4)
+LLAMA = Model(name="llama", trained_length=256, head_dim=32, rope_base=10000.0, rotary_dim=16, layers=4, heads=4)
 NO_ROPE = Model(name="learned", trained_length=256, head_dim=32)
 LENGTHS = [160, 256, 480]
 METHODS = assets.names("method")
@@ -54,7 +54,8 @@ def test_a_method_is_frozen_pure_and_plain_data(name: str) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_that_changes_rotation_refuses_a_model_without_it(name: str) -> None:
     method = lexbench.method(name)
-    if {"inv_freq", "remap", "scale"} & set(method.attention(LLAMA, 1024).slots()):
+    rotary = {"inv_freq", "remap", "scale", "keep_first", "head_ratios", "dynamic", "mixture"}
+    if any(rotary & set(part.slots()) for part in method.attention(LLAMA, 1024).parts()):
         with pytest.raises(Refused, match="rotary"):
             method.attention(NO_ROPE, 1024)
     else:
