@@ -47,9 +47,7 @@ def read(group: str, name: str) -> dict[str, Any]:
     for folder in reversed(config_dirs()):
         file = folder / group / f"{name}.yaml"
         if file.is_file():
-            config = _mapping(file)
-            beside = file.parent / str(config.get("file", ""))
-            return {**config, "file": str(beside)} if beside.suffix == ".py" and beside.is_file() else config
+            return _mapping(file)
     raise ValueError(f"unknown {group} {name!r}: {_suggest(name, names(group))}")
 
 
@@ -129,7 +127,7 @@ def summary(group: str, name: str) -> str:
         if kind in config:
             return f"{kind}: " + ", ".join(part if isinstance(part, str) else part["name"] for part in config[kind])
     if "file" in config:
-        source, cls = asset("tasks") / config["file"], None
+        source, cls = source_of(Path(config["file"]), group), None
     elif "_target_" in config:
         module, _, cls = config["_target_"].rpartition(".")
         spec = importlib.util.find_spec(module)
@@ -155,6 +153,12 @@ def _import(target: str) -> type:
     return found
 
 
+def source_of(file: Path, noun: str) -> Path:
+    """Where a yaml's `file:` is: beside the yamls of its noun, or among our tasks; an absolute path is itself."""
+    beside = [folder / noun / file for folder in reversed(config_dirs())]
+    return next((place for place in beside if place.is_file()), asset("tasks") / file)
+
+
 DOES = {"task": "questions", "method": "attention", "corpus": "documents", "backend": "attend"}
 """By noun, what tells its class from others in a file."""
 
@@ -163,7 +167,7 @@ def _class_in(file: Path, noun: str) -> type:
     """The one class of a noun that a file defines."""
     if noun not in DOES:
         raise ValueError(f"a {noun} is not read from a file: give _target_: package.module.Class")
-    module = _module(file if file.is_absolute() else asset("tasks") / file, noun)
+    module = _module(source_of(file, noun), noun)
     own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
     found = [value for value in own if isinstance(value, type) and hasattr(value, DOES[noun])]
     if len(found) != 1:

@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         OVERRIDES + "  length=1024      tokens of the text that is read (default: twice the trained length)\n",
     )
     proof.add_argument("--json", action="store_true", help="as data")
-    names = add("list", _list, "names of the registry")
+    names = add("list", _list, "names of the registry", "--config-dir DIR adds your own\n")
     names.add_argument("group", nargs="?", choices=assets.GROUPS)
     add(
         "train",
@@ -223,7 +223,8 @@ def _verify(options: argparse.Namespace, words: list[str]) -> int:
 
 
 def _list(options: argparse.Namespace, words: list[str]) -> int:
-    _no_more(words)
+    flags, settings = _split(words)
+    _no_more([*flags, *settings])
     for group in [options.group] if options.group else assets.GROUPS:
         print(f"{group}:")
         for name in assets.names(group):
