@@ -9,6 +9,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 CORE = {"record", "model", "attention", "task"}
+SHARED = {
+    "methods": {"methods", "methods.rotary", "methods.distances"},
+    "backends": {"backends", "backends.rotary", "backends.hook", "backends.evidence"},
+}
+"""What plug-ins of one kind have in common; beyond it they never import one another."""
 ALLOWED = {  # folder or module under lexbench: what of ours it may import
     "record": set(),
     "model": {"record"},
@@ -18,18 +23,32 @@ ALLOWED = {  # folder or module under lexbench: what of ours it may import
     "assets": {"task"},
     "checkpoint": {"model"},
     "tokenizer": {"task"},
-    "methods": {"attention", "model", "record", "methods.rotary"},
+    "methods": {"attention", "model", "record", *SHARED["methods"]},
+    "compose": {"assets", "attention", "methods", "model"},
+    "definition": {"attention", "model"},
+    "export": {"attention", "checkpoint", "methods", "model", "record"},
+    "verify": {"attention", "backends", "definition", "files", "task"},
     "encodings": {"encodings"},
     "kernels": {"attention", "kernels"},
     "corpora": {"corpora"},
     "perplexity": CORE | {"corpora"},
-    "backends": CORE | {"kernels", "native", "encodings", "checkpoint", "tokenizer", "backends.rotary"},
+    "backends": CORE
+    | {"kernels", "native", "encodings", "checkpoint", "tokenizer", "definition", "methods", *SHARED["backends"]},
     "native": {"native", "encodings", "corpora", "files", "assets", "tokenizer", "task", "record"},
     "store": {"record", "files"},
     "report": {"record", "store", "report", "files"},
     "show": {"attention", "model"},
 }
-WITHOUT_TORCH = ["lexbench", "lexbench.cli", "lexbench.report", "lexbench.store", "lexbench.show", "lexbench.runner"]
+WITHOUT_TORCH = [
+    "lexbench",
+    "lexbench.cli",
+    "lexbench.report",
+    "lexbench.store",
+    "lexbench.show",
+    "lexbench.runner",
+    "lexbench.verify",
+    "lexbench.export",
+]
 
 
 def imported(file: Path) -> set[str]:
@@ -63,7 +82,7 @@ def test_each_part_imports_only_what_the_table_allows(part: str) -> None:
 
 
 def test_methods_encodings_and_backends_never_import_one_another() -> None:
-    for group, shared in (("methods", {"methods.rotary", "methods"}), ("backends", {"backends", "backends.rotary"})):
+    for group, shared in SHARED.items():
         for file in (ROOT / "lexbench" / group).glob("*.py"):
             siblings = {module for module in imported(file) if module.split(".")[0] == group}
             assert siblings <= shared, f"{file.name} imports {siblings - shared}"

@@ -18,7 +18,9 @@ def tiny() -> Model:
 
 @pytest.fixture
 def llama2() -> Model:
-    return Model(name="Llama-2", trained_length=4096, head_dim=128, rope_base=10_000.0)
+    return Model(
+        name="Llama-2", trained_length=4096, head_dim=128, rope_base=10_000.0, layers=32, heads=32, kv_heads=32
+    )
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def gpt_oss() -> Model:
 @pytest.fixture
 def partial() -> Model:
     """Rotates a quarter of its head."""
-    return Model(name="partial", trained_length=2048, head_dim=64, rotary_dim=16, rope_base=10_000.0)
+    return Model(name="partial", trained_length=2048, head_dim=64, rotary_dim=16, rope_base=10_000.0, layers=4, heads=8)
 
 
 @pytest.fixture
