@@ -53,13 +53,13 @@ def attend(
     assert torch.equal(query_positions, positions[total - asked :]), "queries are at the last positions of the keys"
     shaped = any(slot is not None for slot in (attention.remap, attention.mask, attention.bias))
     if not shaped and asked in (1, total):
-        turned = rotate(_scaled(queries, attention, total), query_positions)
+        turned = rotate(scaled(queries, attention, total), query_positions)
         causal = asked > 1
         return F.scaled_dot_product_attention(
             turned, rotate(keys, positions), values, is_causal=causal, scale=scaling, enable_gqa=True
         )
     precise = torch.promote_types(queries.dtype, torch.float32)
-    views = _views(_scaled(queries.to(precise) * scaling, attention, total), keys.to(precise), attention, rotate)
+    views = _views(scaled(queries.to(precise) * scaling, attention, total), keys.to(precise), attention, rotate)
     chunk = chunk or max(1, SCORES // (batch * heads * total))
     content = values.to(precise)
     output = torch.empty(*queries.shape[:3], values.shape[3], dtype=queries.dtype, device=queries.device)
@@ -117,7 +117,7 @@ def _scores(views: list[_View], rows: slice, past: int, attention: Attention) ->
     return scores
 
 
-def _scaled(queries: Tensor, attention: Attention, total: int) -> Tensor:
+def scaled(queries: Tensor, attention: Attention, total: int) -> Tensor:
     """Queries times their `query_scale`."""
     if attention.query_scale is None:
         return queries

@@ -1,0 +1,178 @@
+"""Fast kernels against plain causal attention and the dense kernel: python tests/benchmarks/kernels.py
+
+Prints a Markdown table of ratios, all from one run: time, as the median of repeats taken in turns, and memory beside
+the inputs at its peak, in tensors of the output's size. Plain is PyTorch's fused causal kernel on vectors that are
+rotated already; the others rotate them too, of which `sdpa` shows the price. On the CPU memory is the resident peak of
+a process of its own, on CUDA what the allocator held.
+"""
+
+import argparse
+import json
+import math
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lexbench import Attention, Line, Remap, Window
+from lexbench.attention import Blocks, Chunks, Stairs
+from lexbench.kernels import dense, fast
+
+Call = Callable[[], Tensor]
+
+
+def attentions(window: int) -> dict[str, Attention]:
+    """One of each structure, and the method whose cost it shows."""
+    rerope = Remap(window, Line(math.inf, window), Line(math.inf))
+    leaky = Remap(window, Line(8.0, window - window / 8), Line(8.0))
+    return {
+        "sdpa": Attention(),
+        "near_far (ReRoPE)": Attention(remap=rerope),
+        "near_far (Leaky ReRoPE)": Attention(remap=leaky),
+        "banded": Attention(mask=Window(window)),
+        "banded (4 sinks)": Attention(mask=Window(window, 4)),
+        "lambda (LM-Infinite)": Attention(remap=rerope, mask=Window(window, 10)),
+        "blocks": Attention(mask=Blocks(window)),
+        "chunks (DCA)": Attention(remap=Chunks(window, window + window // 3)),
+        "dense (AdaGroPE)": Attention(remap=Stairs(((window, 1), (window // 2, 2), (1, 4)))),
+    }
+
+
+def rotation(width: int) -> dense.Rotate:
+    """Half-split rotation of base 10,000, angles in float32."""
+    frequency = 10_000.0 ** -(torch.arange(width // 2) / (width // 2))
+
+    def rotate(x: Tensor, positions: Tensor) -> Tensor:
+        turn = positions[:, None].float() * frequency.to(x.device)
+        cos, sin = turn.cos().to(x.dtype), turn.sin().to(x.dtype)
+        first, second = x.chunk(2, dim=-1)
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+    return rotate
+
+
+def calls(options: argparse.Namespace, length: int) -> dict[str, Call]:
+    """Plain attention, and each structure by the fast kernel and, as far as asked, by the dense one."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (
+        torch.randn(1, heads, length, options.head_dim, generator=generator).to(options.device, options.dtype)
+        for heads in (options.heads, options.kv_heads, options.kv_heads)
+    )
+    scaling = 1 / math.sqrt(options.head_dim)
+    given = (q, k, v, torch.arange(length, device=q.device))
+    found: dict[str, Call] = {
+        "plain": partial(F.scaled_dot_product_attention, q, k, v, is_causal=True, enable_gqa=True)
+    }
+    for name, attention in attentions(options.window).items():
+        rest = (attention, rotation(options.head_dim), scaling)
+        if fast.structure(attention) != "dense":
+            found[name] = partial(fast.attend, *given, *rest)
+        if length <= options.dense_up_to:
+            found[f"{name} by definition"] = partial(dense.attend, *given, *rest)
+    return found
+
+
+def seconds(call: Call, device: str) -> float:
+    if device == "cpu":
+        started = time.perf_counter()
+        call()
+        return time.perf_counter() - started
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    begin.record()
+    call()
+    end.record()
+    torch.cuda.synchronize()
+    return float(begin.elapsed_time(end)) / 1000
+
+
+def peak() -> float:
+    """Bytes of this program's largest resident memory so far; Linux counts its parent's in getrusage too."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return 1024 * float(re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())[0])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def memory(options: argparse.Namespace, length: int, name: str) -> float:
+    """Bytes above the inputs at the peak of one call."""
+    if options.device == "cuda":
+        call = calls(options, length)[name]
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        call()
+        torch.cuda.synchronize()
+        return float(torch.cuda.max_memory_allocated() - before)
+    command = [sys.executable, __file__, *sys.argv[1:], "--one", str(length), name]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(json.loads(done.stdout.splitlines()[-1]))
+
+
+def alone(options: argparse.Namespace, length: int, name: str) -> float:
+    """What a process of its own does for `memory`: a short call first brings the kernels in."""
+    calls(options, 2 * options.window)[name]()
+    call = calls(options, length)[name]
+    before = peak()
+    call()
+    return peak() - before
+
+
+@torch.inference_mode()
+def table(options: argparse.Namespace) -> None:
+    print("| length | kernel | time / plain | memory / output | dense: time | dense: memory |", flush=True)
+    print("| ---: | --- | ---: | ---: | ---: | ---: |")
+    for length in options.lengths:
+        found = calls(options, length)
+        output = options.heads * length * options.head_dim * torch.finfo(options.dtype).bits // 8
+        for call in found.values():
+            call()
+        taken: dict[str, list[float]] = {name: [] for name in found}
+        for _ in range(options.repeats):
+            for name, call in found.items():
+                taken[name].append(seconds(call, options.device))
+        plain = statistics.median(taken["plain"])
+
+        def cells(name: str, taken: Any = taken, plain: float = plain, n: int = length, output: int = output) -> str:
+            if name not in taken:
+                return "— | —"
+            return f"{statistics.median(taken[name]) / plain:.2f} | {memory(options, n, name) / output:.1f}"
+
+        print(f"| {length} | plain: {1000 * plain:.1f} ms | {cells('plain')} | — | — |", flush=True)
+        for name in attentions(options.window):
+            print(f"| {length} | {name} | {cells(name)} | {cells(f'{name} by definition')} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lengths", type=int, nargs="+", default=[4096, 16384, 32768])
+    parser.add_argument("--window", type=int, default=1024)
+    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--kv-heads", type=int, help="as many as heads, unless given")
+    parser.add_argument("--head-dim", type=int, default=64)
+    parser.add_argument("--dtype", default="float32", choices=["float64", "float32", "float16", "bfloat16"])
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--dense-up-to", type=int, default=8192)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--one", nargs=2, metavar=("LENGTH", "KERNEL"), help="what a process of its own does")
+    options = parser.parse_args()
+    options.dtype = getattr(torch, options.dtype)
+    options.kv_heads = options.kv_heads or options.heads
+    if options.one:
+        with torch.inference_mode():
+            print(json.dumps(alone(options, int(options.one[0]), options.one[1])))
+        return
+    table(options)
+
+
+if __name__ == "__main__":
+    main()
