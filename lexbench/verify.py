@@ -160,17 +160,19 @@ class Preflight:
         return self._known[name]
 
 
-def table(rows: Sequence[tuple[str, list[Check] | str]]) -> str:
+def table(found: Sequence[tuple[str, list[Check] | str]]) -> str:
     """Methods by checks, in Markdown; a refusal takes the whole row."""
-    names = next((tuple(check.name for check in found) for _, found in rows if not isinstance(found, str)), ())
-    lines = [["method", *names]]
-    for label, found in rows:
-        if isinstance(found, str):
-            lines.append([label, f"refused: {found}", *[""] * (len(names) - 1)])
+    names = next((tuple(check.name for check in checks) for _, checks in found if not isinstance(checks, str)), ())
+    lines = [["method", *(names or ("checks",))]]
+    for label, checks in found:
+        if isinstance(checks, str):
+            lines.append([label, f"refused: {checks}", *[""] * (len(lines[0]) - 2)])
         else:
-            lines.append([label, *(f"{_mark(check)} {check.said}" for check in found)])
-    text = ["| " + " | ".join(line) + " |" for line in lines]
-    return "\n".join([text[0], "|" + " --- |" * len(lines[0]), *text[1:]])
+            lines.append([label, *(f"{_mark(check)} {check.said}" for check in checks)])
+    full = [line for line in lines if not line[1].startswith("refused")]
+    widths = [max(len(line[place]) for line in full) for place in range(len(lines[0]))]
+    rows = [" | ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)) for line in lines]
+    return "\n".join(f"| {row} |" for row in (rows[0], " | ".join("-" * width for width in widths), *rows[1:]))
 
 
 def _mark(check: Check) -> str:

@@ -204,3 +204,42 @@ def test_texts_that_do_not_suffice_are_said(
     assert "Traceback" not in out + err
     assert said in out + err
     assert code == (0 if said == "refused" else 2)  # a refusal is a result
+
+
+def test_export_prints_what_to_paste(capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["export", "method=pi", "method.factor=8", "model=llama2", "length=32768"]
+    assert cli.main([*words, "--to", "transformers"]) == 0
+    printed = json.loads(capfd.readouterr().out)
+    assert printed["rope_parameters"] | {"rope_type": "linear", "factor": 8.0} == printed["rope_parameters"]
+    assert cli.main([*words, "--to", "vllm", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["max_model_len"] == 32768
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["method=rerope", "model=llama2", "length=8192", "--to", "vllm"], "vllm cannot express remap"),
+        (["method=log_n", "model=llama2", "length=8192", "--to", "transformers"], "cannot express query_scale"),
+        (["method=yarn", "model=llama2", "--to", "vllm"], "export needs the tokens in use"),
+        (["method=yarn", "model=llama2", "length=0", "--to", "vllm"], "length of at least 1"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_line(words: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["export", *words]) == 2
+    out, err = capfd.readouterr()
+    assert said in err and len(err.splitlines()) == 1 and not out
+
+
+def test_verify_prints_methods_by_checks_and_refusals(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", "-m", "method=yarn,rerope", "length=300"]) == 0
+    rows = capfd.readouterr().out.splitlines()
+    assert [row.split("|")[1].strip() for row in rows] == ["method", rows[1].split("|")[1].strip(), "yarn", "rerope"]
+    assert len({len(row) for row in rows}) == 1
+    assert cli.main(["verify", "method=yarn", "length=300", "backend=native", "--json"]) == 0
+    assert "use backend=hf" in json.loads(capfd.readouterr().out)["yarn"]
+
+
+def test_a_failing_check_is_exit_code_one(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lexbench.verify.REALISED", -1.0)
+    assert cli.main(["verify", "method=pi", "length=64"]) == 1
+    assert "FAILED" in capfd.readouterr().out

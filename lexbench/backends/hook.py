@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from transformers.masking_utils import causal_mask_function
 
 from lexbench.attention import Attention
-from lexbench.kernels import dense, rotations
+from lexbench.kernels import fast, rotations
 from lexbench.kernels.dense import Rotate
 
-kernel = dense.attend
+kernel = fast.attend
 """Computes all attention that the stock kernel cannot."""
 
 
