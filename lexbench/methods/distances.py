@@ -1,0 +1,19 @@
+"""What methods that change distances share: checks of the model and of counts of tokens."""
+
+from numbers import Integral
+
+from lexbench.model import Model
+from lexbench.record import Refused
+
+
+def check_rotary(model: Model) -> None:
+    """Refused where the model has no rotary positions."""
+    # A model with several kinds of layers states no single base, only how its layers rotate.
+    if model.rope_base is None and model.rope_scaling is None:
+        raise Refused(f"{model.name} has no rotary positions to remap: use method=none")
+
+
+def check_count(what: str, value: int | None, remedy: str, least: int = 1) -> None:
+    """ValueError unless the count is left out or a whole number of at least `least`."""
+    if value is not None and not (isinstance(value, Integral) and value >= least):
+        raise ValueError(f"{what} must be a whole number of at least {least}, got {value}: {remedy}")
