@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexbench import Attention, Line, LogScale, Remap, Slopes, Window
+from lexbench import Attention, Blocks, Chunks, Line, LogScale, Remap, Slopes, Stairs, Window
 from lexbench.kernels import dense
 
 Array = NDArray[np.float64]
@@ -55,12 +55,12 @@ def definition(q: Array, k: Array, v: Array, attention: Attention) -> Array:
         i = total - asked + row
         logits, seen = [], []
         for j in range(i + 1):
-            if attention.mask is not None and not (i - j < attention.mask.size or j < attention.mask.sinks):
+            mask = attention.mask
+            if isinstance(mask, Window) and not (i - j < mask.size or j < mask.sinks):
                 continue
-            at_q, at_k = float(i), float(j)
-            remap = attention.remap
-            if remap is not None and i - j >= remap.window:
-                at_q, at_k = line(remap.query, i), line(remap.key, j)
+            if isinstance(mask, Blocks) and j < (i // mask.size - 1) * mask.size:
+                continue
+            at_q, at_k = places(attention.remap, i, j)
             logit = SCALING * turned(q[b, h, row], at_q) @ turned(k[b, h // group, j], at_k)
             if attention.query_scale is not None:
                 logit *= max(1.0, math.log(i + 1) / math.log(attention.query_scale.trained_length))
@@ -73,11 +73,30 @@ def definition(q: Array, k: Array, v: Array, attention: Attention) -> Array:
     return out
 
 
+def places(remap: object, i: int, j: int) -> tuple[float, float]:
+    """Where query i and key j are rotated: any two places as far apart as the method sees them."""
+    if isinstance(remap, Remap) and i - j >= remap.window:
+        return line(remap.query, i), line(remap.key, j)
+    if isinstance(remap, Chunks):
+        older = i // remap.size - j // remap.size
+        return float(
+            [i % remap.size, min(i % remap.size + remap.size, remap.limit), remap.limit][min(older, 2)]
+        ), float(j % remap.size)
+    if isinstance(remap, Stairs):
+        left, level = i - j, 0
+        for count, repeat in remap.steps:
+            last = (count, repeat) == remap.steps[-1]
+            if last or left < count * repeat:
+                return float(level + left // repeat), 0.0
+            left, level = left - count * repeat, level + count
+    return float(i), float(j)
+
+
 def line(rule: Line, position: int) -> float:
     if math.isinf(rule.divisor):
         return rule.offset
     quotient = position / rule.divisor
-    return (math.floor(quotient) if rule.floor else quotient) + rule.offset
+    return min((math.floor(quotient) if rule.floor else quotient) + rule.offset, rule.cap)
 
 
 ATTENTIONS = {
@@ -89,6 +108,11 @@ ATTENTIONS = {
     "window_of_all": Attention(remap=Remap(23, Line(math.inf, 23), CONSTANT)),
     "leaky": Attention(remap=Remap(4, Line(3.0, 4 - 4 / 3), Line(3.0))),
     "self_extend": Attention(remap=Remap(6, Line(4.0, 6 - 6 // 4, floor=True), Line(4.0, floor=True))),
+    "capped": Attention(remap=Remap(4, Line(cap=9), Line())),
+    "chunks": Attention(remap=Chunks(6, 9)),
+    "chunks_of_one": Attention(remap=Chunks(1, 1)),
+    "stairs": Attention(remap=Stairs(((4, 1), (2, 2), (1, 3)))),
+    "blocks": Attention(mask=Blocks(5)),
     "mask": Attention(mask=Window(3)),
     "sinks": Attention(mask=Window(3, sinks=2)),
     "bias": Attention(bias=Slopes((0.5, 0.25, 0.125, 0.0))),
@@ -146,7 +170,7 @@ def test_scores_are_never_held_for_all_queries_at_once(monkeypatch: pytest.Monke
     held: list[int] = []
     plain = dense._scores
 
-    def watched(views: tuple[dense._View, dense._View | None], rows: slice, past: int, attention: Attention) -> Tensor:
+    def watched(views: list[dense._View], rows: slice, past: int, attention: Attention) -> Tensor:
         scores = plain(views, rows, past, attention)
         held.append(scores.numel())
         return scores
