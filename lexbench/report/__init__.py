@@ -28,7 +28,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     Returns the path of report.md. Raises ValueError where there is no run.
     """
     from lexbench.report import records
-    from lexbench.report.tables import tables
+    from lexbench.report.tables import heading, tables
     from lexbench.store import Store
 
     for folder in records.run_folders(folders):
@@ -37,11 +37,12 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     loaded = records.load(folders)
     out = Path(folders[0]) / "report" if out is None else Path(out)
     samples = {finished.cell.id: finished.samples for finished in loaded.finished}
-    lines = ["# lexbench report", "", _summary(folders, loaded), "", LEGEND]
+    every = tables(loaded.finished)
+    lines = ["# lexbench report", "", _summary(folders, loaded), "", LEGEND, *_differences(every, samples, out)]
     shown: set[str] = set()
-    for table in tables(loaded.finished):
+    for table in every:
         if table.setting not in shown:
-            lines += _heading(table)
+            lines += heading(table)
         lines += _section(table, samples if table.setting not in shown else {}, out)
         shown.add(table.setting)
     write_text(out / "report.md", "\n".join(lines))
@@ -59,11 +60,17 @@ def _summary(folders: Sequence[Path], loaded: "Loaded") -> str:
     return "\n".join(lines)
 
 
-def _heading(table: "Table") -> list[str]:
-    from lexbench.report.tables import caption
+def _differences(every: "Sequence[Table]", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
+    """Paired differences to the baseline method, and the line that links them; none where there are none."""
+    from lexbench.report.differences import BASELINE, csv, differences, page
 
-    protocol, rest = caption(table).split("\n", 1)
-    return [f"## {table.cell.task} on {table.cell.model}", "", f"Protocol: {protocol}.  ", f"{rest}.", ""]
+    found = [each for table in every if (each := differences(table, samples, BASELINE))]
+    if not found:
+        return []
+    write_text(out / "tables" / "differences.md", page(found))
+    write_text(out / "tables" / "differences.csv", csv(found))
+    links = "[differences](tables/differences.md), [numbers](tables/differences.csv)"
+    return [f"What each method changes against {BASELINE}, on the same questions, with tests: {links}.", ""]
 
 
 def _section(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:

@@ -151,20 +151,31 @@ def caption(table: Table) -> str:
     )
 
 
+def heading(table: Table) -> list[str]:
+    """The task, the model and the caption above the tables of one setting."""
+    protocol, rest = caption(table).split("\n", 1)
+    return [f"## {table.cell.task} on {table.cell.model}", "", f"Protocol: {protocol}.  ", f"{rest}.", ""]
+
+
 def markdown(table: Table) -> str:
     """The table with aligned columns, the best of each column bold, and its notes below."""
     notes: dict[str, int] = {}
     best = {length: _best(table, length) for length in table.lengths}
-    head = ["method", *(f"{length} ({length / table.cell.trained_length:.3g}x)" for length in table.lengths)]
     rows = [
-        [row.replace("|", "\\|"), *(_entry(table, row, length, best[length], notes) for length in table.lengths)]
-        for row in table.methods
+        [row, *(_entry(table, row, length, best[length], notes) for length in table.lengths)] for row in table.methods
     ]
-    widths = [max(len(line[column]) for line in [head, *rows]) for column in range(len(head))]
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    lines = [_line(row, widths) for row in (head, rule, *rows)]
+    lines = aligned(table, rows)
     below = [*(f"({mark}) {text}" for text, mark in notes.items()), *_realised(table)]
     return "\n".join([*lines, "", "  \n".join(below)] if below else lines) + "\n"
+
+
+def aligned(table: Table, rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a Markdown table: rows of a label and an entry per length of the table, columns of one width each."""
+    head = ["method", *(f"{length} ({length / table.cell.trained_length:.3g}x)" for length in table.lengths)]
+    safe = [[label.replace("|", "\\|"), *entries] for label, *entries in rows]
+    widths = [max(len(line[column]) for line in [head, *safe]) for column in range(len(head))]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    return [_line(row, widths) for row in (head, rule, *safe)]
 
 
 def _line(texts: Sequence[str], widths: Sequence[int]) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from lexbench.record import Sample
 from lexbench.report.records import records_of
-from lexbench.report.tables import caption, markdown, tables, terminal
+from lexbench.report.tables import aligned, caption, heading, markdown, tables, terminal
 from lexbench.store import Finished
 from tests.report.fake_run import cell, fake_cells, finished, keep
 
@@ -101,6 +101,27 @@ def test_the_protocol_and_what_cells_share_stand_above() -> None:
         "passkey of 5 digits in noise, strict: the key comes first, greedy, BOS\n"
         "4 samples a cell, seed 0, hf in float32 (sdpa), trained length 256"
     )
+
+
+def test_the_heading_of_a_setting_is_its_caption_in_full_sentences() -> None:
+    [table] = tables([passkey("none", 256, 1)])
+    assert heading(table) == [
+        "## passkey on lexlet",
+        "",
+        "Protocol: passkey of 5 digits in noise, strict: the key comes first, greedy, BOS.  ",
+        "4 samples a cell, seed 0, hf in float32 (sdpa), trained length 256.",
+        "",
+    ]
+
+
+def test_rows_of_any_entries_are_aligned_under_the_lengths() -> None:
+    [table] = tables([passkey("none", 256, 1), passkey("none", 768, 1)])
+    assert aligned(table, [["none (value)", "1.0", ""], ["a|b", "-0.25 [-0.5, 0.0]", "refused (1)"]]) == [
+        "| method       |          256 (1x) |    768 (3x) |",
+        "| ------------ | ----------------: | ----------: |",
+        "| none (value) |               1.0 |             |",
+        "| a\\|b         | -0.25 [-0.5, 0.0] | refused (1) |",
+    ]
 
 
 def test_none_comes_first_then_methods_by_name_and_headlines_before_other_metrics() -> None:
