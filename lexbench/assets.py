@@ -16,8 +16,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any, get_args, get_type_hints
+from types import ModuleType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -79,15 +79,20 @@ def build(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
     hints = get_type_hints(cls if is_dataclass(cls) else cls.__init__)  # type: ignore[misc]
     for key in config:
         _check(f"{noun}.{key}", config[key], hints.get(key, Any))
-    return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+    return cls(**{key: _frozen(value) for key, value in values.items()})
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _check(name: str, value: Any, hint: Any) -> None:
     """ValueError where a plain value cannot be what the annotation says; other annotations are the class's affair."""
-    plain = [kind for kind in (get_args(hint) or (hint,)) if kind in (bool, int, float, str, type(None))]
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    plain = [kind for kind in kinds if kind in (bool, int, float, str, type(None))]
     fits = any(isinstance(value, kind) or (kind is float and isinstance(value, int)) for kind in plain)
     misplaced = isinstance(value, bool) and bool not in plain
-    if len(plain) == len(get_args(hint) or (hint,)) and (not fits or misplaced):
+    if len(plain) == len(kinds) and (not fits or misplaced):
         wanted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in plain)
         raise ValueError(f"{name} must be {wanted}, got {value!r}")
 
@@ -113,9 +118,11 @@ def parameters(cls: type) -> dict[str, bool]:
     return {name: p.default is inspect.Parameter.empty for name, p in signature.parameters.items()}
 
 
-def label(instance: Any, name: str) -> str:
-    """`name(parameter=value, ...)` with every parameter that differs from its default; a corpus stands on its own."""
-    shown = [f for f in fields(instance) if f.name != "corpus" and getattr(instance, f.name) != f.default]
+def label(instance: Any, name: str, noun: str) -> str:
+    """`name(parameter=value, ...)` with every parameter that the user changed; a corpus stands on its own."""
+    stated = read(noun, name) if name in names(noun) else {}
+    usual = {f.name: _frozen(stated.get(f.name, f.default)) for f in fields(instance) if f.name != "corpus"}
+    shown = [f for f in fields(instance) if f.name != "corpus" and getattr(instance, f.name) != usual[f.name]]
     changed = [f"{f.name}={getattr(instance, f.name)!r}" for f in shown]
     return f"{name}({', '.join(changed)})" if changed else name
 

@@ -77,6 +77,12 @@ def _parser() -> argparse.ArgumentParser:
     form = show.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="as data")
     form.add_argument("--plot", type=Path, metavar="FILE", help="as a picture, .png or .svg")
+    add(
+        "search",
+        _search,
+        "find LongRoPE's factors for a model and a length, guided by perplexity; the same command goes on",
+        "settings: model=NAME length=2048 out=mine/method/NAME.yaml n=4 corpus=NAME rule=longrope2 iterations=40\n",
+    )
     give = add(
         "export",
         _export,
@@ -186,6 +192,29 @@ def _export(options: argparse.Namespace, words: list[str]) -> int:
         raise ValueError("export needs the tokens in use, prompt and answer: give length=32768")
     asked = (method, label, model, config["length"], options.to)
     print(json.dumps(export.as_data(*asked), indent=1) if options.json else export.export(*asked))
+    return 0
+
+
+def _search(options: argparse.Namespace, words: list[str]) -> int:
+    def job(config: dict[str, Any], choices: dict[str, str]) -> None:
+        from lexbench.checkpoint import read_model
+        from lexbench.search import find
+
+        target = {"_target_": "lexbench.evolution.Settings"}
+        names = assets.parameters(assets.class_of(target, "search"))
+        result = find(
+            model=read_model(config["model"]),
+            corpus=assets.build(config["corpus"], "corpus"),
+            backend={**(config["backend"] or {}), "name": choices["backend"]},
+            length=config["length"],
+            out=config["out"],
+            n=config["n"],
+            settings=assets.build({**target, **{name: config[name] for name in names}}, "search"),
+        )
+        print(result.table())
+        print(result.file)
+
+    _hydra("search", job, _arguments("search", words))
     return 0
 
 
@@ -386,7 +415,30 @@ SETTINGS = {
         ["lengths", "multiples", "n", "seed", "results", "dry_run", "length"],
     ),
     "train": (["recipe"], ["out", "corpora", "held_out"]),
+    "search": (
+        ["model", "corpus", "backend"],
+        [
+            "length",
+            "out",
+            "n",
+            "rule",
+            "critical_pair",
+            "ceiling",
+            "step",
+            "start_tokens",
+            "population",
+            "iterations",
+            "parents",
+            "mutations",
+            "crossovers",
+            "probability",
+            "seed",
+        ],
+    ),
 }
+
+
+COMMANDS = ("run", "report", "show", "verify", "export", "search", "list", "train")
 
 
 def _complete(words: list[str]) -> int:
@@ -395,14 +447,12 @@ def _complete(words: list[str]) -> int:
     before, _, rest = line.partition(" ")
     command, space, _ = rest.lstrip().partition(" ")
     if words[1:2] == ["query=bash"] and not space:
-        print(
-            " ".join(c for c in ("run", "report", "show", "export", "verify", "list", "train") if c.startswith(command))
-        )
+        print(" ".join(name for name in COMMANDS if name.startswith(command)))
         return 0
     if space:
         os.environ["COMP_LINE"] = f"{before} {rest.lstrip()[len(command) + 1 :]}"
         os.environ["COMP_POINT"] = str(len(os.environ["COMP_LINE"]))
-    _hydra("train" if command == "train" else "run", lambda config, choices: None, words)
+    _hydra(command if command in SETTINGS else "run", lambda config, choices: None, words)
     return 0
 
 

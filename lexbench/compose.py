@@ -42,7 +42,7 @@ def read(config: Mapping[str, Any]) -> tuple[str, Method, str]:
         name = str(config["name"])
         plain = {key: value for key, value in config.items() if key != "name"}
         method: Method = assets.build(plain, "method")
-        return name, method, assets.label(method, name)
+        return name, method, assets.label(method, name, "method")
     if extra := sorted(set(config) - {"compose", "name", "_target_"}):
         raise ValueError(
             f"composed methods take their own parameters, got method.{extra[0]}: "

@@ -288,7 +288,7 @@ def _built(noun: str, config: Mapping[str, Any], **inserted: Any) -> Any:
 def _named(noun: str, config: Mapping[str, Any], **inserted: Any) -> Named:
     name = str(config["name"])
     built = _built(noun, config, **inserted)
-    return Named(name, built, assets.label(built, name))
+    return Named(name, built, assets.label(built, name, noun))
 
 
 def _method(config: Mapping[str, Any]) -> Named:

@@ -112,7 +112,7 @@ def test_what_is_inserted_reaches_only_classes_that_take_it_and_gives_way_to_wha
 def test_a_label_names_the_parameters_that_differ_from_their_defaults(
     parameters: dict[str, float | None], label: str
 ) -> None:
-    assert assets.label(method("yarn", **parameters), "yarn") == label
+    assert assets.label(method("yarn", **parameters), "yarn", "method") == label
 
 
 @pytest.mark.parametrize(("classes", "count"), [("", 0), (TASK.format(name="One") + TASK.format(name="Two"), 2)])
@@ -161,7 +161,7 @@ def test_a_users_method_is_found_in_the_file_beside_its_yaml(tmp_path: Path, mon
     monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path))
     model = Model(name="m", trained_length=16, head_dim=4, rope_base=16.0)
     assert method("halved").attention(model, 64).as_data() == {"inv_freq": [0.5, 0.125]}
-    assert assets.label(method("halved", factor=4), "halved") == "halved(factor=4)"
+    assert assets.label(method("halved", factor=4), "halved", "method") == "halved(factor=4)"
 
 
 def test_a_recipe_is_not_read_from_a_file(tmp_path: Path) -> None:

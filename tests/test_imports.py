@@ -48,6 +48,7 @@ WITHOUT_TORCH = [
     "lexbench.runner",
     "lexbench.verify",
     "lexbench.export",
+    "lexbench.search",
 ]
 
 
