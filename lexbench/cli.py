@@ -418,21 +418,8 @@ SETTINGS = {
     "search": (
         ["model", "corpus", "backend"],
         [
-            "length",
-            "out",
-            "n",
-            "rule",
-            "critical_pair",
-            "ceiling",
-            "step",
-            "start_tokens",
-            "population",
-            "iterations",
-            "parents",
-            "mutations",
-            "crossovers",
-            "probability",
-            "seed",
+            *("length", "out", "n", "rule", "critical_pair", "ceiling", "step", "start_tokens", "seed"),
+            *("population", "iterations", "parents", "mutations", "crossovers", "probability"),
         ],
     ),
 }

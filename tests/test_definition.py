@@ -32,7 +32,7 @@ def transformers_weights(layout: str, place: int, scale: float = 1.0) -> np.ndar
     turned = torch.cat([turned, vectors[..., 4:]], dim=-1)
     logits = (turned[0, 0, : place + 1] @ turned[1, 0, place]).numpy() / math.sqrt(6)
     powers = np.exp(logits - logits.max())
-    return np.concatenate([powers / powers.sum(), np.zeros(8 - place)])
+    return np.asarray(np.concatenate([powers / powers.sum(), np.zeros(8 - place)]))
 
 
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
@@ -54,7 +54,7 @@ def one_pair(attention: Attention, place: int, ratio: float = 1.0) -> np.ndarray
 
 
 def softmax(logits: list[float]) -> np.ndarray:
-    return np.exp(logits) / np.exp(logits).sum()
+    return np.asarray(np.exp(logits) / np.exp(logits).sum())
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def mixed(passes: list[np.ndarray]) -> np.ndarray:
     """Attention Buckets: logits weighted by the softmax of each pass's largest."""
     largest = np.stack([logits.max(-1) for logits in passes])
     shares = np.exp(largest - largest.max(0))
-    return np.einsum("pt,ptv->tv", shares / shares.sum(0), np.stack(passes))
+    return np.asarray(np.einsum("pt,ptv->tv", shares / shares.sum(0), np.stack(passes)))
 
 
 def assert_defined(hf: Hf, method: str | list[str]) -> None:
@@ -157,7 +157,8 @@ def test_hf_dynamic_is_transformers_own_with_its_history(opened: Callable[[str],
         theirs(text[:, :8])  # a text shorter than the trained length makes it forget
         cache = transformers.DynamicCache(config=theirs.config)
         parts = [
-            theirs(part, past_key_values=cache).logits[0] for part in text.split([PROMPT, 1, LENGTH - PROMPT - 1], 1)
+            theirs(part, past_key_values=cache).logits[0]
+            for part in torch.split(text, [PROMPT, 1, LENGTH - PROMPT - 1], 1)
         ]
     torch.testing.assert_close(hf.logits(TOKENS, [LENGTH], PROMPT), whole, atol=1e-4, rtol=1e-4)
     pieces = hf.logits(TOKENS, [PROMPT, 1, LENGTH - PROMPT - 1], PROMPT)

@@ -3,27 +3,17 @@ import pytest
 
 from lexbench import Model, Refused
 from lexbench.methods.rerope import Rerope
-
-
-def distances(method: Rerope, model: Model, length: int) -> np.ndarray:
-    """[length, length] what is put in place of i - j, from the formula of `Attention`."""
-    remap = method.attention(model, length).remap
-    assert remap is not None
-    positions = np.arange(length)
-    rel = positions[:, None] - positions[None, :]
-    far = remap.query(positions)[:, None] - remap.key(positions)[None, :]
-    return np.where(rel < remap.window, rel, far)
+from tests.methods.remaps import distances, plain
 
 
 def test_a_window_above_the_length_is_the_model(llama2: Model) -> None:
-    plain = [[i - j for j in range(40)] for i in range(40)]
-    np.testing.assert_array_equal(distances(Rerope(), llama2, 40), plain)
-    np.testing.assert_array_equal(distances(Rerope(window=40), llama2, 40), plain)
+    np.testing.assert_array_equal(distances(Rerope(), llama2, 40), plain(40))
+    np.testing.assert_array_equal(distances(Rerope(window=40), llama2, 40), plain(40))
 
 
 @pytest.mark.parametrize("window", [1, 4, 30])
 def test_no_distance_is_above_the_window(tiny: Model, window: int) -> None:
-    expected = [[min(i - j, window) for j in range(64)] for i in range(64)]
+    expected = [[min(i - j, window) if j <= i else -1 for j in range(64)] for i in range(64)]
     np.testing.assert_array_equal(distances(Rerope(window=window), tiny, 64), expected)
 
 
