@@ -2,30 +2,46 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from lexbench.attention import Attention
+from lexbench.methods.rotary import as_transformers, base_for_length
 from lexbench.model import Model
 
 
 @dataclass(frozen=True)
 class Abf:
-    """Rotate with another base, the same at every length (Xiong et al. 2023, arXiv 2309.16039, section 2.1).
+    """Rotate with a larger base, the one that fits the length (Xiong et al. 2023, arXiv 2309.16039, section 2.1).
 
-        theta'_p = base^(-2p/d)
+        theta'_p = base^(-2p/d),  base = b^(ln(T / 2 pi) / ln(L / 2 pi)),  T = max(L, length)
 
-    Meant to be followed by fine-tuning; Code Llama (arXiv 2308.12950) is the same with base 1e6. A model that was
-    fine-tuned so states its base in its own config, and needs no method.
+    The rule for the base is the scaling law of RoPE (Liu et al. 2023, arXiv 2310.05209): the pair that came round once
+    within the trained length L comes round once within T. It never falls below b, and within L nothing changes.
+    LongRoPE2 (arXiv 2502.20082) calls it NTK. For the smaller bases of the same paper see `critical_base`.
+
+    Meant to be followed by fine-tuning: the paper takes 500000 for Llama 2 at 32768 tokens, Code Llama (arXiv
+    2308.12950) 1000000. A model that was fine-tuned so states its base in its own config, and needs no method.
 
     Args:
-        base: the new b, above 1.
+        base: the new b, above 1, the same at every length; None: as the law has it for the length.
     """
 
-    base: float = 500_000.0
+    base: float | None = None
 
     def __post_init__(self) -> None:
-        if not 1 < self.base < math.inf:
-            raise ValueError(f"abf's base must be finite and above 1, got {self.base}: the paper takes 500000")
+        if self.base is not None and not 1 < self.base < math.inf:
+            raise ValueError(
+                f"abf's base must be finite and above 1, got {self.base}: leave it out to fit the length, "
+                "or take the paper's 500000"
+            )
 
     def attention(self, model: Model, length: int) -> Attention:
-        """Frequencies of the new base; Refused unless the model has plain RoPE."""
-        return Attention(inv_freq=model.inv_freq(self.base))
+        """Frequencies of the new base; Refused unless the model has plain RoPE, and was trained on 7 tokens or more."""
+        return Attention(inv_freq=model.inv_freq(self._base(model, length)))
+
+    def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
+        """The same in transformers' config: its `default` with the new base."""
+        return as_transformers(model, "default", rope_theta=self._base(model, length))
+
+    def _base(self, model: Model, length: int) -> float:
+        return base_for_length(model, length) if self.base is None else float(self.base)

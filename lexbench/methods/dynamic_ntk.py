@@ -2,9 +2,10 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
-from lexbench.attention import Attention
-from lexbench.methods.rotary import check_trained_length, ntk_base, trained_on
+from lexbench.attention import Attention, Dynamic
+from lexbench.methods.rotary import as_transformers, check_trained_length, ntk_base, trained_on
 from lexbench.model import Model
 
 
@@ -19,12 +20,15 @@ class DynamicNtk:
 
     Implementations let L' grow while a text is read. Then cached keys keep the frequencies of a shorter text, and a
     text can be measured under those that a longer one before it left behind. Here L' is fixed before the text begins
-    and depends on nothing but the cell (the local static form, Su, kexue.fm/archives/9948).
+    and depends on nothing but the cell (the local static form, Su, kexue.fm/archives/9948), which is also what every
+    other method does whose factor is left out. transformers' own behaviour is policy=hf_dynamic: for comparison, not
+    for measuring.
 
     Args:
         factor: s, at least 1; not the ratio of lengths, which is always length / trained_length.
         policy: local_static: L' is the cell's length, prompt and room; static: L' is `target_length`, one set of
-            frequencies for all lengths, the shorter and the longer ones too.
+            frequencies for all lengths, the shorter and the longer ones too; hf_dynamic: as transformers does, L'
+            grows while a text is read and what came before is remembered.
         target_length: L' of the static policy, tokens, at least the trained length.
         trained_length: L in tokens; None: the model's.
     """
@@ -39,8 +43,10 @@ class DynamicNtk:
             raise ValueError(
                 f"dynamic_ntk's factor must be finite and at least 1, got {self.factor}: 1 fits the length"
             )
-        if self.policy not in ("local_static", "static"):
-            raise ValueError(f"dynamic_ntk's policy must be local_static or static, got {self.policy}: choose one")
+        if self.policy not in ("local_static", "static", "hf_dynamic"):
+            raise ValueError(
+                f"dynamic_ntk's policy must be local_static, static or hf_dynamic, got {self.policy}: choose one"
+            )
         if (self.policy == "static") != (self.target_length is not None):
             raise ValueError(
                 f"dynamic_ntk's target_length belongs to policy=static, got {self.target_length} "
@@ -51,11 +57,28 @@ class DynamicNtk:
     def attention(self, model: Model, length: int) -> Attention:
         """Frequencies of the raised base; Refused unless the model has plain RoPE of at least 4 dimensions."""
         model = trained_on(model, self.trained_length)
+        base = self._base(model, length)
+        if self.policy == "hf_dynamic":
+            return Attention(dynamic=Dynamic(factor=self.factor, trained_length=model.trained_length))
+        return Attention(inv_freq=model.inv_freq(base))
+
+    def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
+        """The same in transformers' config: its `default` with the raised base.
+
+        With hf_dynamic its `dynamic`, which takes L from max_position_embeddings: that must be the trained length.
+        """
+        model = trained_on(model, self.trained_length)
+        base = self._base(model, length)
+        if self.policy == "hf_dynamic":
+            return as_transformers(model, "dynamic", factor=self.factor)
+        return as_transformers(model, "default", rope_theta=base)
+
+    def _base(self, model: Model, length: int) -> float:
+        """b' for the target length, or for this one."""
         if self.target_length is not None and self.target_length < model.trained_length:
             raise ValueError(
                 f"dynamic_ntk's target_length must be at least the trained length {model.trained_length}, "
                 f"got {self.target_length}: raise target_length"
             )
         longest = max(model.trained_length, self.target_length or length)
-        stretch = self.factor * longest / model.trained_length - (self.factor - 1)
-        return Attention(inv_freq=model.inv_freq(ntk_base(model, stretch)))
+        return ntk_base(model, self.factor * longest / model.trained_length - (self.factor - 1))

@@ -1,9 +1,17 @@
 """The scaling of Llama 3.1."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from lexbench.attention import Attention
-from lexbench.methods.rotary import blend_by_rotations, check_factor, check_trained_length, resolve_factor, trained_on
+from lexbench.methods.rotary import (
+    as_transformers,
+    blend_by_rotations,
+    check_factor,
+    check_trained_length,
+    resolve_factor,
+    trained_on,
+)
 from lexbench.model import Model
 
 
@@ -46,3 +54,15 @@ class Llama3:
         factor = resolve_factor(self.factor, model, length)
         slow, fast = self.low_freq_factor, self.high_freq_factor
         return Attention(inv_freq=blend_by_rotations(model, factor, slow=slow, fast=fast))
+
+    def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
+        """The same in transformers' config: its `llama3`."""
+        model = trained_on(model, self.trained_length)
+        return as_transformers(
+            model,
+            "llama3",
+            factor=resolve_factor(self.factor, model, length),
+            low_freq_factor=self.low_freq_factor,
+            high_freq_factor=self.high_freq_factor,
+            original_max_position_embeddings=model.trained_length,
+        )

@@ -1,8 +1,10 @@
 """No method: the model as it was trained."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from lexbench.attention import Attention
+from lexbench.methods.rotary import as_transformers
 from lexbench.model import Model
 
 
@@ -13,3 +15,7 @@ class NoMethod:
     def attention(self, model: Model, length: int) -> Attention:
         """Nothing changes, whatever encoding the model has."""
         return Attention()
+
+    def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
+        """The same in transformers' config: its `default`; Refused unless the model has plain RoPE."""
+        return as_transformers(model, "default")

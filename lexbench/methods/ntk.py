@@ -1,9 +1,10 @@
 """NTK-aware scaling of the rotary base."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from lexbench.attention import Attention
-from lexbench.methods.rotary import check_factor, ntk_base, resolve_factor
+from lexbench.methods.rotary import as_transformers, check_factor, ntk_base, resolve_factor
 from lexbench.model import Model
 
 
@@ -15,10 +16,10 @@ class Ntk:
 
     Pair 0 keeps its frequency, the last pair is slowed by exactly s as in position interpolation. Pairs between are
     slowed by less than s and leave the trained range, so that without training it reaches less far than s says.
-    Some write b' = b s instead (Su, kexue.fm/archives/9675), where even the last pair falls short of s.
+    Some write b' = b s instead (`ntk_old`), where even the last pair falls short of s.
 
     Args:
-        factor: s, at least 1; None: length / trained_length.
+        factor: s, at least 1; None: length / trained_length, the local static policy.
     """
 
     factor: float | None = None
@@ -28,4 +29,11 @@ class Ntk:
 
     def attention(self, model: Model, length: int) -> Attention:
         """Frequencies of the raised base; Refused unless the model has plain RoPE of at least 4 dimensions."""
-        return Attention(inv_freq=model.inv_freq(ntk_base(model, resolve_factor(self.factor, model, length))))
+        return Attention(inv_freq=model.inv_freq(self._base(model, length)))
+
+    def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
+        """The same in transformers' config: its `default` with the raised base."""
+        return as_transformers(model, "default", rope_theta=self._base(model, length))
+
+    def _base(self, model: Model, length: int) -> float:
+        return ntk_base(model, resolve_factor(self.factor, model, length))

@@ -1,9 +1,10 @@
 """Position interpolation."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from lexbench.attention import Attention
-from lexbench.methods.rotary import check_factor, resolve_factor
+from lexbench.methods.rotary import as_transformers, check_factor, resolve_factor
 from lexbench.model import Model
 
 
@@ -17,7 +18,7 @@ class Pi:
     cached keys stay valid. Without fine-tuning all pairs, the fast ones too, become strange to the model.
 
     Args:
-        factor: s, at least 1; None: length / trained_length.
+        factor: s, at least 1; None: length / trained_length, the local static policy.
     """
 
     factor: float | None = None
@@ -28,3 +29,7 @@ class Pi:
     def attention(self, model: Model, length: int) -> Attention:
         """All frequencies divided by the factor; Refused unless the model has plain RoPE."""
         return Attention(inv_freq=model.inv_freq() / resolve_factor(self.factor, model, length))
+
+    def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
+        """The same in transformers' config: its `linear`."""
+        return as_transformers(model, "linear", factor=resolve_factor(self.factor, model, length))

@@ -1,7 +1,10 @@
-"""What methods that change rotary frequencies share: the factor, the NTK base, the blend by rotations."""
+"""What methods that change rotary frequencies share: factor and bases, the blend by rotations, transformers' words."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Real
+from typing import Any
 
 import numpy as np
 
@@ -26,13 +29,36 @@ def check_trained_length(method: str, trained_length: int | None) -> None:
         )
 
 
+def check_attention_factor(method: str, attention_factor: float | None, default: str) -> None:
+    """ValueError unless the scale of cos and sin is left out or above 0."""
+    if attention_factor is not None and not 0 < attention_factor < math.inf:
+        raise ValueError(
+            f"{method}'s attention_factor must be finite and above 0, got {attention_factor}: "
+            f"leave it out for {default}"
+        )
+
+
+def check_pair_factors(what: str, factors: Sequence[float] | None) -> tuple[float, ...] | None:
+    """The divisors of frequencies, one a pair, as a tuple; ValueError unless all are above 0. None: left out."""
+    if factors is None:
+        return None
+    listed = isinstance(factors, Sequence) and len(factors) > 0
+    if not listed or not all(isinstance(each, Real) and 0 < each < math.inf for each in factors):
+        raise ValueError(f"{what} must be a list of finite numbers above 0, got {factors}: give one for each pair")
+    return tuple(factors)
+
+
 def trained_on(model: Model, trained_length: int | None) -> Model:
     """The model as if it had been trained on texts of `trained_length` tokens; None: as it was."""
     return model if trained_length is None else replace(model, trained_length=trained_length)
 
 
 def resolve_factor(factor: float | None, model: Model, length: int) -> float:
-    """The factor s; None: length / trained_length, never below 1."""
+    """The factor s; None: length / trained_length, never below 1.
+
+    A length counts prompt and room and is known before the text begins, so that a factor left out is the local static
+    policy (Su, kexue.fm/archives/9948): it fits each cell, and is constant within it.
+    """
     return max(1.0, length / model.trained_length) if factor is None else float(factor)
 
 
@@ -46,6 +72,56 @@ def ntk_base(model: Model, factor: float) -> float:
     if dims < 4:
         raise Refused(f"an NTK base needs at least 4 rotary dimensions, {model.name} has {dims}: use method=pi")
     return float(base * factor ** (dims / (dims - 2)))
+
+
+def base_for_length(model: Model, length: int) -> float:
+    """The base b^(ln(T / 2 pi) / ln(L / 2 pi)), T the length but at least L (arXiv 2310.05209).
+
+    The pair that turns just once within the trained length L turns just once within T. Refused where L < 7: there no
+    pair turns.
+    """
+    base, trained_length = model.rotary_base(), model.trained_length
+    if trained_length <= 2 * math.pi:
+        raise Refused(
+            f"a base for a length needs a trained length of at least 7, {model.name} has {trained_length}: give a base"
+        )
+    longest = max(length, trained_length)
+    return float(base ** (math.log(longest / (2 * math.pi)) / math.log(trained_length / (2 * math.pi))))
+
+
+def critical_dimension(model: Model) -> int:
+    """Dimensions whose pairs turn at least once within the trained length L: 2 ceil(d/2 log_b(L / 2 pi)).
+
+    0 to d, even (arXiv 2310.05209). Half of it is the index, counted from 0, of the first pair that never came round
+    in training.
+    """
+    trained = math.log(model.trained_length / (2 * math.pi)) / math.log(model.rotary_base())
+    return 2 * min(max(math.ceil(model.rotated / 2 * trained), 0), model.rotated // 2)
+
+
+def su_scale(model: Model, factor: float) -> float:
+    """Scale of cos and sin: sqrt(1 + ln s / ln L) (LongRoPE's code); 1 where nothing is stretched.
+
+    Refused where the trained length L is one token, whose logarithm is 0.
+    """
+    if factor == 1:
+        return 1.0
+    if model.trained_length < 2:
+        raise Refused(
+            f"a scale of cos and sin needs a trained length of at least 2, {model.name} has 1: give attention_factor"
+        )
+    return math.sqrt(1 + math.log(factor) / math.log(model.trained_length))
+
+
+def as_transformers(model: Model, kind: str, **parameters: Any) -> dict[str, Any]:
+    """transformers' `rope_parameters` of one rope type: the base, the rotated share of the head, and the rest."""
+    found = {"rope_type": kind, "rope_theta": model.rotary_base(), **parameters}
+    if model.rotated == model.head_dim:
+        return found
+    share = model.rotated / model.head_dim
+    if int(model.head_dim * share) < model.rotated:  # transformers rounds down: 44 * (30 / 44) is 29.99...
+        share = math.nextafter(share, 1.0)
+    return {**found, "partial_rotary_factor": share}
 
 
 def blend_by_rotations(model: Model, factor: float, slow: float, fast: float) -> Floats:

@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from lexbench.attention import Attention, Floats
-from lexbench.methods.rotary import check_factor, check_trained_length, resolve_factor, trained_on
+from lexbench.methods.rotary import as_transformers, check_factor, check_trained_length, resolve_factor, trained_on
 from lexbench.model import Model
+from lexbench.record import Refused
 
 
 @dataclass(frozen=True)
@@ -19,12 +21,12 @@ class Yarn:
         c(n) = d ln(L / (2 pi n)) / (2 ln b), the pair that makes n rotations within the trained length L
         cos and sin times m = 0.1 ln s + 1, so that logits grow by m^2
 
-    The paper's formula is linear in the number of rotations (`ntk_by_parts`); its authors' code, transformers and vLLM
+    The paper's formula is linear in the number of rotations (`yarn_paper`); its authors' code, transformers and vLLM
     are linear in the pair's index p, and so is this, so that its numbers compare with theirs.
     DeepSeek's mscale and mscale_all_dim are attention_factor = (0.1 mscale ln s + 1) / (0.1 mscale_all_dim ln s + 1).
 
     Args:
-        factor: s, at least 1; None: length / trained_length.
+        factor: s, at least 1; None: length / trained_length, the local static policy.
         beta_fast: rotations from which a pair is left alone.
         beta_slow: rotations up to which a pair is fully interpolated.
         truncate: round low down and high up to whole pairs; gpt-oss does not.
@@ -58,17 +60,41 @@ class Yarn:
         model = trained_on(model, self.trained_length)
         factor = resolve_factor(self.factor, model, length)
         kept = self._kept(model)
-        scale = 0.1 * math.log(factor) + 1 if self.attention_factor is None else self.attention_factor
-        return Attention(inv_freq=model.inv_freq() * (kept + (1 - kept) / factor), scale=scale)
+        return Attention(inv_freq=model.inv_freq() * (kept + (1 - kept) / factor), scale=self._scale(factor))
 
-    def _kept(self, model: Model) -> Floats:
-        """[rotated / 2] share of each pair's own frequency that stays."""
+    def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
+        """The same in transformers' config: its `yarn`; Refused where its ramp runs backwards and ours is a step."""
+        model = trained_on(model, self.trained_length)
+        factor = resolve_factor(self.factor, model, length)
+        low, high = self._ramp(model)
+        if high < low:
+            raise Refused(f"transformers' yarn has no ramp from pair {low:g} to pair {high:g} of {model.name}")
+        return as_transformers(
+            model,
+            "yarn",
+            factor=factor,
+            original_max_position_embeddings=model.trained_length,
+            beta_fast=self.beta_fast,
+            beta_slow=self.beta_slow,
+            attention_factor=float(self._scale(factor)),
+            truncate=self.truncate,
+        )
+
+    def _scale(self, factor: float) -> float:
+        return 0.1 * math.log(factor) + 1 if self.attention_factor is None else self.attention_factor
+
+    def _ramp(self, model: Model) -> tuple[float, float]:
+        """Pairs at which it begins and ends, fractional without `truncate`."""
         low = _pair_with_rotations(model, self.beta_fast)
         high = _pair_with_rotations(model, self.beta_slow)
         if self.truncate:
             low, high = math.floor(low), math.ceil(high)
         # The upper limit is the authors' d - 1: of dimensions, although pairs are counted.
-        low, high = max(low, 0), min(high, model.rotated - 1)
+        return max(low, 0), min(high, model.rotated - 1)
+
+    def _kept(self, model: Model) -> Floats:
+        """[rotated / 2] share of each pair's own frequency that stays."""
+        low, high = self._ramp(model)
         if high <= low:
             high = low + 0.001  # a step, as in the authors' code
         pairs = np.arange(model.rotated // 2, dtype=np.float64)

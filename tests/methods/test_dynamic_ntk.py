@@ -54,6 +54,14 @@ def test_the_static_policy_has_the_targets_frequencies_at_every_length(
         np.testing.assert_allclose(frequencies(method, llama2, length), closed_form(llama2, 1, 16384), rtol=1e-12)
 
 
+def test_hf_dynamic_leaves_the_frequencies_to_transformers(llama2: Model) -> None:
+    for length in (10, 16384):
+        attention = DynamicNtk(factor=2, policy="hf_dynamic").attention(llama2, length)
+        assert attention.as_data() == {"dynamic": {"kind": "Dynamic", "factor": 2, "trained_length": 4096}}
+    given = DynamicNtk(factor=2, policy="hf_dynamic", trained_length=1024).attention(llama2, 10)
+    assert given.as_data()["dynamic"]["trained_length"] == 1024
+
+
 @pytest.mark.parametrize("name", ["tiny", "llama2", "partial"])
 @pytest.mark.parametrize("rate", [1.0, 3.0])
 @pytest.mark.parametrize("multiple", [0.5, 1, 1.25, 8])
@@ -77,12 +85,14 @@ def test_bad_parameters_are_refused(llama2: Model) -> None:
     for rate in (0.5, math.inf, math.nan):
         with pytest.raises(ValueError, match="dynamic_ntk's factor must be finite and at least 1"):
             DynamicNtk(factor=rate)
-    with pytest.raises(ValueError, match="policy must be local_static or static, got hf"):
+    with pytest.raises(ValueError, match="policy must be local_static, static or hf_dynamic, got hf: choose one"):
         DynamicNtk(policy="hf")
     with pytest.raises(ValueError, match="target_length belongs to policy=static, got None"):
         DynamicNtk(policy="static")
     with pytest.raises(ValueError, match="target_length belongs to policy=static, got 8192"):
         DynamicNtk(target_length=8192)
+    with pytest.raises(ValueError, match="target_length belongs to policy=static, got 8192 with policy=hf_dynamic"):
+        DynamicNtk(policy="hf_dynamic", target_length=8192)
     with pytest.raises(ValueError, match="trained_length must be at least 1, got 0"):
         DynamicNtk(trained_length=0)
     with pytest.raises(ValueError, match="at least the trained length 4096, got 2048"):
@@ -94,3 +104,5 @@ def test_models_without_plain_rope_of_four_dimensions_are_refused(nope: Model, s
     for model in (nope, scaled, narrow):
         with pytest.raises(Refused, match=model.name):
             DynamicNtk().attention(model, 1024)
+        with pytest.raises(Refused, match=model.name):
+            DynamicNtk(policy="hf_dynamic").attention(model, 1024)

@@ -1,0 +1,53 @@
+"""The small bases below which extrapolation improves."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from lexbench.attention import Attention
+from lexbench.methods.rotary import as_transformers
+from lexbench.model import Model
+from lexbench.record import Refused
+
+
+@dataclass(frozen=True)
+class CriticalBase:
+    """Rotate with so small a base that every pair is trained (Liu et al. 2023, arXiv 2310.05209).
+
+        theta'_p = base^(-2p/d),  base = 2T / pi, T / pi or T / (2 pi),  T = trained length
+
+    With these the slowest angle, about T / base, makes a quarter, a half or a whole turn within T, so that training
+    shows the cosine of every pair down to 0, down to -1, or all round; at each the paper finds that extrapolation
+    improves. For T = 4096 they are 2608, 1304 and 652.
+
+    It needs fine-tuning at length T: pairs turn faster than the model knows. Unlike `abf` it aims at no length.
+
+    Args:
+        divisor: of 2T / pi: 1, 2 or 4.
+    """
+
+    divisor: int = 1
+
+    def __post_init__(self) -> None:
+        if self.divisor not in (1, 2, 4):
+            raise ValueError(
+                f"critical_base's divisor must be 1, 2 or 4, got {self.divisor}: "
+                "1 for 2T / pi, 2 for T / pi, 4 for T / 2 pi"
+            )
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """Frequencies of the base, the same at every length; Refused unless the model has plain RoPE that can turn."""
+        return Attention(inv_freq=model.inv_freq(self._base(model)))
+
+    def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
+        """The same in transformers' config: its `default` with the smaller base."""
+        return as_transformers(model, "default", rope_theta=self._base(model))
+
+    def _base(self, model: Model) -> float:
+        base = 2 * model.trained_length / math.pi / self.divisor
+        if base <= 1:
+            raise Refused(
+                f"critical_base needs a base above 1, {model.name} with {model.trained_length} trained tokens has "
+                f"{base:.3g}: lower divisor"
+            )
+        return base

@@ -1,0 +1,56 @@
+"""Entropy-aware adjusted base frequency."""
+
+import math
+from dataclasses import dataclass
+from numbers import Integral
+
+from lexbench.attention import Attention, LogScale
+from lexbench.methods.rotary import base_for_length, check_trained_length, trained_on
+from lexbench.model import Model
+from lexbench.record import Refused
+
+
+@dataclass(frozen=True)
+class EntropyAbf:
+    """A larger base in all layers, sharper queries in all but the first two (Zhang et al. 2024, arXiv 2401.07004).
+
+        theta'_p = base^(-2p/d) in every layer
+        q_i <- q_i max(1, ln(i + 1) / ln L) from layer 2 on, layers counted from 0
+
+    It is `abf` with `log_n`, except that queries of the first layers are left alone. The released code means to exempt
+    them, but sets a function that no attention reads, so that what it runs scales all layers: exempt_layers=0. The
+    paper fine-tunes on 100 samples, with base 500000.
+
+    Args:
+        base: the new b, above 1, the same at every length; None: the base that fits the length, as in `abf`.
+        exempt_layers: first layers whose queries stay as they are, at least 0.
+        trained_length: L in tokens, above 1; None: the model's.
+    """
+
+    base: float | None = None
+    exempt_layers: int = 2
+    trained_length: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.base is not None and not 1 < self.base < math.inf:
+            raise ValueError(
+                f"entropy_abf's base must be finite and above 1, got {self.base}: leave it out to fit the length"
+            )
+        if not (isinstance(self.exempt_layers, Integral) and self.exempt_layers >= 0):
+            raise ValueError(
+                f"entropy_abf's exempt_layers must be a whole number of at least 0, got {self.exempt_layers}: "
+                "the paper takes 2"
+            )
+        check_trained_length("entropy_abf", self.trained_length)
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """Both changes, the second for the later layers; Refused unless the model has plain RoPE."""
+        model = trained_on(model, self.trained_length)
+        if model.trained_length < 2:
+            raise Refused(f"entropy_abf needs a trained length of at least 2, {model.name} has 1: give trained_length")
+        inv_freq = model.inv_freq(base_for_length(model, length) if self.base is None else self.base)
+        sharpened = Attention(inv_freq=inv_freq, query_scale=LogScale(trained_length=model.trained_length))
+        exempt = self.exempt_layers if model.layers is None else min(self.exempt_layers, model.layers)
+        if not exempt:
+            return sharpened
+        return Attention(inv_freq=inv_freq, layers=tuple(range(exempt)), otherwise=sharpened)

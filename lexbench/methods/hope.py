@@ -1,0 +1,37 @@
+"""HoPE: high frequencies only."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from lexbench.attention import Attention
+from lexbench.methods.rotary import check_trained_length, trained_on
+from lexbench.model import Model
+
+
+@dataclass(frozen=True)
+class Hope:
+    """Pairs that never came round in training do not turn at all (Chen et al. 2024, arXiv 2410.21216).
+
+        theta'_p = theta_p  where theta_p >= 2 pi / L, else 0
+
+    The paper replaces the low-frequency components of RoPE, which form its U-shaped attention, by ones that do not
+    depend on position. It trains models so; this applies the rule to a trained one, and changes it at every length.
+    The threshold of one rotation within the trained length L follows a secondary description: which components the
+    paper itself counts as activated has not been checked against its text.
+
+    Args:
+        trained_length: L in tokens; None: the model's.
+    """
+
+    trained_length: int | None = None
+
+    def __post_init__(self) -> None:
+        check_trained_length("hope", self.trained_length)
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """The kept frequencies, the same at every length; Refused unless the model has plain RoPE."""
+        model = trained_on(model, self.trained_length)
+        plain = model.inv_freq()
+        return Attention(inv_freq=np.where(plain >= 2 * math.pi / model.trained_length, plain, 0.0))

@@ -1,0 +1,117 @@
+"""LongRoPE."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from lexbench.attention import Attention, Floats
+from lexbench.methods.rotary import (
+    as_transformers,
+    check_attention_factor,
+    check_factor,
+    check_pair_factors,
+    check_trained_length,
+    ntk_base,
+    resolve_factor,
+    su_scale,
+    trained_on,
+)
+from lexbench.model import Model
+from lexbench.record import Refused
+
+
+@dataclass(frozen=True)
+class Longrope:
+    """Slow each pair by a searched factor of its own (Ding et al. 2024, arXiv 2402.13753).
+
+        theta'_p = theta_p / lambda_p, the first n tokens at theta_p
+        cos and sin times m = sqrt(1 + ln s / ln L)
+
+    The factors lambda are found by evolution on perplexity, one list beyond the trained length L and another within
+    it. They belong to one model and one stretch: `lexbench search` finds them, published ones stand in the configs of
+    the Phi models. Without them this is one of the seeds of the search: NTK-aware factors s^(2p/(d-2)) beyond L, 1
+    within.
+
+    transformers goes by the longest text so far, and keys cached before keep the short list; here the cell's length
+    decides before the text begins. m goes with the factor, hence holds within L too where a factor is given.
+
+    Args:
+        long_factors: lambda beyond L, one a pair, above 0; None: the NTK-aware ones.
+        short_factors: lambda up to L, one a pair, above 0; None: all 1.
+        factor: s, at least 1; None: length / trained_length.
+        attention_factor: m, above 0; None: sqrt(1 + ln s / ln L).
+        start_tokens: n, at least 0; searched as well, 0 in what is released.
+        trained_length: L in tokens; None: the model's.
+    """
+
+    long_factors: Sequence[float] | None = None
+    short_factors: Sequence[float] | None = None
+    factor: float | None = None
+    attention_factor: float | None = None
+    start_tokens: int = 0
+    trained_length: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("long_factors", "short_factors"):
+            object.__setattr__(self, name, check_pair_factors(f"longrope's {name}", getattr(self, name)))
+        check_factor("longrope", self.factor)
+        check_attention_factor("longrope", self.attention_factor, "sqrt(1 + ln s / ln L)")
+        check_trained_length("longrope", self.trained_length)
+        if not (isinstance(self.start_tokens, Integral) and self.start_tokens >= 0):
+            raise ValueError(
+                f"longrope's start_tokens must be a whole number of at least 0, got {self.start_tokens}: "
+                "0 rotates all tokens alike"
+            )
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """Slowed frequencies and the scale; Refused unless the model has plain RoPE and as many pairs as factors."""
+        model = trained_on(model, self.trained_length)
+        factor = resolve_factor(self.factor, model, length)
+        lists = self._short(model), self._long(model, factor)
+        return Attention(
+            inv_freq=model.inv_freq() / lists[length > model.trained_length],
+            scale=self._scale(model, factor),
+            keep_first=self.start_tokens or None,
+        )
+
+    def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
+        """The same in transformers' config: its `longrope`; Refused with start_tokens, which it does not know."""
+        if self.start_tokens:
+            raise Refused("transformers' longrope has no start tokens: give start_tokens=0")
+        model = trained_on(model, self.trained_length)
+        factor = resolve_factor(self.factor, model, length)
+        return as_transformers(
+            model,
+            "longrope",
+            short_factor=self._short(model).tolist(),
+            long_factor=self._long(model, factor).tolist(),
+            factor=factor,
+            attention_factor=self._scale(model, factor),
+            original_max_position_embeddings=model.trained_length,
+        )
+
+    def _scale(self, model: Model, factor: float) -> float:
+        return su_scale(model, factor) if self.attention_factor is None else float(self.attention_factor)
+
+    def _short(self, model: Model) -> Floats:
+        if self.short_factors is None:
+            return np.ones(model.rotated // 2)
+        return _fitting("short_factors", self.short_factors, model)
+
+    def _long(self, model: Model, factor: float) -> Floats:
+        if self.long_factors is None:
+            return model.inv_freq() / model.inv_freq(ntk_base(model, factor))
+        return _fitting("long_factors", self.long_factors, model)
+
+
+def _fitting(name: str, factors: Sequence[float], model: Model) -> Floats:
+    """[rotated / 2] the factors; Refused where the model has another number of pairs."""
+    if len(factors) != model.rotated // 2:
+        raise Refused(
+            f"longrope has {len(factors)} {name}, {model.name} has {model.rotated // 2} pairs: "
+            "give one for each pair, as searched for this model"
+        )
+    return np.asarray(factors, dtype=np.float64)

@@ -1,0 +1,34 @@
+"""NTK-aware scaling that changes every pair."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lexbench.attention import Attention
+from lexbench.methods.rotary import check_factor, resolve_factor
+from lexbench.model import Model
+
+
+@dataclass(frozen=True)
+class NtkFixed:
+    """Slow pair by pair in equal ratios, the last one by s (Su 2023, kexue.fm/archives/9706, NTK-RoPE-fixed).
+
+        theta'_p = theta_p s^(-2(p+1)/d)
+
+    `ntk` leaves the first pair alone and slows each further one by another s^(2/(d-2)); here the first is slowed as
+    well, and each further one by another s^(2/d). vLLM's rope_type `ntk` is the same.
+
+    Args:
+        factor: s, at least 1; None: length / trained_length, the local static policy.
+    """
+
+    factor: float | None = None
+
+    def __post_init__(self) -> None:
+        check_factor("ntk_fixed", self.factor)
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """The slowed frequencies; Refused unless the model has plain RoPE."""
+        factor = resolve_factor(self.factor, model, length)
+        pairs = np.arange(1, model.rotated // 2 + 1, dtype=np.float64)
+        return Attention(inv_freq=model.inv_freq() * factor ** (-2 * pairs / model.rotated))

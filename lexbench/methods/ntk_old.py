@@ -1,0 +1,38 @@
+"""NTK-aware scaling as it was first derived."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from lexbench.attention import Attention
+from lexbench.methods.rotary import as_transformers, check_factor, resolve_factor
+from lexbench.model import Model
+
+
+@dataclass(frozen=True)
+class NtkOld:
+    """Raise the base by the factor itself (Su 2023, kexue.fm/archives/9675, NTK-RoPE-old in archives/9706).
+
+        theta'_p = (b s)^(-2p/d) = theta_p s^(-2p/d)
+
+    With positions seen as numbers of d/2 digits to the base b^(2/d), this makes room for s times as many. The last pair
+    is slowed by s^((d-2)/d), less than s, so that the reach falls short; `ntk` closes that gap.
+
+    Args:
+        factor: s, at least 1; None: length / trained_length, the local static policy.
+    """
+
+    factor: float | None = None
+
+    def __post_init__(self) -> None:
+        check_factor("ntk_old", self.factor)
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """Frequencies of the raised base; Refused unless the model has plain RoPE."""
+        return Attention(inv_freq=model.inv_freq(self._base(model, length)))
+
+    def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
+        """The same in transformers' config: its `default` with the raised base."""
+        return as_transformers(model, "default", rope_theta=self._base(model, length))
+
+    def _base(self, model: Model, length: int) -> float:
+        return model.rotary_base() * resolve_factor(self.factor, model, length)

@@ -1,0 +1,47 @@
+"""p-RoPE: the slowest pairs do not turn."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lexbench.attention import Attention
+from lexbench.methods.rotary import as_transformers
+from lexbench.model import Model
+from lexbench.record import Refused
+
+
+@dataclass(frozen=True)
+class PRope:
+    """Keep the fastest pairs, stop the others (Barbero et al. 2024, arXiv 2410.06205).
+
+        theta'_p = theta_p  where p < floor(fraction d/2), else 0
+
+    Pairs that stand still carry meaning undisturbed by position at any distance. Models are trained so (0.75 is the
+    paper's best; Gemma 4 has 0.25 in its global layers); applied to one that was not, it takes away what its slow
+    pairs learnt.
+
+    Args:
+        fraction: share of pairs that turn, 0 (none: NoPE) to 1 (all: the model itself).
+    """
+
+    fraction: float = 0.75
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.fraction <= 1:
+            raise ValueError(f"p_rope's fraction must be from 0 to 1, got {self.fraction}: the paper takes 0.75")
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """The kept frequencies, the same at every length; Refused unless the model has plain RoPE."""
+        pairs = model.rotated // 2
+        kept = np.arange(pairs) < int(self.fraction * pairs)
+        return Attention(inv_freq=np.where(kept, model.inv_freq(), 0.0))
+
+    def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
+        """The same in transformers' config: its `proportional`; Refused where the model rotates a part of its heads."""
+        if model.rotated < model.head_dim:
+            raise Refused(
+                f"transformers' proportional is for whole heads, {model.name} rotates {model.rotated} of "
+                f"{model.head_dim} dimensions"
+            )
+        return as_transformers(model, "proportional", partial_rotary_factor=float(self.fraction))

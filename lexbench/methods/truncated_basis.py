@@ -1,0 +1,52 @@
+"""Giraffe's truncated basis."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from lexbench.attention import Attention
+from lexbench.model import Model
+
+
+@dataclass(frozen=True)
+class TruncatedBasis:
+    """Slow pairs share one slower frequency, or stop (Giraffe, Pal et al. 2023, arXiv 2308.10882).
+
+        theta'_p = theta_p  where theta_p >= b
+                   rho      where a <= theta_p < b
+                   0        where theta_p < a
+        b = 2 pi / T,  a = b / stop,  rho = b / slow
+
+    Pairs that came round within T tokens are kept; what the others never showed in training can then not surprise. The
+    paper leaves a, b and rho open; the defaults are its released code's, which decides on the plain frequencies. All
+    pairs beyond the cutoff change at every length: it needs fine-tuning.
+
+    Args:
+        cutoff: T in tokens, above 0; None: the trained length.
+        stop: wavelengths above stop T no longer turn, at least 1.
+        slow: those between T and stop T become slow T, at least 1.
+    """
+
+    cutoff: float | None = None
+    stop: float = 8.0
+    slow: float = 16.0
+
+    def __post_init__(self) -> None:
+        if self.cutoff is not None and not 0 < self.cutoff < math.inf:
+            raise ValueError(
+                f"truncated_basis's cutoff must be finite and above 0, got {self.cutoff}: "
+                "leave it out for the trained length"
+            )
+        if not (1 <= self.stop < math.inf and 1 <= self.slow < math.inf):
+            raise ValueError(
+                f"truncated_basis needs stop and slow finite and at least 1, got {self.stop} and {self.slow}: "
+                "the released code takes 8 and 16"
+            )
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """The truncated frequencies, the same at every length; Refused unless the model has plain RoPE."""
+        plain = model.inv_freq()
+        once = 2 * math.pi / (self.cutoff or model.trained_length)
+        slowed = np.where(plain < once / self.stop, 0.0, once / self.slow)
+        return Attention(inv_freq=np.where(plain >= once, plain, slowed))
