@@ -93,6 +93,8 @@ class Record:
     model: str
     method: str
     """Name with every parameter that differs from its default: `yarn(factor=8.0)`."""
+    attention: str | None
+    """What the method came to at this length: each slot in use, frequencies by their ends; None: nothing is changed."""
     task: str
     length: int
     """Tokens: prompt and room, BOS counted."""

@@ -2,10 +2,10 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -159,6 +159,7 @@ def _record(
         cell=cell.id,
         model=cell.model,
         method=cell.method,
+        attention=_said(cell.identity.get("attention") or {}),
         task=cell.task,
         length=cell.length,
         trained_length=cell.trained_length,
@@ -184,6 +185,22 @@ def _record(
         corpus=cell.corpus,
         version=cell.version,
     )
+
+
+def _said(attention: Mapping[str, Any]) -> str | None:
+    """An Attention's data in a line: `inv_freq 1..0.0001, scale 1.2, remap Remap(window 8, query Line(...), ...)`."""
+    return ", ".join(f"{slot} {_value(slot, value)}" for slot, value in attention.items()) or None
+
+
+def _value(slot: str, value: Any) -> str:
+    if slot == "inv_freq":
+        return f"{value[0]:.6g}..{value[-1]:.6g}"
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{key} {_value(key, item)}" for key, item in value.items() if key != "kind")
+        return f"{value.get('kind', '')}({inner})"
+    if isinstance(value, list):
+        return "[" + ", ".join(_value("", item) for item in value) + "]"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def dataframe(records: Sequence[Record]) -> "pd.DataFrame":

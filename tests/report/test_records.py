@@ -10,6 +10,7 @@ import jsonschema
 import numpy as np
 import pytest
 
+import lexbench
 from lexbench.record import Record, Sample
 from lexbench.report.records import build, dataframe, records_of, run_folders
 from lexbench.report.schema import schema
@@ -180,3 +181,21 @@ def test_every_row_satisfies_the_shipped_schema(tmp_path: Path) -> None:
     for damage in ({"value": "1.5"}, {"length": 1.5}, {"extra": 1}, {"model": None}):
         assert not validator.is_valid({**rows[0], **damage})
     assert {record.cell for record in build([tmp_path])} == {each.cell.id for each in Store(store.folder).load()}
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("none", None),
+        ("pi", f"inv_freq 0.125..{10_000 ** (-30 / 32) / 8:.6g}"),
+        ("rerope", "remap Remap(window 128, query Line(divisor inf, offset 128, floor False, cap inf), key Line("),
+        ("attention_buckets", "mixture [(inv_freq 1..0.000177828), (inv_freq 1..0.000105"),
+    ],
+)
+def test_a_record_says_what_the_method_came_to(method: str, said: str | None) -> None:
+    model = lexbench.Model(name="m", trained_length=256, head_dim=32, rope_base=10_000.0)
+    attention = lexbench.method(method).attention(model, 2048).as_data()
+    known = finished("last_segment", "none", 2048)
+    told = replace(known, cell=replace(known.cell, identity={**known.cell.identity, "attention": attention}))
+    record = records_of(told)[0]
+    assert record.attention == said if said is None else str(record.attention).startswith(said)
