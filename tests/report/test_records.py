@@ -188,7 +188,7 @@ def test_every_row_satisfies_the_shipped_schema(tmp_path: Path) -> None:
     [
         ("none", None),
         ("pi", f"inv_freq 0.125..{10_000 ** (-30 / 32) / 8:.6g}"),
-        ("rerope", "remap Remap(window 128, query Line(divisor inf, offset 128, floor False, cap inf), key Line("),
+        ("rerope", "remap Remap(window 128, query (divisor inf, offset 128, floor False, cap inf), key ("),
         ("attention_buckets", "mixture [(inv_freq 1..0.000177828), (inv_freq 1..0.000105"),
     ],
 )
