@@ -17,9 +17,11 @@ settings are written as key=value, in hydra's grammar:
   model=NAME method=NAME task=NAME corpus=NAME backend=NAME   a name of the registry (lexbench list)
   method.factor=8  task.targets=64  model.path=DIR            a parameter of one of them
   task=[last_segment,passkey]                                 several tasks
+  method=[yarn,log_n]                                         several methods at once
   lengths=[512,1024] | multiples=[0.5,1,2]                    tokens | multiples of the trained length
   n=32 seed=0 results=DIR                                     samples a cell, seed, folder of the run
-hydra's own flags pass through: -m method=none,yarn (one job each), --config-dir DIR, --cfg job, hydra/launcher=joblib
+hydra's own flags pass through: -m method=none,yarn (one job each), -m 'method=glob(*)' (all of them), --config-dir DIR,
+--cfg job, hydra/launcher=joblib
 """
 
 
@@ -401,7 +403,9 @@ def _setting(name: str, word: str) -> str:
         if group not in LISTED:
             raise ValueError(f"{group} takes one name, got {value}: sweep over several with -m {group}=a,b")
         return f"++{group}.{LISTED[group]}={value}"
-    if group in groups:
+    if group in LISTED and "[" in value:
+        raise ValueError(f"{word} mixes names and lists: sweep over lists by -m {group}.{LISTED[group]}=[...],[...]")
+    if group in groups and not value.startswith("glob("):
         for choice in value.split(","):
             assets.read(group, choice)
     return word

@@ -45,6 +45,7 @@ WRONG = [
     (["passkey"], "must be key=value"),
     (["method=[yarn,ntk]"], "yarn and ntk do not compose: both set inv_freq"),
     (["model=[lexlet]"], "-m model=a,b"),
+    (["-m", "method=none,[yarn,log_n]"], "-m method.compose=[...],[...]"),
     (["method=[yarn,log_m]"], "unknown method 'log_m': did you mean log_n?"),
     (["task=last_segment", "corpus=files", "corpus.path=/nowhere.txt"], "/nowhere.txt"),
     (["lengths=[128"], "lengths"),
