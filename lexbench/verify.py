@@ -31,7 +31,7 @@ class Verifiable(Backend, Protocol):
     """A backend that shows enough of itself to be verified."""
 
     def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> "Tensor":
-        """[T, vocabulary] of one forward pass, or of several with a cache."""
+        """[T, V] next-token logits of some of the vocabulary: one forward pass, or several with a cache."""
 
     def logits_together(self, rows: Sequence[Tokens]) -> "list[Tensor]":
         """Each row's, from one padded batch."""

@@ -21,6 +21,8 @@ from lexbench.record import Refused
 from lexbench.task import Probe, Probed, Score, Scored, Tokens, Write, Written
 from lexbench.tokenizer import load_tokenizer
 
+COLUMNS = 1024
+"""Tokens of the vocabulary whose logits are shown where methods are verified."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -101,7 +103,9 @@ class Hf:
 
     @torch.inference_mode()
     def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> Tensor:
-        """[T, vocabulary] float32 next-token logits: one forward pass, or several pieces of `tokens` with a cache.
+        """[T, COLUMNS] float32 next-token logits: one forward pass, or several pieces of `tokens` with a cache.
+
+        Only those of the first `COLUMNS` tokens of the vocabulary, so that long texts fit.
 
         Args:
             tokens: [T] ids.
@@ -111,12 +115,11 @@ class Hf:
         with self._answering(len(tokens)):
             caches = [DynamicCache(config=self._network.config) for _ in self._passes]
             parts = torch.split(self._ids(tokens), list(pieces), dim=1)
-            states = torch.cat([self._states(part, prompt, caches) for part in parts], dim=1)
-            return likelihood.mixed(self._head(states).float())
+            return self._columns(torch.cat([self._states(part, prompt, caches) for part in parts], dim=1))
 
     @torch.inference_mode()
     def logits_together(self, rows: Sequence[Tokens]) -> list[Tensor]:
-        """Each row's [T, vocabulary] float32 next-token logits, from one batch padded on the left."""
+        """Each row's [T, COLUMNS] float32 next-token logits, from one batch padded on the left."""
         width = max(len(row) for row in rows)
         feed = torch.zeros(len(rows), width, dtype=torch.int64, device=self._device)
         real = torch.zeros_like(feed)
@@ -127,9 +130,15 @@ class Hf:
             for placement in self._passes:
                 self._positions.put(placement)
                 places = (real.cumsum(1) - 1).clamp_min(0)
-                passes.append(self._network(feed, attention_mask=real, position_ids=places, use_cache=False).logits)
-        logits = likelihood.mixed(torch.stack(passes).float())
-        return [logits[number, width - len(row) :] for number, row in enumerate(rows)]
+                read = self._base(feed, attention_mask=real, position_ids=places, use_cache=False)
+                passes.append(read.last_hidden_state)
+            states = torch.stack(passes)
+            return [self._columns(states[:, number, width - len(row) :]) for number, row in enumerate(rows)]
+
+    def _columns(self, states: Tensor) -> Tensor:
+        """[T, COLUMNS] logits of [passes, T, width] states, a chunk of positions at a time."""
+        chunks = states.split(self._chunk, dim=1)  # type: ignore[no-untyped-call]
+        return torch.cat([likelihood.mixed(self._head(chunk).float())[:, :COLUMNS] for chunk in chunks])
 
     def realised(self, length: int) -> float:
         """Largest difference of what is computed in place to the method's own numbers; after some forward pass."""

@@ -19,6 +19,8 @@ COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E
 """Okabe and Ito's palette, told apart by colour-blind readers; brown for their yellow, which paper swallows."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", "-.", ":")
+LINES = 10
+"""Methods that can be told apart; of more, the first row and the best are, the others are grey."""
 DODGE = 30.0
 """Points over which marks spread that would lie on one another."""
 
@@ -31,15 +33,34 @@ def plot(table: Table, stem: Path) -> None:
         top = _value_axis(axes, table)
         _length_axis(axes, table)
         _trained_length(axes, table)
-        for place in range(len(table.methods)):
-            _line(axes, table, place, top)
+        shown = told_apart(table)
+        for method in table.methods:
+            if method not in shown:
+                _grey(axes, table, method)
+        for place, method in enumerate(shown):
+            _line(axes, table, method, place, len(shown), top)
         differs = f"\n{table.differs}" if table.differs else ""
         axes.set_title(f"{table.cell.task} on {table.cell.model}, {table.cell.n} samples a cell{differs}", pad=14)
-        _legend(axes, table, top)
+        _legend(axes, table, shown, top)
         save(figure, stem)
     names = ("method", "length", "multiple", "metric", "value", "low", "high", "n", "refused")
     rows = [[getattr(record, name) for name in names] for method in table.methods for record in table.of(method)]
     save_numbers(stem, names, rows)
+
+
+def told_apart(table: Table) -> list[str]:
+    """Methods with a colour: all where they are few; else the first row, and the best past the trained length."""
+    if len(table.methods) <= LINES:
+        return table.methods
+
+    def worth(method: str) -> tuple[int, float]:
+        past = [record.value for record in table.of(method) if record.multiple > 1 and record.value is not None]
+        mean = math.fsum(past) / len(past) if past else math.inf
+        return -len(past), -mean if table.rising else mean
+
+    first, *others = table.methods
+    best = {first, *sorted(others, key=worth)[: LINES - 1]}
+    return [method for method in table.methods if method in best]
 
 
 def value_limits(worst: Sequence[float], low: float, high: float) -> tuple[float, float]:
@@ -116,9 +137,15 @@ def _trained_length(axes: Axes, table: Table) -> None:
     )
 
 
-def _line(axes: Axes, table: Table, place: int, top: float) -> None:
+def _grey(axes: Axes, table: Table, method: str) -> None:
+    records = [record for record in table.of(method) if record.value is not None]
+    values = [record.value for record in records if record.value is not None]
+    axes.plot([record.multiple for record in records], values, color="0.8", linewidth=0.8, zorder=1)
+
+
+def _line(axes: Axes, table: Table, method: str, place: int, count: int, top: float) -> None:
     """A method: line, band, triangles where it leaves the axis, crosses above the frame where it is refused."""
-    records = table.of(table.methods[place])
+    records = table.of(method)
     multiples = [record.multiple for record in records]
     values, low, high = (
         np.array([getattr(record, name) for record in records], np.float64) for name in ("value", "low", "high")
@@ -126,7 +153,7 @@ def _line(axes: Axes, table: Table, place: int, top: float) -> None:
     axes.plot(multiples, values, zorder=3, **_looks(place))  # type: ignore[arg-type]
     axes.fill_between(multiples, low, high, color=_colour(place), alpha=0.14, linewidth=0, zorder=2)
     axes.vlines(multiples, low, high, color=_colour(place), alpha=0.4, linewidth=0.8, zorder=2)  # seen alone, too
-    aside = (place - (len(table.methods) - 1) / 2) * DODGE / max(6, len(table.methods))
+    aside = (place - (count - 1) / 2) * DODGE / max(6, count)
     beyond = [multiple for multiple, value in zip(multiples, values, strict=True) if value > top]
     refused = [record.multiple for record in records if record.refused]
     _edge(axes, beyond, 0.985, "^", _colour(place), aside)
@@ -162,13 +189,15 @@ def _edge(axes: Axes, x: Sequence[float], height: float, marker: str, colour: st
     marks.set_in_layout(False)
 
 
-def _legend(axes: Axes, table: Table, top: float) -> None:
-    handles = [Line2D([], [], label=name, **_looks(place)) for place, name in enumerate(table.methods)]  # type: ignore[arg-type]
+def _legend(axes: Axes, table: Table, shown: Sequence[str], top: float) -> None:
+    handles = [Line2D([], [], label=name, **_looks(place)) for place, name in enumerate(shown)]  # type: ignore[arg-type]
     records = table.entries.values()
 
     def mark(label: str, marker: str) -> None:
         handles.append(Line2D([], [], label=label, marker=marker, color="0.4", linestyle="none", markersize=5))
 
+    if others := len(table.methods) - len(shown):
+        handles.append(Line2D([], [], label=f"{others} others", color="0.8", linewidth=0.8))
     if any(record.value is not None and record.value > top for record in records):
         mark("above the axis", "^")
     if any(record.refused for record in records):

@@ -69,9 +69,11 @@ def calls(options: argparse.Namespace, length: int) -> dict[str, Call]:
         for heads in (options.heads, options.kv_heads, options.kv_heads)
     )
     scaling = 1 / math.sqrt(options.head_dim)
-    given = (q, k, v, torch.arange(length, device=q.device))
+    asked = 1 if options.decode else length
+    q, causal = q[:, :, -asked:], asked > 1
+    given = (q, k, v, torch.arange(length - asked, length, device=q.device))
     found: dict[str, Call] = {
-        "plain": partial(F.scaled_dot_product_attention, q, k, v, is_causal=True, enable_gqa=True)
+        "plain": partial(F.scaled_dot_product_attention, q, k, v, is_causal=causal, enable_gqa=True)
     }
     for name, attention in attentions(options.window).items():
         rest = (attention, rotation(options.head_dim), scaling)
@@ -133,7 +135,7 @@ def table(options: argparse.Namespace) -> None:
     print("| ---: | --- | ---: | ---: | ---: | ---: |")
     for length in options.lengths:
         found = calls(options, length)
-        output = options.heads * length * options.head_dim * torch.finfo(options.dtype).bits // 8
+        output = options.heads * length * options.head_dim * torch.finfo(options.dtype).bits // 8  # of all tokens
         for call in found.values():
             call()
         taken: dict[str, list[float]] = {name: [] for name in found}
@@ -162,6 +164,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32", choices=["float64", "float32", "float16", "bfloat16"])
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--dense-up-to", type=int, default=8192)
+    parser.add_argument("--decode", action="store_true", help="one query: the last token over a cache of all keys")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--one", nargs=2, metavar=("LENGTH", "KERNEL"), help="what a process of its own does")
     options = parser.parse_args()

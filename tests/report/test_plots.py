@@ -7,15 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from lexbench.record import Sample
 from lexbench.report.heatmaps import depth_strata, heatmap
-from lexbench.report.plots import labelled, plot, value_limits
+from lexbench.report.plots import labelled, plot, told_apart, value_limits
 from lexbench.report.statistics import wilson
 from lexbench.report.tables import Table, tables
 from lexbench.store import Finished
-from tests.report.fake_run import fake_cells, finished
+from tests.report.fake_run import cell, fake_cells, finished
 
 CELLS = fake_cells()
 TABLES = {table.metric: table for table in tables(CELLS)}
@@ -132,3 +134,19 @@ def test_a_needle_at_the_very_end_stands_in_the_last_stratum() -> None:
     samples = [replace(sample, depth=1.0) for sample in each.samples]
     [table, *_] = tables([each])
     assert [stratum.n for stratum in depth_strata(table, {each.cell.id: samples})] == [0, 4]
+
+
+def test_of_many_methods_the_first_row_and_the_best_are_told_apart() -> None:
+    losses = {f"m{number:02}": float(number) for number in range(20)}
+    cells = []
+    for number, (name, loss) in enumerate({"none": 50.0, **losses}.items()):
+        for length in (128, 512):
+            told = cell("last_segment", name, length, n=1)
+            nll = np.full(
+                4, 99.0 - number if length == 128 else loss, np.float32
+            )  # inside the trained length: reversed
+            cells.append(Finished(told, [Sample(index=0, cluster="0", tokens=length, nll=nll)], None))
+    [many] = [table for table in tables(cells) if table.metric == "nll"]
+    assert told_apart(many) == ["none", *list(losses)[:9]]
+    [few] = [table for table in tables(cells[:20]) if table.metric == "nll"]
+    assert told_apart(few) == few.methods

@@ -1,0 +1,19 @@
+"""Committed results are what the committed records give: nothing in them is typed."""
+
+from pathlib import Path
+
+import pytest
+
+from lexbench import cli
+
+REFERENCE = Path(__file__).parent.parent / "results" / "reference"
+
+
+@pytest.mark.parametrize("folder", sorted(path.name for path in REFERENCE.iterdir() if path.is_dir()))
+def test_a_reference_table_is_the_report_of_its_records(
+    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["report", str(REFERENCE / folder), "--out", str(tmp_path)]) == 0
+    page = (REFERENCE / f"{folder}.md").read_text()
+    table = (tmp_path / "tables" / "differences.md").read_text()
+    assert table.split("\n", 1)[1].strip() in page  # all but its title
