@@ -1,18 +1,18 @@
 """Attention by the definition of `lexbench.attention`: exact for every slot, in memory of chunk x keys."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench.attention import Attention, Floats, Region, regions
+from lexbench.attention import Attention, Floats, regions
 
 Rotate = Callable[[Tensor, Tensor], Tensor]
 """(x [B, H, T, D], positions [T], possibly fractional) -> x rotated there, times the scale of cos and sin."""
-SCORES = 1 << 25
+SCORES = 1 << 21
 """Scores held at once, unless a chunk is given."""
 
 
@@ -59,62 +59,48 @@ def attend(
             turned, rotate(keys, positions), values, is_causal=causal, scale=scaling, enable_gqa=True
         )
     precise = torch.promote_types(queries.dtype, torch.float32)
-    views = _views(scaled(queries.to(precise) * scaling, attention, total), keys.to(precise), attention, rotate)
+    asking, known = scaled(queries.to(precise) * scaling, attention, total), keys.to(precise)
     chunk = chunk or max(1, SCORES // (batch * heads * total))
     content = values.to(precise)
     output = torch.empty(*queries.shape[:3], values.shape[3], dtype=queries.dtype, device=queries.device)
     for start in range(0, asked, chunk):
         rows = slice(start, min(start + chunk, asked))
-        scores = _scores(views, rows, total - asked, attention)
+        scores = _scores(asking[:, :, rows], known[:, :, : total - asked + rows.stop], attention, rotate)
         output[:, :, rows] = _per_group(scores.softmax(-1), content[:, :, : scores.shape[-1]])
     return output
 
 
-@dataclass(frozen=True)
-class _View:
-    """Queries and keys, rotated for one region of the remap."""
-
-    region: Region
-    queries: Tensor
-    keys: Tensor
-
-
-def _views(queries: Tensor, keys: Tensor, attention: Attention, rotate: Rotate) -> list[_View]:
-    """One for each region, rotated once for all chunks; without a remap there is one region."""
-    asked, total = queries.shape[2], keys.shape[2]
-    positions = np.arange(total)
+def _scores(queries: Tensor, keys: Tensor, attention: Attention, rotate: Rotate) -> Tensor:
+    """[B, H, Q, K] of the last Q of K positions, everything applied, -inf where a key is not seen."""
+    total, device = keys.shape[2], queries.device
+    here, there = np.arange(total - queries.shape[2], total), np.arange(total)
+    seen = there[None, :] <= here[:, None]
+    if attention.mask is not None:
+        seen &= attention.mask.allowed(here, there)
 
     def at(vectors: Tensor, places: Floats) -> Tensor:
-        return rotate(vectors, torch.from_numpy(places).to(vectors.device))
+        return rotate(vectors, torch.from_numpy(places).to(device))
 
-    return [
-        _View(region, at(queries, region.query(positions[total - asked :])), at(keys, region.key(positions)))
-        for region in regions(attention.remap)
-    ]
-
-
-def _scores(views: list[_View], rows: slice, past: int, attention: Attention) -> Tensor:
-    """[B, H, rows, keys up to the last row's], everything applied, -inf where a key is not seen."""
-    first, last = past + rows.start, past + rows.stop
-    queries, keys = np.arange(first, last), np.arange(last)
-    seen = keys[None, :] <= queries[:, None]
-    if attention.mask is not None:
-        seen &= attention.mask.allowed(queries, keys)
-    near = views[0].queries
-    scores = near.new_full((*near.shape[:2], len(queries), last), -torch.inf)
-    for view in views:
-        held = view.region.holds(queries[:, None], keys[None, :]) & seen
-        some, columns = np.flatnonzero(held.any(1)), np.flatnonzero(held.any(0))
-        if len(some) == 0:
-            continue
-        span = slice(columns[0], columns[-1] + 1)
-        places = torch.from_numpy(some).to(near.device)
-        logits = _per_group(view.queries[:, :, rows][:, :, places], view.keys[:, :, span].mT)
-        mine = torch.from_numpy(held[some][:, span]).to(near.device)
-        scores[:, :, places, span] = torch.where(mine, logits, scores[:, :, places, span])
+    scores = queries.new_full((*queries.shape[:3], total), -torch.inf)
+    for region in regions(attention.remap):
+        held = region.holds(here[:, None], there[None, :]) & seen
+        if held.any():
+            rows, span = _stretch(np.asarray(held.any(1))), _stretch(np.asarray(held.any(0)))
+            logits = _per_group(
+                at(queries[:, :, rows], region.query(here[rows])), at(keys[:, :, span], region.key(there[span])).mT
+            )
+            mine = torch.from_numpy(held[rows, span]).to(device)
+            scores[:, :, rows, span] = torch.where(mine, logits, scores[:, :, rows, span])
     if attention.bias is not None:
-        scores += torch.from_numpy(attention.bias(queries, keys)).to(near.device, scores.dtype)
+        scores += torch.from_numpy(attention.bias(here, there)).to(device, scores.dtype)
     return scores
+
+
+def _stretch(used: NDArray[np.bool_]) -> slice:
+    """From the first to the last that is used, in steps where all between them are as far apart."""
+    places = np.flatnonzero(used)
+    step = int(np.gcd.reduce(np.diff(places))) if len(places) > 1 else 1
+    return slice(int(places[0]), int(places[-1]) + 1, step)
 
 
 def scaled(queries: Tensor, attention: Attention, total: int) -> Tensor:
