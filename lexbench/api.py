@@ -25,6 +25,9 @@ def method(name: str | Sequence[str | Mapping[str, Any]], **parameters: Any) -> 
     return compose.read({"compose": name, **parameters})[1]
 
 
+_built = method  # where a parameter takes its name
+
+
 def corpus(name: str, **parameters: Any) -> Corpus:
     """A corpus by name: `corpus("files", path="book.txt")`."""
     built: Corpus = assets.build({**assets.read("corpus", name), **parameters}, "corpus")
@@ -52,13 +55,18 @@ def extend(
         network: a causal language model of transformers; `restore()` or the end of the block gives it back unchanged.
         method: a name with its parameters, several of them at once, or a method of your own.
         length: tokens in use, prompt and answer; needed where the method depends on it.
-        trained_length: of the model, where its config does not say or lies.
+        trained_length: of the model, where its config does not say or lies; not the method's parameter of that name.
         parameters: of the method.
     """
     from lexbench.backends.extended import Extended
 
-    built = method if hasattr(method, "attention") else globals()["method"](method, **parameters)
-    return Extended(network, built, length, trained_length)
+    if isinstance(method, str | Sequence):
+        return Extended(network, _built(method, **parameters), length, trained_length)
+    if parameters:
+        raise ValueError(
+            f"extend takes parameters with a method's name only, got {', '.join(parameters)}: set them in it"
+        )
+    return Extended(network, method, length, trained_length)
 
 
 @dataclass(frozen=True)

@@ -337,6 +337,22 @@ class Attention:
             raise ValueError(f"both set {', '.join(sorted(both))}")
         return replace(self, **{name: getattr(other, name) for name in other.slots()})
 
+    def check_fits(self, name: str, *, pairs: int | None, heads: int, kv_heads: int, layers: int) -> None:
+        """ValueError where a slot has another size than the network `name`; pairs None: it has no rotary positions."""
+        if self.inv_freq is not None and pairs is not None and len(self.inv_freq) != pairs:
+            raise ValueError(
+                f"inv_freq needs {pairs} pairs on {name}, got {len(self.inv_freq)}: check model.rotary_dim"
+            )
+        if self.bias is not None and len(self.bias.slopes) != heads:
+            raise ValueError(f"bias needs a slope for each of {heads} heads, got {len(self.bias.slopes)}")
+        if self.head_ratios is not None and len(self.head_ratios.ratios) != kv_heads:
+            ratios = len(self.head_ratios.ratios)
+            raise ValueError(f"head_ratios needs one for each of {kv_heads} key heads, got {ratios}")
+        if self.layers is not None and not set(self.layers) <= set(range(layers)):
+            raise ValueError(f"layers must be among 0 to {layers - 1}, got {self.layers}")
+        for part in (*(self.mixture or ()), *((self.otherwise,) if self.otherwise else ())):
+            part.check_fits(name, pairs=pairs, heads=heads, kv_heads=kv_heads, layers=layers)
+
     def as_data(self) -> dict[str, Any]:
         """Plain JSON values of the slots in use, each dataclass with its class name under `kind`."""
         return {name: _plain(getattr(self, name)) for name in self.slots()}

@@ -23,6 +23,12 @@ settings are written as key=value, in hydra's grammar:
 hydra's own flags pass through: -m method=none,yarn (one job each), -m 'method=glob(*)' (all of them), --config-dir DIR,
 --cfg job, hydra/launcher=joblib
 """
+AT_LENGTH = """\
+settings are written as key=value, in hydra's grammar:
+  model=NAME method=NAME            a name of the registry (lexbench list)
+  method.factor=8  model.path=DIR   a parameter of one of them
+  method=[yarn,log_n]               several methods at once
+  length=32768                      """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -75,7 +81,12 @@ def _parser() -> argparse.ArgumentParser:
     report = add("report", _report, "tables and plots from run folders, without a model")
     report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder, or a folder of run folders")
     report.add_argument("--out", type=Path, help="where to write (default: RUN/report)")
-    show = add("show", _show, "what a method does to a model at one length", OVERRIDES + "  length=32768\n")
+    show = add(
+        "show",
+        _show,
+        "what a method does to a model at one length",
+        AT_LENGTH + "tokens in use (default: the trained length)\n",
+    )
     form = show.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="as data")
     form.add_argument("--plot", type=Path, metavar="FILE", help="as a picture, .png or .svg")
@@ -89,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         "export",
         _export,
         "what to paste into a deployment, so that it runs a model under a method",
-        OVERRIDES + "  length=32768     tokens in use, prompt and answer\n",
+        AT_LENGTH + "tokens in use, prompt and answer\n",
     )
     give.add_argument(
         "--to", required=True, choices=("transformers", "vllm", "llama.cpp"), help="what serves the model"
@@ -99,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         "verify",
         _verify,
         "does a method do what it says on a model? exit code 1 where a check fails",
-        OVERRIDES + "  length=1024      tokens of the text that is read (default: twice the trained length)\n",
+        AT_LENGTH + "tokens of the text that is read (default: twice the trained length)\n",
     )
     proof.add_argument("--json", action="store_true", help="as data")
     names = add("list", _list, "names of the registry", "--config-dir DIR adds your own\n")
@@ -168,10 +179,10 @@ def _show(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench import show
     from lexbench.checkpoint import read_known_model
 
-    config, choices = _compose("run", words)
+    config, choices = _compose("show", words)
     model = read_known_model(config["model"])
     _, method, label = compose.read({**config["method"], "name": choices["method"]})
-    length = config["length"] or model.trained_length
+    length = _length(config) or model.trained_length
     shown = (model, label, method.attention(model, length), length)
     if options.plot:
         show.plot(*shown, options.plot)
@@ -187,12 +198,13 @@ def _export(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench import export
     from lexbench.checkpoint import read_known_model
 
-    config, choices = _compose("run", words)
+    config, choices = _compose("export", words)
     model = read_known_model(config["model"])
     _, method, label = compose.read({**config["method"], "name": choices["method"]})
-    if config["length"] is None:
+    length = _length(config)
+    if length is None:
         raise ValueError("export needs the tokens in use, prompt and answer: give length=32768")
-    asked = (method, label, model, config["length"], options.to)
+    asked = (method, label, model, length, options.to)
     print(json.dumps(export.as_data(*asked), indent=1) if options.json else export.export(*asked))
     return 0
 
@@ -208,7 +220,7 @@ def _search(options: argparse.Namespace, words: list[str]) -> int:
             model=read_model(config["model"]),
             corpus=assets.build(config["corpus"], "corpus"),
             backend={**(config["backend"] or {}), "name": choices["backend"]},
-            length=config["length"],
+            length=_length(config),
             out=config["out"],
             n=config["n"],
             settings=assets.build({**target, **{name: config[name] for name in names}}, "search"),
@@ -225,32 +237,44 @@ def _verify(options: argparse.Namespace, words: list[str]) -> int:
     from dataclasses import asdict
 
     from lexbench import verify
+    from lexbench.checkpoint import read_model
 
-    rows: list[tuple[str, list[verify.Check] | str]] = []
+    rows: list[tuple[str, int, list[verify.Check] | str]] = []
 
     def job(config: dict[str, Any], choices: dict[str, str]) -> None:
         from lexbench.runner import opened
 
         model = read_model(config["model"])
         _, method, label = compose.read({**config["method"], "name": choices["method"]})
-        length = config["length"] or 2 * model.trained_length
+        length = _length(config) or 2 * model.trained_length
         backend = opened(model, {**config["backend"], "name": choices["backend"]})
         try:
             if not isinstance(backend, verify.Verifiable):
                 raise Refused(f"{backend.name} shows no logits to verify: use backend=hf")
-            rows.append((label, verify.verify(backend, method.attention(model, length), length)))
+            rows.append((label, length, verify.verify(backend, method.attention(model, length), length)))
         except Refused as refusal:
-            rows.append((label, refusal.reason))
+            rows.append((label, length, refusal.reason))
 
-    from lexbench.checkpoint import read_model
-
-    _hydra("run", job, _arguments("run", words))
+    _hydra("run", job, _arguments("verify", words))
     if options.json:
-        data = {label: found if isinstance(found, str) else [asdict(check) for check in found] for label, found in rows}
-        print(json.dumps(data, indent=1))
+        said = [
+            {"refused": found} if isinstance(found, str) else {"checks": [asdict(c) for c in found]}
+            for *_, found in rows
+        ]
+        heads = [{"method": label, "length": length} for label, length, _ in rows]
+        print(json.dumps([{**head, **found} for head, found in zip(heads, said, strict=True)], indent=1))
     else:
-        print(verify.table(rows))
-    return 1 if any(not isinstance(found, str) and verify.failure(found) for _, found in rows) else 0
+        several = len({length for _, length, _ in rows}) > 1
+        print(verify.table([(f"{label} at {length}" if several else label, found) for label, length, found in rows]))
+    return 1 if any(not isinstance(found, str) and verify.failure(found) for *_, found in rows) else 0
+
+
+def _length(config: dict[str, Any]) -> int | None:
+    """The setting `length`; ValueError unless it is left out or a whole number of tokens."""
+    length = config["length"]
+    if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
+        raise ValueError(f"length must be a whole number of at least 1 token, got {length}: e.g. length=32768")
+    return length
 
 
 def _list(options: argparse.Namespace, words: list[str]) -> int:
@@ -322,8 +346,8 @@ def _hydra(name: str, job: Callable[[dict[str, Any], dict[str, str]], None], arg
         raise failures[0]
 
 
-def _compose(name: str, words: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The composed config and the chosen names, without running anything."""
+def _compose(command: str, words: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The composed config of a run and the chosen names, without running anything."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from omegaconf import OmegaConf
@@ -331,7 +355,7 @@ def _compose(name: str, words: list[str]) -> tuple[dict[str, Any], dict[str, str
     def composed() -> Any:
         GlobalHydra.instance().clear()
         with initialize_config_dir(version_base="1.3", config_dir=str(assets.asset("configs"))):
-            return compose(name, overrides=_arguments(name, words), return_hydra_config=True)
+            return compose("run", overrides=_arguments(command, words), return_hydra_config=True)
 
     config = _translated(composed)
     choices = dict(config.hydra.runtime.choices)
@@ -353,13 +377,13 @@ def _translated(call: Callable[[], Any]) -> Any:
         raise ValueError(str(error).split("\n\n")[0]) from error
 
 
-def _arguments(name: str, words: list[str]) -> list[str]:
+def _arguments(command: str, words: list[str]) -> list[str]:
     """The command's words as hydra takes them: flags first, names checked, parameters of a part added freely.
 
     Whether a part has such a parameter is checked when it is built, with its own choices.
     """
     flags, settings = _split(words)
-    settings = [_setting(name, word) for word in settings]
+    settings = [_setting(command, word) for word in settings]
     extra = assets.config_dirs()[1:]
     search = [f"hydra.searchpath=[{','.join(f'file://{folder.resolve()}' for folder in extra)}]"] if extra else []
     return [*flags, *search, *settings]
@@ -386,7 +410,7 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
     return flags, settings
 
 
-def _setting(name: str, word: str) -> str:
+def _setting(command: str, word: str) -> str:
     """One key=value, checked and in hydra's form."""
     if word.startswith(("+", "~", "hydra")):
         return word
@@ -394,7 +418,7 @@ def _setting(name: str, word: str) -> str:
     if not equals:
         raise ValueError(f"setting {word!r} must be key=value: e.g. method=yarn")
     group, dot, _ = key.partition(".")
-    groups, keys = SETTINGS[name]
+    groups, keys = SETTINGS[command]
     if group not in groups + keys:
         raise ValueError(f"unknown setting {key}: choose from {', '.join(groups + keys)}")
     if dot and group in groups:
@@ -413,11 +437,12 @@ def _setting(name: str, word: str) -> str:
 
 LISTED = {"task": "suite", "method": "compose"}
 """Groups that take a list of names, and what such a list is in a yaml: several tasks, methods at once."""
+ONE_LENGTH = ([*assets.GROUPS], ["length"])
 SETTINGS = {
-    "run": (
-        [*assets.GROUPS],
-        ["lengths", "multiples", "n", "seed", "results", "dry_run", "length"],
-    ),
+    "run": ([*assets.GROUPS], ["lengths", "multiples", "n", "seed", "results", "dry_run"]),
+    "show": ONE_LENGTH,
+    "verify": ONE_LENGTH,
+    "export": ONE_LENGTH,
     "train": (["recipe"], ["out", "corpora", "held_out"]),
     "search": (
         ["model", "corpus", "backend"],
@@ -443,7 +468,7 @@ def _complete(words: list[str]) -> int:
     if space:
         os.environ["COMP_LINE"] = f"{before} {rest.lstrip()[len(command) + 1 :]}"
         os.environ["COMP_POINT"] = str(len(os.environ["COMP_LINE"]))
-    _hydra(command if command in SETTINGS else "run", lambda config, choices: None, words)
+    _hydra(command if command in ("train", "search") else "run", lambda config, choices: None, words)
     return 0
 
 

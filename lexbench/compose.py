@@ -30,8 +30,8 @@ class Composed:
             except ValueError as clash:
                 before = "+".join(self.names[:number])
                 raise ValueError(
-                    f"{before} and {name} do not compose: {clash}; compose methods of different slots, "
-                    "and put resonance last"
+                    f"{before} and {name} do not compose: {clash}; take methods of different slots, "
+                    "those that change others last (resonance)"
                 ) from None
         return whole
 
@@ -57,6 +57,8 @@ def entries(listed: Any) -> list[dict[str, Any]]:
     """Each method's yaml with its parameters over it, and its name."""
     if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
         raise ValueError(f"compose lists methods, got {listed!r}: e.g. [yarn,log_n]")
+    if wrong := [entry for entry in listed if not isinstance(entry, str | Mapping)]:
+        raise ValueError(f"compose lists methods by name, got {wrong[0]!r}: e.g. [yarn,{{name:rerope,window:64}}]")
     given = [{"name": entry} if isinstance(entry, str) else dict(entry) for entry in listed]
     if nameless := [entry for entry in given if not isinstance(entry.get("name"), str)]:
         raise ValueError(f"a composed method lacks its name, got {nameless[0]}: e.g. {{name:yarn,factor:8}}")

@@ -82,7 +82,7 @@ def _turned(vectors: Floats, places: Positions, positions: Floats, attention: At
 def first_change(attention: Attention, model: Model, length: int) -> int | None:
     """Tokens at which a text first meets something else than the model's own attention; None: not within `length`.
 
-    Found among the powers of two and `length` itself, so that it is never too small by more than half.
+    Where distances change it is found among the powers of two and `length` itself: the change is past half of it.
     """
     if attention.mixture is not None:
         return _least(first_change(part, model, length) for part in attention.mixture)
@@ -98,14 +98,20 @@ def _first_change(attention: Attention, model: Model, length: int) -> int | None
         return 1 if length > attention.dynamic.trained_length else None
     plain = model.rope_base is not None and model.rope_scaling is None
     own = model.inv_freq() if plain else None
-    if attention.inv_freq is not None and (own is None or not np.allclose(attention.inv_freq, own, rtol=1e-9, atol=0)):
-        return 1
-    if attention.scale not in (None, 1.0) or attention.bias is not None:
-        return 1
-    if attention.head_ratios is not None and set(attention.head_ratios.ratios) != {1.0}:
+    other = attention.inv_freq is not None and (
+        own is None or not np.allclose(attention.inv_freq, own, rtol=1e-9, atol=0)
+    )
+    turned = other or attention.scale not in (None, 1.0)
+    if attention.bias is not None or (attention.head_ratios and set(attention.head_ratios.ratios) != {1.0}):
         return 1
     sizes = [*(1 << power for power in range(length.bit_length()) if 1 << power < length), length]
-    return next((size for size in sizes if _changes(attention, size)), None)
+    first = (attention.keep_first or 0) + 1
+    return _least(
+        [
+            first if turned and first <= length else None,
+            next((size for size in sizes if _changes(attention, size)), None),
+        ]
+    )
 
 
 def _changes(attention: Attention, size: int) -> bool:

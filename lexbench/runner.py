@@ -145,7 +145,7 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False) -> list[Cell]:
     store.write_text(f"jobs/{_hash(job.config)}.json", _job_page(job, backend))
     cells = [(_cell(job, step, backend), step) for step in steps]
     costs = [1.0 if store.finished(cell) else max(step.estimate.flops, 1.0) for cell, step in cells]
-    preflight = Preflight(job.results, backend)
+    preflight = Preflight(job.results, backend, lexbench.__version__)
     with tqdm(total=sum(costs), unit_scale=True, disable=quiet, dynamic_ncols=True, bar_format=BAR) as bar:
         for (cell, step), cost in zip(cells, costs, strict=True):
             bar.set_description(f"{step.task.label} {step.method.label} {step.length}")

@@ -39,6 +39,7 @@ WRONG = [
     (["model=local"], "model lacks"),
     (["model.pth=x"], "unknown parameter model.pth"),
     (["lenghts=[128]"], "unknown setting lenghts"),
+    (["length=512"], "unknown setting length: choose from"),
     (["lengths=[0]"], "lengths must be whole numbers"),
     (["lengths=[]"], "lengths must be"),
     (["n=0"], "n must be at least 1"),
@@ -222,7 +223,9 @@ def test_export_prints_what_to_paste(capfd: pytest.CaptureFixture[str]) -> None:
         (["method=rerope", "model=llama2", "length=8192", "--to", "vllm"], "vllm cannot express remap"),
         (["method=log_n", "model=llama2", "length=8192", "--to", "transformers"], "cannot express query_scale"),
         (["method=yarn", "model=llama2", "--to", "vllm"], "export needs the tokens in use"),
-        (["method=yarn", "model=llama2", "length=0", "--to", "vllm"], "length of at least 1"),
+        (["method=yarn", "model=llama2", "length=0", "--to", "vllm"], "length must be a whole number of at least 1"),
+        (["method=yarn", "model=llama2", "length=abc", "--to", "vllm"], "length must be a whole number of at least 1"),
+        (["method=yarn", "model=llama2", "lengths=[9]", "--to", "vllm"], "unknown setting lengths: choose from"),
     ],
 )
 def test_what_cannot_be_exported_is_one_line(words: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -237,10 +240,31 @@ def test_verify_prints_methods_by_checks_and_refusals(capfd: pytest.CaptureFixtu
     assert [row.split("|")[1].strip() for row in rows] == ["method", rows[1].split("|")[1].strip(), "yarn", "rerope"]
     assert len({len(row) for row in rows}) == 1
     assert cli.main(["verify", "method=yarn", "length=300", "backend=native", "--json"]) == 0
-    assert "use backend=hf" in json.loads(capfd.readouterr().out)["yarn"]
+    [row] = json.loads(capfd.readouterr().out)
+    assert (row["method"], row["length"]) == ("yarn", 300) and "use backend=hf" in row["refused"]
+    assert cli.main(["verify", "-m", "method=pi", "length=20,40", "--json"]) == 0
+    rows = json.loads(capfd.readouterr().out)
+    assert [(row["length"], len(row["checks"])) for row in rows] == [(20, 7), (40, 7)]
 
 
 def test_a_failing_check_is_exit_code_one(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lexbench.verify.REALISED", -1.0)
     assert cli.main(["verify", "method=pi", "length=64"]) == 1
     assert "FAILED" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["verify", "method=pi", "length=-5"], "length must be a whole number of at least 1 token, got -5"),
+        (["verify", "method=pi", "length=1"], "verify needs a text of at least 2 tokens, got 1"),
+        (["verify", "method=pi", "length=abc"], "length must be a whole number of at least 1 token, got abc"),
+        (["show", "method=pi", "length=0"], "length must be a whole number of at least 1 token, got 0"),
+        (["search", "length=abc", "out=x.yaml"], "length must be a whole number of at least 1 token, got abc"),
+        (["search", "length=512"], "out"),
+    ],
+)
+def test_a_wrong_length_is_one_line(words: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == 2
+    _, err = capfd.readouterr()
+    assert said in err and len(err.splitlines()) == 1

@@ -59,7 +59,7 @@ def test_a_method_of_some_layers_composes_with_all_of_them() -> None:
     [
         (("yarn", "ntk"), "yarn and ntk do not compose: both set inv_freq"),
         (("log_n", "rerope", "dca"), r"log_n\+rerope and dca do not compose: both set remap"),
-        (("resonance", "yarn"), "both set inv_freq.*resonance last"),
+        (("resonance", "yarn"), r"both set inv_freq.*last \(resonance\)"),
         (("bca", "sliding_window"), "both set mask"),
     ],
 )
@@ -79,6 +79,8 @@ def test_a_part_that_refuses_refuses_for_all() -> None:
     [
         ({"compose": []}, "compose lists methods, got"),
         ({"compose": "yarn"}, "compose lists methods, got 'yarn'"),
+        ({"compose": ["yarn", 5]}, "compose lists methods by name, got 5"),
+        ({"compose": ["yarn", ["log_n"]]}, r"compose lists methods by name, got \['log_n'\]"),
         ({"compose": [{"factor": 8}]}, "lacks its name, got"),
         ({"compose": ["yarn", "log_m"]}, "unknown method 'log_m': did you mean log_n"),
         ({"compose": [{"name": "yarn", "factr": 8}]}, "unknown parameter method.factr: did you mean factor"),

@@ -14,6 +14,7 @@ from lexbench.backends import hook
 from lexbench.backends.hf import Hf
 from lexbench.backends.rotary import Placed
 from lexbench.checkpoint import read_model
+from lexbench.kernels import dense
 from lexbench.verify import Check, Preflight, failure, table, verify
 
 LENGTH = 384
@@ -176,11 +177,11 @@ def test_checks_of_a_run_are_made_once(hf: Any, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("lexbench.verify.verify", counted)
     attention = Attention(mask=Window(16))
     for _ in range(2):
-        preflight = Preflight(tmp_path, hf)
+        preflight = Preflight(tmp_path, hf, "1")
         assert preflight.failure(attention, 100) is None
         assert preflight.failure(attention, 100) is None
     assert len(asked) == 1
-    assert Preflight(tmp_path, hf).failure(Attention(), 100) is None
+    assert Preflight(tmp_path, hf, "1").failure(Attention(), 100) is None
     assert len(asked) == 1  # the empty attention has nothing to prove
 
 
@@ -193,3 +194,23 @@ def test_the_table_shows_refusals_across_the_row() -> None:
     assert lines[0] == ["method", "applied", "identity"]
     assert lines[2] == ["pi", "ok 1e+00", "- not promised"]
     assert lines[3] == ["dca", "refused: too short", ""]
+
+
+def test_tokens_that_keep_their_rotation_are_no_fault(hf: Any) -> None:
+    slow = hf.model.inv_freq() / 4
+    assert results(hf, Attention(inv_freq=slow, keep_first=16), 300)["applied"] is True
+    assert results(hf, Attention(inv_freq=slow, keep_first=16), 300)["identity"] is True
+    assert results(hf, Attention(inv_freq=slow, keep_first=400), 300)["applied"] is None
+
+
+def test_a_change_no_larger_than_rounding_is_none(hf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sabotage(monkeypatch, lambda kernel, q, k, v, at, attention, *rest: dense.attend(q, k, v, at, Attention(), *rest))
+    found = results(hf, Attention(mask=Window(128)))
+    assert found["applied"] is False and found["realised"] is False
+
+
+@pytest.mark.parametrize("content", ['{"a": ', "[]", '{"a": 3}'])
+def test_a_damaged_memory_of_checks_is_one_line(hf: Any, tmp_path: Path, content: str) -> None:
+    (tmp_path / "verified.json").write_text(content)
+    with pytest.raises(ValueError, match=r"verified\.json must be a JSON object of checks: delete it"):
+        Preflight(tmp_path, hf, "1")

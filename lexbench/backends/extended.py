@@ -1,5 +1,6 @@
 """A registered method on a loaded model of transformers, without the harness."""
 
+import weakref
 from types import TracebackType
 from typing import Any
 
@@ -10,12 +11,17 @@ from lexbench.methods import Method
 from lexbench.model import Model
 from lexbench.record import Refused
 
+_held: "weakref.WeakSet[Any]" = weakref.WeakSet()
+"""Networks that are under a method now."""
+
 
 class Extended:
     """A network under a method, until `restore()` or the end of the `with` block gives it back unchanged.
 
     The network stays the one that the caller holds: `generate()`, caching, and batches padded on the left work.
-    Beyond an Attention's reach are mixtures of several passes, and static caches.
+    Out of reach are mixtures of several passes, static caches, and attention dropout; a method with a ratio a head
+    (`ms_poe`) goes by the prompt that was read last, so it takes one prompt at a time, read at once. A copy of the
+    network that is made meanwhile stays under the method.
 
     Args:
         network: a causal language model of transformers.
@@ -24,21 +30,31 @@ class Extended:
         trained_length: of the model, where its config does not say or lies.
 
     Raises:
-        ValueError: length is needed, or a parameter does not fit the model.
+        ValueError: the network is under a method already, length is needed, or a parameter does not fit.
         Refused: the model's code does not allow the method; said by slot.
     """
 
     def __init__(self, network: Any, method: Method, length: int | None, trained_length: int | None) -> None:
+        if network in _held:
+            raise ValueError(
+                "extend needs a network without a method, this one is under another: "
+                "restore() it first, or compose: extend(network, [...])"
+            )
         self.model = known(network, trained_length)
         self.attention = _at(method, self.model, length)
         if self.attention.mixture is not None:
             raise Refused("extend cannot realise mixture: it takes several passes, run it with backend=hf")
         self._placed = Placed(network, self.model.name, self.model.trained_length)
         self._placed.put(self._placed.prepare(self.attention))
+        self._network = network
+        _held.add(network)
 
     def restore(self) -> None:
         """Give the network back as it came; again does nothing."""
-        self._placed.remove()
+        if self._network is not None:
+            self._placed.remove()
+            _held.discard(self._network)
+            self._network = None
 
     def __enter__(self) -> "Extended":
         return self

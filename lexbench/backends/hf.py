@@ -140,9 +140,13 @@ class Hf:
         chunks = states.split(self._chunk, dim=1)  # type: ignore[no-untyped-call]
         return torch.cat([likelihood.mixed(self._head(chunk).float())[:, :COLUMNS] for chunk in chunks])
 
-    def realised(self, length: int) -> float:
-        """Largest difference of what is computed in place to the method's own numbers; after some forward pass."""
-        return max(self._positions.realised(placement, self.model, length) for placement in self._passes)
+    def realised(self, length: int) -> float | None:
+        """Largest difference of what is computed in place to the method's own numbers; after some forward pass.
+
+        None where these follow the input.
+        """
+        found = [self._positions.realised(placement, self.model, length) for placement in self._passes]
+        return None if None in found else max(error for error in found if error is not None)
 
     def asked(self) -> bool:
         """Whether every layer has asked our attention function, where there is one."""

@@ -8,18 +8,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.masking_utils import causal_mask_function
 
 from lexbench.attention import Attention
 from lexbench.kernels import fast, rotations
 from lexbench.kernels.dense import Rotate
+from lexbench.record import Refused
 
 kernel = fast.attend
 """Computes all attention that the stock kernel cannot."""
 
 
-class Unrealisable(Exception):  # noqa: N818 (becomes a refusal where the slots are known)
-    """Why the scores of a model cannot be computed by us."""
+class Unrealisable(Refused):
+    """Why the scores of a model cannot be computed by us; the slots are named where they are known."""
 
 
 class Still(nn.Module):
@@ -82,21 +82,23 @@ class Hook:
         softcap: float | None = None,
         s_aux: Tensor | None = None,
         position_ids: Tensor | None = None,
+        dropout: float = 0.0,
         **unused: Any,
     ) -> tuple[Tensor, None]:
         """[B, T, H, D] attended values, and no weights."""
         self.calls += 1
         total, layer = key.shape[2], int(module.layer_idx)  # type: ignore[arg-type]
         self.modules[layer], self.shapes[layer] = module, (query.shape[1], key.shape[1], key.shape[3])
-        if softcap is not None or s_aux is not None:
-            raise Unrealisable(f"its attention has {'capped scores' if softcap is not None else 'learned sinks'}")
+        for what, given in (("capped scores", softcap), ("learned sinks", s_aux), ("dropout", dropout or None)):
+            if given is not None:
+                raise Unrealisable(f"its attention has {what}")
         if self.window is not None and total > self.window:
             raise Unrealisable(f"its layers see {self.window} tokens, asked for {total}")
         rows = _rows(attention_mask, query, total)
         if self.layers[layer].attention.head_ratios is not None and attention_mask is None:
             rows = [(slice(row, row + 1), (0, total)) for row in range(len(query))]
-        if layer == 0 and position_ids is not None:
-            _check_positions(position_ids, rows, total)
+        if layer == 0:
+            _check_positions(position_ids, key, rows)
         scaling = scaling if scaling is not None else 1 / math.sqrt(query.shape[3])
         mixed = torch.zeros(*query.shape[:3], value.shape[3], dtype=query.dtype, device=query.device)
         for row, (begin, end) in rows:
@@ -127,13 +129,13 @@ class Hook:
                 place = min(self.prompt or total, total)
                 asking, known = query[:, :, place - 1 : place], key[:, :, :place]
                 self.ratios[name] = rotations.ranked_ratios(asking, known, rotate, scaling, held.attention.head_ratios)
+            if name not in self.ratios:
+                raise Unrealisable("its cache holds a prompt that was read before: read each prompt anew, at once")
             rotate = rotations.per_head(self.ratios[name], rotate)
         return kernel(query, key, value, positions, held.attention, rotate, scaling)
 
 
-def plain_mask(
-    attention_mask: Tensor | None, mask_function: Any = causal_mask_function, **unused: Any
-) -> Tensor | None:
+def plain_mask(attention_mask: Tensor | None, **unused: Any) -> Tensor | None:
     """What transformers asks for instead of a mask: [B, K] which tokens are no padding; None where none are."""
     return None if attention_mask is None or bool(attention_mask.all()) else attention_mask
 
@@ -155,8 +157,13 @@ def _rows(mask: Tensor | None, query: Tensor, total: int) -> list[tuple[slice, t
     return found
 
 
-def _check_positions(position_ids: Tensor, rows: list[tuple[slice, tuple[int, int]]], total: int) -> None:
+def _check_positions(position_ids: Tensor | None, key: Tensor, rows: list[tuple[slice, tuple[int, int]]]) -> None:
     """Positions count up to the last key of each row; else keys are packed, or a cache has empty places."""
+    total = key.shape[2]
+    if position_ids is None:
+        if not bool(key[:, :, -1].any()):
+            raise Unrealisable("its cache has empty places: give a plain cache")
+        return
     for row, (begin, end) in rows:
         last = int(position_ids[row if len(position_ids) > 1 else slice(None)].max())
         if last not in (end - begin - 1, total - 1):
@@ -178,7 +185,7 @@ def rotation(module: nn.Module, rotary: nn.Module | None) -> Rotate:
     apply: Callable[..., tuple[Tensor, Tensor]] = vars(sys.modules[type(module).__module__])["apply_rotary_pos_emb"]
 
     def rotate(vectors: Tensor, positions: Tensor) -> Tensor:
-        cos, sin = rotary(vectors, positions[None])
+        cos, sin = (turn.to(vectors.device) for turn in rotary(vectors, positions[None]))
         width = cos.shape[-1]
         turned, _ = apply(vectors[..., :width], vectors[:, :0, :, :width], cos, sin)
         return torch.cat([turned, vectors[..., width:]], dim=-1)

@@ -48,6 +48,14 @@ class Native:
 
     def attend(self, attention: Attention) -> None:
         """Every slot is realised, by its definition; but frequencies that follow a cache's history are Refused."""
+        shape = self._decoder.shape
+        attention.check_fits(
+            self.model.name,
+            pairs=shape.head_dim // 2,
+            heads=shape.heads,
+            kv_heads=shape.kv_heads,
+            layers=shape.layers,
+        )
         passes = attention.mixture or (attention,)
         if any(part.dynamic is not None for one in passes for part in one.parts()):
             raise Refused("native cannot realise dynamic: it has no cache whose keys could keep older frequencies")

@@ -9,6 +9,7 @@ arrive, and keys are cached, as they are before rotation; the model's own rotary
 
 import copy
 import itertools
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -87,15 +88,18 @@ class Placed:
         """An Attention made ready; Refused names the slots that do not fit this model."""
         for part in attention.parts():
             self._check(part)
-        self._check_layers(attention)
+        if self._own.grows and attention.layers is not None:
+            raise self._refusal(["layers"], "its own angles change with length")
+        self._check_sizes(attention)
         rotaries: dict[Any, nn.Module | None] = {}
+        kinds: dict[str, Held] = {}
         held = []
         for part in (attention.at(layer) for layer in range(self._config.num_hidden_layers)):
             frequencies = None if part.inv_freq is None else part.inv_freq.tobytes()
-            name = (frequencies, part.scale, part.dynamic)
-            if name not in rotaries:
-                rotaries[name] = self._changed(part)
-            held.append(Held(part, rotaries[name]))
+            turn, kind = (frequencies, part.scale, part.dynamic), json.dumps(part.as_data())
+            if turn not in rotaries:
+                rotaries[turn] = self._changed(part)
+            held.append(kinds.setdefault(kind, Held(part, rotaries[turn])))
         first = held[0].rotary
         wanted = self._wanted(attention)
         if not wanted:
@@ -110,7 +114,9 @@ class Placed:
         if placement.hook is not None:
             AttentionInterface.register(self._registered, placement.hook)
             AttentionMaskInterface.register(self._registered, plain_mask)
-        self._set_kernel(self._kernel if placement.hook is None else self._registered)
+            self._set_kernel(self._registered)
+        else:
+            self._unhook()
         self.begin()
 
     def begin(self, prompt: int | None = None) -> None:
@@ -124,7 +130,7 @@ class Placed:
         """Give the model back as it came."""
         self._placement = self._own
         self._install(self._original)
-        self._set_kernel(self._kernel)
+        self._unhook()
 
     def explain(self, obstacle: Unrealisable) -> Refused:
         """The refusal that an obstacle makes, met while answering."""
@@ -136,6 +142,11 @@ class Placed:
         if rotary is not None and self._place:
             parent, _, leaf = self._place.rpartition(".")
             setattr(self._base.get_submodule(parent), leaf, rotary)
+
+    def _unhook(self) -> None:
+        self._set_kernel(self._kernel)
+        for registry in (AttentionInterface, AttentionMaskInterface):  # which would keep the model alive
+            registry._global_mapping.pop(self._registered, None)
 
     def _set_kernel(self, kernel: str) -> None:
         if self._network.config._attn_implementation != kernel:
@@ -191,37 +202,28 @@ class Placed:
             raise self._refusal(attention.slots(), f"its own angles change with length ({kind})")
         if attention.dynamic is not None and kind != "default":
             raise self._refusal(["dynamic"], f"it already scales its angles ({kind})")
+
+    def _check_sizes(self, attention: Attention) -> None:
         heads = self._config.num_attention_heads
-        kv_heads = getattr(self._config, "num_key_value_heads", None) or heads
-        if attention.bias is not None and len(attention.bias.slopes) != heads:
-            raise ValueError(f"bias needs a slope for each of {heads} heads, got {len(attention.bias.slopes)}")
-        if attention.head_ratios is not None and len(attention.head_ratios.ratios) != kv_heads:
-            ratios = len(attention.head_ratios.ratios)
-            raise ValueError(f"head_ratios needs one for each of {kv_heads} key heads, got {ratios}")
-        if attention.inv_freq is not None and self._stock is not None:
-            pairs, given = len(cast(Tensor, self._stock.inv_freq)), len(attention.inv_freq)
-            if given != pairs:
-                raise ValueError(f"inv_freq needs {pairs} pairs on {self._name}, got {given}: check model.rotary_dim")
+        attention.check_fits(
+            self._name,
+            pairs=None if self._stock is None else len(cast(Tensor, self._stock.inv_freq)),
+            heads=heads,
+            kv_heads=getattr(self._config, "num_key_value_heads", None) or heads,
+            layers=self._config.num_hidden_layers,
+        )
 
-    def _check_layers(self, attention: Attention) -> None:
-        layers = self._config.num_hidden_layers
-        if attention.layers is not None and self._own.grows:
-            raise self._refusal(["layers"], "its own angles change with length")
-        if attention.layers is not None and not set(attention.layers) <= set(range(layers)):
-            raise ValueError(f"layers must be among 0 to {layers - 1}, got {attention.layers}")
-        if attention.otherwise is not None:
-            self._check_layers(attention.otherwise)
-
-    def realised(self, placement: Placement, model: Model, length: int) -> float:
+    def realised(self, placement: Placement, model: Model, length: int) -> float | None:
         """Largest difference of what is computed in place to the formula, up to a position or over a text of `length`.
 
         Of attention weights where the placement has scores of its own and has been asked already, else of cos and sin.
+        None where these follow the input.
         """
         if placement.hook is not None:
             return evidence.of_weights(placement.hook, self._own_angles(model), self._network.device, length)
         rotary = copy.deepcopy(placement.rotary)
-        if rotary is None or placement.attention.dynamic is not None:
-            return 0.0
+        if rotary is None or placement.grows:
+            return None
         return self._compare(rotary, placement.attention, length)
 
     def _own_angles(self, model: Model) -> Angles:
@@ -258,17 +260,21 @@ class Placed:
         """Cos and sin of the positions, each [n, width]."""
         device = self._network.device
         made = rotary(torch.zeros(1, device=device), torch.from_numpy(places)[None].to(device))
+        if not (isinstance(made, tuple) and len(made) == 2 and not made[0].is_complex()):
+            raise self._refusal(["inv_freq"], "its rotary module gives no cos and sin")
         return [values[0].double().cpu().numpy() for values in made]
 
     def _check_hook(self, slots: Sequence[str], turned: bool) -> None:
         """Refused unless our attention, asked for nothing, gives the model's own logits; tried once in each way."""
         if turned not in self._obstacles:
-            before = self._placement
+            before, learning = self._placement, self._network.training
+            self._network.eval()
             try:
                 self._obstacles[turned] = self._try_hook(turned)
             except Unrealisable as met:
                 self._obstacles[turned] = str(met)
             finally:
+                self._network.train(learning)
                 self.put(before)
         if obstacle := self._obstacles[turned]:
             raise self._refusal(slots, obstacle)

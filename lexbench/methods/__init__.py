@@ -7,7 +7,11 @@ from lexbench.model import Model
 
 
 class Method(Protocol):
-    """A frozen dataclass whose fields are its parameters."""
+    """A frozen dataclass whose fields are its parameters.
+
+    A modifier also has `over(attention, model, length) -> Attention`: what the methods before it ask for, changed.
+    Composition calls it in place of `attention`.
+    """
 
     def attention(self, model: Model, length: int) -> Attention:
         """How positions enter attention at `length` tokens; pure, and Refused where the model does not allow it."""

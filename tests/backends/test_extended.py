@@ -1,5 +1,7 @@
 """`lexbench.extend`: a method on a loaded model, and the model back unchanged."""
 
+import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -180,3 +182,63 @@ def test_unknown_names_and_parameters_are_one_line() -> None:
         lexbench.extend(network(), "reropee")
     with pytest.raises(ValueError, match=r"unknown parameter method\.windows"):
         lexbench.extend(network(), "rerope", windows=8)
+
+
+def test_a_network_is_under_one_method_at_a_time() -> None:
+    model = network()
+    before = logits(model)
+    with lexbench.extend(model, "sliding_window", window=16):
+        with pytest.raises(ValueError, match=r"this one is under another: restore\(\) it first, or compose"):
+            lexbench.extend(model, "log_n")
+        alone = logits(model)
+        assert torch.equal(logits(model), alone)
+    assert torch.equal(logits(model), before)
+    first = lexbench.extend(model, "rerope", window=8)
+    first.restore()
+    second = lexbench.extend(model, "pi", factor=4)
+    under = logits(model)
+    first.restore()
+    assert torch.equal(logits(model), under)
+    second.restore()
+    assert torch.equal(logits(model), before)
+
+
+def test_a_restored_network_can_be_freed() -> None:
+    model = network()
+    with lexbench.extend(model, "rerope", window=8):
+        logits(model)
+    layer = weakref.ref(model.base_model.layers[0].self_attn)
+    del model
+    gc.collect()
+    assert layer() is None
+
+
+def test_a_network_in_training_is_extended_as_it_is() -> None:
+    model = network().train()
+    with lexbench.extend(model, "rerope", window=8):
+        assert model.training
+        model(TOKENS, labels=TOKENS).loss.backward()
+    model.config.attention_dropout = 0.5
+    for layer in model.base_model.layers:
+        layer.self_attn.attention_dropout = 0.5
+    with lexbench.extend(model, "rerope", window=8), pytest.raises(Refused, match="its attention has dropout"):
+        model(TOKENS)
+
+
+def test_a_static_cache_is_refused() -> None:
+    model = network()
+    with lexbench.extend(model, "rerope", window=8), pytest.raises(Refused, match="plain cache"):
+        model.generate(TOKENS[:, :20], max_new_tokens=4, do_sample=False, cache_implementation="static")
+
+
+def test_ratios_of_another_prompt_are_refused() -> None:
+    model = network()
+    with torch.inference_mode():
+        cache = model(TOKENS[:, :20], use_cache=True).past_key_values
+    with lexbench.extend(model, "ms_poe", first_layer=0), pytest.raises(Refused, match="read each prompt anew"):
+        logits(model, TOKENS[:, 20:21], past_key_values=cache)
+
+
+def test_parameters_of_a_method_object_are_set_in_it() -> None:
+    with pytest.raises(ValueError, match="parameters with a method's name only, got factor"):
+        lexbench.extend(network(), lexbench.method("pi", factor=2), factor=8)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from transformers import AutoModelForCausalLM
 
 import lexbench
-from lexbench import Attention, Line, Model, Refused, Remap, Score, Write
+from lexbench import Attention, Dynamic, HeadRatios, Line, Model, Refused, Remap, Score, Slopes, Write
 from lexbench.backends.native import Native
 from lexbench.checkpoint import on_disk, read_model
 
@@ -97,3 +97,23 @@ def test_bad_dtypes_and_other_models_are_refused(shared: Path) -> None:
 def test_probes_are_refused(native: Native) -> None:
     with pytest.raises(Refused, match="probes"):
         native.probe(lexbench.Probe(index=0, cluster="", tokens=np.arange(5)))
+
+
+@pytest.mark.parametrize(
+    ("attention", "said"),
+    [
+        (Attention(bias=Slopes((0.5,))), "a slope for each of 8 heads, got 1"),
+        (Attention(inv_freq=np.ones(1)), "inv_freq needs 16 pairs on .*lexlet, got 1"),
+        (Attention(layers=(99,)), r"layers must be among 0 to 3, got \(99,\)"),
+        (Attention(head_ratios=HeadRatios((1.0,))), "one for each of 4 key heads, got 1"),
+        (Attention(layers=(0,), otherwise=Attention(inv_freq=np.ones(1))), "needs 16 pairs"),
+    ],
+)
+def test_slots_of_another_size_are_errors(native: Native, attention: Attention, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        native.attend(attention)
+
+
+def test_a_history_of_frequencies_is_refused(native: Native) -> None:
+    with pytest.raises(Refused, match="native cannot realise dynamic"):
+        native.attend(Attention(dynamic=Dynamic(2.0, 256)))
