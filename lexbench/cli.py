@@ -282,8 +282,9 @@ def _list(options: argparse.Namespace, words: list[str]) -> int:
     _no_more([*flags, *settings])
     for group in [options.group] if options.group else assets.GROUPS:
         print(f"{group}:")
-        for name in assets.names(group):
-            print(f"  {name:16} {assets.summary(group, name)}".rstrip())
+        names = assets.names(group)
+        for name in names:
+            print(f"  {name:{max(map(len, names))}} {assets.summary(group, name)}".rstrip())
     return 0
 
 

@@ -1,6 +1,7 @@
 """What many tests need: a tokenizer with BOS, trained here, and real data where there is some."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,17 @@ def tokenizer() -> FastTokenizer:
     texts = [document.text for document in Synthetic(count=1, words=1000).documents()]
     bpe.train_from_iterator([PASSAGE] * 20 + texts, trainer)
     return FastTokenizer(bpe, bos=0, begins_with_bos=True)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Threads cost more than they bring on small models."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """Every registered method, through transformers, against its definition in float64: at once and token by token."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +62,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Hf]:
     return of
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def defined(folder: Path, model: Model, attention: Attention, prompt: int) -> np.ndarray:

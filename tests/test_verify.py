@@ -1,6 +1,6 @@
 """The self-check passes sound methods, and catches each fault that reference implementations shipped with."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,7 @@ def hf() -> Any:
     return Hf(read_model({**assets.read("model", "lexlet")}))
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def results(hf: Any, attention: Attention, length: int = LENGTH) -> dict[str, bool | None]:

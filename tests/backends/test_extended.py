@@ -2,7 +2,6 @@
 
 import gc
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -34,12 +33,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 TOKENS = torch.randint(2, 96, (1, 60), generator=torch.Generator().manual_seed(0))
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def network(kind: str = "llama") -> Any:

@@ -1,7 +1,6 @@
 """The dense kernel against its formula, one pair of positions at a time in float64."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,13 +19,7 @@ SCALING = 0.3
 CONSTANT = Line(divisor=math.inf)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Threads cost more than they bring on tensors of this size."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def rotate(vectors: Tensor, positions: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 import math
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -21,13 +20,7 @@ LENGTH = 61
 Vectors = tuple[Tensor, Tensor, Tensor]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Threads cost more than they bring on tensors of this size."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def rotate(vectors: Tensor, positions: Tensor) -> Tensor:
