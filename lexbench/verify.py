@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CHEAP = 512
 """Tokens of the text on which a run checks its methods."""
-LOGITS = {"float32": 5e-4, "float16": 2e-2, "bfloat16": 6e-2}
+LOGITS = {"float64": 5e-5, "float32": 5e-4, "float16": 2e-2, "bfloat16": 6e-2}
 """Of logits computed on two ways, by dtype: the deviation of their difference as a share of their spread."""
 REALISED = 2e-3
 """Of cos and sin, and of attention weights; angles are float32, each further position adds `STEP`."""

@@ -23,7 +23,12 @@ from lexbench.tokenizer import load_tokenizer
 
 COLUMNS = 1024
 """Tokens of the vocabulary whose logits are shown where methods are verified."""
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
 
 
 class Hf:
@@ -31,7 +36,7 @@ class Hf:
 
     Args:
         model: facts, with the folder or hub name in `path`.
-        dtype: float32, bfloat16 or float16, of weights and activations; likelihoods are float32 always.
+        dtype: float32, bfloat16, float16 or float64, of weights and activations; likelihoods are float32 always.
         device: auto (a GPU where there is one), cpu, cuda, cuda:1, ...
         chunk: positions whose logits are held at once.
     """
@@ -83,7 +88,7 @@ class Hf:
             feed = self._ids(question.prompt)
             while len(new) < question.room and not ended:
                 states = self._states(feed, len(question.prompt), caches)[:, -1]
-                token = _best(likelihood.mixed(self._head(states).float()), self.dtype)
+                token = _best(likelihood.mixed(_precise(self._head(states))), self.dtype)
                 ended = token in self._ends
                 if not ended:
                     new.append(token)
@@ -103,7 +108,7 @@ class Hf:
 
     @torch.inference_mode()
     def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> Tensor:
-        """[T, COLUMNS] float32 next-token logits: one forward pass, or several pieces of `tokens` with a cache.
+        """[T, COLUMNS] next-token logits: one forward pass, or several pieces of `tokens` with a cache.
 
         Only those of the first `COLUMNS` tokens of the vocabulary, so that long texts fit.
 
@@ -119,7 +124,7 @@ class Hf:
 
     @torch.inference_mode()
     def logits_together(self, rows: Sequence[Tokens]) -> list[Tensor]:
-        """Each row's [T, COLUMNS] float32 next-token logits, from one batch padded on the left."""
+        """Each row's [T, COLUMNS] next-token logits, from one batch padded on the left."""
         width = max(len(row) for row in rows)
         feed = torch.zeros(len(rows), width, dtype=torch.int64, device=self._device)
         real = torch.zeros_like(feed)
@@ -138,7 +143,7 @@ class Hf:
     def _columns(self, states: Tensor) -> Tensor:
         """[T, COLUMNS] logits of [passes, T, width] states, a chunk of positions at a time."""
         chunks = states.split(self._chunk, dim=1)  # type: ignore[no-untyped-call]
-        return torch.cat([likelihood.mixed(self._head(chunk).float())[:, :COLUMNS] for chunk in chunks])
+        return torch.cat([likelihood.mixed(_precise(self._head(chunk)))[:, :COLUMNS] for chunk in chunks])
 
     def realised(self, length: int) -> float | None:
         """Largest difference of what is computed in place to the method's own numbers; after some forward pass.
@@ -192,15 +197,20 @@ class Hf:
         tokens = (
             torch.arange(1, limit + 1, device=self._device)[None] % self._network.config.get_text_config().vocab_size
         )
-        theirs = self._network(tokens, use_cache=False).logits.float()
-        states = self._base(tokens, use_cache=False).last_hidden_state.float()
+        theirs = _precise(self._network(tokens, use_cache=False).logits)
+        states = _precise(self._base(tokens, use_cache=False).last_hidden_state)
         weight, bias = self._head.weight, self._head.bias
-        ours = F.linear(states, weight.float(), None if bias is None else bias.float())
+        ours = F.linear(states, _precise(weight), None if bias is None else _precise(bias))
         if not (ours - theirs).std() <= TOLERANCE[self._network.dtype] * theirs.std():
             raise Refused(
                 f"hf cannot score {self.model.name}: its logits are not its head's (scaled or capped), "
                 f"{type(self._network).__name__} is not supported"
             )
+
+
+def _precise(values: Tensor) -> Tensor:
+    """In float32, or float64 if they are."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def _load(folder: Path, dtype: torch.dtype) -> Any:

@@ -472,7 +472,7 @@ def test_folders_without_safetensors_or_none_at_all_are_errors(tmp_path: Path) -
 
 
 def test_options_are_checked(folders: Callable[[str], Path]) -> None:
-    with pytest.raises(ValueError, match="one of float32, bfloat16, float16, got int8"):
+    with pytest.raises(ValueError, match="one of float32, bfloat16, float16, float64, got int8"):
         open_hf(folders("llama"), dtype="int8")
     with pytest.raises(ValueError, match="chunk must be at least 1, got 0"):
         open_hf(folders("llama"), chunk=0)
