@@ -19,7 +19,7 @@ COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E
 """Okabe and Ito's palette, told apart by colour-blind readers; brown for their yellow, which paper swallows."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", "-.", ":")
-LINES = 10
+LINES = len(COLOURS)
 """Methods that can be told apart; of more, the first row and the best are, the others are grey."""
 DODGE = 30.0
 """Points over which marks spread that would lie on one another."""
