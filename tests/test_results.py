@@ -9,6 +9,7 @@ from lexbench import cli
 REFERENCE = Path(__file__).parent.parent / "results" / "reference"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", sorted(path.name for path in REFERENCE.iterdir() if path.is_dir()))
 def test_a_reference_table_is_the_report_of_its_records(
     folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from lexbench import Model, Refused
+from lexbench.attention import seen_distances
 from lexbench.methods.adagrope import Adagrope
 from tests.methods.remaps import distances, plain, trained_on
 
@@ -32,7 +33,8 @@ def test_positions_far_away_stand_for_more_tokens(tiny: Model, length: int) -> N
 @pytest.mark.parametrize("reuse", [0.02, 0.25, 0.33, 0.5])
 @pytest.mark.parametrize("length", [100, 101, 333, 2000])
 def test_every_position_is_used_and_the_last_query_sees_them_all(reuse: float, length: int) -> None:
-    last = distances(Adagrope(reuse=reuse, positions=64), trained_on(100), length)[-1]
+    remap = Adagrope(reuse=reuse, positions=64).attention(trained_on(100), length).remap
+    [last] = seen_distances(remap, np.array([length - 1]), np.arange(length))
     times = np.bincount(last.astype(int))
     assert len(times) == 64
     assert (np.diff(times) >= 0).all()
