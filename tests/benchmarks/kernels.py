@@ -2,8 +2,8 @@
 
 Prints a Markdown table of ratios, all from one run: time, as the median of repeats taken in turns, and memory beside
 the inputs at its peak, in tensors of the output's size. Plain is PyTorch's fused causal kernel on vectors that are
-rotated already; the others rotate them too, of which `sdpa` shows the price. On the CPU memory is the resident peak of
-a process of its own, on CUDA what the allocator held.
+rotated already; the others rotate them too, of which `sdpa` shows the price, but for masks, which take a model's own
+rotated vectors. On the CPU memory is the resident peak of a process of its own, on CUDA what the allocator held.
 """
 
 import argparse
@@ -61,6 +61,11 @@ def rotation(width: int) -> dense.Rotate:
     return rotate
 
 
+def still(x: Tensor, positions: Tensor) -> Tensor:
+    """No rotation: where only a mask changes, a model hands over vectors that it has rotated itself."""
+    return x
+
+
 def calls(options: argparse.Namespace, length: int) -> dict[str, Call]:
     """Plain attention, and each structure by the fast kernel and, as far as asked, by the dense one."""
     generator = torch.Generator().manual_seed(0)
@@ -76,7 +81,8 @@ def calls(options: argparse.Namespace, length: int) -> dict[str, Call]:
         "plain": partial(F.scaled_dot_product_attention, q, k, v, is_causal=causal, enable_gqa=True)
     }
     for name, attention in attentions(options.window).items():
-        rest = (attention, rotation(options.head_dim), scaling)
+        masked = attention.mask is not None and attention.remap is None
+        rest = (attention, still if masked else rotation(options.head_dim), scaling)
         if fast.structure(attention) != "dense":
             found[name] = partial(fast.attend, *given, *rest)
         if length <= options.dense_up_to:

@@ -79,7 +79,8 @@ def test_scores_differ_in_points() -> None:
 
 @pytest.mark.parametrize(
     ("cells", "comparisons"),
-    # 4 methods (36 on record), 5 lengths, 3 metrics; of the fake ones 1 refused, 1 with a failure; 2 metrics with 5 apart or refused
+    # 4 methods (36 on record), 5 lengths, 3 metrics; of the fake ones 1 refused, 1 with a failure, and in 2 metrics 5
+    # apart or refused
     [(fake_cells(), 20 - 1 - 1 + 2 * (20 - 5)), (load([REFERENCE]).finished, 3 * 36 * 5)],
     ids=["fake", "reference"],
 )
