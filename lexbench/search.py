@@ -1,6 +1,5 @@
 """LongRoPE's factors for a model and a length, found by evolution on perplexity and written as a method's yaml."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from lexbench.backends import Backend
 from lexbench.corpora import Corpus
 from lexbench.evolution import Candidate, Found, Settings, search
 from lexbench.files import write_text
+from lexbench.methods.rotary import critical_dimension, su_scale
 from lexbench.model import Model
 from lexbench.record import Refused
 from lexbench.runner import opened
@@ -121,7 +121,7 @@ def find(
 
 def stretched(model: Model, length: int, candidate: Candidate) -> Attention:
     """A candidate as LongRoPE applies it: theta_p / lambda_p, cos and sin times sqrt(1 + ln s / ln L), s = length/L."""
-    scale = math.sqrt(1 + math.log(length / model.trained_length) / math.log(model.trained_length))
+    scale = su_scale(model, length / model.trained_length)
     inv_freq = model.inv_freq() / np.array(candidate.factors)
     return Attention(inv_freq=inv_freq, scale=scale, keep_first=candidate.start_tokens or None)
 
@@ -132,8 +132,7 @@ def critical_pair(model: Model) -> int:
     The critical dimension of Liu et al. (arXiv 2310.05209) as LongRoPE2 (arXiv 2502.20082) counts it: 35 in Llama-3 8B,
     31 in Phi-3 mini. What LongRoPE2 finds by search lies lower (30 and 25): set it by `critical_pair`.
     """
-    turns = model.trained_length / (2 * math.pi)
-    return math.ceil(model.rotated / 2 * math.log(turns) / math.log(model.rotary_base()))
+    return critical_dimension(model) // 2
 
 
 def mean_nll(backend: Backend, questions: Sequence[Score], attention: Attention) -> float:

@@ -12,7 +12,7 @@ import transformers
 from transformers import AttentionInterface
 
 import lexbench
-from lexbench import Attention, Model, Refused, assets
+from lexbench import Attention, Model, Refused, assets, compose
 from lexbench.backends.hf import Hf
 from lexbench.backends.hook import Still
 from lexbench.checkpoint import read_model
@@ -39,7 +39,17 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gpt_neox": {"rotary_pct": 0.5, "num_key_value_heads": 4},
 }
 METHODS = assets.names("method")
-COMPOSED = [["yarn", "log_n"], ["rerope", "ntk"], ["bca", "self_extend"], ["yarn", "resonance"], ["log_n", "dca"]]
+COMPOSED: list[list[Any]] = [
+    ["yarn", "log_n"],
+    ["rerope", "ntk"],
+    ["bca", "self_extend"],
+    ["yarn", "resonance"],
+    ["log_n", "dca"],
+    ["entropy_abf", "leaky_rerope"],
+    ["attention_buckets", "lambda_mask"],
+    [{"name": "longrope", "start_tokens": 7}, "log_n"],
+    [{"name": "ms_poe", "first_layer": 0}, "rerope"],
+]
 TOKENS = np.random.default_rng(3).integers(0, 64, LENGTH)
 
 
@@ -112,7 +122,7 @@ def mixed(passes: list[np.ndarray]) -> np.ndarray:
     return np.asarray(np.einsum("pt,ptv->tv", shares / shares.sum(0), np.stack(passes)))
 
 
-def assert_defined(hf: Hf, method: str | list[str]) -> None:
+def assert_defined(hf: Hf, method: str | list[Any]) -> None:
     try:
         attention = lexbench.method(method).attention(hf.model, LENGTH)
     except Refused as refusal:
@@ -137,8 +147,8 @@ def test_every_method_is_its_definition_in_other_families(kind: str, method: str
     assert_defined(opened(kind), method)
 
 
-@pytest.mark.parametrize("methods", COMPOSED, ids="+".join)
-def test_composed_methods_are_their_definition(methods: list[str], opened: Callable[[str], Hf]) -> None:
+@pytest.mark.parametrize("methods", COMPOSED, ids=lambda methods: compose.read({"compose": methods})[0])
+def test_composed_methods_are_their_definition(methods: list[Any], opened: Callable[[str], Hf]) -> None:
     assert_defined(opened("gpt_neox"), methods)
 
 

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 
 from lexbench.attention import Attention, Line, Remap
+from lexbench.methods.distances import check_count, check_rotary
 from lexbench.model import Model
-from lexbench.record import Refused
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,11 @@ class Rerope:
     window: int | None = None
 
     def __post_init__(self) -> None:
-        if self.window is not None and self.window < 1:
-            raise ValueError(f"rerope's window must be at least 1, got {self.window}: take 1/4 to 1/2 trained length")
+        check_count("rerope's window", self.window, "take 1/4 to 1/2 of the trained length")
 
     def attention(self, model: Model, length: int) -> Attention:
         """The rectified remap, the same at every length; Refused where the model has no rotary positions."""
-        # A model with several kinds of layers states no single base, only how its layers rotate.
-        if model.rope_base is None and model.rope_scaling is None:
-            raise Refused(f"{model.name} has no rotary positions to remap: use method=none")
+        check_rotary(model)
         window = self.window or max(1, model.trained_length // 2)
         constant = Line(divisor=math.inf)
         return Attention(remap=Remap(window=window, query=Line(divisor=math.inf, offset=window), key=constant))

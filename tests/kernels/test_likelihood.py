@@ -1,5 +1,7 @@
 """Likelihood by chunks against the definition in float64."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -45,3 +47,10 @@ def test_equal_logits_give_the_logarithm_of_the_vocabulary() -> None:
 def test_a_chunk_below_one_is_refused_with_its_value() -> None:
     with pytest.raises(ValueError, match="chunk must be at least 1, got 0"):
         likelihood.nll(torch.ones(1, 1, 2), torch.ones(3, 2), torch.zeros(1, dtype=torch.int64), chunk=0)
+
+
+def test_passes_are_weighted_by_their_largest_logit() -> None:
+    # Largest logits ln 1, ln 2 and ln 1 weigh 1/4, 1/2 and 1/4.
+    passes = torch.tensor([[[0.0, -4.0]], [[-8.0, math.log(2)]], [[-8.0, 0.0]]], dtype=torch.float64)
+    expected = torch.tensor([[-8 / 2 - 8 / 4, -4 / 4 + math.log(2) / 2]], dtype=torch.float64)
+    torch.testing.assert_close(likelihood.mixed(passes), expected)

@@ -37,5 +37,5 @@ def test_models_without_rotary_positions_are_refused(nope: Model) -> None:
 
 
 def test_a_window_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="rerope's window must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="rerope's window must be a whole number of at least 1, got 0"):
         Rerope(window=0)

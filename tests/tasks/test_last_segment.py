@@ -1,6 +1,6 @@
 """The same targets at every length, and real numbers of a real model."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -125,17 +125,6 @@ def test_a_corpus_of_short_documents_is_refused_with_its_longest(
     task = lexbench.task("last_segment", corpus=numbers(30, 50), targets=8, longest=64)
     with pytest.raises(Refused, match=r"documents of 64 tokens, the corpus has 0 \(its longest document has 50\)"):
         task.questions(counting_without_bos, 32, 1, 0)
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Threads of a small model only wait for one another."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def stories_likelihood(shared: Path, context: int, n: int) -> float:
