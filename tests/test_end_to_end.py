@@ -1,6 +1,7 @@
 """Every registered method, through transformers, against its definition in float64: at once and token by token."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import transformers
 from transformers import AttentionInterface
 
 import lexbench
-from lexbench import Attention, Model, Refused, assets, compose
+from lexbench import Attention, Model, Refused, Window, assets, compose
 from lexbench.backends.hf import Hf
 from lexbench.backends.hook import Still
 from lexbench.checkpoint import read_model
@@ -127,6 +128,10 @@ def assert_defined(hf: Hf, method: str | list[Any]) -> None:
         attention = lexbench.method(method).attention(hf.model, LENGTH)
     except Refused as refusal:
         pytest.skip(refusal.reason)
+    assert_realised(hf, attention)
+
+
+def assert_realised(hf: Hf, attention: Attention) -> None:
     folder = Path(str(hf.model.path))
     expected = mixed([defined(folder, hf.model, part, PROMPT) for part in attention.mixture or (attention,)])
     hf.attend(attention)
@@ -150,6 +155,14 @@ def test_every_method_is_its_definition_in_other_families(kind: str, method: str
 @pytest.mark.parametrize("methods", COMPOSED, ids=lambda methods: compose.read({"compose": methods})[0])
 def test_composed_methods_are_their_definition(methods: list[Any], opened: Callable[[str], Hf]) -> None:
     assert_defined(opened("gpt_neox"), methods)
+
+
+@pytest.mark.parametrize("mask", [None, Window(20)])
+def test_layers_may_turn_by_different_frequencies(mask: Window | None, opened: Callable[[str], Hf]) -> None:
+    hf = opened("llama")
+    slow = Attention(inv_freq=hf.model.inv_freq() / 4, scale=1.1, mask=mask)
+    assert_realised(hf, replace(slow, layers=(1,), otherwise=Attention(inv_freq=hf.model.inv_freq() / 2)))
+    assert_realised(hf, replace(slow, layers=(0, 2)))
 
 
 def test_hf_dynamic_is_transformers_own_with_its_history(opened: Callable[[str], Hf]) -> None:
