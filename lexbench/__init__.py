@@ -1,5 +1,6 @@
 """lexbench: how does quality change with length, what does it cost inside the trained length, is it real?"""
 
+from lexbench import haystack, scoring
 from lexbench.api import Run, corpus, extend, method, run, task
 from lexbench.attention import (
     Attention,
@@ -21,7 +22,12 @@ from lexbench.record import Cell, Record, Refused, Sample
 from lexbench.task import (
     Answer,
     AnyQuestion,
+    Choose,
+    Chosen,
     Encoded,
+    Frame,
+    Mark,
+    Marked,
     Probe,
     Probed,
     Score,
@@ -30,7 +36,9 @@ from lexbench.task import (
     Tokenizer,
     Write,
     Written,
+    score_choice,
     score_likelihood,
+    score_marks,
 )
 
 __version__ = "0.1.0"
@@ -42,6 +50,8 @@ __all__ = [
     "Attention",
     "Blocks",
     "Cell",
+    "Choose",
+    "Chosen",
     "Chunks",
     "Corpus",
     "Document",
@@ -49,9 +59,12 @@ __all__ = [
     "Dynamic",
     "Encoded",
     "EncodedCorpus",
+    "Frame",
     "HeadRatios",
     "Line",
     "LogScale",
+    "Mark",
+    "Marked",
     "Model",
     "Probe",
     "Probed",
@@ -73,9 +86,13 @@ __all__ = [
     "corpus",
     "encoded_corpus",
     "extend",
+    "haystack",
     "method",
     "place_of",
     "run",
+    "score_choice",
     "score_likelihood",
+    "score_marks",
+    "scoring",
     "task",
 ]

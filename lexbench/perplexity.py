@@ -24,6 +24,8 @@ class EncodedCorpus:
         self.bos = np.asarray([] if tokenizer.bos is None else [tokenizer.bos], dtype=np.int64)
         self._documents = list(corpus.documents())
         self._encode = functools.cache(lambda place: tokenizer.encode(self._documents[place].text))
+        self.breaks = functools.cache(lambda place: _breaks(self[place]))
+        """[breaks] of a document: its tokens, but the first, with which a sentence or a line begins."""
 
     def __len__(self) -> int:
         return len(self._documents)
@@ -49,6 +51,20 @@ class EncodedCorpus:
         """[documents] where each document's first token, after its BOS, stands in `stream`."""
         lengths = [len(self.bos) + len(self[place].ids) for place in range(len(self))]
         return np.cumsum([0, *lengths])[:-1] + len(self.bos)
+
+
+GAP = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][\"')\]]))\s+|\s*\n\s*")
+"""What stands between two sentences or lines."""
+
+
+def _breaks(encoded: Encoded) -> NDArray[np.int64]:
+    """Tokens whose first character lies in a gap, or right behind one."""
+    begins = np.zeros(len(encoded.text) + 1, dtype=np.bool_)
+    for gap in GAP.finditer(encoded.text):
+        begins[gap.start() : gap.end() + 1] = True
+    found = np.flatnonzero(begins[encoded.starts])
+    # of several tokens in one gap the first begins the sentence
+    return found[(found > 0) & np.concatenate([[True], np.diff(found) > 1])] if len(found) else found
 
 
 @functools.lru_cache(maxsize=2)

@@ -35,7 +35,13 @@ class Sample:
     failed: str | None = None
     """Why there is no answer; a failed sample counts as score 0, and is never dropped."""
     scores: Mapping[str, float] = field(default_factory=dict)
-    """Metric name to value in [0, 1]."""
+    """Metric name to value: in [0, 1], but for measures of attention."""
+    chance: float | None = None
+    """The accuracy, on average, of guessing among all possible answers."""
+    parts: tuple[str, ...] = ()
+    """Groups in which it is shown besides the whole: `words 0-4k`; records of each are derived, too."""
+    statistics: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    """Raw arrays from which metrics and curves are made again: attention over distance, marks of each place."""
     nll: NDArray[np.float32] | None = None
     """[targets] negative log-likelihood of each target token, nats."""
     bytes: int | None = None
@@ -102,7 +108,11 @@ class Record:
     seed: int
     metric: str | None
     """nll (nats per token), perplexity, bits_per_byte, word_perplexity, accuracy, ..."""
+    part: str | None
+    """The group of samples that the row is about: `words 0-4k`; None: all of the cell's."""
     value: float | None
+    chance: float | None
+    """Of accuracy: what guessing among all possible answers gives."""
     low: float | None
     """Lower end of the 95 % interval; None where one cluster allows none."""
     high: float | None

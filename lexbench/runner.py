@@ -24,7 +24,7 @@ from lexbench.plan import Step, describe, estimate
 from lexbench.record import Cell, Refused
 from lexbench.report.records import records_of
 from lexbench.store import Store
-from lexbench.task import Answer, AnyQuestion, Probe, Score, Task, Write
+from lexbench.task import Answer, AnyQuestion, Choose, Mark, Probe, Score, Task, Write
 from lexbench.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.verify import Preflight
 
@@ -210,6 +210,10 @@ def _measure(
 def _ask(backend: Backend, question: AnyQuestion) -> Answer:
     if isinstance(question, Write):
         return backend.write(question)
+    if isinstance(question, Choose):
+        return backend.choose(question)
+    if isinstance(question, Mark):
+        return backend.mark(question)
     if isinstance(question, Score):
         return backend.score(question)
     assert isinstance(question, Probe)
@@ -217,7 +221,7 @@ def _ask(backend: Backend, question: AnyQuestion) -> Answer:
 
 
 def _cell(job: Job, step: Step, backend: Backend) -> Cell:
-    uses_corpus = hasattr(step.task.built, "corpus")
+    uses_corpus = getattr(step.task.built, "corpus", None) is not None
     identity = {
         "model": {
             "name": job.model.name,

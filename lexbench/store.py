@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from lexbench.files import write_bytes, write_text
 from lexbench.record import Cell, Record, Sample
@@ -31,6 +32,9 @@ COLUMNS = pa.schema(
         pa.field("truncated", pa.bool_(), nullable=False),
         pa.field("failed", pa.string()),
         pa.field("scores", pa.string(), nullable=False),
+        pa.field("chance", pa.float64()),
+        pa.field("parts", pa.list_(pa.string())),
+        pa.field("statistics", pa.string()),
         pa.field("nll", pa.list_(pa.float32())),
         pa.field("bytes", pa.int64()),
         pa.field("words", pa.int64()),
@@ -40,7 +44,7 @@ COLUMNS = pa.schema(
         pa.field("facts", pa.string(), nullable=False),
     ]
 )
-"""A sample's fields; `scores` and `facts` are JSON."""
+"""A sample's fields; `scores`, `statistics` and `facts` are JSON. Files of older versions lack the later ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +167,12 @@ def _parquet(cell: Cell, samples: list[Sample], refused: str | None) -> bytes:
     rows = []
     for _, sample in sorted(once.items()):
         row = {field.name: getattr(sample, field.name) for field in fields(sample)}
-        rows.append({**row, "scores": _json(dict(sample.scores)), "facts": _json(dict(sample.facts))})
+        json_fields = {
+            "scores": dict(sample.scores),
+            "facts": dict(sample.facts),
+            "statistics": _packed(sample.statistics),
+        }
+        rows.append({**row, "parts": list(sample.parts), **{name: _json(value) for name, value in json_fields.items()}})
     about = {"cell": _json(_cell_row(cell)), "refused": _json(refused)}
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema=COLUMNS.with_metadata(about)), sink, compression="zstd")
@@ -177,7 +186,7 @@ def _finished(file: Path) -> Finished:
         table = pq.ParquetFile(pa.BufferReader(content)).read()
         about = table.schema.metadata or {}
         cell, refused = json.loads(about[b"cell"]), json.loads(about[b"refused"])
-        columns = {name: table.column(name) for name in COLUMNS.names}
+        columns = {name: table.column(name) for name in COLUMNS.names if name in table.column_names}
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:  # OSError: Arrow's word for a damaged page
         said = " ".join(str(error).split())[:80]
         raise ValueError(f"cell {file} cannot be read ({said}): delete it and run the same command again") from error
@@ -187,6 +196,8 @@ def _finished(file: Path) -> Finished:
         nll = row.pop("nll").values
         values = {name: value.as_py() for name, value in row.items()}
         values.update(scores=json.loads(values["scores"]), facts=json.loads(values["facts"]))
+        values.update(parts=tuple(values.get("parts") or ()))
+        values.update(statistics=_unpacked(json.loads(values.get("statistics") or "{}")))
         samples.append(Sample(**values, nll=None if nll is None else nll.to_numpy().astype(np.float32)))
     return Finished(_cell(cell, file), samples, refused)
 
@@ -208,10 +219,27 @@ def _sample_row(sample: Sample) -> dict[str, Any]:
     if sample.nll is not None:
         assert sample.nll.dtype == np.float32, f"nll of {sample.nll.dtype}"
         row["nll"] = base64.b64encode(sample.nll.astype("<f4").tobytes()).decode()
-    return {**row, "scores": dict(sample.scores), "facts": dict(sample.facts)}
+    more = {"parts": list(sample.parts), "statistics": _packed(sample.statistics)}
+    return {**row, "scores": dict(sample.scores), "facts": dict(sample.facts), **more}
+
+
+def _packed(arrays: Mapping[str, NDArray[np.float32]]) -> dict[str, Any]:
+    """Arrays as JSON: shape, and little-endian float32 in base64."""
+    return {
+        name: {"shape": list(array.shape), "data": base64.b64encode(array.astype("<f4").tobytes()).decode()}
+        for name, array in arrays.items()
+    }
+
+
+def _unpacked(packed: Mapping[str, Any]) -> dict[str, NDArray[np.float32]]:
+    return {
+        name: np.frombuffer(base64.b64decode(each["data"]), "<f4").astype(np.float32).reshape(each["shape"])
+        for name, each in packed.items()
+    }
 
 
 def _sample(row: dict[str, Any]) -> Sample:
+    row.update(parts=tuple(row.get("parts", ())), statistics=_unpacked(row.get("statistics", {})))
     if row["nll"] is not None:
         row["nll"] = np.frombuffer(base64.b64decode(row["nll"]), "<f4").astype(np.float32)
     return Sample(**row)

@@ -30,11 +30,63 @@ class Write(Question):
 
     prompt: Tokens
     room: int
+    answer: str = ""
+    """All that a flawless model writes, with the space that it begins with."""
+    chance: float = 0.0
+    """Accuracy, on average, of guessing among all possible answers."""
 
     @property
     def length(self) -> int:
         """Tokens in all: prompt and room."""
         return len(self.prompt) + self.room
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Choose(Question):
+    """Which option follows the prompt? The one whose tokens are most likely there."""
+
+    prompt: Tokens
+    options: tuple[Tokens, ...]
+    expected: int
+    """Place of the right option among them."""
+
+    def __post_init__(self) -> None:
+        assert len(self.options) > 1 and min(map(len, self.options)) > 0, "a choice needs options of a token or more"
+
+    @property
+    def length(self) -> int:
+        """Tokens in all: prompt and the longest option."""
+        return len(self.prompt) + max(map(len, self.options))
+
+    @property
+    def chance(self) -> float:
+        """Accuracy, on average, of guessing."""
+        return 1 / len(self.options)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Mark(Question):
+    """At each of many places, which option is the token there, given all right tokens before it?"""
+
+    tokens: Tokens
+    places: NDArray[np.int64]
+    """[places] ascending; tokens[places] are the right options."""
+    options: Tokens
+    """[options] token ids, each once."""
+
+    def __post_init__(self) -> None:
+        assert len(self.places) > 0 and self.places[0] >= 1, "places to mark lie behind the first token"
+        assert np.isin(self.tokens[self.places], self.options).all(), "the right tokens are among the options"
+
+    @property
+    def length(self) -> int:
+        """Tokens in all."""
+        return len(self.tokens)
+
+    @property
+    def chance(self) -> float:
+        """Accuracy, on average, of guessing."""
+        return 1 / len(self.options)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -87,14 +139,30 @@ class Scored:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Chosen:
+    """Answer to Choose."""
+
+    nll: NDArray[np.float64]
+    """[options] nats of each option's tokens together."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Marked:
+    """Answer to Mark."""
+
+    nll: NDArray[np.float32]
+    """[places, options] nats of each option, of the whole vocabulary."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Probed:
     """Answer to Probe: attention statistics by name, [layers, heads, ...]."""
 
     statistics: Mapping[str, NDArray[np.float64]]
 
 
-AnyQuestion = Write | Score | Probe
-Answer = Written | Scored | Probed
+AnyQuestion = Write | Choose | Mark | Score | Probe
+Answer = Written | Chosen | Marked | Scored | Probed
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +181,14 @@ class Encoded:
         span = self.text[begin:end]
         inside = begin > 0 and not self.text[begin - 1].isspace() and span[:1].strip() != ""
         return len(span.encode()), len(span.split()) - inside
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """Tokens around what a user says, to the point where the model's answer begins."""
+
+    before: Tokens
+    after: Tokens
 
 
 class Tokenizer(Protocol):
@@ -135,6 +211,12 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: Sequence[int] | Tokens) -> str:
         """Text of tokens, special ones left out."""
+
+    def frame(self, chat: bool) -> Frame:
+        """What begins every context alone; or the model's chat template around one message of a user.
+
+        Raises ValueError where a template is asked for and there is none.
+        """
 
     def __hash__(self) -> int:
         """What was encoded is kept by tokenizer."""
@@ -176,6 +258,56 @@ class Task:
         parameters = {name: str(getattr(self, name)) for name in names}
         key = json.dumps([type(self).__name__, self.version, parameters, *place], sort_keys=True)
         return np.random.default_rng(np.frombuffer(hashlib.sha256(key.encode()).digest(), dtype=np.uint32))
+
+
+def score_choice(question: Choose, answer: Chosen, **more: Any) -> Sample:
+    """Accuracy of a choice: 1 where the right option has the least NLL; options of equal NLL share it.
+
+    `more` are fields of the sample. The NLL of every option is kept in `statistics`.
+    """
+    nll = np.asarray(answer.nll, dtype=np.float64)
+    bad = not np.isfinite(nll).all()
+    best = np.flatnonzero(nll == nll.min())
+    share = 1 / len(best) if not bad and question.expected in best else 0.0
+    return Sample(
+        index=question.index,
+        cluster=question.cluster,
+        tokens=question.length,
+        scores={"accuracy": share},
+        chance=question.chance,
+        failed="an option has no finite likelihood" if bad else None,
+        statistics={"option_nll": nll.astype(np.float32)},
+        facts={**question.facts, "expected_option": question.expected},
+        **more,
+    )
+
+
+def score_marks(question: Mark, answer: Marked, **more: Any) -> Sample:
+    """Accuracy over the places (ties share), and `exact`: 1 where every place is right.
+
+    `more` are fields of the sample. `statistics` keep, of each place, the share of rightness and the NLL of the right
+    token: where in the text a model goes wrong.
+    """
+    nll = np.asarray(answer.nll, dtype=np.float64)
+    bad = int((~np.isfinite(nll).all(axis=1)).sum())
+    right = question.tokens[question.places][:, None] == question.options[None, :]
+    best = nll == nll.min(axis=1, keepdims=True)
+    shares = (best & right).sum(axis=1) / np.maximum(best.sum(axis=1), 1)
+    return Sample(
+        index=question.index,
+        cluster=question.cluster,
+        tokens=question.length,
+        scores={"accuracy": float(shares.mean()), "exact": float(bool((shares == 1).all()))},
+        chance=question.chance,
+        failed=f"{bad} of {len(nll)} places have no finite likelihood" if bad else None,
+        statistics={
+            "place": question.places.astype(np.float32),
+            "right": shares.astype(np.float32),
+            "nll": nll[right].astype(np.float32),
+        },
+        facts=question.facts,
+        **more,
+    )
 
 
 def score_likelihood(question: Score, answer: Scored) -> Sample:

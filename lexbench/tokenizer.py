@@ -1,20 +1,34 @@
 """Fast tokenizers of Hugging Face folders, without transformers."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tokenizers
 
-from lexbench.task import Encoded, Tokens
+from lexbench.task import Encoded, Frame, Tokens
 
 
 class FastTokenizer:
-    """A `tokenizers.Tokenizer` with a policy for BOS (see `lexbench.task.Tokenizer`)."""
+    """A `tokenizers.Tokenizer` with a policy for BOS (see `lexbench.task.Tokenizer`).
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, bos: int | None, begins_with_bos: bool) -> None:
+    Args:
+        tokenizer: of the checkpoint.
+        bos: its id, where there is one.
+        begins_with_bos: whether it begins every context.
+        template: text before a user's message and text from its end to where the answer begins; special tokens that
+            these spell out are tokens. None: the model has no chat template.
+    """
+
+    def __init__(
+        self,
+        tokenizer: tokenizers.Tokenizer,
+        bos: int | None,
+        begins_with_bos: bool,
+        template: tuple[str, str] | None = None,
+    ) -> None:
         if begins_with_bos and bos is None:
             raise ValueError("model.bos is true, but the tokenizer has no BOS token: set model.bos=false")
         self.bos = bos
@@ -24,6 +38,7 @@ class FastTokenizer:
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
+        self._template = template
 
     @property
     def vocabulary(self) -> int:
@@ -43,6 +58,19 @@ class FastTokenizer:
         """Text of tokens, special ones left out."""
         return str(self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=True))
 
+    def frame(self, chat: bool) -> Frame:
+        """What begins every context alone; or the chat template around one message of a user."""
+        if not chat:
+            return Frame(np.asarray(self.prefix, dtype=np.int64), np.empty(0, np.int64))
+        if self._template is None:
+            raise ValueError("chat=true needs a model with a chat template, this one has none: set task.chat=false")
+        self._tokenizer.encode_special_tokens = False
+        before, after = (self._tokenizer.encode(text, add_special_tokens=False).ids for text in self._template)
+        self._tokenizer.encode_special_tokens = True
+        if self.prefix and tuple(before[: len(self.prefix)]) != self.prefix:
+            before = [*self.prefix, *before]
+        return Frame(np.asarray(before, dtype=np.int64), np.asarray(after, dtype=np.int64))
+
 
 def load_tokenizer(folder: Path, bos: bool | None = None) -> FastTokenizer:
     """The tokenizer of a checkpoint's folder.
@@ -59,7 +87,35 @@ def load_tokenizer(folder: Path, bos: bool | None = None) -> FastTokenizer:
         stated = settings.get("add_bos_token")
         by_itself = bos_id in tokenizer.encode("a").ids[:1] if stated is None else bool(stated)
         bos = bos_id is not None and by_itself
-    return FastTokenizer(tokenizer, bos_id, bos)
+    return FastTokenizer(tokenizer, bos_id, bos, _template(folder, settings))
+
+
+MESSAGE = "\u2402message\u2403"
+"""Stands for what the user says where a template is rendered."""
+
+
+def _template(folder: Path, settings: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The chat template's text before and after a user's message, with the mark that calls for an answer."""
+    file = folder / "chat_template.jinja"
+    source = file.read_text() if file.exists() else settings.get("chat_template")
+    if isinstance(source, list):  # several templates by name
+        source = next((each["template"] for each in source if each["name"] == "default"), None)
+    if source is None:
+        return None
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    names = {key: _content(settings.get(key)) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
+    words = {key: name for key, name in names.items() if name is not None}
+    talk = [[{"role": "user", "content": MESSAGE}]]
+    rendered, _ = render_jinja_template(conversations=talk, chat_template=source, add_generation_prompt=True, **words)
+    before, found, after = str(rendered[0]).partition(MESSAGE)
+    if not found:
+        raise ValueError(f"chat template of {folder} does not show what the user says: set task.chat=false")
+    return before, after
+
+
+def _content(token: str | dict[str, Any] | None) -> str | None:
+    return str(token["content"]) if isinstance(token, dict) else token
 
 
 def _convert(folder: Path) -> tokenizers.Tokenizer:
@@ -81,6 +137,5 @@ def _json(file: Path) -> dict[str, Any]:
 
 
 def _token_id(tokenizer: tokenizers.Tokenizer, name: str | dict[str, Any] | None, fallback: int | None) -> int | None:
-    if isinstance(name, dict):
-        name = name["content"]
-    return fallback if name is None else tokenizer.token_to_id(str(name))
+    spelled = _content(name)
+    return fallback if spelled is None else tokenizer.token_to_id(spelled)

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Refused, Sample, Task, Tokenizer, Write, Written
+from lexbench import Answer, AnyQuestion, Refused, Sample, Task, Tokenizer, Write, Written, haystack
 
 HEADER = "A pass key is hidden in this text. Remember it.\n"
-NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 NEEDLE = " The pass key is {key}. Remember it. {key} is the pass key."
 ASK = "\nWhat is the pass key? The pass key is"
 
@@ -18,9 +17,9 @@ ASK = "\nWhat is the pass key? The pass key is"
 class Passkey(Task):
     """Find one random number in repeated noise (the task of Mohtashami and Jaggi, arXiv 2305.16300; words our own).
 
-    Held constant over lengths: the key's digits, the wording, one needle; only the noise grows. Chance is
-    10^-digits. Keys are uniform and drawn anew for each sample; key and depth come from the sample's own seed. The
-    noise is always the same, and the needle stands between two of its sentences.
+    Held constant over lengths: the key's digits, the wording, one needle; only the noise grows. Chance is one key in
+    9 * 10^(digits - 1). Keys are uniform and drawn anew for each sample; key and depth come from the sample's own seed.
+    The noise is always the same, and the needle stands between two of its sentences.
 
         A pass key is hidden in this text. Remember it.          <- header
         The grass is green. ... The pass key is 40213. Remember it. 40213 is the pass key. ... back again.
@@ -62,7 +61,7 @@ class Passkey(Task):
         rng = self.rng(length, seed, index)
         low = 10 ** (self.digits - 1)
         key = str(rng.integers(low, 10 * low))
-        depth = (index % self.strata + rng.random()) / self.strata
+        depth = haystack.stratified(index, self.strata, rng)
         needle = tokenizer.encode(NEEDLE.format(key=key)).ids if self.needle else np.empty(0, np.int64)
         header = np.concatenate([np.asarray(tokenizer.prefix, np.int64), tokenizer.encode(HEADER).ids])
         ask = tokenizer.encode(ASK).ids
@@ -70,14 +69,16 @@ class Passkey(Task):
         space = length - room - len(header) - len(needle) - len(ask)
         if space < 0:
             raise Refused(f"passkey needs at least {length - space} tokens, asked for {length}: raise length")
-        noise, ends = _noise(tokenizer, space)
-        place = int(ends[np.argmin(np.abs(ends - depth * space))])
+        noise = haystack.noise(tokenizer, space, str(index))
+        body, depths = haystack.insert(noise, [needle], [depth])
         return Write(
             index=index,
-            cluster=str(index),
-            prompt=np.concatenate([header, noise[:place], needle, noise[place:], ask]),
+            cluster=noise.name,
+            prompt=np.concatenate([header, body, ask]),
             room=room,
-            facts={"expected": key, "depth": place / space if space else 0.0},
+            answer=f" {key}",
+            chance=1 / (9 * low),
+            facts={"expected": key, "depth": depths[0]},
         )
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
@@ -89,22 +90,10 @@ class Passkey(Task):
             index=question.index,
             cluster=question.cluster,
             tokens=question.length,
+            chance=question.chance,
             scores={"accuracy": float(first is not None and first[1] == key), "contains": float(key in answer.text)},
             output=answer.text,
             hit_room=answer.hit_room,
             depth=question.facts["depth"],
             facts=question.facts,
         )
-
-
-def _noise(tokenizer: Tokenizer, space: int) -> tuple[np.ndarray, np.ndarray]:
-    """`space` tokens of whole sentences, the last one cut to fit, and where sentences end: [sentences + 1]."""
-    sentences = [tokenizer.encode(" " + s.strip() + ".").ids for s in NOISE.rstrip(".").split(".")]
-    pieces: list[np.ndarray] = []
-    ends = [0]
-    while ends[-1] < space:
-        sentence = sentences[len(pieces) % len(sentences)]
-        pieces.append(sentence)
-        ends.append(ends[-1] + len(sentence))
-    noise = np.concatenate([*pieces, np.empty(0, np.int64)])[:space]
-    return noise.astype(np.int64), np.asarray([end for end in ends if end <= space])

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Answer, AnyQuestion, Attention, Model, Refused, Score, Scored, Write, Written, assets
+from lexbench import AnyQuestion, Attention, Choose, Mark, Model, Probe, Refused, Score, Scored, Write, assets
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.runner import Job
 from lexbench.tokenizer import FastTokenizer
+from tests.answerers import asked_tokens, perfect, uniform, written
 
 LLAMA = Model(name="llama", trained_length=256, head_dim=32, rope_base=10000.0, rotary_dim=16, layers=4, heads=4)
 NO_ROPE = Model(name="learned", trained_length=256, head_dim=32)
@@ -28,12 +29,9 @@ def task(request: pytest.FixtureRequest) -> lexbench.Task:
     return lexbench.task(request.param, corpus=CORPUS).for_lengths(LENGTHS)
 
 
-def tokens(question: AnyQuestion) -> list[int]:
-    return list(question.prompt if isinstance(question, Write) else question.tokens)
-
-
 def same(left: Sequence[AnyQuestion], right: Sequence[AnyQuestion]) -> bool:
-    return [(tokens(a), a.facts, a.cluster) for a in left] == [(tokens(b), b.facts, b.cluster) for b in right]
+    said = [[(list(asked_tokens(q)), q.facts, q.cluster) for q in questions] for questions in (left, right)]
+    return said[0] == said[1]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -68,7 +66,7 @@ def test_questions_have_exactly_the_asked_length(task: lexbench.Task, tokenizer:
         assert questions
         longest = max(question.length for question in questions)
         assert longest == length
-        if isinstance(questions[0], Write) or "context" in task.protocol(tokenizer):
+        if not isinstance(questions[0], Score) or "context" in task.protocol(tokenizer):
             assert {question.length for question in questions} == {length}
 
 
@@ -77,24 +75,70 @@ def test_questions_follow_from_seed_and_index_alone(task: lexbench.Task, tokeniz
     assert same(questions, task.questions(tokenizer, 256, 4, 0))
     more = task.questions(tokenizer, 256, 8, 0)
     assert same(questions, more[: len(questions)])
-    assert len({tuple(tokens(question)) for question in more}) == len(more)
+    assert len({tuple(asked_tokens(question)) for question in more}) == len(more)
     assert not same(questions, task.questions(tokenizer, 256, 4, 1))
 
 
-def test_a_right_answer_scores_one_and_an_empty_one_nothing(task: lexbench.Task, tokenizer: FastTokenizer) -> None:
+def test_a_flawless_model_scores_exactly_one_at_every_length(task: lexbench.Task, tokenizer: FastTokenizer) -> None:
+    for length in LENGTHS:
+        for question in task.questions(tokenizer, length, 3, 0):
+            if isinstance(question, Probe):
+                pytest.skip("a probe has no right answer")
+            sample = task.score(question, perfect(question, tokenizer))
+            assert sample.failed is None
+            assert sample.tokens == question.length
+            if isinstance(question, Score):
+                assert sample.nll is not None
+                assert sample.nll.sum() == 0
+            else:
+                assert set(sample.scores.values()) == {1.0}
+            if isinstance(question, Write):
+                assert len(tokenizer.encode(question.answer).ids) <= question.room
+
+
+def test_guessing_gives_the_chance_level_at_every_length(task: lexbench.Task, tokenizer: FastTokenizer) -> None:
+    rng = np.random.default_rng(0)
+    for length in LENGTHS:
+        questions = [q for q in task.questions(tokenizer, length, 16, 0) if isinstance(q, Write | Choose | Mark)]
+        samples = [task.score(question, uniform(question, tokenizer, rng)) for question in questions]
+        if questions and isinstance(questions[0], Write):  # random tokens are no guess among the possible answers
+            assert all(sample.chance is not None and 0 <= sample.chance < 1 for sample in samples)
+            assert sum(sample.scores["accuracy"] for sample in samples) <= 1
+        for question, sample in zip(questions, samples, strict=True):
+            if isinstance(question, Choose | Mark):
+                assert sample.chance == question.chance
+        choices = [q for q in questions if isinstance(q, Choose) and len({len(o) for o in q.options}) == 1]
+        for question in choices:
+            guess = task.score(question, uniform(question, tokenizer, rng))
+            assert guess.scores["accuracy"] == pytest.approx(question.chance)
+
+
+def test_nothing_and_an_echo_of_the_prompt_score_nothing(task: lexbench.Task, tokenizer: FastTokenizer) -> None:
+    for question in task.questions(tokenizer, 480, 3, 0):
+        if not isinstance(question, Write):
+            pytest.skip("nothing is written")
+        empty = task.score(question, written("", tokenizer))
+        assert set(empty.scores.values()) == {0.0}
+        echo = task.score(question, written(tokenizer.decode(question.prompt), tokenizer))
+        assert echo.scores["accuracy"] < 1
+
+
+def test_a_likelihood_that_is_no_number_has_failed(task: lexbench.Task, tokenizer: FastTokenizer) -> None:
     for question in task.questions(tokenizer, 256, 3, 0):
-        if isinstance(question, Write):
-            for text, value in ((f" {question.facts['expected']}", 1.0), ("", 0.0)):
-                answer: Answer = Written(tokens=tokenizer.encode(text).ids, text=text, hit_room=False)
-                assert set(task.score(question, answer).scores.values()) == {value}
-        else:
-            assert isinstance(question, Score)
-            targets = question.length - question.start
-            perfect = task.score(question, Scored(nll=np.zeros(targets, np.float32)))
-            assert perfect.nll is not None
-            assert perfect.nll.sum() == 0
-            lost = task.score(question, Scored(nll=np.full(targets, np.nan, np.float32)))
-            assert lost.failed
+        if isinstance(question, Score):
+            lost = np.full(question.length - question.start, np.nan, np.float32)
+            assert task.score(question, Scored(nll=lost)).failed
+
+
+def test_depths_are_stratified_with_equal_counts(task: lexbench.Task, tokenizer: FastTokenizer) -> None:
+    strata = getattr(task, "strata", None)
+    if strata is None:
+        pytest.skip("has no depths")
+    samples = [task.score(q, perfect(q, tokenizer)) for q in task.questions(tokenizer, 480, 4 * strata, 0)]
+    assert all(sample.depth is not None for sample in samples)
+    counts = np.bincount([min(int((s.depth or 0) * strata), strata - 1) for s in samples], minlength=strata)
+    assert counts.sum() == 4 * strata
+    assert counts.max() <= 12  # 4 are asked of each; sentences of a short text leave few places
 
 
 def test_a_task_names_its_protocol_in_one_line(task: lexbench.Task, tokenizer: FastTokenizer) -> None:

@@ -4,13 +4,13 @@ from typing import Protocol
 
 from lexbench.attention import Attention
 from lexbench.model import Model
-from lexbench.task import Probe, Probed, Score, Scored, Tokenizer, Write, Written
+from lexbench.task import Choose, Chosen, Mark, Marked, Probe, Probed, Score, Scored, Tokenizer, Write, Written
 
 
 class Backend(Protocol):
     """A loaded model. Built from a yaml's parameters and the model's facts: `Hf(model, dtype=..., ...)`.
 
-    `attend` raises Refused naming the slot that it cannot realise; `write`, `score` and `probe` raise Refused where
+    `attend` raises Refused naming the slot that it cannot realise; the questions' methods raise Refused where
     they cannot answer at all, and convert running out of memory at batch 1 to Refused in one place.
     """
 
@@ -32,6 +32,12 @@ class Backend(Protocol):
 
     def write(self, question: Write) -> Written:
         """Greedy continuation."""
+
+    def choose(self, question: Choose) -> Chosen:
+        """NLL of each option after the prompt."""
+
+    def mark(self, question: Mark) -> Marked:
+        """NLL of each option at each place."""
 
     def score(self, question: Score) -> Scored:
         """NLL of the targets."""

@@ -9,7 +9,7 @@ from lexbench.attention import Attention
 from lexbench.checkpoint import locate
 from lexbench.model import Model
 from lexbench.record import Refused
-from lexbench.task import Probe, Probed, Score, Scored, Write, Written
+from lexbench.task import Choose, Chosen, Mark, Marked, Probe, Probed, Score, Scored, Write, Written
 from lexbench.tokenizer import load_tokenizer
 
 
@@ -43,6 +43,15 @@ class Chance:
         known = min(self._vocabulary, self.tokenizer.vocabulary)  # ids that have a text
         tokens = rng.integers(0, known, question.room)
         return Written(tokens=tokens, text=self.tokenizer.decode(tokens), hit_room=True)
+
+    def choose(self, question: Choose) -> Chosen:
+        """ln V for every token of an option."""
+        return Chosen(nll=np.array([len(option) * math.log(self._vocabulary) for option in question.options]))
+
+    def mark(self, question: Mark) -> Marked:
+        """ln V for every option at every place."""
+        shape = (len(question.places), len(question.options))
+        return Marked(nll=np.full(shape, math.log(self._vocabulary), dtype=np.float32))
 
     def score(self, question: Score) -> Scored:
         """ln V for every target."""

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from torch import Tensor, nn
@@ -18,7 +19,19 @@ from lexbench.checkpoint import end_tokens, fingerprint, locate, on_disk, weight
 from lexbench.kernels import likelihood
 from lexbench.model import Model
 from lexbench.record import Refused
-from lexbench.task import Probe, Probed, Score, Scored, Tokens, Write, Written
+from lexbench.task import (
+    Choose,
+    Chosen,
+    Mark,
+    Marked,
+    Probe,
+    Probed,
+    Score,
+    Scored,
+    Tokens,
+    Write,
+    Written,
+)
 from lexbench.tokenizer import load_tokenizer
 
 COLUMNS = 1024
@@ -97,14 +110,49 @@ class Hf:
         return Written(tokens=tokens, text=self.tokenizer.decode(tokens), hit_room=not ended)
 
     @torch.inference_mode()
+    def choose(self, question: Choose) -> Chosen:
+        """NLL of each option; the prompt is read once, and each option goes on with its cache."""
+        with self._answering(question.length):
+            prompt, size = question.prompt, len(question.prompt)
+            # Frequencies that follow the longest input so far would carry one option's length to the next.
+            again = any(placement.grows for placement in self._passes)
+            caches = [] if again else [DynamicCache() for _ in self._passes]  # keeps all, so that it can be cut back
+            last = self._states(self._ids(prompt), size, caches)[:, -1:]
+            sums = []
+            for option in question.options:
+                states = last
+                if len(option) > 1 and again:
+                    states = self._states(self._ids(np.concatenate([question.prompt, option[:-1]])), size)[
+                        :, size - 1 :
+                    ]
+                elif len(option) > 1:
+                    states = torch.cat([last, self._states(self._ids(option[:-1]), size, caches)], dim=1)
+                    for cache in caches:
+                        cache.crop(1 - len(option))
+                sums.append(self._losses(states, option).double().sum())
+            return Chosen(nll=torch.stack(sums).cpu().numpy())
+
+    @torch.inference_mode()
+    def mark(self, question: Mark) -> Marked:
+        """NLL of the options, from one forward pass."""
+        with self._answering(question.length):
+            last = int(question.places[-1])
+            states = self._states(self._ids(question.tokens[:last]), int(question.places[0]))
+            states = states[:, self._ids(question.places - 1)[0]]
+            options, (weight, bias) = self._ids(question.options)[0], (self._head.weight, self._head.bias)
+            return Marked(nll=likelihood.nll_of_options(states, weight, options, bias, self._chunk).cpu().numpy())
+
+    @torch.inference_mode()
     def score(self, question: Score) -> Scored:
         """NLL of the targets; logits exist for these only, a chunk at a time."""
         with self._answering(question.length):
             states = self._states(self._ids(question.tokens[:-1]), question.start)
-            targets = self._ids(question.tokens[question.start :])[0]
-            weight, bias = self._head.weight, self._head.bias
-            losses = likelihood.nll(states[:, question.start - 1 :], weight, targets, bias, self._chunk)
+            losses = self._losses(states[:, question.start - 1 :], question.tokens[question.start :])
             return Scored(nll=losses.cpu().numpy())
+
+    def _losses(self, states: Tensor, targets: Tokens) -> Tensor:
+        """[T] NLL of targets behind [passes, T, width] states."""
+        return likelihood.nll(states, self._head.weight, self._ids(targets)[0], self._head.bias, self._chunk)
 
     @torch.inference_mode()
     def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -14,7 +15,19 @@ from lexbench.kernels import dense, likelihood, rotations
 from lexbench.model import Model
 from lexbench.native.decoder import load
 from lexbench.record import Refused
-from lexbench.task import Probe, Probed, Score, Scored, Tokens, Write, Written
+from lexbench.task import (
+    Choose,
+    Chosen,
+    Mark,
+    Marked,
+    Probe,
+    Probed,
+    Score,
+    Scored,
+    Tokens,
+    Write,
+    Written,
+)
 from lexbench.tokenizer import load_tokenizer
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -100,10 +113,27 @@ class Native:
 
     def score(self, question: Score) -> Scored:
         """NLL of the targets, from all logits at once."""
-        tokens = torch.from_numpy(question.tokens)
-        logits = self._logits(tokens[:-1], question.start)[question.start - 1 :]
-        losses = F.cross_entropy(logits, tokens[question.start :], reduction="none")
-        return Scored(nll=losses.float().numpy())
+        return Scored(nll=self._losses(question.tokens, question.start).float().numpy())
+
+    def choose(self, question: Choose) -> Chosen:
+        """NLL of each option, a full forward pass for every one."""
+        size = len(question.prompt)
+        sums = [
+            self._losses(np.concatenate([question.prompt, option]), size).double().sum() for option in question.options
+        ]
+        return Chosen(nll=torch.stack(sums).numpy())
+
+    def mark(self, question: Mark) -> Marked:
+        """NLL of the options, from all logits at once."""
+        tokens = torch.from_numpy(question.tokens[: question.places[-1]])
+        logits = self._logits(tokens, int(question.places[0]))[torch.from_numpy(question.places - 1)]
+        return Marked(nll=-logits.log_softmax(-1)[:, torch.from_numpy(question.options)].float().numpy())
+
+    @torch.inference_mode()
+    def _losses(self, tokens: Tokens, start: int) -> Tensor:
+        """NLL of tokens[start:]."""
+        ids = torch.from_numpy(tokens)
+        return F.cross_entropy(self._logits(ids[:-1], start)[start - 1 :], ids[start:], reduction="none")
 
     def write(self, question: Write) -> Written:
         """Greedy, a full forward pass for every token."""

@@ -1,5 +1,7 @@
 """Negative log-likelihood of given tokens, without all logits at once."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -22,18 +24,32 @@ def nll(hidden: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None = N
     Returns:
         [T] nats, float32.
     """
+    assert hidden.shape[1] == len(targets), f"{hidden.shape[1]} states for {len(targets)} targets"
+    losses = torch.empty(len(targets), dtype=torch.float32, device=hidden.device)
+    for part, logits in _logits(hidden, weight, bias, chunk):
+        losses[part] = logits.logsumexp(1) - logits.gather(1, targets[part, None])[:, 0]
+    return losses
+
+
+def nll_of_options(
+    hidden: Tensor, weight: Tensor, options: Tensor, bias: Tensor | None = None, chunk: int = 512
+) -> Tensor:
+    """[T, options] -ln softmax(weight h + bias)[option] of every position; the arguments are those of `nll`."""
+    losses = torch.empty(hidden.shape[1], len(options), dtype=torch.float32, device=hidden.device)
+    for part, logits in _logits(hidden, weight, bias, chunk):
+        losses[part] = logits.logsumexp(1, keepdim=True) - logits[:, options]
+    return losses
+
+
+def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, chunk: int) -> Iterator[tuple[slice, Tensor]]:
+    """Positions and their [chunk, V] logits, of all passes together."""
     if chunk < 1:
         raise ValueError(f"chunk must be at least 1, got {chunk}: positions whose logits are held at once")
-    assert hidden.shape[1] == len(targets), f"{hidden.shape[1]} states for {len(targets)} targets"
     precise = torch.promote_types(hidden.dtype, torch.float32)
     head = weight.to(precise).mT
-    losses = torch.empty(len(targets), dtype=torch.float32, device=hidden.device)
-    for start in range(0, len(targets), chunk):
+    for start in range(0, hidden.shape[1], chunk):
         part = slice(start, start + chunk)
         logits = hidden[:, part].to(precise) @ head
         if bias is not None:
             logits += bias.to(precise)
-        logits = mixed(logits) if len(logits) > 1 else logits[0]
-        chosen = logits.gather(1, targets[part, None])[:, 0]
-        losses[part] = logits.logsumexp(1) - chosen
-    return losses
+        yield part, mixed(logits) if len(logits) > 1 else logits[0]

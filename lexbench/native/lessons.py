@@ -92,7 +92,7 @@ class TaskLesson:
             questions = self.task.questions(tokenizer, length, STRATA, seed)
         question = questions[int(rng.integers(STRATA))]
         assert isinstance(question, Write)
-        answer = tokenizer.encode(f" {question.facts['expected']}.\n").ids
+        answer = tokenizer.encode(f"{question.answer}.\n").ids
         return np.concatenate([question.prompt[len(tokenizer.prefix) :], answer])[:length]
 
 

@@ -25,7 +25,7 @@ from lexbench.encodings.rope import Rope
 from lexbench.files import write_bytes, write_text
 from lexbench.native.decoder import Decoder, Shape, save
 from lexbench.native.lessons import WORDLESS, Lesson, TextLesson, gather, row
-from lexbench.task import Encoded, Tokens
+from lexbench.task import Encoded, Frame, Tokens
 from lexbench.tokenizer import FastTokenizer, load_tokenizer
 
 SPECIAL = ("<s>", "</s>")  # BOS and EOS: the first two tokens
@@ -257,6 +257,9 @@ class _Characters:
 
     def decode(self, ids: Sequence[int] | Tokens) -> str:
         return "".join(chr(i) for i in ids)
+
+    def frame(self, chat: bool) -> Frame:
+        return Frame(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 class _Run:

@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,16 +78,23 @@ def _is_run(folder: Path) -> bool:
 
 def records_of(finished: Finished) -> list[Record]:
     """A cell's records: one per metric; one without a metric where the cell is refused or nothing was scored."""
-    samples = finished.samples
+    parts = dict.fromkeys(part for sample in finished.samples for part in sample.parts)
+    return [record for part in (None, *parts) for record in _of_part(finished, part)]
+
+
+def _of_part(finished: Finished, part: str | None) -> list[Record]:
+    """Records of the samples of one part, or of all."""
+    samples = [sample for sample in finished.samples if part is None or part in sample.parts]
+    shown = replace(finished, samples=samples)
     if any(sample.nll is not None for sample in samples):
-        return _likelihood(finished)
+        return _likelihood(shown, part)
     names = dict.fromkeys(name for sample in samples for name in sample.scores)
     if not names:
-        return [_record(finished, None, None, None, ())]
-    return [_mean(finished, name) for name in names]
+        return [_record(shown, part, None, None, None, ())]
+    return [_mean(shown, part, name) for name in names]
 
 
-def _mean(finished: Finished, metric: str) -> Record:
+def _mean(finished: Finished, part: str | None, metric: str) -> Record:
     """The mean of one score; a failed sample counts 0."""
     samples = finished.samples
     for sample in samples:
@@ -96,10 +103,10 @@ def _mean(finished: Finished, metric: str) -> Record:
             raise ValueError(f"{task} gave no {metric} for sample {sample.index}: score it, or say failed")
     values = [0.0 if sample.failed else float(sample.scores[metric]) for sample in samples]
     interval = mean_interval(values, [sample.cluster for sample in samples])
-    return _record(finished, metric, math.fsum(values) / len(values), interval, samples)
+    return _record(finished, part, metric, math.fsum(values) / len(values), interval, samples)
 
 
-def _likelihood(finished: Finished) -> list[Record]:
+def _likelihood(finished: Finished, part: str | None) -> list[Record]:
     """Token-weighted NLL, and what follows from the same sums in other units.
 
         nll = sum nats / targets; perplexity = exp(nll); bits_per_byte = sum nats / (ln 2 bytes);
@@ -120,7 +127,7 @@ def _likelihood(finished: Finished) -> list[Record]:
         if units.sum() > 0:
             value = _finite(turn, float(nats.sum() / units.sum()))
             interval = _turned(cluster_bootstrap(nats, units, clusters), turn)
-        records.append(_record(finished, metric, value, interval if value is not None else None, used))
+        records.append(_record(finished, part, metric, value, interval if value is not None else None, used))
 
     add("nll", targets, float)
     add("perplexity", targets, math.exp)
@@ -150,11 +157,17 @@ def _finite(turn: Callable[[float], float], value: float) -> float | None:
 
 
 def _record(
-    finished: Finished, metric: str | None, value: float | None, interval: Interval | None, used: Sequence[Sample]
+    finished: Finished,
+    part: str | None,
+    metric: str | None,
+    value: float | None,
+    interval: Interval | None,
+    used: Sequence[Sample],
 ) -> Record:
     """A row: the metric over the `used` samples, with the coverage of all of them."""
     cell, samples = finished.cell, finished.samples
     tokens = [sample.tokens for sample in samples]
+    guesses = [sample.chance for sample in samples if sample.chance is not None] if metric == "accuracy" else []
     return Record(
         cell=cell.id,
         model=cell.model,
@@ -165,7 +178,9 @@ def _record(
         trained_length=cell.trained_length,
         seed=cell.seed,
         metric=metric,
+        part=part,
         value=value,
+        chance=math.fsum(guesses) / len(guesses) if guesses else None,
         low=interval.low if interval else None,
         high=interval.high if interval else None,
         interval=interval.kind if interval else None,

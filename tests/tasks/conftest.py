@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from lexbench import Corpus, Document, Encoded, Tokenizer
+from lexbench import Corpus, Document, Encoded, Frame, Tokenizer
 from lexbench.corpora import hash_documents
 from lexbench.task import Tokens
 
@@ -27,6 +27,9 @@ class Counting:
 
     def decode(self, ids: Sequence[int] | Tokens) -> str:
         return " ".join(str(number) for number in ids if number)
+
+    def frame(self, chat: bool) -> Frame:
+        return Frame(np.asarray(self.prefix, np.int64), np.empty(0, np.int64))
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import AnyQuestion, Corpus, Sample, Score, Scored, Tokenizer, Write
+from lexbench import AnyQuestion, Corpus, Sample, Score, Scored, Tokenizer
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.tokenizer import FastTokenizer
+from tests.answerers import asked_tokens
 
 ROOT = Path(__file__).parent.parent.parent
 PERPLEXITY = ["last_segment", "sliding", "non_overlapping", "prefix"]
@@ -88,6 +89,9 @@ def test_a_model_that_repeats_the_token_before_knows_a_constant_text(numbers: Ca
         def decode(self, ids: object) -> str:
             return ""
 
+        def frame(self, chat: bool) -> lexbench.Frame:
+            return lexbench.Frame(np.empty(0, np.int64), np.empty(0, np.int64))
+
     def repeats(step: int) -> Callable[[Score], np.ndarray]:
         def score(question: Score) -> np.ndarray:
             before = question.tokens[question.start - 1 : -1]
@@ -148,8 +152,9 @@ def fingerprints(questions: list[AnyQuestion]) -> list[str]:
     """A hash of each question's tokens and facts."""
     hashes = []
     for question in questions:
-        tokens = question.prompt if isinstance(question, Write) else question.tokens
-        page = json.dumps([question.index, question.cluster, tokens.tolist(), dict(question.facts)], sort_keys=True)
+        page = json.dumps(
+            [question.index, question.cluster, asked_tokens(question).tolist(), dict(question.facts)], sort_keys=True
+        )
         hashes.append(hashlib.sha256(page.encode()).hexdigest())
     return hashes
 
