@@ -93,10 +93,10 @@ def run(
     method: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any] | Sequence[Any]] = "none",
     task: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "last_segment",
     lengths: Sequence[int] | None = None,
-    multiples: Sequence[float] = (0.5, 1, 2, 4, 8),
+    multiples: Sequence[float] | None = None,
     corpus: str | Mapping[str, Any] = "stdlib",
     backend: str | Mapping[str, Any] = "hf",
-    n: int = 32,
+    n: int | None = None,
     seed: int | Sequence[int] = 0,
     results: str | Path | None = None,
 ) -> Run:
@@ -108,10 +108,10 @@ def run(
             composed: `["none", ["yarn", "log_n"]]`.
         task: a name, a mapping of `name` and parameters, or several of them.
         lengths: in tokens; None: `multiples` of the trained length.
-        multiples: of the trained length.
+        multiples: of the trained length; None: those of the suite, else 0.5, 1, 2, 4 and 8.
         corpus: a name, or a mapping of `name` and parameters.
         backend: likewise.
-        n: samples a cell.
+        n: samples a cell; None: those of the suite, else 32.
         seed: of the questions; several seeds are several cells.
         results: folder of the run; None: runs/<model>.
     """

@@ -75,13 +75,18 @@ class Job:
         corpus: Mapping[str, Any],
         backend: Mapping[str, Any],
         lengths: Sequence[int] | None,
-        multiples: Sequence[float],
-        n: int,
+        multiples: Sequence[float] | None,
+        n: int | None,
         seeds: Sequence[int],
         results: str | Path | None,
     ) -> "Job":
-        """A job from configs, each with its `name`; ValueError for whatever is wrong with them."""
+        """A job from configs, each with its `name`; ValueError for whatever is wrong with them.
+
+        Of `lengths` None, `multiples` of the trained length; of these or `n` None, those of the suite, or the usual.
+        """
         facts = model if isinstance(model, Model) else read_model(model)
+        n = _usual("n", tasks) if n is None else n
+        multiples = _usual("multiples", tasks) if multiples is None else multiples
         if n < 1:
             raise ValueError(f"n must be at least 1, got {n}: samples a cell")
         tokens = _lengths(facts, lengths, multiples)
@@ -266,23 +271,49 @@ def _lengths(model: Model, lengths: Sequence[int] | None, multiples: Sequence[fl
 
 
 def _suite(config: Mapping[str, Any], corpus: Corpus) -> list[Named]:
-    """The tasks of a suite (`suite: [passkey, {name: last_segment, targets: 64}]`), or the one task itself.
+    """The tasks of a suite, or the one task itself."""
+    return [_named("task", entry, corpus=corpus) for entry in _entries(config)]
 
-    Other keys beside `suite` go to every task that has such a parameter.
+
+def _entries(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The yamls of a suite's tasks: `suite: [passkey, {name: last_segment, targets: 64}, another_suite]`.
+
+    Other keys beside `suite` go to every task that has such a parameter; `n` and `multiples` are the suite's own.
     """
     if "suite" not in config:
-        return [_named("task", config, corpus=corpus)]
-    shared = {key: value for key, value in config.items() if key not in ("suite", "name")}
-    entries = [{"name": entry} if isinstance(entry, str) else dict(entry) for entry in config["suite"]]
-    yamls = [{**assets.read("task", entry["name"]), **entry} for entry in entries]
-    takes = [assets.parameters(assets.class_of(yaml, "task")) for yaml in yamls]
+        return [dict(config)]
+    shared = {key: value for key, value in config.items() if key not in ("suite", "name", *USUAL)}
+    entries = [entry for part in _parts(config) for entry in _entries(part)]
+    takes = [assets.parameters(assets.class_of(entry, "task")) for entry in entries]
     for key in shared:
         if not any(key in known for known in takes):
             raise ValueError(f"unknown parameter task.{key}: no task of {[entry['name'] for entry in entries]} has it")
     return [
-        _named("task", {**yaml, **{key: value for key, value in shared.items() if key in known}}, corpus=corpus)
-        for yaml, known in zip(yamls, takes, strict=True)
+        {**entry, **{key: value for key, value in shared.items() if key in known}}
+        for entry, known in zip(entries, takes, strict=True)
     ]
+
+
+def _parts(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The yamls that a suite names, each with the parameters that it gives them."""
+    given = [{"name": entry} if isinstance(entry, str) else dict(entry) for entry in config["suite"]]
+    return [{**assets.read("task", entry["name"]), **entry} for entry in given]
+
+
+USUAL: Mapping[str, Any] = {"n": 32, "multiples": [0.5, 1, 2, 4, 8]}
+"""What a run has unless its user, or else its suite, says otherwise."""
+
+
+def _usual(name: str, tasks: Sequence[Mapping[str, Any]]) -> Any:
+    """A setting as the suites have it: the outermost that state it, which must agree; else the usual value."""
+    while tasks:
+        stated = [config[name] for config in tasks if "suite" in config and name in config]
+        if any(value != stated[0] for value in stated):
+            raise ValueError(f"suites differ in {name} ({', '.join(map(str, stated))}): give {name}=...")
+        if stated:
+            return stated[0]
+        tasks = [part for config in tasks if "suite" in config for part in _parts(config)]
+    return USUAL[name]
 
 
 def _built(noun: str, config: Mapping[str, Any], **inserted: Any) -> Any:

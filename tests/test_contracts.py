@@ -20,7 +20,6 @@ NO_ROPE = Model(name="learned", trained_length=256, head_dim=32)
 LENGTHS = [160, 256, 480]
 METHODS = assets.names("method")
 TASKS = [name for name in assets.names("task") if "suite" not in assets.read("task", name)]
-SUITES = [name for name in assets.names("task") if "suite" in assets.read("task", name)]
 CORPUS = Synthetic()
 
 
@@ -150,12 +149,6 @@ def test_a_task_names_its_protocol_in_one_line(task: lexbench.Task, tokenizer: F
 def test_a_length_too_short_is_refused_with_a_number(task: lexbench.Task, tokenizer: FastTokenizer) -> None:
     with pytest.raises(Refused, match=r"\d"):
         task.for_lengths([4]).questions(tokenizer, 2, 1, 0)
-
-
-@pytest.mark.parametrize("name", SUITES)
-def test_a_suite_names_tasks_of_the_registry(name: str) -> None:
-    for part in assets.read("task", name)["suite"]:
-        lexbench.task(part if isinstance(part, str) else part["name"], corpus=CORPUS)
 
 
 @pytest.mark.parametrize("name", [*assets.names("model")])
