@@ -19,6 +19,7 @@ from lexbench.corpora import Corpus, Document
 from lexbench.model import Model
 from lexbench.perplexity import AVERAGING, DocumentTask, EncodedCorpus, bos_policy, encoded_corpus, place_of
 from lexbench.record import Cell, Record, Refused, Sample
+from lexbench.symbols import single_tokens
 from lexbench.task import (
     Answer,
     AnyQuestion,
@@ -94,5 +95,6 @@ __all__ = [
     "score_likelihood",
     "score_marks",
     "scoring",
+    "single_tokens",
     "task",
 ]

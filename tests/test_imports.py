@@ -36,6 +36,7 @@ ALLOWED = {  # folder or module under lexbench: what of ours it may import
     "perplexity": CORE | {"corpora"},
     "haystack": {"perplexity", "record", "task"},
     "scoring": set(),
+    "symbols": {"record", "task"},
     "longbench": {"record", "scoring", "task"},
     "backends": CORE
     | {"kernels", "native", "encodings", "checkpoint", "tokenizer", "definition", "methods", *SHARED["backends"]},

@@ -11,7 +11,7 @@ import numpy as np
 from lexbench import assets
 from lexbench.corpora import Corpus
 from lexbench.record import Refused
-from lexbench.task import Task, Tokenizer, Tokens, Write
+from lexbench.task import Choose, Mark, Task, Tokenizer, Tokens, Write
 
 Lesson = Callable[[np.random.Generator, Tokenizer, int], Tokens]
 STRATA = 8  # tasks place their needles by index modulo at most this
@@ -91,6 +91,11 @@ class TaskLesson:
         except Refused:
             questions = self.task.questions(tokenizer, length, STRATA, seed)
         question = questions[int(rng.integers(STRATA))]
+        if isinstance(question, Mark):
+            return question.tokens[len(tokenizer.prefix) :][:length]
+        if isinstance(question, Choose):
+            whole = np.concatenate([question.prompt, question.options[question.expected]])
+            return whole[len(tokenizer.prefix) :][:length]
         assert isinstance(question, Write)
         answer = tokenizer.encode(f"{question.answer}.\n").ids
         return np.concatenate([question.prompt[len(tokenizer.prefix) :], answer])[:length]

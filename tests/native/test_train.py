@@ -9,11 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import lexbench
 from lexbench.checkpoint import read_model
 from lexbench.corpora import Corpus
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.native import train as training
-from lexbench.native.lessons import GENERATORS, TextLesson, gather, row
+from lexbench.native.lessons import GENERATORS, TaskLesson, TextLesson, gather, row
 from lexbench.native.train import Recipe, train
 from lexbench.tokenizer import FastTokenizer, load_tokenizer
 
@@ -160,3 +161,21 @@ def test_text_lessons_stay_inside_a_document(tokenizer: FastTokenizer) -> None:
     for _ in range(20):
         drawn = tokenizer.decode(lesson(rng, tokenizer, 60))
         assert any(drawn in text for text in texts)
+
+
+@pytest.mark.parametrize("name", ["copy", "parity", "passkey"])
+def test_a_tasks_lesson_is_its_question_with_the_right_answer(tokenizer: FastTokenizer, name: str) -> None:
+    for seed in range(4):
+        tokens = TaskLesson(lexbench.task(name))(np.random.default_rng(seed), tokenizer, 240)
+        text = tokenizer.decode(tokens)
+        assert 100 <= len(tokens) <= 240
+        assert tokens[0] != tokenizer.bos
+        if name == "copy":
+            first, *others = text.split()
+            assert all(first.startswith(other) for other in others)
+        elif name == "parity":
+            bits, answer = text.strip().split("=")
+            assert int(answer) == bits.count("1") % 2
+        else:
+            key = text.rstrip(".\n").split()[-1]
+            assert text.count(f" {key}") == 3

@@ -1,0 +1,268 @@
+"""Arithmetic of stable difficulty: add and subtract small numbers, more of them the longer the text is."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lexbench import (
+    Answer,
+    AnyQuestion,
+    Choose,
+    Chosen,
+    Frame,
+    Mark,
+    Marked,
+    Refused,
+    Sample,
+    Task,
+    Tokenizer,
+    Write,
+    Written,
+    score_choice,
+    score_marks,
+)
+
+Whole = NDArray[np.int64]
+CIRCLE = "Numbers go round from 0 to {last}: {last} +1 =0 and 0 -1 ={last}.\n"
+LINE = "Add and subtract from left to right.\n"
+ASKED = {
+    "write": "strict: the result comes first, greedy",
+    "choose": "the likeliest of the {numbers} results",
+    "mark": "the likeliest of the {numbers} results at every place asked, given all right tokens before it",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """What a line is joined from, each tokenized as it stands behind a new line."""
+
+    digits: Whole
+    """[numbers, tokens]"""
+    steps: Whole
+    """[terms, tokens] from the lowest upwards."""
+    equals: Whole
+    end: Whole
+    """The new line."""
+
+
+@dataclass(frozen=True)
+class Arithmetic(Task):
+    """Add and subtract small numbers; only the number of terms grows (the survey arXiv 2312.17044, appendix A.3).
+
+        Numbers go round from 0 to 9: 9 +1 =0 and 0 -1 =9.       <- the rule, left out by explained=false
+        7 -2 +5 +5 -1 =4                                         <- examples of a fixed number of terms
+        3 +0 -4 +2 =1
+        8 +5 -3 +1 ... -4 =                                      <- the model writes "6"
+
+    Held constant over lengths: the rule, the examples, the range of numbers, and, at every depth, the distribution of
+    the running result, uniform. What grows is the number of terms, to as many as fit; blank lines before all else,
+    fewer than a term (and, where shown, its result) has tokens, make the length exact.
+
+    On the circle (wrap=true, results modulo m = `numbers`) the first number is uniform in 0..m-1 and every term
+    uniform among m steps that differ modulo m (-4..+5 of ten), all independent. Hence
+
+    - the triple of running result, term and next result has one and the same distribution at every depth;
+    - another term at any one place gives another result, at every place alike;
+    - all numbers but any one tell nothing: the missing one is uniform, and so, given all others, is the result. No
+      prefix, no suffix and no sample of the text gives more than chance.
+
+    What does tell is how often each term occurs: addition has no order, and the task tests none.
+
+    On the line (wrap=false, the survey's form: every result between 0 and m-1) the results are independent and
+    uniform, each term the step to the next. A prefix tells nothing, but a suffix does: terms that add up to 9 from
+    their lowest point to their highest leave one result only. Of ten numbers, the last terms alone tell
+
+        terms     1      2      4      8      16     32     64
+        bits      0.709  1.172  1.771  2.422  2.970  3.260  3.320     of log2(10) = 3.322
+        accuracy  0.190  0.271  0.410  0.613  0.833  0.969  0.999     of the best guess from them
+
+    so that no text asks for a memory of much more than 32 terms; `needed`, in a sample's facts, counts how many numbers
+    from the end tell its result: all of them on the circle, two (the last result and a term) where results are shown.
+
+    With shown=true every result is written behind its term: `5 +3 =8 -6 =2`. That needs no long memory, only the last
+    result and the term, at whatever distance from the start: the same arithmetic without the counting. Asked by mark,
+    it shows in `right` and `nll` at which `place` a model loses it (the config running_arithmetic, in the words of the
+    lesson `running_sums` that the embedded model learned; on the line a term alone guesses 0.19, not 0.1).
+
+    Scores: `accuracy`, strict: what is written begins with the result, or the likeliest option is it; for write also
+    `first`, the first number anywhere in what was written; for mark, accuracy is the mean over places, and `exact` is 1
+    where all are right. Chance is 1 / numbers.
+
+    Args:
+        ask: write, choose (which result is likeliest) or mark (teacher-forced, at every result of the question that is
+            shown: with shown=false at the last one); marks need results of one token each.
+        shown: every result, or none but those of the examples and the one asked.
+        wrap: whether numbers go round, or stay between their ends.
+        numbers: 0 to numbers - 1 are results; at most 10.
+        explained: begin with the rule.
+        shots: examples; their number and length are the same for every length.
+        shot_terms: terms of an example.
+        room: tokens to write; None: those of a result, and four more.
+        chat: ask in the model's chat template; not for marks.
+    """
+
+    ask: str = "write"
+    shown: bool = False
+    wrap: bool = True
+    numbers: int = 10
+    explained: bool = True
+    shots: int = 2
+    shot_terms: int = 4
+    room: int | None = None
+    chat: bool = False
+
+    def __post_init__(self) -> None:
+        if self.ask not in ASKED:
+            raise ValueError(f"arithmetic's ask must be one of {', '.join(ASKED)}, got {self.ask}")
+        if not 2 <= self.numbers <= 10:
+            raise ValueError(f"arithmetic's numbers must be 2 to 10, got {self.numbers}: results are single digits")
+        for name, least in (("shots", 0), ("shot_terms", 1), ("room", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"arithmetic's {name} must be at least {least}, got {value}")
+        if self.room is not None and self.ask != "write":
+            raise ValueError(f"arithmetic's room is for ask=write, got room={self.room} with ask={self.ask}: drop it")
+        if self.chat and self.ask == "mark":
+            raise ValueError("arithmetic's marks stand in running text, got chat=true: set ask to write or choose")
+
+    def protocol(self, tokenizer: Tokenizer) -> str:
+        """One line: what is added up, what of it is seen, how it is asked and scored."""
+        results = f"results modulo {self.numbers}" if self.wrap else f"results between 0 and {self.numbers - 1}"
+        seen = "each one shown" if self.shown else "none shown"
+        rule = "the rule and " if self.explained else ""
+        start = "BOS" if tokenizer.prefix else "no BOS"
+        return (
+            f"arithmetic, {results}, {seen}, behind {rule}{self.shots} examples of {self.shot_terms} terms; "
+            f"{self.ask}, {ASKED[self.ask].format(numbers=self.numbers)}, {start}{', chat template' * self.chat}"
+        )
+
+    def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
+        """One sum a sample, of as many terms as fit."""
+        pieces, frame = self._pieces(tokenizer), tokenizer.frame(self.chat)
+        rule = (CIRCLE if self.wrap else LINE).format(last=self.numbers - 1) if self.explained else ""
+        header = tokenizer.encode(rule).ids
+        return [self._question(pieces, frame, header, length, seed, index) for index in range(n)]
+
+    def score(self, question: AnyQuestion, answer: Answer) -> Sample:
+        """Accuracy of what was written, of the choice, or of the marks."""
+        if isinstance(question, Choose) and isinstance(answer, Chosen):
+            return score_choice(question, answer)
+        if isinstance(question, Mark) and isinstance(answer, Marked):
+            return score_marks(question, answer)
+        assert isinstance(question, Write) and isinstance(answer, Written)
+        result = question.facts["expected"]
+        strict = re.match(r"\s*(\d+)(?!\.?\d)", answer.text)
+        first = re.search(r"-?\d+", answer.text)
+        return Sample(
+            index=question.index,
+            cluster=question.cluster,
+            tokens=question.length,
+            chance=question.chance,
+            scores={
+                "accuracy": float(strict is not None and strict[1] == result),
+                "first": float(first is not None and first[0] == result),
+            },
+            output=answer.text,
+            hit_room=answer.hit_room,
+            facts=question.facts,
+        )
+
+    def _question(
+        self, pieces: Pieces, frame: Frame, header: Whole, length: int, seed: int, index: int
+    ) -> Write | Choose | Mark:
+        rng = self.rng(length, seed, index)
+        shots = [header]
+        for _ in range(self.shots):
+            shots += [self._line(pieces, *self._walk(rng, self.shot_terms)), pieces.end]
+        digit = pieces.digits.shape[1]
+        room = (self.room or digit + 4) if self.ask == "write" else digit
+        bare, each = self._tokens(pieces)
+        space = length - sum(map(len, [frame.before, *shots, frame.after])) - (bare - digit) - room
+        if space < each:
+            raise Refused(f"arithmetic needs at least {length - space + each} tokens, asked for {length}: raise length")
+        results, steps = self._walk(rng, space // each)
+        asked = self._line(pieces, results, steps)[:-digit]
+        blank = np.repeat(pieces.end, space % each)
+        prompt = np.concatenate([frame.before, blank, *shots, asked, frame.after])
+        return self._ask(pieces, prompt, room, results, index)
+
+    def _ask(self, pieces: Pieces, prompt: Whole, room: int, results: Whole, index: int) -> Write | Choose | Mark:
+        """The question for the result behind a prompt."""
+        result, cluster, terms = int(results[-1]), str(index), len(results) - 1
+        facts = {"expected": str(result), "terms": terms, "needed": self._needed(results)}
+        if self.ask == "choose":
+            options = tuple(pieces.digits)
+            return Choose(index=index, cluster=cluster, facts=facts, prompt=prompt, options=options, expected=result)
+        if self.ask == "mark":
+            tokens, numbers = np.append(prompt, pieces.digits[result]), pieces.digits[:, 0]
+            shown = terms if self.shown else 1
+            places = len(prompt) - self._tokens(pieces)[1] * np.arange(shown)[::-1]
+            return Mark(index=index, cluster=cluster, facts=facts, tokens=tokens, places=places, options=numbers)
+        return Write(
+            index=index,
+            cluster=cluster,
+            facts=facts,
+            prompt=prompt,
+            room=room,
+            answer=str(result),
+            chance=1 / self.numbers,
+        )
+
+    def _walk(self, rng: np.random.Generator, terms: int) -> tuple[Whole, Whole]:
+        """Running results [terms + 1], the first number before them, and the terms between them."""
+        drawn = rng.integers(self.numbers, size=terms + 1)
+        if not self.wrap:
+            return drawn, np.diff(drawn)
+        steps = drawn[1:] + self._least
+        return (drawn[0] + np.concatenate([[0], steps.cumsum()])) % self.numbers, steps
+
+    @property
+    def _least(self) -> int:
+        """The lowest term; all to its negative on the line, as many as there are numbers on the circle."""
+        return -((self.numbers - 1) // 2) if self.wrap else 1 - self.numbers
+
+    def _needed(self, results: Whole) -> int:
+        """Numbers, counted from the end, that one has to read before they leave one result."""
+        if self.shown:
+            return 2
+        if self.wrap:
+            return len(results)
+        back = results[::-1]
+        spans = np.maximum.accumulate(back) - np.minimum.accumulate(back)
+        told = np.flatnonzero(spans == self.numbers - 1)
+        return int(told[0]) if len(told) else len(results)
+
+    def _line(self, pieces: Pieces, results: Whole, steps: Whole) -> Whole:
+        """Tokens of a sum, up to its result."""
+        digits, terms = pieces.digits[results], pieces.steps[steps - self._least]
+        if not self.shown:
+            return np.concatenate([digits[0], terms.reshape(-1), pieces.equals, digits[-1]])
+        equals = np.tile(pieces.equals, (len(steps), 1))
+        return np.concatenate([digits[0], np.hstack([terms, equals, digits[1:]]).reshape(-1)])
+
+    def _tokens(self, pieces: Pieces) -> tuple[int, int]:
+        """Tokens of a line without terms, and those that each term adds."""
+        digit, step, answer = pieces.digits.shape[1], pieces.steps.shape[1], len(pieces.equals) + pieces.digits.shape[1]
+        return (digit, step + answer) if self.shown else (digit + answer, step)
+
+    def _pieces(self, tokenizer: Tokenizer) -> Pieces:
+        """The vocabulary of lines; Refused where the number of tokens would tell of what they say."""
+        behind = len(tokenizer.encode("\n").ids)
+        least, count = self._least, self.numbers if self.wrap else 2 * self.numbers - 1
+        terms = [f" {term:+d}" for term in range(least, least + count)]
+        written = [*map(str, range(self.numbers)), *terms, " ="]
+        found = [tokenizer.encode(f"\n{piece}").ids[behind:] for piece in written]
+        digits, steps = found[: self.numbers], found[self.numbers : -1]
+        for what, rows in (("numbers", digits), ("terms", steps)):
+            sizes = sorted({len(row) for row in rows})
+            if len(sizes) > 1:
+                need = f"arithmetic needs {what} of equally many tokens, here they have {sizes[0]} to {sizes[-1]}"
+                raise Refused(f"{need}: take another tokenizer")
+            if len({tuple(row) for row in rows}) < len(rows):
+                raise Refused(f"arithmetic needs {what} told apart by their tokens, these are not: other tokenizer")
+        if self.ask == "mark" and len(digits[0]) > 1:
+            raise Refused(f"arithmetic's marks need numbers of 1 token, here they have {len(digits[0])}: ask=choose")
+        return Pieces(np.stack(digits), np.stack(steps), found[-1], tokenizer.encode("\n").ids[-1:])

@@ -1,0 +1,147 @@
+"""Copying: an independent reader is always right, and whoever has not read the string gets chance."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import lexbench
+from lexbench import Mark, Marked, Refused, Task, assets
+from lexbench.task import Tokens
+from lexbench.tokenizer import FastTokenizer, load_tokenizer
+from tests.answerers import perfect
+
+
+def asked(task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Mark]:
+    return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Mark)]
+
+
+def always(question: Mark, option: int) -> Marked:
+    """The answer of one who names the same option everywhere."""
+    nll = np.ones((len(question.places), len(question.options)), np.float32)
+    nll[:, option] = 0
+    return Marked(nll=nll)
+
+
+@pytest.mark.parametrize("length", [5, 8, 160, 161, 480])
+def test_the_second_half_is_the_first_again(tokenizer: FastTokenizer, length: int) -> None:
+    task = lexbench.task("copy")
+    for question in asked(task, tokenizer, length, 6):
+        first, second = tokenizer.decode(question.tokens).removeprefix("\n").split("\n")
+        assert first == second and re.fullmatch(r"[0-9a-z]+", first)
+        size = (length - 2) // 2  # BOS and the separator
+        assert len(first) == question.facts["size"] == size
+        assert question.length == len(question.tokens) == length
+        assert list(question.places) == list(range(length - size, length))
+        source = question.tokens[question.places - size - 1]
+        assert list(source) == list(question.tokens[question.places])
+        answer = Marked(nll=(source[:, None] != question.options).astype(np.float32))
+        assert task.score(question, answer).scores == {"accuracy": 1.0, "exact": 1.0}
+        assert task.score(question, perfect(question, tokenizer)).chance == 1 / 36
+
+
+@pytest.mark.parametrize("length", [30, 31, 32, 33, 34, 35])
+def test_a_string_of_one_size_comes_again_and_again(tokenizer: FastTokenizer, length: int) -> None:
+    for question in asked(lexbench.task("copy", size=5), tokenizer, length, 6):
+        text = tokenizer.decode(question.tokens)
+        string = text[:5]
+        assert text == (f"{string}\n" * length)[: length - 1]
+        assert question.length == length
+        marked = [place - 1 for place in question.places]  # BOS is no text
+        assert marked == [place for place, symbol in enumerate(text) if place > 5 and symbol != "\n"]
+        assert list(question.tokens[question.places - 6]) == list(question.tokens[question.places])
+
+
+def test_symbols_are_uniform_and_independent(tokenizer: FastTokenizer) -> None:
+    questions = asked(lexbench.task("copy"), tokenizer, 101, 400)
+    texts = [tokenizer.decode(question.tokens)[-49:] for question in questions]
+    alphabet = "0123456789abcdefghijklmnopqrstuvwxyz"
+    drawn = np.array([[alphabet.index(symbol) for symbol in text] for text in texts])
+    assert stats.chisquare(np.bincount(drawn.reshape(-1), minlength=36)).pvalue > 0.001
+    for column in drawn.T:
+        assert stats.chisquare(np.bincount(column, minlength=36)).pvalue * 49 > 0.001
+    pairs = np.bincount((36 * drawn[:, :-1] + drawn[:, 1:]).reshape(-1), minlength=36 * 36)
+    assert stats.chisquare(pairs).pvalue > 0.001
+
+
+def test_guessing_gets_exactly_chance_over_all_strings(
+    tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every string of three out of three symbols once: naming any one symbol is right at a third of the places."""
+    task = lexbench.task("copy", symbols=3)
+
+    class Digits:
+        def __init__(self, index: int) -> None:
+            self.index = index
+
+        def integers(self, high: int, size: int) -> Tokens:
+            return np.asarray(np.unravel_index(self.index, (high,) * size), dtype=np.int64)
+
+    monkeypatch.setattr(type(task), "rng", lambda self, length, seed, index: Digits(index))
+    questions = asked(task, tokenizer, 8, 27)
+    assert len({tuple(question.tokens) for question in questions}) == 27
+    assert {tokenizer.decode(question.options) for question in questions} == {"012"}
+    for option in range(3):
+        got = [task.score(question, always(question, option)).scores["accuracy"] for question in questions]
+        assert np.mean(got) == pytest.approx(1 / 3) == questions[0].chance
+
+
+def test_commonest_is_what_naming_the_commonest_symbol_gets(tokenizer: FastTokenizer) -> None:
+    task = lexbench.task("copy", symbols=10)
+    for question in asked(task, tokenizer, 160, 8):
+        got = [task.score(question, always(question, option)).scores["accuracy"] for option in range(10)]
+        assert max(got) == pytest.approx(question.facts["commonest"])
+    [long] = asked(task, tokenizer, 50_000, 1)
+    assert long.facts["commonest"] == pytest.approx(0.1, abs=0.01)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"size": 7}])
+def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer, parameters: dict[str, Any]) -> None:
+    task = lexbench.task("copy", **parameters)
+    least = 1 + 2 * parameters.get("size", 1) + 1
+    assert {question.length for question in asked(task, tokenizer, least, 4)} == {least}
+    with pytest.raises(Refused, match=f"needs at least {least} tokens, asked for {least - 1}: raise length"):
+        task.questions(tokenizer, least - 1, 4, 0)
+
+
+@pytest.mark.parametrize("change", [("a", "ab"), ("a", "b"), ("a", "")])
+def test_symbols_without_a_token_of_their_own_are_refused(
+    tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch, change: tuple[str, str]
+) -> None:
+    encode = tokenizer.encode
+    monkeypatch.setattr(tokenizer, "encode", lambda text: encode(text.replace(*change)))
+    with pytest.raises(Refused, match="copy needs a token of its own for each of 0 1 2"):
+        lexbench.task("copy").questions(tokenizer, 100, 1, 0)
+    assert asked(lexbench.task("copy", symbols=10), tokenizer, 100, 1)
+
+
+def test_a_blank_put_before_every_text_is_no_part_of_a_symbol(
+    tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = asked(lexbench.task("copy"), tokenizer, 100, 3)
+    encode = tokenizer.encode
+    monkeypatch.setattr(tokenizer, "encode", lambda text: encode(f" {text}"))
+    for left, right in zip(plain, asked(lexbench.task("copy"), tokenizer, 100, 3), strict=True):
+        assert list(left.tokens) == list(right.tokens)
+
+
+def test_the_embedded_model_knows_the_symbols() -> None:
+    tokenizer = load_tokenizer(assets.PACKAGE / "lexlet")
+    [question] = asked(lexbench.task("copy"), tokenizer, 100, 1)
+    alphabet = "0123456789abcdefghijklmnopqrstuvwxyz"
+    assert [int(option) for option in question.options] == [int(tokenizer.encode(each).ids[0]) for each in alphabet]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"symbols": 1}, "symbols must be 2 to 36, got 1"),
+        ({"symbols": 37}, "symbols must be 2 to 36, got 37"),
+        ({"size": 0}, "size must be at least 1, got 0"),
+    ],
+)
+def test_bad_parameters_are_errors(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        lexbench.task("copy", **parameters)
