@@ -1,6 +1,6 @@
 """lexbench: how does quality change with length, what does it cost inside the trained length, is it real?"""
 
-from lexbench import haystack, scoring
+from lexbench import haystack, keys, longbench, scoring
 from lexbench.api import Run, corpus, extend, method, run, task
 from lexbench.attention import (
     Attention,
@@ -88,6 +88,8 @@ __all__ = [
     "encoded_corpus",
     "extend",
     "haystack",
+    "keys",
+    "longbench",
     "method",
     "place_of",
     "run",

@@ -132,7 +132,8 @@ def summary(group: str, name: str) -> str:
     config = read(group, name)
     for kind in ("suite", "compose"):
         if kind in config:
-            return f"{kind}: " + ", ".join(part if isinstance(part, str) else part["name"] for part in config[kind])
+            named = [part if isinstance(part, str) else part["name"] for part in config[kind]]
+            return f"{kind}: " + ", ".join(dict.fromkeys(named))
     if "file" in config:
         source, cls = source_of(Path(config["file"]), group), None
     elif "_target_" in config:
@@ -145,8 +146,10 @@ def summary(group: str, name: str) -> str:
         return f"(cannot be read: {source})"
     tree = ast.parse(source.read_text())
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and cls in (None, node.name)]
-    documented = [text for node in classes if (text := ast.get_docstring(node))]
-    return documented[0].splitlines()[0] if documented else ""
+    does = [node for node in classes if cls or DOES[group] in {getattr(part, "name", None) for part in node.body}]
+    documented = [text for node in does or classes if (text := ast.get_docstring(node))]
+    own = ", ".join(f"{key}={value}" for key, value in config.items() if key not in ("file", "_target_"))
+    return (documented[0].splitlines()[0] if documented else "") + (f" [{own}]" if own and group == "task" else "")
 
 
 def _import(target: str) -> type:
