@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import itertools
 import os
 import shlex
 import sys
@@ -95,6 +96,33 @@ def _parser() -> argparse.ArgumentParser:
         _search,
         "find LongRoPE's factors for a model and a length, guided by perplexity; the same command goes on",
         "settings: model=NAME length=2048 out=mine/method/NAME.yaml n=4 corpus=NAME rule=longrope2 iterations=40\n",
+    )
+    score = add(
+        "score",
+        _score,
+        "official scores of published predictions, without a model",
+        "DIR holds DATASET.jsonl as LongBench's pred.py writes them: pred, answers, all_classes, length a line\n",
+    )
+    score.add_argument("benchmark", choices=("longbench",))
+    score.add_argument("folder", type=Path, metavar="DIR", help="of predictions, LongBench's or LongBench-E's")
+    score.add_argument(
+        "--e",
+        action=argparse.BooleanOptionalAction,
+        help="LongBench-E, by its buckets (default: where DIR or its parent is named ..._e)",
+    )
+    score.add_argument(
+        "--buckets",
+        type=_bounds,
+        metavar="4000,8000",
+        help="bounds of the stored lengths, in words, by which to part the examples",
+    )
+    score.add_argument("--similarity", choices=("difflib", "levenshtein"), default="difflib", help="of code")
+    score.add_argument("--json", action="store_true", help="data set to score, or to bucket to score")
+    add(
+        "keys",
+        _keys,
+        "find the key tokens of a corpus with an evaluator model, for task=long_ppl; the same command goes on",
+        "settings: model=EVALUATOR method=NAME corpus=NAME out=FILE.jsonl longest=8192 short=1024 n=50\n",
     )
     give = add(
         "export",
@@ -229,6 +257,44 @@ def _search(options: argparse.Namespace, words: list[str]) -> int:
         print(result.file)
 
     _hydra("search", job, _arguments("search", words))
+    return 0
+
+
+def _bounds(text: str) -> tuple[int, ...]:
+    """Bounds of buckets, ascending."""
+    try:
+        bounds = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        bounds = ()
+    if not bounds or bounds[0] < 1 or any(low >= high for low, high in itertools.pairwise(bounds)):
+        raise argparse.ArgumentTypeError(f"bounds must be whole numbers that ascend, got {text!r}: e.g. 4000,8000")
+    return bounds
+
+
+def _score(options: argparse.Namespace, words: list[str]) -> int:
+    from lexbench import longbench
+
+    _no_more(words)
+    print(longbench.score_folder(options.folder, options.e, options.buckets, options.similarity, options.json))
+    return 0
+
+
+def _keys(options: argparse.Namespace, words: list[str]) -> int:
+    def job(config: dict[str, Any], choices: dict[str, str]) -> None:
+        from lexbench.checkpoint import read_model
+        from lexbench.find_keys import find
+
+        found = find(
+            model=read_model(config["model"]),
+            method={**(config["method"] or {}), "name": choices["method"]},
+            corpus=assets.build(config["corpus"], "corpus"),
+            backend={**(config["backend"] or {}), "name": choices["backend"]},
+            **{name: config[name] for name in SETTINGS["keys"][1]},
+        )
+        print(f"{found.count} of {found.tokens} tokens in {len(found.spans)} documents are key tokens ({found.hash})")
+        print(config["out"])
+
+    _hydra("keys", job, _arguments("keys", words))
     return 0
 
 
@@ -445,6 +511,7 @@ SETTINGS = {
     "verify": ONE_LENGTH,
     "export": ONE_LENGTH,
     "train": (["recipe"], ["out", "corpora", "held_out"]),
+    "keys": (["model", "method", "corpus", "backend"], ["out", "longest", "short", "window", "gain", "loss", "n"]),
     "search": (
         ["model", "corpus", "backend"],
         [
@@ -455,7 +522,7 @@ SETTINGS = {
 }
 
 
-COMMANDS = ("run", "report", "show", "verify", "export", "search", "list", "train")
+COMMANDS = ("run", "report", "show", "verify", "export", "search", "list", "train", "score", "keys")
 
 
 def _complete(words: list[str]) -> int:
@@ -469,7 +536,7 @@ def _complete(words: list[str]) -> int:
     if space:
         os.environ["COMP_LINE"] = f"{before} {rest.lstrip()[len(command) + 1 :]}"
         os.environ["COMP_POINT"] = str(len(os.environ["COMP_LINE"]))
-    _hydra(command if command in ("train", "search") else "run", lambda config, choices: None, words)
+    _hydra(command if command in ("train", "search", "keys") else "run", lambda config, choices: None, words)
     return 0
 
 

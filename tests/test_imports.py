@@ -35,6 +35,7 @@ ALLOWED = {  # folder or module under lexbench: what of ours it may import
     "corpora": {"corpora"},
     "perplexity": CORE | {"corpora"},
     "haystack": {"perplexity", "record", "task"},
+    "keys": {"model", "task"},
     "scoring": set(),
     "symbols": {"record", "task"},
     "longbench": {"longbench", "record", "scoring"},
@@ -55,6 +56,7 @@ WITHOUT_TORCH = [
     "lexbench.verify",
     "lexbench.export",
     "lexbench.search",
+    "lexbench.find_keys",
 ]
 
 

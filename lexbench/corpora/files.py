@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lexbench.corpora import Document, hash_documents
+from lexbench.corpora.fields import text_of
 
 KINDS = (".txt", ".md", ".py", ".jsonl")
 
@@ -19,13 +20,16 @@ class Files:
 
     Args:
         path: file or folder.
-        field: of each JSON object, in .jsonl files; the others are read whole.
+        field: of each JSON object, in .jsonl files; the others are read whole. A path for what lies deeper:
+            `meeting.title`. A list is joined, one line an item.
         separator: what stands between the documents of a .txt file, which are then stripped; None: a file is one.
+        form: how an object in a list of a .jsonl file is written: `{speaker}: {content}`.
     """
 
     path: str
     field: str = "text"
     separator: str | None = "<|endoftext|>"
+    form: str | None = None
 
     def __post_init__(self) -> None:
         if self.separator == "":
@@ -75,10 +79,8 @@ class Files:
             raise ValueError(f"{place} is no JSON ({error}): write one object a line") from None
         if not isinstance(row, dict):
             raise ValueError(f"{place} must be a JSON object, got {type(row).__name__}: write one object a line")
-        if not isinstance(row.get(self.field), str):
-            have = ", ".join(sorted(key for key, value in row.items() if isinstance(value, str))) or "nothing"
-            raise ValueError(f"{place} has no text in field {self.field!r}: choose corpus.field from {have}")
-        return str(row[self.field]).encode("utf-8", "replace").decode()  # JSON can spell half a surrogate pair
+        text = text_of(row, self.field, self.form, place) or ""
+        return text.encode("utf-8", "replace").decode()  # JSON can spell half a surrogate pair
 
 
 def _read(file: Path) -> str:

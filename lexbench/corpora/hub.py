@@ -1,11 +1,15 @@
 """A dataset of the Hugging Face hub, or of a folder that `datasets` reads."""
 
+import bisect
+import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lexbench.corpora import Document, hash_documents
+from lexbench.corpora.fields import text_of
 
 SAVED = ("state.json", "dataset_dict.json")
 """One of these lies in a folder that `Dataset.save_to_disk` wrote."""
@@ -19,8 +23,13 @@ class Hub:
         dataset: name on the hub, or a folder with .parquet, .jsonl or .txt files, or one that `save_to_disk` wrote.
         config: subset of the dataset, where it has several.
         split: with a slice, if only a part is wanted: `test`, `train[:1000]`.
-        field: the column that holds the text.
+        field: the column that holds the text. A path for what lies deeper: `meeting.title`. A list is joined, one line
+            an item.
         revision: commit, branch or tag on the hub; None: the newest.
+        form: how an object in such a list is written: `{speaker}: {content}`.
+        begins: regular expression of what a document begins with, for datasets whose rows are lines: all rows are
+            joined, one line each, and cut where it matches (^ and $ are a line's); a document is named after the row
+            in which it begins. None: each row is a document.
     """
 
     dataset: str
@@ -28,21 +37,20 @@ class Hub:
     split: str = "test"
     field: str = "text"
     revision: str | None = None
+    form: str | None = None
+    begins: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.begins or "")
+        except re.error as error:
+            raise ValueError(f"corpus.begins must be a regular expression, got {self.begins!r} ({error})") from None
 
     def documents(self) -> Iterator[Document]:
         """Rows with text, named split#row; ValueError where the dataset cannot be had, or holds none."""
-        rows = self._rows()
-        if self.field not in rows.column_names:
-            have = ", ".join(rows.column_names)
-            raise ValueError(f"dataset {self.dataset} has no field {self.field!r}: choose corpus.field from {have}")
         empty = True
-        for place, text in enumerate(rows[self.field]):
-            if not isinstance(text, str | None):
-                raise ValueError(
-                    f"dataset {self.dataset} has {type(text).__name__} in field {self.field!r}, not text: "
-                    "choose another corpus.field"
-                )
-            if text and text.strip():
+        for place, text in self._joined() if self.begins else self._texts():
+            if text.strip():
                 empty = False
                 yield Document(f"{self.split}#{place}", text)
         if empty:
@@ -51,6 +59,25 @@ class Hub:
     def fingerprint(self) -> str:
         """Hash of the texts, whatever the dataset is called today."""
         return hash_documents(self.documents())
+
+    def _texts(self) -> Iterator[tuple[int, str]]:
+        """Place and text of every row; null is an empty one."""
+        rows = self._rows()
+        column = self.field if self.field in rows.column_names else self.field.split(".")[0]
+        if column not in rows.column_names:
+            have = ", ".join(rows.column_names)
+            raise ValueError(f"dataset {self.dataset} has no field {column!r}: choose corpus.field from {have}")
+        for place, value in enumerate(rows[column]):
+            where = f"dataset {self.dataset} row {place}"
+            yield place, text_of({column: value}, self.field, self.form, where) or ""
+
+    def _joined(self) -> Iterator[tuple[int, str]]:
+        """Place of the first row, and text, of every document that several rows make."""
+        lines = [text if text.endswith("\n") else f"{text}\n" for _, text in self._texts()]
+        ends, text = list(itertools.accumulate(map(len, lines))), "".join(lines)
+        begins = [found.start() for found in re.finditer(self.begins or "", text, re.MULTILINE)]
+        for begin, end in itertools.pairwise(sorted({0, *begins, len(text)})):
+            yield bisect.bisect_right(ends, begin), text[begin:end]
 
     def _rows(self) -> Any:
         import datasets

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import lexbench
 from lexbench.corpora import Document
 from lexbench.corpora.files import Files
 
@@ -51,8 +52,20 @@ def test_a_field_of_json_lines_can_be_chosen(tmp_path: Path) -> None:
     [
         ("a.jsonl", '{"text": "good"}\n{"text": \n', r"a.jsonl line 2 is no JSON \(.*\): write one object a line"),
         ("a.jsonl", '"text"\n', "a.jsonl line 1 must be a JSON object, got str"),
-        ("a.jsonl", '{"body": "x", "n": 1, "abstract": "y"}', "no text in field 'text': choose .* from abstract, body"),
-        ("a.jsonl", '{"text": null}', "no text in field 'text': choose corpus.field from nothing"),
+        (
+            "a.jsonl",
+            '{"body": "x", "n": 1, "abstract": "y"}',
+            "no text in field 'text', there is none: .* abstract, body",
+        ),
+        ("a.jsonl", '{"n": 1}', "no text in field 'text', there is none: choose corpus.field from nothing"),
+        (
+            "a.jsonl",
+            '{"text": 1.5, "body": "x"}',
+            "no text in field 'text', it is float: choose corpus.field from body",
+        ),
+        ("a.jsonl", '{"text": [1]}', "no text in field 'text', it is a list of int: choose corpus.field from text"),
+        ("a.jsonl", '{"text": [{"a": 1, "b": ""}]}', "list of objects in field 'text': say by corpus.form .* a, b"),
+        ("a.jsonl", '{"text": null}', "holds no text in"),
         ("a.txt", " \n", r"holds no text in .txt, .md, .py, .jsonl files: give another corpus.path"),
         ("a.csv", " \n", "holds no text"),
     ],
@@ -92,6 +105,35 @@ def test_tinystories_are_as_many_as_their_separators_say(shared: Path) -> None:
     assert all(story.text == story.text.strip() for story in stories)
 
 
-def test_qmsum_meetings_lack_a_text_field_and_say_what_they_have(shared: Path) -> None:
-    with pytest.raises(ValueError, match=r"qmsum_test.jsonl line 1 has no text in field 'text'"):
-        documents(shared / "text/qmsum_test.jsonl")
+def test_what_lies_deeper_is_found_by_its_path_and_lists_are_joined(tmp_path: Path) -> None:
+    row = {"talk": {"title": "T", "turns": [{"who": "A", "said": "x"}, {"who": "B", "said": "y\nz"}]}, "a.b": "dot"}
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({**row, "text": ["one", "two"]}) + "\n")
+    assert documents(file, field="talk.title") == [Document("rows.jsonl#1", "T")]
+    assert documents(file, field="talk.turns", form="{who}: {said}") == [Document("rows.jsonl#1", "A: x\nB: y\nz")]
+    assert documents(file, field="a.b")[0].text == "dot"
+    assert documents(file)[0].text == "one\ntwo"
+    with pytest.raises(
+        ValueError, match=r"no text in field 'talk', it is dict: choose corpus.field from a.b, talk, text"
+    ):
+        documents(file, field="talk")
+    for field in ("talk.chair", "talk.title.first", "nowhere.title"):
+        with pytest.raises(ValueError, match=f"no text in field '{field}', there is none"):
+            documents(file, field=field)
+    for form in ("{speaker}", "{who", "{}"):
+        with pytest.raises(ValueError, match=r"cannot be written as corpus.form .* name fields out of who, said"):
+            documents(file, field="talk.turns", form=form)
+
+
+def test_qmsum_meetings_say_who_says_what(shared: Path) -> None:
+    file = shared / "text/qmsum_test.jsonl"
+    meetings = list(lexbench.corpus("qmsum", path=str(file)).documents())
+    assert len(meetings) == 35
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    for meeting, row in zip(meetings, rows, strict=True):
+        turns = row["meeting_transcripts"]
+        assert len(meeting.text) == sum(len(turn["speaker"]) + len(turn["content"]) + 3 for turn in turns) - 1
+    assert meetings[0].text.startswith("Lynne Neagle AM: Good afternoon, everyone. Welcome to the Children, Young")
+    assert "\nBarry Hughes: Perfectly happy.\n" in meetings[0].text
+    with pytest.raises(ValueError, match=r"line 1 has no text in field 'text', there is none: .* meeting_transcripts"):
+        documents(file)

@@ -1,10 +1,13 @@
 """Datasets from folders on disk (no hub is asked here), and what is said where there are none."""
 
 from pathlib import Path
+from typing import Any
 
 import datasets
 import pytest
 
+import lexbench
+from lexbench import assets
 from lexbench.corpora import Document
 from lexbench.corpora.hub import Hub
 
@@ -54,7 +57,9 @@ def test_the_fingerprint_follows_the_texts(tmp_path: Path, folder: Path) -> None
     ("parameters", "message"),
     [
         ({"field": "body"}, "has no field 'body': choose corpus.field from text, n"),
-        ({"field": "n"}, "has int in field 'n', not text: choose another corpus.field"),
+        ({"field": "body.text"}, "has no field 'body': choose corpus.field from text, n"),
+        ({"field": "n"}, "row 0 has no text in field 'n', it is int"),
+        ({"begins": "("}, r"corpus.begins must be a regular expression, got '\(' \(.*\)"),
         ({"split": "test[1:3]"}, r"holds no text in test\[1:3\]: choose another corpus.split"),
         ({"split": "dev"}, "cannot be loaded .*: check name, config, split and network"),
     ],
@@ -63,6 +68,63 @@ def test_what_cannot_be_had_is_said_in_one_line(folder: Path, parameters: dict[s
     with pytest.raises(ValueError, match=message) as error:
         list(Hub(str(folder), **parameters).documents())
     assert "\n" not in str(error.value)
+
+
+def test_lists_and_objects_in_rows_are_read_by_path_and_form(tmp_path: Path) -> None:
+    turns = [{"who": "A", "said": "x"}, {"who": "B", "said": "y"}]
+    rows = [{"talk": {"title": "T", "turns": turns}, "a.b": "dot"}, {"talk": {"title": None, "turns": []}, "a.b": ""}]
+    (tmp_path / "talks").mkdir()
+    datasets.Dataset.from_list(rows).to_parquet(tmp_path / "talks" / "test.parquet")
+    folder = str(tmp_path / "talks")
+    assert list(Hub(folder, field="talk.turns", form="{who}: {said}").documents()) == [Document("test#0", "A: x\nB: y")]
+    assert list(Hub(folder, field="talk.title").documents()) == [Document("test#0", "T")]
+    assert list(Hub(folder, field="a.b").documents()) == [Document("test#0", "dot")]
+
+
+def of_lines(folder: Path, lines: list[str], begins: str) -> list[Document]:
+    folder.mkdir()
+    datasets.Dataset.from_dict({"text": lines}).to_parquet(folder / "test.parquet")
+    return list(Hub(str(folder), begins=begins).documents())
+
+
+def test_rows_that_are_lines_are_joined_into_documents(tmp_path: Path) -> None:
+    lines = ["", "# One", "a", "", "b\n", "# Two", "# Three", "c # no"]
+    one, two, three = "# One\na\n\nb\n", "# Two\n", "# Three\nc # no\n"
+    found = [Document("test#1", one), Document("test#5", two), Document("test#6", three)]
+    assert of_lines(tmp_path / "lines", lines, "^# ") == found
+    assert of_lines(tmp_path / "begun", lines[1:], "^# ")[0] == Document("test#0", one)
+    assert of_lines(tmp_path / "headless", ["preface", *lines], "^# ")[0] == Document("test#0", "preface\n\n")
+    assert of_lines(tmp_path / "nowhere", ["a", "b"], "^# ") == [Document("test#0", "a\nb\n")]
+
+
+def test_wikitext_is_cut_into_its_sixty_articles(tmp_path: Path, shared: Path) -> None:
+    """60 articles in WikiText-2's test split (Merity et al. 2016, table 1); one has lines that look like titles.
+
+    On the hub an empty line is an empty row, and the others keep their line ends.
+    """
+    raw = (shared / "text/wikitext2_test.txt").read_text().splitlines(keepends=True)
+    lines = ["" if line.isspace() else line for line in raw]
+    articles = of_lines(tmp_path / "wikitext", lines, assets.read("corpus", "wikitext")["begins"])
+    assert len(articles) == 60
+    assert articles[0].text.startswith(" = Robert <unk> = \n")
+    assert sum(len(article.text.split()) for article in articles) == sum(len(line.split()) for line in raw)
+
+
+@pytest.mark.parametrize("name", ["pg19", "proof_pile", "gov_report", "wikitext"])
+def test_datasets_of_the_registry_are_read_from_the_hub(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    field = {"gov_report": "report"}.get(name, "text")
+    rows = datasets.Dataset.from_dict({field: ["a text"], "other": ["no"]})
+    asked: list[tuple[Any, ...]] = []
+
+    def load_dataset(*names: str | None, **options: str | None) -> datasets.Dataset:
+        asked.append((*names, options))
+        return rows
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    corpus = lexbench.corpus(name)
+    assert [document.text.strip() for document in corpus.documents()] == ["a text"]
+    assert [str(each[0]).count("/") for each in asked] == [1]
+    assert asked[0][2] == {"split": "test", "revision": None}
 
 
 def test_a_folder_that_does_not_exist_is_an_error_in_one_line(tmp_path: Path) -> None:

@@ -1,0 +1,173 @@
+"""LongPPL: perplexity of the tokens that only a long context makes predictable."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lexbench import (
+    AVERAGING,
+    Answer,
+    AnyQuestion,
+    Corpus,
+    EncodedCorpus,
+    Refused,
+    Sample,
+    Score,
+    Scored,
+    Task,
+    Tokenizer,
+    bos_policy,
+    encoded_corpus,
+    score_likelihood,
+)
+from lexbench import keys as key_tokens
+
+
+@dataclass(frozen=True)
+class LongPpl(Task):
+    """Perplexity of a corpus's key tokens (Fang et al. 2024, arXiv 2410.23771), the same ones at every length.
+
+    An evaluator has chosen them once, by what the far context does for it, and `lexbench keys` has written them to a
+    file: characters, so that models of any tokenizer are measured on the same ones (see `lexbench.keys`). Windows are
+    as long as the length says. The document's first window holds all key tokens that it can; each further one ends at
+    a key token, and its key tokens lie at most `stride` apart, so that each has length - stride tokens in front of it
+    at the least, or all of its document. What is between key tokens is read and not scored:
+
+        document, length 8, stride 4; [key tokens]      a b c d e [f] g h  i [j] k [l] m n o [p]
+        first window, to its full length                a b c d e [f] g h
+        second, back from l                                     e  f  g h  i [j] k [l]
+        third, back from p                                                 i  j  k  l  m n o [p]
+
+    Held constant over lengths: documents and key tokens. n documents that have key tokens, in the seed's order;
+    intervals cluster by document. At the evaluator's own `longest` it is the paper's LongPPL; at a shorter length it
+    says what the model loses without the rest.
+
+    Args:
+        corpus: where the documents come from: that for which the keys were made.
+        keys: file that `lexbench keys` has written.
+        document_tokens: documents of which the evaluator read fewer, BOS counted, are left out, so that no length is
+            longer than what its key tokens can tell of. None: the longest length of the run.
+        stride: tokens over which a window's key tokens spread; None: a quarter of the length. Never so many that a key
+            token would have less than the short context by which it was found.
+    """
+
+    corpus: Corpus
+    keys: str | None = None
+    document_tokens: int | None = None
+    stride: int | None = None
+    keys_hash: str | None = field(default=None, init=False)
+    """Of the file: part of the identity, as its name says nothing."""
+
+    def __post_init__(self) -> None:
+        for name in ("document_tokens", "stride"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"long_ppl's {name} must be at least 1, got {value}")
+        if self.keys is not None:
+            object.__setattr__(self, "keys_hash", key_tokens.read(self.keys).hash)
+
+    def for_lengths(self, lengths: Sequence[int]) -> Self:
+        """Documents long enough for the longest length."""
+        return self if self.document_tokens else replace(self, document_tokens=max(lengths))
+
+    def protocol(self, tokenizer: Tokenizer) -> str:
+        """One line: which tokens, how much context, averaging, BOS."""
+        return (
+            f"LongPPL: the same key tokens at every length ({self._said()}), in documents read to "
+            f"{self.document_tokens} tokens or more; context: at least the length less "
+            f"{self.stride or 'a quarter of it'}, or all of the document; {AVERAGING}; {bos_policy(tokenizer)}; "
+            "documents not joined"
+        )
+
+    def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
+        """Every window with key tokens of n documents."""
+        found, prefix = key_tokens.read(self.keys) if self.keys else None, len(tokenizer.prefix)
+        least = prefix + 1 + (found.rule.short if found else 1)
+        if length < least:
+            raise Refused(f"long_ppl needs at least {least} tokens, asked for {length}: raise length")
+        if found is None:
+            raise Refused(f"long_ppl needs a file of key tokens, got none: {key_tokens.MAKE}, then give task.keys=FILE")
+        if found.corpus != self.corpus.fingerprint():
+            raise Refused(f"{self.keys} holds the key tokens of another corpus: {key_tokens.MAKE}")
+        task, width = self.for_lengths([length]), length - prefix
+        if length > (task.document_tokens or 0):
+            raise Refused(
+                f"long_ppl reads documents of {task.document_tokens} tokens, asked for {length}: raise document_tokens"
+            )
+        texts = encoded_corpus(self.corpus, tokenizer)
+        stride = max(1, min(self.stride or length // 4, width - found.rule.short))
+        windows = [
+            (document, end, own)
+            for document, targets in task._documents(texts, found, n, seed)
+            for end, own in _windows(targets, width, stride)
+        ]
+        return [_question(texts, index, width, *window) for index, window in enumerate(windows)]
+
+    def score(self, question: AnyQuestion, answer: Answer) -> Sample:
+        """The NLL of the key tokens; words make no sense of them."""
+        assert isinstance(question, Score) and isinstance(answer, Scored)
+        sample = score_likelihood(question, answer)
+        targets = np.asarray(question.facts["targets"])
+        return replace(sample, nll=np.asarray(answer.nll, np.float32)[targets - targets[0]], words=None)
+
+    def _said(self) -> str:
+        """The keys, for the protocol's line."""
+        if self.keys is None:
+            return "none given"
+        found = key_tokens.read(self.keys)
+        rule = found.rule
+        return (
+            f"keys {found.hash} by {found.evaluator}: gain > {rule.gain:g} nats over a context of {rule.short} of "
+            f"{rule.longest} tokens, loss < {rule.loss:g}"
+        )
+
+    def _documents(
+        self, texts: EncodedCorpus, found: key_tokens.KeyTokens, n: int, seed: int
+    ) -> list[tuple[int, NDArray[np.int64]]]:
+        """n documents that were read far enough, each with the places of its key tokens, in the seed's order."""
+        need = (self.document_tokens or 0) - len(texts.prefix)
+        chosen: list[tuple[int, NDArray[np.int64]]] = []
+        most = 0
+        for document in LongPpl(self.corpus).rng("documents", seed).permutation(len(texts)).tolist():
+            name = texts.name(document)
+            if len(chosen) == n or not len(found.spans.get(name, ())):
+                continue
+            read = int(np.searchsorted(texts[document].starts, found.ends[name]))
+            most = max(most, read + len(texts.prefix))
+            targets = key_tokens.tokens_within(texts[document], found.spans[name])
+            targets = targets[targets > 0]  # a first token may have nothing before it
+            if read >= need and len(targets):
+                chosen.append((document, targets))
+        if len(chosen) < n:
+            raise Refused(
+                f"long_ppl needs {n} documents with key tokens of which the evaluator read {self.document_tokens} "
+                f"tokens, {self.keys} has {len(chosen)} (of the longest it read {most}): lower n, or "
+                "task.document_tokens and with it the longest length"
+            )
+        return chosen
+
+
+def _windows(targets: NDArray[np.int64], width: int, stride: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """(end, key tokens) of each window of `width` tokens, without BOS."""
+    while len(targets):
+        own = targets[targets < max(int(targets[0]) + stride, width)]
+        yield max(int(own[-1]) + 1, width), own
+        targets = targets[len(own) :]
+
+
+def _question(
+    texts: EncodedCorpus, index: int, width: int, document: int, end: int, targets: NDArray[np.int64]
+) -> Score:
+    encoded = texts[document]
+    return Score(
+        index=index,
+        cluster=texts.name(document),
+        tokens=np.concatenate([texts.prefix, encoded.ids[end - width : end]]),
+        start=len(texts.prefix) + int(targets[0]) - (end - width),
+        bytes=sum(encoded.units(place, place + 1)[0] for place in targets.tolist()),
+        words=0,
+        facts={"document": texts.name(document), "targets": targets.tolist()},
+    )
