@@ -8,26 +8,37 @@ import pytest
 
 from lexbench import cli
 
-PAGE = Path(__file__).parent.parent / "docs" / "methods.md"
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def example(page: str, folder: Path) -> list[str]:
+    """The commands of a page's example, its files written as they stand there."""
+    text = (DOCS / page).read_text()
+    for name, content in re.findall(r"`(mine/\S+)`:\n\n```\w+\n(.*?)```", text, re.DOTALL):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    [commands] = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    return str(commands).splitlines()
+
+
+def run(
+    commands: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> dict[str, str]:
+    """What each command prints."""
+    monkeypatch.chdir(folder)
+    said = {}
+    for line in commands:
+        program, *words = shlex.split(line)
+        monkeypatch.setenv("LEXBENCH_CONFIG_PATH", "")
+        assert program == "lexbench" and cli.main(words) == 0, line
+        said[words[0]] = capsys.readouterr().out
+    return said
 
 
 def test_a_method_outside_the_repository_runs_is_verified_and_stands_in_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = PAGE.read_text()
-    files = re.findall(r"`(mine/\S+)`:\n\n```\w+\n(.*?)```", text, re.DOTALL)
-    assert [name for name, _ in files] == ["mine/method/root_pi.py", "mine/method/root_pi.yaml"]
-    for name, content in files:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(content)
-    [commands] = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    said = {}
-    for line in commands.splitlines():
-        program, *words = shlex.split(line)
-        monkeypatch.setenv("LEXBENCH_CONFIG_PATH", "")
-        assert program == "lexbench" and cli.main(words) == 0, line
-        said[words[0]] = capsys.readouterr().out
+    said = run(example("methods.md", tmp_path), tmp_path, monkeypatch, capsys)
     assert re.search(r"^  root_pi +Squeeze positions by a power of the stretch", said["list"], re.MULTILINE)
     assert "root_pi(power=0.25)" in said["show"]
     [row] = [line for line in said["verify"].splitlines() if line.startswith("| root_pi")]
@@ -35,3 +46,13 @@ def test_a_method_outside_the_repository_runs_is_verified_and_stands_in_the_tabl
     assert re.search(r"\| root_pi +\| +\d\.\d+ \[", said["run"])
     report = tmp_path / said["report"].strip()
     assert "root_pi" in report.read_text()
+
+
+def test_a_task_outside_the_repository_runs_and_stands_in_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = run(example("tasks.md", tmp_path), tmp_path, monkeypatch, capsys)
+    assert re.search(r"^  last_word +Repeat a secret word", said["list"], re.MULTILINE)
+    assert re.search(r"\| none +\| +\d\.\d+ \[.*\| +\d\.\d+ \[", said["run"])
+    assert "Chance: 0.25" in said["run"]
+    assert "a word just read" in (tmp_path / said["report"].strip()).read_text()
