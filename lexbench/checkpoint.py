@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from lexbench.model import Model
 
-FILES = ["*.json", "tokenizer.model"]
+FILES = ["*.json", "*.jinja", "tokenizer.model"]
 WEIGHTS = ["*.safetensors"]
 OVERRULED = {"name", "trained_length", "parameters"}
 """Facts that may be stated although the checkpoint says otherwise."""

@@ -53,18 +53,23 @@ class EncodedCorpus:
         return np.cumsum([0, *lengths])[:-1] + len(self.bos)
 
 
-GAP = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][\"')\]]))\s+|\s*\n\s*")
-"""What stands between two sentences or lines."""
+GAP = re.compile(
+    r"(?:(?<=[.!?])|(?<=[.!?][\"')\]]))\s+|(?<!\s)\s*\n\s*"
+    r"|(?:(?<=[。！？])|(?<=[。！？][”’」』）]))(?![。！？”’」』）])\s*"
+)
+"""What stands between two sentences or lines; between Chinese or Japanese ones it may be nothing."""
 
 
 def _breaks(encoded: Encoded) -> NDArray[np.int64]:
-    """Tokens whose first character lies in a gap, or right behind one."""
-    begins = np.zeros(len(encoded.text) + 1, dtype=np.bool_)
-    for gap in GAP.finditer(encoded.text):
-        begins[gap.start() : gap.end() + 1] = True
-    found = np.flatnonzero(begins[encoded.starts])
-    # of several tokens in one gap the first begins the sentence
-    return found[(found > 0) & np.concatenate([[True], np.diff(found) > 1])] if len(found) else found
+    """Of every gap the first token that begins in it or right behind it; white space that ends a text begins none."""
+    gaps = [gap.span() for gap in GAP.finditer(encoded.text) if gap.end() < len(encoded.text)]
+    begins, ends = np.asarray(gaps, dtype=np.int64).reshape(-1, 2).T
+    found = np.searchsorted(encoded.starts, begins)
+    found, ends = found[found < len(encoded.starts)], ends[found < len(encoded.starts)]
+    begun = encoded.starts[found]
+    # of tokens that begin at one character, all but the last are further pieces of the character before it
+    found = np.searchsorted(encoded.starts, begun, side="right") - 1
+    return np.unique(found[(begun <= ends) & (found > 0)])
 
 
 @functools.lru_cache(maxsize=2)

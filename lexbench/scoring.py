@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 SEPARATORS = r"[ \t,;:\"'`*()\[\]-]*(?:and\b[ \t\"'`*]*)?"
 """What may stand between the items of a list; a full stop or a new line ends it."""
+WHOLE = r"({item})(?!\w|-\w|\.\d)"
+"""An item that does not go on as a longer word or number, nor behind a hyphen, nor as a decimal."""
 
 
 def leading_items(text: str, item: str) -> list[str]:
@@ -14,12 +16,12 @@ def leading_items(text: str, item: str) -> list[str]:
 
     Args:
         text: what was written.
-        item: regular expression of one item; it is matched as a whole word.
+        item: regular expression of one item; it is matched as a whole word or number.
     """
-    pattern = re.compile(rf"{SEPARATORS}(?<!\w)({item})(?!\w)", re.IGNORECASE)
+    pattern = re.compile(SEPARATORS + WHOLE.format(item=item), re.IGNORECASE)
     place = len(text) - len(text.lstrip())
     found = []
-    while match := pattern.match(text, place):
+    while (match := pattern.match(text, place)) and match[1]:
         found.append(match[1].lower())
         place = match.end()
     return found

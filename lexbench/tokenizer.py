@@ -1,7 +1,9 @@
 """Fast tokenizers of Hugging Face folders, without transformers."""
 
+import datetime
+import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,9 @@ import numpy as np
 import tokenizers
 
 from lexbench.task import Encoded, Frame, Tokens
+
+BLANK = "\u2581"
+"""How SentencePiece writes a blank."""
 
 
 class FastTokenizer:
@@ -18,8 +23,9 @@ class FastTokenizer:
         tokenizer: of the checkpoint.
         bos: its id, where there is one.
         begins_with_bos: whether it begins every context.
-        template: text before a user's message and text from its end to where the answer begins; special tokens that
-            these spell out are tokens. None: the model has no chat template.
+        template: gives the text before a user's message and the text from its end to where the answer begins; special
+            tokens that these spell out are tokens. It is called when a chat is first asked for, so that a template that
+            cannot be read harms nobody else. None, or giving None: the model has no chat template.
     """
 
     def __init__(
@@ -27,7 +33,7 @@ class FastTokenizer:
         tokenizer: tokenizers.Tokenizer,
         bos: int | None,
         begins_with_bos: bool,
-        template: tuple[str, str] | None = None,
+        template: Callable[[], tuple[str, str] | None] | None = None,
     ) -> None:
         if begins_with_bos and bos is None:
             raise ValueError("model.bos is true, but the tokenizer has no BOS token: set model.bos=false")
@@ -39,6 +45,7 @@ class FastTokenizer:
         tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
         self._template = template
+        self._prepends = tokenizer.encode("\n", add_special_tokens=False).tokens[:1] == [BLANK]
 
     @property
     def vocabulary(self) -> int:
@@ -46,26 +53,45 @@ class FastTokenizer:
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
     def encode(self, text: str) -> Encoded:
-        """Tokens of a text, no special ones added; one that a text spells out is text."""
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
-        offsets = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+        """Tokens of a text, no special ones added; one that a text spells out is text.
+
+        A tokenizer may put a blank before every text (Llama 2's does). One that begins with white space goes on where
+        another ended: it gets none, and has the tokens that it would have there.
+        """
+        given = (
+            self._prepends and len(text) > 1 and text.startswith(" ")
+        )  # the blank that is put there is the text's own
+        encoding = self._tokenizer.encode(text[given:], add_special_tokens=False)
+        ids = np.asarray(encoding.ids, dtype=np.int64)
+        offsets = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2) + given
+        if self._prepends and not given and text[:1].isspace() and encoding.tokens[0] == BLANK:
+            ids, offsets = ids[1:], offsets[1:]
         starts, ends = offsets[:, 0], offsets[:, 1]
+        starts[:1] = 0
         # Pieces of one character all claim it, and so may a normalizer's: it belongs to the first of them.
         starts[1:] = np.maximum(starts[1:], np.maximum.accumulate(ends)[:-1])
-        return Encoded(ids=np.asarray(encoding.ids, dtype=np.int64), starts=starts, text=text)
+        return Encoded(ids=ids, starts=starts, text=text)
 
     def decode(self, ids: Sequence[int] | Tokens) -> str:
         """Text of tokens, special ones left out."""
         return str(self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=True))
 
     def frame(self, chat: bool) -> Frame:
-        """What begins every context alone; or the chat template around one message of a user."""
-        if not chat:
-            return Frame(np.asarray(self.prefix, dtype=np.int64), np.empty(0, np.int64))
-        if self._template is None:
+        """What begins every context alone; or the chat template around one message of a user.
+
+        BOS begins a chat too where it begins every context, once, whether or not the template writes it.
+
+        Raises ValueError where a template is asked for and there is none, or it cannot be rendered.
+        """
+        return self._chat if chat else Frame(np.asarray(self.prefix, dtype=np.int64), np.empty(0, np.int64))
+
+    @functools.cached_property
+    def _chat(self) -> Frame:
+        texts = self._template() if self._template else None
+        if texts is None:
             raise ValueError("chat=true needs a model with a chat template, this one has none: set task.chat=false")
         self._tokenizer.encode_special_tokens = False
-        before, after = (self._tokenizer.encode(text, add_special_tokens=False).ids for text in self._template)
+        before, after = (self._tokenizer.encode(text, add_special_tokens=False).ids for text in texts)
         self._tokenizer.encode_special_tokens = True
         if self.prefix and tuple(before[: len(self.prefix)]) != self.prefix:
             before = [*self.prefix, *before]
@@ -87,27 +113,43 @@ def load_tokenizer(folder: Path, bos: bool | None = None) -> FastTokenizer:
         stated = settings.get("add_bos_token")
         by_itself = bos_id in tokenizer.encode("a").ids[:1] if stated is None else bool(stated)
         bos = bos_id is not None and by_itself
-    return FastTokenizer(tokenizer, bos_id, bos, _template(folder, settings))
+    return FastTokenizer(tokenizer, bos_id, bos, functools.partial(_template, folder, settings))
 
 
 MESSAGE = "\u2402message\u2403"
 """Stands for what the user says where a template is rendered."""
+TODAY = datetime.date(2024, 7, 26)
+"""What templates that write the date write: the same cell has the same prompts on every day."""
+WRITTEN = "".join(f" | replace('%{part}', '{TODAY.strftime('%' + part)}')" for part in "aAbBdjmyYHMS")
+SAME_DAY = "{% macro strftime_now(form) %}{{ form" + WRITTEN + " }}{% endmacro %}\n"
+"""Put before a template, stands in for the function that gives it the date; transformers takes no other."""
 
 
 def _template(folder: Path, settings: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The chat template's text before and after a user's message, with the mark that calls for an answer."""
+    """The chat template's text before and after a user's message, with the mark that calls for an answer.
+
+    It is rendered as transformers does, but for the date, and that a model which may think first is told not to: the
+    room is for the answer.
+    """
     file = folder / "chat_template.jinja"
-    source = file.read_text() if file.exists() else settings.get("chat_template")
+    source = file.read_text(encoding="utf-8") if file.exists() else settings.get("chat_template")
     if isinstance(source, list):  # several templates by name
         source = next((each["template"] for each in source if each["name"] == "default"), None)
     if source is None:
         return None
+    from jinja2 import TemplateError
     from transformers.utils.chat_template_utils import render_jinja_template
 
-    names = {key: _content(settings.get(key)) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
-    words = {key: name for key, name in names.items() if name is not None}
+    tokens = {key: _content(value) for key, value in settings.items() if key.endswith("_token") and value}
+    values = {**{key: token for key, token in tokens.items() if isinstance(token, str)}, "enable_thinking": False}
     talk = [[{"role": "user", "content": MESSAGE}]]
-    rendered, _ = render_jinja_template(conversations=talk, chat_template=source, add_generation_prompt=True, **words)
+    try:
+        rendered, _ = render_jinja_template(
+            conversations=talk, chat_template=SAME_DAY + source, add_generation_prompt=True, **values
+        )
+    except (TemplateError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"chat template of {folder} cannot be rendered ({reason}): set task.chat=false") from None
     before, found, after = str(rendered[0]).partition(MESSAGE)
     if not found:
         raise ValueError(f"chat template of {folder} does not show what the user says: set task.chat=false")

@@ -1,0 +1,129 @@
+"""How answers are judged: lists that a text begins with, strings that it contains."""
+
+import re
+
+import pytest
+
+from lexbench import scoring
+
+NUMBER = r"\d+"
+WORD = r"[a-z]+-[a-z]+"
+
+
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        ("12, 34, and 56. 78", ["12", "34", "56"]),
+        ("  \n12; 34 and 56", ["12", "34", "56"]),
+        ("12 34\n56", ["12", "34"]),
+        ("**12**, `34` (56)", ["12", "34", "56"]),
+        ('["12", "34"]', ["12", "34"]),
+        ("- 12", ["12"]),
+        (": 12", ["12"]),
+        ("12, 12", ["12", "12"]),
+        ("12 or 34", ["12"]),
+        ("12.", ["12"]),
+        ("12.\n34", ["12"]),
+        ("The number is 12", []),
+        ("and", []),
+        ("", []),
+        (" \n ", []),
+        ("x12", []),
+        ("12x", []),
+        ("12_", []),
+        ("12.5", []),
+        ("0.12", []),
+        ("12-34", []),
+        ("12 - 34", ["12", "34"]),
+        ("12, 34.5", ["12"]),
+    ],
+)
+def test_the_list_that_a_text_begins_with(text: str, items: list[str]) -> None:
+    assert scoring.leading_items(text, NUMBER) == items
+
+
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        ("brave-otter and Calm-Sponge", ["brave-otter", "calm-sponge"]),
+        ("brave-otter, and calm-sponge", ["brave-otter", "calm-sponge"]),
+        ("brave-otter-like", []),
+        ("brave-otters", ["brave-otters"]),
+        ("brave-otter2", []),
+        ("android-phone", ["android-phone"]),
+        ("otter", []),
+    ],
+)
+def test_items_are_whole_words_in_lower_case(text: str, items: list[str]) -> None:
+    assert scoring.leading_items(text, WORD) == items
+
+
+def test_an_item_may_be_a_choice_or_have_groups() -> None:
+    assert scoring.leading_items("yes, no, maybe", "yes|no") == ["yes", "no"]
+    assert scoring.leading_items("AB1 CD2", r"([A-Z])[A-Z](\d)") == ["ab1", "cd2"]
+
+
+def test_an_item_that_matches_nothing_ends_the_list() -> None:
+    assert scoring.leading_items("12 34", r"\d*") == ["12", "34"]
+    assert scoring.leading_items(", , x", r"\d*") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        (" 12, 34", 1),
+        ("34 and 12.", 1),
+        ("12", 0),
+        ("12, 34, 56", 0),
+        ("12, 34, 34", 0),
+        ("12, 12", 0),
+        ("The numbers are 12, 34", 0),
+        (", ".join(str(number) for number in range(10, 100)), 0),
+        ("", 0),
+    ],
+)
+def test_strict_takes_exactly_the_expected_items_in_any_order(text: str, right: float) -> None:
+    assert scoring.strict(text, ["12", "34"], NUMBER) == right
+
+
+def test_strict_counts_items_that_are_expected_twice_and_ignores_case() -> None:
+    assert scoring.strict("ab, AB", ["AB", "Ab"], "[a-z]+") == 1
+    assert scoring.strict("ab", ["AB", "Ab"], "[a-z]+") == 0
+
+
+def test_a_no_inside_other_words_is_no_answer() -> None:
+    for text in ("I do not know", "Not found in the text", "know", "No-one"):
+        assert scoring.strict(text, ["no"], "yes|no") == 0
+    assert scoring.strict("No.", ["no"], "yes|no") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "share", "any_of_them"),
+    [("the Red one", 1 / 3, 1), ("red, GREEN and bluest", 1, 1), ("", 0, 0), ("re d", 0, 0), ("covered", 1 / 3, 1)],
+)
+def test_official_matching_is_by_substring_in_any_case(text: str, share: float, any_of_them: float) -> None:
+    """RULER's string_match_all is the mean over the references, string_match_part their maximum."""
+    expected = ["red", "green", "blue"]
+    assert scoring.contains_all(text, expected) == share
+    assert scoring.contains_any(text, expected) == any_of_them
+
+
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [
+        ("The  cat, a dog!", "cat dog"),
+        ("An apple; the\tpie.\n", "apple pie"),
+        ("Athena can a-b", "athena can ab"),
+        ("3,677 people", "3677 people"),
+        ("U.S.A.", "usa"),
+        ("the", ""),
+    ],
+)
+def test_normalised_is_as_squad_does_it(text: str, bare: str) -> None:
+    """Lower case, then no punctuation, then no articles, then single blanks: by hand from the paper's script."""
+    assert scoring.normalised(text) == bare
+
+
+def test_separators_are_no_items() -> None:
+    assert re.fullmatch(scoring.SEPARATORS, ' ,;:"and ')
+    assert not re.fullmatch(scoring.SEPARATORS, ".")
