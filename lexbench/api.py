@@ -76,7 +76,7 @@ class Run:
     folder: Path
 
     def records(self) -> "pd.DataFrame":
-        """One row per cell and metric (see `lexbench.record.Record`)."""
+        """One row per cell, metric and part; part None is the whole cell (see `lexbench.record.Record`)."""
         from lexbench.report import records
 
         return records.dataframe(records.build([self.folder]))

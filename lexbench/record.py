@@ -33,7 +33,7 @@ class Sample:
     """Realised length in tokens: BOS, prompt and room for the answer."""
     truncated: bool = False
     failed: str | None = None
-    """Why there is no answer; a failed sample counts as score 0, and is never dropped."""
+    """Why there is no answer. It counts as score 0; likelihoods and measures of attention leave it out, and say so."""
     scores: Mapping[str, float] = field(default_factory=dict)
     """Metric name to value: in [0, 1], but for measures of attention."""
     chance: float | None = None

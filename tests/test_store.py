@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lexbench.record import Cell, Sample
+from lexbench.report.records import records_of
 from lexbench.store import Store
 from tests.report.fake_run import cell, finished, keep, likelihood_sample
 
@@ -35,13 +36,33 @@ SAMPLES = [
         facts={"expected": "12", "place": [1, {"deep": None}], "ratio": 1e-300},
     ),
     Sample(index=3, cluster="", tokens=10, scores={}, output="", hit_room=False, depth=0.0),
+    Sample(
+        index=4,
+        cluster="e",
+        tokens=11,
+        scores={"accuracy": 0.5},
+        chance=1 / 9,
+        parts=("words 0-4k", 'ü "|\n'),
+        statistics={
+            "option_nll": np.concatenate([ODD, PAYLOAD]),
+            "cube": np.arange(24, dtype=np.float32).reshape(2, 3, 4),
+            "turned": np.arange(6, dtype=np.float32).reshape(2, 3).T,
+            "nothing": np.empty((0, 3), np.float32),
+            "one": np.array(1.5, np.float32),
+        },
+    ),
 ]
 
 
 def plain(sample: Sample) -> dict[str, Any]:
-    """Fields of a sample; NLL as its bits."""
+    """Fields of a sample; arrays as their bits."""
     row = {field.name: getattr(sample, field.name) for field in fields(sample)}
-    return {**row, "nll": None if sample.nll is None else (str(sample.nll.dtype), sample.nll.tobytes())}
+    statistics = {name: (array.shape, bits(array)) for name, array in sample.statistics.items()}
+    return {**row, "nll": None if sample.nll is None else bits(sample.nll), "statistics": statistics}
+
+
+def bits(array: np.ndarray) -> tuple[str, bytes]:
+    return str(array.dtype), array.tobytes()
 
 
 def fill(folder: Path, this: Cell, samples: list[Sample]) -> Store:
@@ -83,9 +104,12 @@ def test_the_same_samples_give_the_same_bytes_in_whatever_order_they_came(tmp_pa
     assert contents[0] == contents[1]
 
 
-def test_a_process_may_die_at_any_byte_and_the_next_one_goes_on(tmp_path: Path) -> None:
+LIKELIHOODS = [likelihood_sample(index, 256, 0.0, targets=3) for index in range(3)]
+
+
+@pytest.mark.parametrize("samples", [LIKELIHOODS, SAMPLES], ids=["likelihoods", "odd"])
+def test_a_process_may_die_at_any_byte_and_the_next_one_goes_on(tmp_path: Path, samples: list[Sample]) -> None:
     this = cell("last_segment", "none", 256)
-    samples = [likelihood_sample(index, 256, 0.0, targets=3) for index in range(3)]
     fill(tmp_path / "whole", this, samples).finish(this)
     whole = (tmp_path / "whole/cells" / f"{this.id}.parquet").read_bytes()
     fill(tmp_path / "torn", this, samples)
@@ -273,6 +297,58 @@ def test_other_tools_read_a_cell_as_a_table(tmp_path: Path) -> None:
     fill(tmp_path, this, [replace(sample, failed=None) for sample in SAMPLES]).finish(this)
     table = pd.read_parquet(tmp_path / "cells" / f"{this.id}.parquet")
     assert list(table.columns) == [field.name for field in fields(Sample)]
-    assert list(table["tokens"]) == [7, 8, 9, 10]
+    assert list(table["tokens"]) == [7, 8, 9, 10, 11]
+    assert list(table["parts"][4]) == ["words 0-4k", 'ü "|\n']
+    assert json.loads(table["statistics"][4])["cube"]["shape"] == [2, 3, 4]
     assert table["nll"][0].dtype == np.float32
     assert json.loads(table["scores"][2]) == {"accuracy": 0.1, "contains": 1 / 3}
+
+
+NEW = ("chance", "parts", "statistics")
+"""Fields that the first files lack."""
+
+
+def test_files_of_older_versions_are_read(tmp_path: Path) -> None:
+    this = cell("last_segment", "none", 256)
+    store = fill(tmp_path, this, SAMPLES)
+    lines = tmp_path / "cells" / f"{this.id}.jsonl"
+    rows = [json.loads(line) for line in lines.read_text().splitlines()]
+    older = [{name: value for name, value in row.items() if name not in NEW} for row in rows]
+    lines.write_text("".join(f"{json.dumps(row)}\n" for row in older))
+    expected = [plain(replace(sample, chance=None, parts=(), statistics={})) for sample in SAMPLES]
+    assert [plain(sample) for sample in store.resume(this)] == expected
+    fill(tmp_path / "new", this, SAMPLES).finish(this)
+    written = pq.read_table(tmp_path / "new/cells" / f"{this.id}.parquet")
+    pq.write_table(written.drop_columns(list(NEW)), lines.with_suffix(".parquet"))
+    [found] = store.load()
+    assert [plain(sample) for sample in found.samples] == expected
+    assert (found.cell, store.problems) == (this, [])
+
+
+@pytest.mark.parametrize("folder", ["lexlet", "stories260K"])
+def test_committed_cells_are_such_files_and_give_records(folder: str) -> None:
+    store = Store(Path(__file__).parents[1] / "results/reference" / folder)
+    names = sorted(file.stem for file in (store.folder / "cells").iterdir())[:8]
+    found = store.load(names)
+    assert [each.cell.id for each in found] == names
+    assert store.problems == []
+    known = {(row["cell"], row["metric"]): row for row in map(json.loads, (store.folder / "records.jsonl").open())}
+    for each in found:
+        assert all((sample.chance, sample.parts, sample.statistics) == (None, (), {}) for sample in each.samples)
+        for record in records_of(each):
+            row = known[record.cell, record.metric]
+            assert (record.value, record.low, record.n) == (row["value"], row["low"], row["n"])
+            assert (record.part, record.chance) == (None, None)
+
+
+def test_records_of_parts_stand_behind_those_of_the_whole(tmp_path: Path) -> None:
+    this = finished("passkey", "none", 256, n=4)
+    parts = [("words 8k+",), ("words 0-4k", "code"), (), ("words 0-4k",)]
+    samples = [replace(sample, parts=part) for sample, part in zip(this.samples, parts, strict=True)]
+    keep(tmp_path, [replace(this, samples=samples)])
+    rows = [json.loads(line) for line in (tmp_path / "records.jsonl").open()]
+    assert [(row["metric"], row["part"], row["n"]) for row in rows] == [
+        (metric, *part)
+        for metric in ("accuracy", "contains")
+        for part in ((None, 4), ("code", 1), ("words 0-4k", 2), ("words 8k+", 1))
+    ]

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 LEGEND = """\
 Brackets hold 95 % intervals: over resampled documents or haystacks (2000 times), or Wilson's for independent answers
-that are right or wrong. **Bold** is the best value of its column, whether or not the difference is real. Lengths are
-in tokens, with their multiple of the trained length. *refused*: there is no honest answer; the reason stands below.
+that are right or wrong. **Bold** is the best value of its column as it is shown, whether or not the difference is real.
+Lengths are in tokens, with their multiple of the trained length. *refused*: there is no honest answer; the reason
+stands below.
 """
 
 
@@ -74,20 +75,79 @@ def _differences(every: "Sequence[Table]", samples: "dict[str, list[Sample]]", o
 
 
 def _section(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
-    """A table, its CSV and its figures; the depths are drawn where samples are given."""
-    from lexbench.report import heatmaps, plots
+    """A table, its CSV and its figures; what needs samples is made where they are given."""
+    from lexbench.report import parts, plots
     from lexbench.report.tables import markdown
 
     write_text(out / "tables" / f"{table.name}.csv", table.csv())
     lines = [f"### {table.label}", "", markdown(table), f"All fields: [{table.name}.csv](tables/{table.name}.csv)", ""]
     if table.metric is None:
         return lines
+    if parts.parts_of(table):
+        lines += [f"By part of the samples, {table.label}:", "", parts.markdown(table)]
+        lines += _numbers(out, f"{table.name}-by-part", parts.csv(table))
     plots.plot(table, out / "plots" / table.name)
     lines += _figure(table.name, f"{table.label} of {table.cell.task} over length")
-    depths = f"{table.name}-by-depth"
-    if heatmaps.heatmap(table, samples, out / "plots" / depths):
-        lines += _figure(depths, f"{table.label} of {table.cell.task} by depth and length")
+    return lines + [line for more in (_gain, _depths, _positions, _curves) for line in more(table, samples, out)]
+
+
+def _gain(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
+    """What more context brings, where targets are the same at all lengths."""
+    from lexbench.report import gain
+
+    found = gain.gains(table, samples)
+    if not found:
+        return []
+    text = ["#### Context gain", "", gain.LEGEND, gain.markdown(table, found)]
+    return text + _numbers(out, f"{table.name}-gain", gain.csv(table, found))
+
+
+def _depths(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
+    from lexbench.report import heatmaps
+
+    name = f"{table.name}-by-depth"
+    if not heatmaps.heatmap(table, samples, out / "plots" / name):
+        return []
+    return _figure(name, f"{table.label} of {table.cell.task} by depth and length")
+
+
+def _positions(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
+    """Where in its window a model goes wrong, and where its NLL collapses."""
+    from lexbench.report import position_plots, positions
+
+    found = positions.curves_by_position(table, samples)
+    if not found:
+        return []
+    name = f"{table.name}-by-position"
+    position_plots.plot(table, found, out / "plots" / name)
+    lines = _figure(name, f"{table.label} of {table.cell.task} by position in the window")
+    collapse = positions.markdown(table, found)
+    if collapse:
+        lines = [
+            f"#### By position, at {found[-1].length} tokens",
+            "",
+            positions.LEGEND,
+            collapse,
+            *_numbers(out, f"{table.name}-collapse", positions.csv(table, found)),
+            *lines,
+        ]
     return lines
+
+
+def _curves(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
+    """Attention over distance."""
+    from lexbench.report import curves
+
+    name = f"{table.name}-curves"
+    if not curves.curves(table, samples, out / "plots" / name):
+        return []
+    return _figure(name, f"attention of {table.cell.task}")
+
+
+def _numbers(out: Path, name: str, content: str) -> list[str]:
+    """Keep a table's numbers, and link them."""
+    write_text(out / "tables" / f"{name}.csv", content)
+    return [f"All lengths: [{name}.csv](tables/{name}.csv)", ""]
 
 
 def _figure(name: str, text: str) -> list[str]:

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from lexbench.record import Record, Sample
+from lexbench.report.entries import number
+from lexbench.report.metrics import LIKELIHOODS
 from lexbench.report.statistics import LEVEL, cluster_bootstrap, cluster_sums, difference_interval, holm, sign_flip_p
 from lexbench.report.tables import Place, Table, aligned, heading
 
@@ -70,8 +72,8 @@ class Differences:
 
     @property
     def unit(self) -> str:
-        """Of values and differences: nats per token, or points (a hundredth of a score)."""
-        return "points" if self.table.rising else "nats per token"
+        """Of values and differences: nats per token, points (a hundredth of a score), or as a measure is."""
+        return "points" if self.table.scored else "nats per token" if self.table.metric == "nll" else "as measured"
 
 
 def differences(table: Table, samples: Mapping[str, Sequence[Sample]], baseline: str = BASELINE) -> Differences | None:
@@ -82,8 +84,8 @@ def differences(table: Table, samples: Mapping[str, Sequence[Sample]], baseline:
     for what follows from NLL: perplexities and bits per byte.
     """
     others = [row for row in table.methods if row != baseline]
-    follows = table.metric is None or (not table.rising and table.metric != "nll")
-    if follows or not others or baseline not in table.methods:
+    follows = table.metric in LIKELIHOODS and table.metric != "nll"
+    if table.metric is None or follows or not others or baseline not in table.methods:
         return None
     found = {
         (row, length): _difference(table, samples, baseline, row, length)
@@ -122,7 +124,7 @@ def _difference(
     )
     if not (_valued(table, base) and _valued(table, record)):
         return counted
-    used = [pair for pair in pairs if table.rising or not any(_lost(table, side) for side in pair)]
+    used = [pair for pair in pairs if table.scored or not any(_lost(table, side) for side in pair)]
     return _compared(table, counted, used)
 
 
@@ -140,7 +142,7 @@ def _valued(table: Table, record: Record) -> bool:
 
 def _lost(table: Table, sample: Sample) -> bool:
     """Failed, or without the likelihood that the table is about."""
-    return sample.failed is not None or (not table.rising and sample.nll is None)
+    return sample.failed is not None or (table.metric == "nll" and sample.nll is None)
 
 
 def _compared(table: Table, counted: Difference, used: Sequence[Pair]) -> Difference:
@@ -150,8 +152,8 @@ def _compared(table: Table, counted: Difference, used: Sequence[Pair]) -> Differ
     if not units.sum() > 0:
         return counted
     clusters = [left.cluster for left, _ in used]
-    interval = difference_interval(gaps, clusters) if table.rising else cluster_bootstrap(gaps, units, clusters)
-    scale = 100.0 if table.rising else 1.0
+    interval = difference_interval(gaps, clusters) if table.scored else cluster_bootstrap(gaps, units, clusters)
+    scale = 100.0 if table.scored else 1.0
     baseline_value, value, difference = (
         scale * math.fsum(sums) / math.fsum(units) for sums in (base[:, 0], values[:, 0], gaps)
     )
@@ -170,8 +172,8 @@ def _compared(table: Table, counted: Difference, used: Sequence[Pair]) -> Differ
 
 
 def _sum(table: Table, sample: Sample) -> tuple[float, float]:
-    """Nats and targets, or the score and 1; a failed sample scores 0."""
-    if table.rising:
+    """Nats and targets, or the score or measure and 1; a failed sample scores 0."""
+    if table.metric != "nll":
         return 0.0 if sample.failed else float(sample.scores[table.metric or ""]), 1.0
     assert sample.nll is not None, f"sample {sample.index} has no likelihood"
     return float(sample.nll.astype(np.float64).sum()), float(len(sample.nll))
@@ -221,7 +223,7 @@ def _level(found: Differences, length: int, notes: dict[str, int]) -> str:
         return _noted("refused", [f"refused: {' '.join(record.refused.split())}"], notes)
     if not _valued(found.table, record) or record.value is None:
         return "no value"
-    return f"{100 * record.value:.1f}" if found.table.rising else f"{record.value:.3f}"
+    return f"{100 * record.value:.1f}" if found.table.scored else number(record, record.value)
 
 
 def _entry(found: Differences, row: str, length: int, notes: dict[str, int], usual: tuple[int, int]) -> str:
@@ -233,10 +235,10 @@ def _entry(found: Differences, row: str, length: int, notes: dict[str, int], usu
     elif each.difference is None:
         text = "no pairs"
     else:
-        digits = 1 if found.table.rising else 3
-        text = _signed(each.difference, digits) + ("*" if each.significant else "")
+        digits = ".1f" if found.table.scored else ".3f" if found.table.metric == "nll" else ".4g"
+        text = signed(each.difference, digits) + ("*" if each.significant else "")
         if each.low is not None and each.high is not None:
-            text += f" [{_signed(each.low, digits)}, {_signed(each.high, digits)}]"
+            text += f" [{signed(each.low, digits)}, {signed(each.high, digits)}]"
     return _noted(text, list(_notes(found, each, usual)), notes)
 
 
@@ -253,7 +255,7 @@ def _notes(found: Differences, each: Difference, usual: tuple[int, int]) -> Iter
     if each.pairs and (each.pairs, each.clusters) != usual:
         yield f"{_several(each.pairs, 'pair')} in {_several(each.clusters, 'cluster')}"
     if each.failed:
-        fate = "a failed side counts 0" if found.table.rising and each.pairs else "left out"
+        fate = "a failed side counts 0" if found.table.scored and each.pairs else "left out"
         yield f"{_several(each.failed, 'pair')} failed, {fate}"
     if each.truncated:
         yield f"{_several(each.truncated, 'pair')} truncated"
@@ -267,9 +269,9 @@ def _several(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' if count != 1 else ''}"
 
 
-def _signed(value: float, digits: int) -> str:
+def signed(value: float, digits: str = ".3f") -> str:
     """With its sign, unless it rounds to zero."""
-    text = f"{value:+.{digits}f}"
+    text = f"{value:+{digits}}"
     return text if float(text) else text[1:]
 
 

@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 
 from lexbench.record import Sample
 from lexbench.report.figures import STYLE, save, save_numbers
-from lexbench.report.statistics import wilson
+from lexbench.report.statistics import Interval, wilson
 from lexbench.report.tables import Table
 
 COLUMNS = 3
@@ -28,12 +28,14 @@ class Stratum:
 
     method: str
     length: int
-    low: float
-    """Depth from low (counted in) to high, 0 the start of the text and 1 its end (counted in)."""
-    high: float
+    depth_low: float
+    """Depth from here (counted in) to depth_high, 0 the start of the text and 1 its end (counted in)."""
+    depth_high: float
     n: int
     value: float | None
     """Mean score; None without samples."""
+    interval: Interval | None
+    """Wilson's, of as many answers as there are clusters; wider than need be where scores are not only 0 and 1."""
 
 
 def heatmap(table: Table, samples: Mapping[str, Sequence[Sample]], stem: Path) -> bool:
@@ -47,8 +49,8 @@ def heatmap(table: Table, samples: Mapping[str, Sequence[Sample]], stem: Path) -
     with mpl.rc_context({**STYLE, "axes.spines.left": False, "axes.spines.bottom": False}):
         columns = min(COLUMNS, len(table.methods))
         rows = math.ceil(len(table.methods) / columns)
-        count = len({stratum.low for stratum in strata})
-        size = (1.1 + columns * max(1.8, 0.62 * len(table.lengths)), 1.0 + rows * (0.75 + 0.27 * count))
+        count = len({stratum.depth_low for stratum in strata})
+        size = (1.1 + columns * max(1.8, 0.62 * len(table.lengths)), 1.0 + rows * (0.75 + 0.3 * count))
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
         for axes, method in zip(panels, table.methods, strict=False):
@@ -58,12 +60,13 @@ def heatmap(table: Table, samples: Mapping[str, Sequence[Sample]], stem: Path) -
         for axes in panels[: len(table.methods)][-columns:]:
             axes.tick_params(labelbottom=True)
         colours = mpl.cm.ScalarMappable(mpl.colors.Normalize(0, 1), "cividis")
-        figure.colorbar(colours, ax=list(panels), label=f"{table.label} (small: samples)", shrink=0.9, aspect=30)
+        figure.colorbar(colours, ax=list(panels), label=f"{table.label} (small: samples, 95 %)", shrink=0.9, aspect=30)
         figure.suptitle(f"{table.cell.task} on {table.cell.model}: {table.label} by depth and length", fontsize=10)
         figure.supxlabel("length: multiple of the trained length, tokens", fontsize=9)
         figure.supylabel("depth of the needle: 0 start, 1 end", fontsize=9)
         save(figure, stem)
-    save_numbers(stem, ("method", "length", "depth_low", "depth_high", "n", "value", "low", "high"), _lines(strata))
+    names = ("method", "length", "depth", "depth_low", "depth_high", "n", "value", "low", "high")
+    save_numbers(stem, names, _lines(strata))
     return True
 
 
@@ -76,17 +79,17 @@ def depth_strata(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Itera
     most = max((len(group) for group in found.values()), default=0)
     count = next((count for count in STRATA if most >= LEAST * count), 1)
     metric = table.metric
-    if metric is None or not most:
+    if metric is None or not table.scored or not most:
         return
     for (method, length), group in sorted(found.items()):
         for part in range(count):
-            scores = [
-                0.0 if sample.failed else sample.scores[metric]
-                for sample in group
-                if sample.depth is not None and min(int(sample.depth * count), count - 1) == part
-            ]
-            value = math.fsum(scores) / len(scores) if scores else None
-            yield Stratum(method, length, part / count, (part + 1) / count, len(scores), value)
+            inside = [each for each in group if min(int((each.depth or 0.0) * count), count - 1) == part]
+            value = interval = None
+            if inside:
+                value = math.fsum(0.0 if each.failed else each.scores[metric] for each in inside) / len(inside)
+                clusters = len({each.cluster for each in inside})
+                interval = wilson(min(value, 1.0) * clusters, clusters)
+            yield Stratum(method, length, part / count, (part + 1) / count, len(inside), value, interval)
 
 
 def _panel(axes: Axes, table: Table, method: str, strata: Sequence[Stratum], count: int) -> None:
@@ -94,14 +97,17 @@ def _panel(axes: Axes, table: Table, method: str, strata: Sequence[Stratum], cou
     colours = mpl.colormaps["cividis"]
     for stratum in strata:
         column = table.lengths.index(stratum.length)
-        row = round(stratum.low * count)
+        row = round(stratum.depth_low * count)
         if stratum.value is None:
             axes.add_patch(Rectangle((column, row), 1, 1, facecolor="0.92", edgecolor="white"))
             continue
         axes.add_patch(Rectangle((column, row), 1, 1, facecolor=colours(stratum.value), edgecolor="white"))
         ink = "white" if stratum.value < 0.55 else "black"
-        _text(axes, column + 0.46, row + 0.5, f"{stratum.value:.2f}", color=ink, fontsize=7)
-        _text(axes, column + 0.9, row + 0.8, str(stratum.n), color=ink, fontsize=5.5)
+        _text(axes, column + 0.44, row + 0.34, f"{stratum.value:.2f}", color=ink, fontsize=7)
+        _text(axes, column + 0.86, row + 0.28, str(stratum.n), color=ink, fontsize=5)
+        if stratum.interval:
+            ends = f"{stratum.interval.low:.2f}-{stratum.interval.high:.2f}"
+            _text(axes, column + 0.5, row + 0.75, ends, color=ink, fontsize=5)
     for column, length in enumerate(table.lengths):
         record = table.entries.get((method, length))
         if record is not None and record.refused:
@@ -124,11 +130,8 @@ def _text(axes: Axes, x: float, y: float, text: str, **looks: Any) -> None:
 
 
 def _lines(strata: Sequence[Stratum]) -> Iterator[list[object]]:
-    """Numbers of each stratum; a Wilson interval where all of its scores can be 0 or 1."""
+    """Numbers of each stratum; its depth is that of its middle."""
     for each in strata:
-        ends: tuple[float | None, float | None] = (None, None)
-        hits = (each.value or 0.0) * each.n
-        if each.n and abs(hits - round(hits)) < 1e-9:
-            interval = wilson(round(hits), each.n)
-            ends = (interval.low, interval.high)
-        yield [each.method, each.length, each.low, each.high, each.n, each.value, *ends]
+        ends = (each.interval.low, each.interval.high) if each.interval else (None, None)
+        depths = ((each.depth_low + each.depth_high) / 2, each.depth_low, each.depth_high)
+        yield [each.method, each.length, *depths, each.n, each.value, *ends]

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import matplotlib.ticker
@@ -12,15 +13,25 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
-from lexbench.report.figures import STYLE, save, save_numbers
-from lexbench.report.tables import Table
+from lexbench.report.figures import (
+    COLOURS,
+    STYLE,
+    colour,
+    legend,
+    looks,
+    mark_trained_length,
+    save,
+    save_numbers,
+    value_limits,
+)
+from lexbench.report.metrics import MEASURES
+from lexbench.report.tables import Table, chances
 
-COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C6D31")
-"""Okabe and Ito's palette, told apart by colour-blind readers; brown for their yellow, which paper swallows."""
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-DASHES = ("-", "--", "-.", ":")
 LINES = len(COLOURS)
 """Methods that can be told apart; of more, the first row and the best are, the others are grey."""
+CHANCE: dict[str, Any] = {"color": "0.35", "linewidth": 1.1, "linestyle": ":"}
+SEEN = 0.01
+"""Chance below it is no line."""
 DODGE = 30.0
 """Points over which marks spread that would lie on one another."""
 
@@ -32,11 +43,12 @@ def plot(table: Table, stem: Path) -> None:
         axes = figure.add_subplot()
         top = _value_axis(axes, table)
         _length_axis(axes, table)
-        _trained_length(axes, table)
+        mark_trained_length(axes, 1.0, low=table.better > 0)
         shown = told_apart(table)
         for method in table.methods:
             if method not in shown:
                 _grey(axes, table, method)
+        _chance(axes, table)
         for place, method in enumerate(shown):
             _line(axes, table, method, place, len(shown), top)
         differs = f"\n{table.differs}" if table.differs else ""
@@ -49,29 +61,21 @@ def plot(table: Table, stem: Path) -> None:
 
 
 def told_apart(table: Table) -> list[str]:
-    """Methods with a colour: all where they are few; else the first row, and the best past the trained length."""
+    """Methods with a colour: all where they are few; else the first row, and the best past the trained length.
+
+    Where no side is better, the first by name are.
+    """
     if len(table.methods) <= LINES:
         return table.methods
 
     def worth(method: str) -> tuple[int, float]:
         past = [record.value for record in table.of(method) if record.multiple > 1 and record.value is not None]
-        mean = math.fsum(past) / len(past) if past else math.inf
-        return -len(past), -mean if table.rising else mean
+        mean = math.fsum(past) / len(past) if past else 0.0
+        return -len(past), -table.better * mean
 
     first, *others = table.methods
     best = {first, *sorted(others, key=worth)[: LINES - 1]}
     return [method for method in table.methods if method in best]
-
-
-def value_limits(worst: Sequence[float], low: float, high: float) -> tuple[float, float]:
-    """Ends of an axis where lower is better, which one collapsed method must not stretch.
-
-    It ends half as far again above the lowest value as the middle method's worst one, but at least 1 (nat or bit)
-    above the best method's worst one, and never above all values.
-    """
-    top = min(high, max(low + 1.5 * (float(np.median(worst)) - low), min(worst) + 1.0))
-    margin = 0.05 * max(top - low, 0.02)
-    return low - margin, top + margin
 
 
 def labelled(lengths: Sequence[int], trained_length: int) -> list[int]:
@@ -88,13 +92,16 @@ def labelled(lengths: Sequence[int], trained_length: int) -> list[int]:
 
 def _value_axis(axes: Axes, table: Table) -> float:
     """Set up the y axis, and give its upper end."""
-    axes.set_ylabel(f"{table.label}, {'higher' if table.rising else 'lower'} is better")
+    sides = {1: ", higher is better", -1: ", lower is better", 0: ""}
+    axes.set_ylabel(f"{table.label}{sides[table.better]}")
     logarithmic = table.metric in ("perplexity", "word_perplexity")
     known = [[record.value for record in table.of(method) if record.value is not None] for method in table.methods]
     worst = [max(values) for values in known if values]
-    if table.rising or not worst:
+    if table.scored or not worst:
         axes.set_ylim(-0.04, 1.04)
         return 1.04
+    if table.metric in MEASURES:
+        return math.inf  # all of it is shown
     every = [record for record in table.entries.values() if record.value is not None]
     ends = [end for record in every for end in (record.value, record.low, record.high) if end is not None]
     if not logarithmic:
@@ -121,20 +128,16 @@ def _length_axis(axes: Axes, table: Table) -> None:
     axes.set_xlabel("length: multiple of the trained length, tokens")
 
 
-def _trained_length(axes: Axes, table: Table) -> None:
-    axes.axvline(1.0, color="0.55", linewidth=1.0, linestyle=(0, (4, 3)), zorder=0)
-    axes.annotate(
-        "trained length",
-        xy=(1.0, 0.02 if table.rising else 0.98),
-        xycoords=("data", "axes fraction"),
-        xytext=(-3, 0),
-        textcoords="offset points",
-        rotation=90,
-        horizontalalignment="right",
-        verticalalignment="bottom" if table.rising else "top",
-        color="0.4",
-        fontsize=7.5,
-    )
+def _chance(axes: Axes, table: Table) -> None:
+    """A dotted line at what guessing gives, where that can be told from nothing."""
+    levels = chances(table)
+    if max(levels.values(), default=0.0) < SEEN:
+        return
+    if len(set(levels.values())) == 1:
+        axes.axhline(next(iter(levels.values())), zorder=1, **CHANCE)
+    else:
+        multiples = [length / table.cell.trained_length for length in levels]
+        axes.plot(multiples, list(levels.values()), zorder=1, **CHANCE)
 
 
 def _grey(axes: Axes, table: Table, method: str) -> None:
@@ -150,29 +153,14 @@ def _line(axes: Axes, table: Table, method: str, place: int, count: int, top: fl
     values, low, high = (
         np.array([getattr(record, name) for record in records], np.float64) for name in ("value", "low", "high")
     )  # None becomes NaN, where a line breaks
-    axes.plot(multiples, values, zorder=3, **_looks(place))  # type: ignore[arg-type]
-    axes.fill_between(multiples, low, high, color=_colour(place), alpha=0.14, linewidth=0, zorder=2)
-    axes.vlines(multiples, low, high, color=_colour(place), alpha=0.4, linewidth=0.8, zorder=2)  # seen alone, too
+    axes.plot(multiples, values, zorder=3, **looks(place))
+    axes.fill_between(multiples, low, high, color=colour(place), alpha=0.14, linewidth=0, zorder=2)
+    axes.vlines(multiples, low, high, color=colour(place), alpha=0.4, linewidth=0.8, zorder=2)  # seen alone, too
     aside = (place - (count - 1) / 2) * DODGE / max(6, count)
     beyond = [multiple for multiple, value in zip(multiples, values, strict=True) if value > top]
     refused = [record.multiple for record in records if record.refused]
-    _edge(axes, beyond, 0.985, "^", _colour(place), aside)
-    _edge(axes, refused, 1.03, "x", _colour(place), aside)
-
-
-def _colour(place: int) -> str:
-    return COLOURS[place % len(COLOURS)]
-
-
-def _looks(place: int) -> dict[str, object]:
-    """Of a method's line: a ninth has the first one's colour, and another marker."""
-    return {
-        "color": _colour(place),
-        "marker": MARKERS[(place + place // len(COLOURS)) % len(MARKERS)],
-        "linestyle": DASHES[place % len(DASHES)],
-        "markersize": 5,
-        "linewidth": 1.5,
-    }
+    _edge(axes, beyond, 0.985, "^", colour(place), aside)
+    _edge(axes, refused, 1.03, "x", colour(place), aside)
 
 
 def _edge(axes: Axes, x: Sequence[float], height: float, marker: str, colour: str, aside: float) -> None:
@@ -190,7 +178,7 @@ def _edge(axes: Axes, x: Sequence[float], height: float, marker: str, colour: st
 
 
 def _legend(axes: Axes, table: Table, shown: Sequence[str], top: float) -> None:
-    handles = [Line2D([], [], label=name, **_looks(place)) for place, name in enumerate(shown)]  # type: ignore[arg-type]
+    handles = [Line2D([], [], label=name, **looks(place)) for place, name in enumerate(shown)]
     records = table.entries.values()
 
     def mark(label: str, marker: str) -> None:
@@ -202,14 +190,6 @@ def _legend(axes: Axes, table: Table, shown: Sequence[str], top: float) -> None:
         mark("above the axis", "^")
     if any(record.refused for record in records):
         mark("refused", "x")
-    band = " (band: 95 %)" if any(record.low is not None for record in records) else ""
-    legend = axes.legend(
-        handles=handles,
-        title=f"method{band}",
-        loc="center left",
-        bbox_to_anchor=(1.01, 0.5),
-        frameon=False,
-        alignment="left",
-        handlelength=3.0,
-    )
-    legend.get_title().set_fontsize(8.5)
+    if max(chances(table).values(), default=0.0) >= SEEN:
+        handles.append(Line2D([], [], label="chance", **CHANCE))
+    legend(axes, handles, band=any(record.low is not None for record in records))

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lexbench.record import Cell, Record, Sample
+from lexbench.report.metrics import is_score
 from lexbench.report.statistics import Interval, cluster_bootstrap, mean_interval
 from lexbench.store import Finished, Store
 
@@ -17,9 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 log = logging.getLogger(__name__)
-
-LOWER_IS_BETTER = ("nll", "perplexity", "bits_per_byte", "word_perplexity")
-HEADLINES = ("nll", "perplexity", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -77,33 +76,45 @@ def _is_run(folder: Path) -> bool:
 
 
 def records_of(finished: Finished) -> list[Record]:
-    """A cell's records: one per metric; one without a metric where the cell is refused or nothing was scored."""
-    parts = dict.fromkeys(part for sample in finished.samples for part in sample.parts)
+    """A cell's records: one per metric; one without a metric where the cell is refused or nothing was scored.
+
+    First those of all samples, then those of each part, parts by name. A part has the metrics of the whole.
+    """
+    parts = sorted({part for sample in finished.samples for part in sample.parts}, key=by_number)
     return [record for part in (None, *parts) for record in _of_part(finished, part)]
+
+
+def by_number(part: str) -> list[tuple[int, str]]:
+    """Sorts names by their numbers: `words 4-8k` before `words 16k+`."""
+    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"(\d+)", part)]
 
 
 def _of_part(finished: Finished, part: str | None) -> list[Record]:
     """Records of the samples of one part, or of all."""
-    samples = [sample for sample in finished.samples if part is None or part in sample.parts]
-    shown = replace(finished, samples=samples)
-    if any(sample.nll is not None for sample in samples):
+    shown = replace(finished, samples=[each for each in finished.samples if part is None or part in each.parts])
+    if any(sample.nll is not None for sample in finished.samples):
         return _likelihood(shown, part)
-    names = dict.fromkeys(name for sample in samples for name in sample.scores)
+    names = dict.fromkeys(name for sample in finished.samples for name in sample.scores)
     if not names:
         return [_record(shown, part, None, None, None, ())]
     return [_mean(shown, part, name) for name in names]
 
 
 def _mean(finished: Finished, part: str | None, metric: str) -> Record:
-    """The mean of one score; a failed sample counts 0."""
-    samples = finished.samples
-    for sample in samples:
+    """The mean of one score or measure; a failed sample scores 0, and has no measure."""
+    for sample in finished.samples:
         if not sample.failed and metric not in sample.scores:
             task = finished.cell.task
             raise ValueError(f"{task} gave no {metric} for sample {sample.index}: score it, or say failed")
-    values = [0.0 if sample.failed else float(sample.scores[metric]) for sample in samples]
-    interval = mean_interval(values, [sample.cluster for sample in samples])
-    return _record(finished, part, metric, math.fsum(values) / len(values), interval, samples)
+    used = [sample for sample in finished.samples if is_score(metric) or not sample.failed]
+    values = [0.0 if sample.failed else float(sample.scores[metric]) for sample in used]
+    if not values:
+        return _record(finished, part, metric, None, None, ())
+    clusters = [sample.cluster for sample in used]
+    interval = (
+        mean_interval(values, clusters) if is_score(metric) else cluster_bootstrap(values, [1] * len(values), clusters)
+    )
+    return _record(finished, part, metric, math.fsum(values) / len(values), interval, used)
 
 
 def _likelihood(finished: Finished, part: str | None) -> list[Record]:

@@ -54,7 +54,7 @@ def cluster_bootstrap(numerators: ArrayLike, denominators: ArrayLike, clusters: 
     sums = cluster_sums(numerators, denominators, clusters)
     if len(sums) < 2:
         return None
-    totals = np.concatenate([counts @ sums for counts in _draws(len(sums))])
+    totals = resampled(sums)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = totals[:, 0] / totals[:, 1]
     if not np.isfinite(ratios).all():
@@ -139,6 +139,12 @@ def cluster_sums(numerators: ArrayLike, denominators: ArrayLike, clusters: Seque
     values = np.stack([np.asarray(numerators, np.float64), np.asarray(denominators, np.float64)], axis=1)
     np.add.at(sums, [order[name] for name in clusters], values)
     return sums
+
+
+def resampled(sums: ArrayLike) -> Floats:
+    """[resamples, columns] totals of sums [clusters, columns]: clusters drawn 2000 times, the same way everywhere."""
+    values = np.asarray(sums, np.float64)
+    return np.concatenate([counts @ values for counts in _draws(len(values))])
 
 
 def _draws(clusters: int) -> Iterator[Floats]:

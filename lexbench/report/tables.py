@@ -4,20 +4,16 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lexbench.record import Cell, Record
-from lexbench.report.records import HEADLINES, LOWER_IS_BETTER, dataframe, records_of
+from lexbench.report import metrics
+from lexbench.report.entries import CUT, best_of, columns, entry, noted
+from lexbench.report.records import dataframe, records_of
 from lexbench.store import Finished, Store
 
-LABELS = {
-    "nll": "NLL (nats per token)",
-    "perplexity": "perplexity (per token)",
-    "bits_per_byte": "bits per byte",
-    "word_perplexity": "perplexity per word",
-}
 Place = tuple[str, int]
 """Row and length."""
 
@@ -37,21 +33,34 @@ class Table:
     differs: str
     """What tells it from tables of the same model and task; empty where there are none."""
     entries: dict[Place, Record]
+    """Of all samples of a cell, never of a part."""
     methods: list[str]
     lengths: list[int]
+    parts: dict[Place, dict[str, Record]] = field(default_factory=dict)
+    """Records of the parts of a cell, by the part's name, in their order."""
 
     @property
     def label(self) -> str:
         """The metric, with its unit."""
-        return LABELS.get(self.metric, self.metric) if self.metric else "nothing scored"
+        return metrics.label(self.metric)
 
     @property
-    def rising(self) -> bool:
-        """Whether higher is better."""
-        return self.metric not in LOWER_IS_BETTER
+    def better(self) -> int:
+        """1 where higher is better, -1 where lower is, 0 where neither."""
+        return metrics.better(self.metric)
+
+    @property
+    def scored(self) -> bool:
+        """Whether the metric is a score in [0, 1]."""
+        return metrics.is_score(self.metric)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether any sample of any cell was truncated."""
+        return any(record.truncated for record in self.entries.values())
 
     def csv(self) -> str:
-        """All fields of the records, one line a cell."""
+        """All fields of the records, one line a cell; parts have a file of their own."""
         records = [record for row in self.methods for record in self.of(row)]
         return str(dataframe(records).to_csv(index=False, lineterminator="\n"))
 
@@ -75,8 +84,8 @@ def tables(finished: Iterable[Finished]) -> list[Table]:
         cell = group[0].cell
         rivals = [other for other in firsts if (other.model, other.task) == (cell.model, cell.task)]
         entries = _placed(group)
-        metrics = {record.metric for records in entries.values() for record in records} - {None}
-        for metric in sorted(metrics, key=_headline) or [None]:
+        known = {record.metric for records in entries.values() for record in records} - {None}
+        for metric in sorted(known, key=metrics.order) or [None]:
             name = "-".join(filter(None, [cell.model, cell.task, metric, setting if len(rivals) > 1 else None]))
             made.append(
                 Table(
@@ -88,6 +97,7 @@ def tables(finished: Iterable[Finished]) -> list[Table]:
                     entries={place: _of_metric(records, metric) for place, records in entries.items()},
                     methods=sorted({row for row, _ in entries}, key=lambda row: (row.split(" #")[0] != "none", row)),
                     lengths=sorted({length for _, length in entries}),
+                    parts={place: _parts_of(records, metric) for place, records in entries.items()},
                 )
             )
     return made
@@ -114,12 +124,12 @@ def _placed(group: Sequence[Finished]) -> dict[Place, list[Record]]:
 
 
 def _of_metric(records: Sequence[Record], metric: str | None) -> Record:
-    return next((record for record in records if record.metric == metric), records[0])
+    """The record of all samples; the first one, which has a refusal's reason, where there is none of the metric."""
+    return next((record for record in records if record.metric == metric and record.part is None), records[0])
 
 
-def _headline(metric: str | None) -> tuple[int, str]:
-    order = [*LOWER_IS_BETTER, "accuracy"]
-    return (order.index(metric) if metric in order else len(order), metric or "")
+def _parts_of(records: Sequence[Record], metric: str | None) -> dict[str, Record]:
+    return {record.part: record for record in records if record.metric == metric and record.part is not None}
 
 
 def _differences(cell: Cell, rivals: Sequence[Cell]) -> str:
@@ -160,66 +170,42 @@ def heading(table: Table) -> list[str]:
 def markdown(table: Table) -> str:
     """The table with aligned columns, the best of each column bold, and its notes below."""
     notes: dict[str, int] = {}
-    best = {length: _best(table, length) for length in table.lengths}
-    rows = [
-        [row, *(_entry(table, row, length, best[length], notes) for length in table.lengths)] for row in table.methods
-    ]
-    lines = aligned(table, rows)
-    below = [*(f"({mark}) {text}" for text, mark in notes.items()), *_realised(table)]
+    best = {length: best_of(table.at(length)) for length in table.lengths}
+
+    def at(row: str, length: int) -> str:
+        record = table.entries.get((row, length))
+        if record is None:
+            return ""
+        return entry(record, notes, best=best[length], truncated=table.truncated, asked=table.cell.n)
+
+    lines = aligned(table, [[row, *(at(row, length) for length in table.lengths)] for row in table.methods])
+    below = [*noted(notes), *_chance(table), *([CUT] if table.truncated else []), *_realised(table)]
     return "\n".join([*lines, "", "  \n".join(below)] if below else lines) + "\n"
 
 
 def aligned(table: Table, rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines of a Markdown table: rows of a label and an entry per length of the table, columns of one width each."""
-    head = ["method", *(f"{length} ({length / table.cell.trained_length:.3g}x)" for length in table.lengths)]
-    safe = [[label.replace("|", "\\|"), *entries] for label, *entries in rows]
-    widths = [max(len(line[column]) for line in [head, *safe]) for column in range(len(head))]
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    return [_line(row, widths) for row in (head, rule, *safe)]
+    return columns(["method", *(at_length(table, length) for length in table.lengths)], rows)
 
 
-def _line(texts: Sequence[str], widths: Sequence[int]) -> str:
-    first, *others = zip(texts, widths, strict=True)
-    return f"| {first[0]:<{first[1]}} | " + " | ".join(f"{text:>{width}}" for text, width in others) + " |"
+def at_length(table: Table, length: int) -> str:
+    """A length as the head of a column: tokens, and the multiple of the trained length."""
+    return f"{length} ({length / table.cell.trained_length:.3g}x)"
 
 
-def _best(table: Table, length: int) -> float | None:
-    """The best value of a column; None where there are not two different ones."""
-    values = {record.value for record in table.at(length) if record.value is not None}
-    return None if len(values) < 2 else max(values) if table.rising else min(values)
+def chances(table: Table) -> dict[int, float]:
+    """What guessing gives at each length where it is known to give anything."""
+    known = {length: [each.chance for each in table.at(length) if each.chance] for length in table.lengths}
+    return {length: levels[0] for length, levels in known.items() if levels}
 
 
-def _entry(table: Table, row: str, length: int, best: float | None, notes: dict[str, int]) -> str:
-    record = table.entries.get((row, length))
-    if record is None:
-        return ""
-    if record.value is None:
-        text = "refused" if record.refused else "no value"
-    else:
-        text = number(record, record.value)
-        text = f"**{text}**" if record.value == best else text
-        if record.low is not None and record.high is not None:
-            text += f" [{number(record, record.low)}, {number(record, record.high)}]"
-    marks = [notes.setdefault(note, len(notes) + 1) for note in _notes(record, table.cell.n)]
-    return f"{text} ({', '.join(map(str, marks))})" if marks else text
-
-
-def _notes(record: Record, asked: int) -> Iterator[str]:
-    """What a reader must know of a value."""
-    likelihood = record.metric in LOWER_IS_BETTER
-    samples = record.n + (record.failed if likelihood else 0)
-    if record.refused:
-        yield f"refused: {' '.join(record.refused.split())}"
-        return
-    if record.metric is not None and samples != asked:
-        yield f"{samples} samples of {asked} asked"
-    if record.failed:
-        fate = "left out of the value" if likelihood else "counted as 0" if record.metric else "no score"
-        yield f"{record.failed} of {samples or asked} samples failed, {fate}"
-    if record.truncated:
-        yield f"{record.truncated} of {samples or asked} samples truncated"
-    if record.value is not None and record.low is None:
-        yield f"no interval: {record.clusters} cluster{'s' if record.clusters != 1 else ''}"
+def _chance(table: Table) -> Iterator[str]:
+    """What guessing gives, in a line."""
+    levels = {length: f"{chance:.2f}" if chance >= 0.01 else "below 0.01" for length, chance in chances(table).items()}
+    if len(set(levels.values())) == 1:
+        yield f"Chance: {next(iter(levels.values()))}."
+    elif levels:
+        yield f"Chance: {', '.join(f'{level} at {length}' for length, level in levels.items())}."
 
 
 def _realised(table: Table) -> Iterator[str]:
@@ -234,14 +220,6 @@ def _realised(table: Table) -> Iterator[str]:
         yield f"Realised tokens: {', '.join(parts)}."
 
 
-def number(record: Record, value: float) -> str:
-    """A value with as many digits as its metric deserves."""
-    if record.metric in ("perplexity", "word_perplexity"):
-        return f"{value:.2f}" if value < 100 else f"{value:.0f}" if value < 1e5 else f"{value:.1e}"
-    few = record.metric not in LOWER_IS_BETTER and record.n < 100
-    return f"{value:.2f}" if few else f"{value:.3f}"
-
-
 def terminal(measured: Sequence[tuple[Path, Sequence[str]]]) -> str:
     """Headline tables of the named cells of run folders, for a terminal; empty where there are none."""
     wanted: dict[Path, set[str]] = {}
@@ -251,7 +229,7 @@ def terminal(measured: Sequence[tuple[Path, Sequence[str]]]) -> str:
     every = tables(finished.values())
     shown = []
     for table in every:
-        metrics = {other.metric for other in every if other.setting == table.setting}
-        if table.metric in HEADLINES or not metrics & set(HEADLINES):
+        beside = {other.metric for other in every if other.setting == table.setting}
+        if table.metric in metrics.HEADLINES or not beside & set(metrics.HEADLINES):
             shown.append(f"{table.cell.task}, {table.label}, {table.cell.model}\n{caption(table)}\n\n{markdown(table)}")
     return "\n".join(shown)

@@ -103,7 +103,7 @@ def finished(task: str, method: str, length: int, n: int = 32, **changed: Any) -
     if method == "ntk" and length == 1024:
         samples[3] = replace(samples[3], failed="the server closed the connection", scores={}, nll=None)
     if method == "pi" and length == 2048:
-        samples[5] = replace(samples[5], truncated=True, tokens=length - 40)
+        samples[-1] = replace(samples[-1], truncated=True, tokens=length - 40)
     return Finished(this, samples)
 
 

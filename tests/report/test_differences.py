@@ -375,3 +375,28 @@ def test_pairs_that_all_failed_are_said_and_nothing_else() -> None:
     shown = markdown(compared(cells, "accuracy"))
     assert "| pi           |   no pairs (1) |\n" in shown
     assert shown.split("\n\n")[1].startswith("(1) 2 pairs failed, left out  \n2 pairs in 2 clusters an entry")
+
+
+def probed(method: str, values: Sequence[float], **changed: Any) -> Finished:
+    samples = [said(i, 0.0, scores={"attention_distance": value}) for i, value in enumerate(values)]
+    samples[-1] = replace(samples[-1], **changed)
+    return Finished(cell("resolution", method, 512, n=len(samples)), samples)
+
+
+def test_measures_of_attention_are_compared_in_their_own_units() -> None:
+    cells = [probed("none", [100.0, 200.0, 300.0]), probed("pi", [101.0, 201.0, 301.0])]
+    found = compared(cells, "attention_distance")
+    [entry] = found.entries.values()
+    assert (entry.baseline_value, entry.value, entry.difference) == (200.0, 201.0, 1.0)
+    # each is 1 larger: for a score that is all or nothing, and Newcombe's
+    assert (entry.low, entry.high, entry.interval) == (1.0, 1.0, "cluster_bootstrap")
+    shown = page([found])
+    assert "### attention_distance (as measured)" in shown
+    assert "| none (value) |              200 |\n| pi           | +1 [+1, +1] |".replace(" " * 14, " " * 9) in shown
+
+
+def test_a_failed_side_has_no_measure() -> None:
+    cells = [probed("none", [1.0, 2.0, 3.0]), probed("pi", [2.0, 4.0, 9.0], failed="no", scores={})]
+    entry = one(cells, "attention_distance")
+    assert (entry.pairs, entry.failed, entry.difference) == (2, 1, 1.5)
+    assert "1 pair failed, left out" in markdown(compared(cells, "attention_distance"))

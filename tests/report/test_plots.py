@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 
 from lexbench.record import Sample
+from lexbench.report.figures import value_limits
 from lexbench.report.heatmaps import depth_strata, heatmap
-from lexbench.report.plots import labelled, plot, told_apart, value_limits
+from lexbench.report.plots import labelled, plot, told_apart
 from lexbench.report.statistics import wilson
 from lexbench.report.tables import Table, tables
 from lexbench.store import Finished
@@ -93,7 +94,7 @@ def frame(table: Table) -> pd.DataFrame:
 
 
 def test_strata_of_depth_are_means_of_their_samples() -> None:
-    found = {(s.method, s.length, round(s.low * 8)): s for s in depth_strata(TABLES["accuracy"], SAMPLES) if s.n}
+    found = {(s.method, s.length, round(s.depth_low * 8)): s for s in depth_strata(TABLES["accuracy"], SAMPLES) if s.n}
     expected = frame(TABLES["accuracy"]).groupby(["method", "length", "part"]).score.agg(["mean", "count"])
     assert len(expected) == len(found) == 23 * 8  # 25 cells, 2 refused
     for place, row in expected.iterrows():
@@ -108,7 +109,7 @@ def test_strata_are_as_many_as_leave_two_samples_in_each(n: int, strata: int) ->
     found = list(depth_strata(table, {each.cell.id: each.samples}))
     assert len(found) == strata
     assert sum(stratum.n for stratum in found) == n
-    assert (found[0].low, found[-1].high) == (0.0, 1.0)
+    assert (found[0].depth_low, found[-1].depth_high) == (0.0, 1.0)
 
 
 def test_a_heatmap_stands_beside_its_numbers_with_their_intervals(tmp_path: Path) -> None:
@@ -150,3 +151,115 @@ def test_of_many_methods_the_first_row_and_the_best_are_told_apart() -> None:
     assert told_apart(many) == ["none", *list(losses)[:7]]
     [few] = [table for table in tables(cells[:16]) if table.metric == "nll"]
     assert told_apart(few) == few.methods
+
+
+def guessed(chances: dict[int, float | None]) -> Table:
+    """A table of accuracy with what guessing gives at each length."""
+    found = [
+        Finished(
+            cell("choice", "none", length, n=1),
+            [Sample(index=0, cluster="0", tokens=length, scores={"accuracy": 0.5}, chance=chance)],
+        )
+        for length, chance in chances.items()
+    ]
+    [table] = tables(found)
+    return table
+
+
+@pytest.mark.parametrize(
+    ("chances", "drawn"),
+    [
+        ({256: 0.25, 512: 0.25}, True),
+        ({256: 0.25, 512: 0.125}, True),
+        ({256: None, 512: 0.5}, True),
+        ({256: 1e-5, 512: 1e-5}, False),
+        ({256: None, 512: None}, False),
+    ],
+    ids=str,
+)
+def test_chance_is_a_dotted_line_where_it_is_known_and_seen(
+    tmp_path: Path, chances: dict[int, float | None], drawn: bool
+) -> None:
+    plot(guessed(chances), tmp_path / "a")
+    picture = (tmp_path / "a.svg").read_text()
+    assert ("<!-- chance -->" in picture) == drawn
+    # one line in the axes, at its heights; one in the legend
+    dotted = [line for line in picture.splitlines() if "stroke: #595959; stroke-width: 1.1" in line]
+    assert len(dotted) == 2 * drawn
+
+
+@pytest.mark.parametrize(
+    ("metric", "said"),
+    [
+        ("accuracy", "accuracy, higher is better"),
+        ("qa_f1", "qa_f1, higher is better"),
+        ("resolution", "attention resolution, higher is better"),
+        ("entropy", "attention entropy (nats)"),
+    ],
+)
+def test_an_axis_says_which_side_is_better_where_one_is(tmp_path: Path, metric: str, said: str) -> None:
+    found = [
+        Finished(
+            cell("t", "none", length, n=1), [Sample(index=0, cluster="0", tokens=length, scores={metric: length / 999})]
+        )
+        for length in (256, 2048)
+    ]
+    plot(tables(found)[0], tmp_path / "a")
+    assert f"<!-- {said} -->" in (tmp_path / "a.svg").read_text()
+
+
+def test_a_stratum_has_wilsons_interval_of_its_clusters_whatever_its_scores() -> None:
+    each = finished("passkey", "pi", 512, n=32)
+    shares = [1 / 3, 1 / 2, 1.0, 0.0]
+    samples = [
+        replace(sample, scores={"accuracy": shares[i // 8]}, cluster=f"haystack {i // 16}", failed=None)
+        for i, sample in enumerate(each.samples)
+    ]
+    found = list(depth_strata(tables([each])[0], {each.cell.id: samples}))
+    assert [stratum.n for stratum in found] == [4] * 8
+    for stratum in found:
+        assert stratum.value == pytest.approx((1 / 3 + 1 / 2 + 1) / 4)
+        expected = wilson(2 * (stratum.value or 0.0), 2)  # two haystacks
+        assert stratum.interval == expected
+
+
+def test_a_heatmaps_numbers_have_the_depth_of_each_stratum(tmp_path: Path) -> None:
+    each = finished("passkey", "pi", 512, n=8)
+    [table, *_] = tables([each])
+    assert heatmap(table, {each.cell.id: each.samples}, tmp_path / "a")
+    rows = list(csv.DictReader((tmp_path / "a.csv").open()))
+    assert [row["depth"] for row in rows] == ["0.125", "0.375", "0.625", "0.875"]
+    assert [(row["depth_low"], row["depth_high"]) for row in rows[:2]] == [("0.0", "0.25"), ("0.25", "0.5")]
+    interval = wilson(2, 2)
+    assert f"<!-- {interval.low:.2f}-{interval.high:.2f} -->" in (tmp_path / "a.svg").read_text()
+
+
+def test_measures_and_likelihoods_with_a_depth_have_no_heatmap() -> None:
+    sample = Sample(index=0, cluster="0", tokens=256, scores={"entropy": 3.0}, depth=0.5)
+    each = Finished(cell("t", "none", 256, n=1), [sample])
+    assert list(depth_strata(tables([each])[0], {each.cell.id: each.samples})) == []
+
+
+def scored(metric: str, values: dict[str, float]) -> Table:
+    """Methods with one value each, at twice the trained length."""
+    found = [
+        Finished(cell("t", method, 512, n=1), [Sample(index=0, cluster="0", tokens=512, scores={metric: value})])
+        for method, value in values.items()
+    ]
+    return tables(found)[0]
+
+
+@pytest.mark.parametrize(
+    ("metric", "kept"), [("accuracy", range(13, 20)), ("resolution", range(13, 20)), ("entropy", range(7))]
+)
+def test_the_best_of_many_are_those_of_the_better_side(metric: str, kept: range) -> None:
+    table = scored(metric, {"none": 0.0, **{f"m{number:02}": number / 20 for number in range(20)}})
+    assert told_apart(table) == ["none", *(f"m{number:02}" for number in kept)]
+
+
+def test_every_measure_of_attention_is_inside_the_axes(tmp_path: Path) -> None:
+    plot(
+        scored("attention_distance", {"none": 900.0, **{f"m{number}": 10.0 + number for number in range(6)}}),
+        tmp_path / "a",
+    )
+    assert "above the axis" not in (tmp_path / "a.svg").read_text()

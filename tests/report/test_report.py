@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from lexbench.record import Sample
 from lexbench.report import write_report
 from lexbench.report.records import build, dataframe
+from lexbench.store import Finished
 from tests.report.fake_run import cell, finished, keep, passkey_sample
 
 FEW = [finished("passkey", method, length, n=4) for method in ("none", "pi") for length in (128, 512)]
@@ -70,3 +73,16 @@ def test_a_frame_of_a_folder_agrees_with_its_lines(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (tmp_path / "records.jsonl").open()]
     frame = dataframe(build([tmp_path]))
     assert sorted(frame.value.dropna()) == sorted(row["value"] for row in rows if row["value"] is not None)
+
+
+def test_attention_is_drawn_where_samples_carry_it(tmp_path: Path) -> None:
+    measured = {
+        "curve": np.linspace(1, -1, 256, dtype=np.float32),
+        "edges": np.array([0, 1, 2, 4, 256], np.float32),
+        "mass": np.full((2, 3, 4), 0.25, np.float32),
+    }
+    sample = Sample(index=0, cluster="a", tokens=256, scores={"resolution": 0.01, "entropy": 2.0}, statistics=measured)
+    keep(tmp_path, [Finished(cell("resolution", "none", 256, n=1), [sample])])
+    text = write_report([tmp_path]).read_text()
+    assert text.count("-curves.svg)") == 1  # once a setting
+    assert (tmp_path / "report/plots/lexlet-resolution-resolution-curves.csv").exists()

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from lexbench.record import Sample
+from lexbench.report.entries import number, share
 from lexbench.report.records import records_of
 from lexbench.report.tables import aligned, caption, heading, markdown, tables, terminal
 from lexbench.store import Finished
@@ -45,14 +47,14 @@ def test_a_table_reads_as_it_should() -> None:
     )
     # Wilson by hand for 2, 3 and 1 of 4, and 3 of 3: (p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)
     assert markdown(table) == (
-        "| method |  128 (0.5x) |              256 (1x) |                     512 (2x) |\n"
-        "| ------ | ----------: | --------------------: | ---------------------------: |\n"
-        "| none   | refused (1) |     0.50 [0.15, 0.85] | **1.00** [0.44, 1.00] (2, 3) |\n"
-        "| pi     | refused (1) | **0.75** [0.30, 0.95] |            0.25 [0.05, 0.70] |\n"
+        "| method |  128 (0.5x) |                     256 (1x) |                           512 (2x) |\n"
+        "| ------ | ----------: | ---------------------------: | ---------------------------------: |\n"
+        "| none   | refused (1) |     0.50 [0.15, 0.85] 0% cut | **1.00** [0.44, 1.00] 100% cut (2) |\n"
+        "| pi     | refused (1) | **0.75** [0.30, 0.95] 0% cut |           0.25 [0.05, 0.70] 0% cut |\n"
         "\n"
         "(1) refused: too short: raise length  \n"
         "(2) 3 samples of 4 asked  \n"
-        "(3) 3 of 3 samples truncated\n"
+        "cut: share of the samples that were truncated.\n"
     )
 
 
@@ -147,8 +149,9 @@ def test_the_lowest_loss_and_the_highest_accuracy_are_bold() -> None:
             page = cells_of(markdown(table))[2:]
             bold = {row[0] for row in page if row[column].startswith("**")}
             top = best(values.values())
-            distinct = len(set(values.values())) > 1
-            assert bold == ({name for name, value in values.items() if value == top} if distinct else set())
+            shown = {record.method: number(record, record.value or 0.0) for record in table.at(length)}
+            alike = {name for name in values if shown[name] == number(table.at(length)[0], top)}
+            assert bold == (alike if len({shown[name] for name in values}) > 1 else set())
 
 
 def test_an_interval_is_shown_with_its_own_ends() -> None:
@@ -165,7 +168,8 @@ def test_failed_truncated_and_short_samples_are_noted() -> None:
     assert "1 of 32 samples failed, left out of the value" in pages["nll"]
     assert "1 of 32 samples failed, counted as 0" in pages["accuracy"]
     for page in pages.values():
-        assert "1 of 32 samples truncated" in page
+        assert page.count("] 3% cut") == 1  # one sample of 32, under pi at 2048
+        assert "cut: share of the samples that were truncated." in page
         assert "Realised tokens: 2008 to 2048 at 2048." in page
 
 
@@ -220,3 +224,97 @@ def test_a_terminal_shows_the_headlines_of_the_named_cells(tmp_path: Path) -> No
     ]
     assert {row[0] for row in cells_of(page)} - {"method"} == {"none", "pi", "------"}
     assert terminal([]) == ""
+
+
+def test_values_that_are_shown_alike_are_none_of_them_the_best() -> None:
+    def text(method: str, nll: float) -> Finished:
+        sample = Sample(index=0, cluster="0", tokens=256, nll=np.array([nll], np.float32), bytes=4, words=1)
+        return Finished(cell("last_segment", method, 256, n=1), [sample])
+
+    [close, *_] = tables([text("none", 2.00001), text("yarn", 2.0)])
+    assert "**" not in markdown(close)
+    [apart, *_] = tables([text("none", 2.00001), text("yarn", 2.0), text("pi", 2.5)])
+    assert markdown(apart).count("**2.000**") == 2
+
+
+def guessed(length: int, chance: float | None, method: str = "none") -> Finished:
+    scores = {"accuracy": 1.0, "exact": 1.0}
+    samples = [Sample(index=i, cluster=str(i), tokens=length, scores=scores, chance=chance) for i in range(2)]
+    return Finished(cell("choice", method, length, n=2), samples)
+
+
+@pytest.mark.parametrize(
+    ("chances", "said"),
+    [
+        ([0.25, 0.25], "Chance: 0.25."),
+        ([0.1, 0.05], "Chance: 0.10 at 256, 0.05 at 512."),
+        ([None, 0.5], "Chance: 0.50."),
+        ([1 / 90_000] * 2, "Chance: below 0.01."),
+        ([0.0, None], None),
+    ],
+    ids=str,
+)
+def test_what_guessing_gives_is_said_where_it_is_known(chances: list[float | None], said: str | None) -> None:
+    found = [guessed(length, chance) for length, chance in zip((256, 512), chances, strict=True)]
+    accuracy, exact = (markdown(table) for table in tables(found))
+    assert [line for line in accuracy.splitlines() if line.startswith("Chance")] == ([said] if said else [])
+    assert "Chance" not in exact  # guessing all of many places right is another chance
+
+
+def test_the_chance_of_a_cell_is_the_mean_of_its_questions() -> None:
+    each = guessed(256, 0.5)
+    record, _ = records_of(replace(each, samples=[each.samples[0], replace(each.samples[1], chance=0.25)]))
+    assert record.chance == 0.375
+
+
+@pytest.mark.parametrize(
+    ("count", "of", "said"), [(0, 7, "0%"), (7, 7, "100%"), (1, 500, "1%"), (499, 500, "99%"), (1, 3, "33%")]
+)
+def test_a_share_is_nothing_or_all_only_where_it_is(count: int, of: int, said: str) -> None:
+    assert share(count, of) == said
+
+
+def probed(method: str, distance: float, failed: str | None = None, length: int = 256) -> Finished:
+    measures = {
+        "attention_distance": distance,
+        "entropy": distance / 100,
+        "first_mass": 0.5,
+        "resolution": 1 / distance,
+    }
+    samples = [
+        Sample(index=i, cluster=str(i), tokens=length, scores={name: (1 + i) * one for name, one in measures.items()})
+        for i in range(3)
+    ]
+    if failed:
+        samples[2] = replace(samples[2], failed=failed, scores={})
+    return Finished(cell("resolution", method, length, n=3), samples)
+
+
+def test_measures_of_attention_have_no_better_side_but_resolution() -> None:
+    made = {table.metric: table for table in tables([probed("none", 100.0), probed("yarn", 50.0)])}
+    assert list(made) == ["resolution", "attention_distance", "entropy", "first_mass"]
+    assert {metric: markdown(table).count("**") for metric, table in made.items()} == {
+        "resolution": 2,
+        "attention_distance": 0,
+        "entropy": 0,
+        "first_mass": 0,
+    }
+    assert cells_of(markdown(made["attention_distance"]))[2] == ["none", "200 [100, 300]"]
+    assert cells_of(markdown(made["resolution"]))[3] == ["yarn", "**0.04** [0.02, 0.06]"]
+
+
+def test_a_failed_sample_has_no_measure_and_is_counted() -> None:
+    found = {record.metric: record for record in records_of(probed("none", 100.0, failed="not finite"))}
+    record = found["attention_distance"]
+    assert (record.value, record.n, record.failed, record.interval) == (150.0, 2, 1, "cluster_bootstrap")
+    [distance] = [table for table in tables([probed("none", 100.0, "no")]) if table.metric == "attention_distance"]
+    assert "(1) 1 of 3 samples failed, left out of the value\n" in markdown(distance)
+
+
+def test_a_measure_is_no_proportion() -> None:
+    # values 2, 1 and 0 sum to 3 of 3, and are neither right nor wrong
+    samples = [
+        Sample(index=i, cluster=str(i), tokens=9, scores={"entropy": value}) for i, value in enumerate([1, 2, 0])
+    ]
+    [record] = records_of(Finished(cell("resolution", "none", 256, n=3), samples))
+    assert (record.value, record.low, record.high, record.interval) == (1.0, 0.0, 2.0, "cluster_bootstrap")

@@ -1,0 +1,44 @@
+"""What a report knows of metrics by their names: units, the better side, how a failed sample counts.
+
+A metric that is not named here is a score: in [0, 1], higher is better, and a failed sample scores 0. Likelihoods and
+measures of attention have no such honest value for a failed sample: it is left out, and counted.
+"""
+
+LIKELIHOODS = {
+    "nll": "NLL (nats per token)",
+    "perplexity": "perplexity (per token)",
+    "bits_per_byte": "bits per byte",
+    "word_perplexity": "perplexity per word",
+}
+"""Made from the NLL of each token, and their labels; lower is better."""
+MEASURES = {
+    "resolution": "attention resolution",
+    "attention_distance": "attention distance (tokens)",
+    "entropy": "attention entropy (nats)",
+    "first_mass": "share of attention on the first tokens",
+}
+"""Of attention: of any size, in units of their own. Only of resolution is more better (xPos, arXiv 2212.10554)."""
+HEADLINES = ("nll", "perplexity", "accuracy")
+
+
+def is_score(metric: str | None) -> bool:
+    """Whether it lies in [0, 1]."""
+    return metric is not None and metric not in LIKELIHOODS and metric not in MEASURES
+
+
+def better(metric: str | None) -> int:
+    """1 where higher is better, -1 where lower is, 0 where neither."""
+    if metric in LIKELIHOODS:
+        return -1
+    return int(is_score(metric) or metric == "resolution")
+
+
+def label(metric: str | None) -> str:
+    """The metric, with its unit."""
+    return {**LIKELIHOODS, **MEASURES}.get(metric, metric) if metric else "nothing scored"
+
+
+def order(metric: str | None) -> tuple[int, str]:
+    """Sorts likelihoods first, then accuracy and resolution, then the others by name."""
+    first = [*LIKELIHOODS, "accuracy", "resolution"]
+    return (first.index(metric) if metric in first else len(first), metric or "")
