@@ -110,9 +110,14 @@ class Score(Question):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Probe(Question):
-    """Measure attention over these tokens."""
+    """Measure attention over these tokens, which are read at once."""
 
     tokens: Tokens
+    first: int = 4
+    """Tokens at the start whose share of attention is told apart (attention sinks, arXiv 2309.17453, keeps 4)."""
+
+    def __post_init__(self) -> None:
+        assert self.first >= 1 and len(self.tokens) > 0, "a probe needs tokens, and a first one"
 
     @property
     def length(self) -> int:
@@ -156,9 +161,20 @@ class Marked:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Probed:
-    """Answer to Probe: attention statistics by name, [layers, heads, ...]."""
+    """Answer to Probe: statistics of all attention logits and weights, everything applied."""
 
     statistics: Mapping[str, NDArray[np.float64]]
+    """By name; s[n] is the mean logit at distance n over all queries that see so far, NaN where none does.
+
+    resolution   [layers, heads]        R(s), in (0, 1] (LEX, arXiv 2212.10554, eq. 4)
+    preference   [layers, heads, bins]  mean of s[n] over the distances of each bin
+    curve        [length]               mean of s[n] over all heads of all layers that see so far
+    distance     [layers, heads]        tokens from query to key, mean under the weights; as all below, over all queries
+    entropy      [layers, heads]        nats
+    first_mass   [layers, heads]        share of the weight on the first tokens
+    mass         [layers, heads, bins]  share of the weight at the distances of each bin
+    edges        [bins + 1]             tokens: bin b holds distances edges[b] to edges[b + 1] - 1, two bins an octave
+    """
 
 
 AnyQuestion = Write | Choose | Mark | Score | Probe

@@ -17,6 +17,7 @@ from lexbench.backends.hook import Unrealisable
 from lexbench.backends.rotary import TOLERANCE, Placed
 from lexbench.checkpoint import end_tokens, fingerprint, locate, on_disk, weight_files
 from lexbench.kernels import likelihood
+from lexbench.kernels.observed import Observer
 from lexbench.model import Model
 from lexbench.record import Refused
 from lexbench.task import (
@@ -219,9 +220,21 @@ class Hf:
             found.append(self._base(tokens, past_key_values=cache, use_cache=bool(caches)).last_hidden_state)
         return torch.cat(found)
 
+    @torch.inference_mode()
     def probe(self, question: Probe) -> Probed:
-        """Not yet."""
-        raise Refused("hf has no probes yet: use a task that writes or scores")
+        """Statistics of one forward pass, gathered inside our attention function, a layer at a time."""
+        [held, *others] = self._passes
+        if others:
+            raise Refused("hf cannot probe a mixture: each of its passes attends in its own way")
+        observer = Observer(question.length, question.first)
+        watched = self._positions.prepare(held.attention, observer)
+        try:
+            with self._answering(question.length):
+                self._positions.put(watched)
+                self._base(self._ids(question.tokens), use_cache=False)
+        finally:
+            self._positions.put(held)
+        return Probed(statistics=observer.statistics())
 
     def _ids(self, tokens: Tokens) -> Tensor:
         """[1, T] on the device."""

@@ -12,10 +12,13 @@ from torch import Tensor, nn
 from lexbench.attention import Attention
 from lexbench.kernels import fast, rotations
 from lexbench.kernels.dense import Rotate
+from lexbench.kernels.logits import Logits
 from lexbench.record import Refused
 
 kernel = fast.attend
 """Computes all attention that the stock kernel cannot."""
+Watch = Callable[[int, Tensor, Tensor, Logits], None]
+"""(layer, queries [1, H, T, D], keys [1, KV, K, D], how they become logits)"""
 
 
 class Unrealisable(Refused):
@@ -56,6 +59,8 @@ class Hook:
     """Tokens that some layers of the model see, which this function does not imitate."""
     prompt: int | None = None
     """Tokens of the question before its answer; None: the first forward pass is the prompt."""
+    watch: Watch | None = None
+    """Shown every layer's queries and keys before they meet."""
     calls: int = 0
 
     def __post_init__(self) -> None:
@@ -123,6 +128,7 @@ class Hook:
         rotate = still if self.turned else rotation(module, held.rotary)
         if held.attention.keep_first is not None:
             rotate = rotations.keeping_first(held.attention.keep_first, rotation(module, self.stock), rotate)
+        ratios = None
         if held.attention.head_ratios is not None:
             name = (layer, row or 0)
             if asked == total:
@@ -131,7 +137,12 @@ class Hook:
                 self.ratios[name] = rotations.ranked_ratios(asking, known, rotate, scaling, held.attention.head_ratios)
             if name not in self.ratios:
                 raise Unrealisable("its cache holds a prompt that was read before: read each prompt anew, at once")
-            rotate = rotations.per_head(self.ratios[name], rotate)
+            ratios = self.ratios[name]
+        if self.watch is not None:
+            logits = Logits(attention=held.attention, rotate=rotate, ratios=ratios, scaling=scaling)
+            self.watch(layer, query, key, logits)
+        if ratios is not None:
+            rotate = rotations.per_head(ratios, rotate)
         return kernel(query, key, value, positions, held.attention, rotate, scaling)
 
 

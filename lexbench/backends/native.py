@@ -12,6 +12,8 @@ from lexbench.checkpoint import end_tokens, fingerprint, locate, weight_files
 from lexbench.encodings import Encoding
 from lexbench.encodings.rope import Rope
 from lexbench.kernels import dense, likelihood, rotations
+from lexbench.kernels.logits import Logits
+from lexbench.kernels.observed import Observer
 from lexbench.model import Model
 from lexbench.native.decoder import load
 from lexbench.record import Refused
@@ -91,13 +93,16 @@ class Native:
         """[T, vocabulary], of a question with so many tokens before its answer."""
         return likelihood.mixed(torch.stack([self._pass(attention, tokens, prompt) for attention in self._passes]))
 
-    def _pass(self, whole: Attention, tokens: Tensor, prompt: int) -> Tensor:
+    def _pass(self, whole: Attention, tokens: Tensor, prompt: int, observer: Observer | None = None) -> Tensor:
         def attend(layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            attention = whole.at(layer)
+            attention, ratios = whole.at(layer), None
             rotate, scaling = self._turn(attention), q.shape[-1] ** -0.5
             if attention.head_ratios is not None:
                 asking, known = q[:, :, prompt - 1 : prompt], k[:, :, :prompt]
                 ratios = rotations.ranked_ratios(asking, known, rotate, scaling, attention.head_ratios)
+            if observer is not None:
+                observer(layer, q, k, Logits(attention=attention, rotate=rotate, ratios=ratios, scaling=scaling))
+            if ratios is not None:
                 rotate = rotations.per_head(ratios, rotate)
             return dense.attend(q, k, v, torch.arange(q.shape[2]), attention, rotate, scaling)
 
@@ -146,6 +151,11 @@ class Native:
         new = tokens[len(question.prompt) :].numpy()
         return Written(tokens=new, text=self.tokenizer.decode(new), hit_room=len(new) == question.room)
 
+    @torch.inference_mode()
     def probe(self, question: Probe) -> Probed:
-        """Not yet."""
-        raise Refused("native has no attention probes")
+        """Statistics of one forward pass."""
+        if len(self._passes) > 1:
+            raise Refused("native cannot probe a mixture: each of its passes attends in its own way")
+        observer = Observer(question.length, question.first)
+        self._pass(self._passes[0], torch.from_numpy(question.tokens), question.length, observer)
+        return Probed(statistics=observer.statistics())

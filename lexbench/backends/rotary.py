@@ -21,7 +21,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, DynamicCach
 
 from lexbench.attention import Attention, Floats, Line, Positions, Remap, Window
 from lexbench.backends import evidence
-from lexbench.backends.hook import Held, Hook, Still, Unrealisable, plain_mask
+from lexbench.backends.hook import Held, Hook, Still, Unrealisable, Watch, plain_mask
 from lexbench.definition import Angles
 from lexbench.model import Model
 from lexbench.record import Refused
@@ -34,6 +34,8 @@ UNTURNED = ("keep_first", "head_ratios", "remap")
 """Slots that rotate a vector at another position than its own, or otherwise than its neighbour."""
 SCORES = (*UNTURNED, "query_scale", "mask", "bias", "layers")
 """Slots that the stock attention cannot express."""
+PROBES = "probes"
+"""What stands for a slot where attention is only watched."""
 _numbers = itertools.count()
 
 
@@ -84,8 +86,8 @@ class Placed:
         self._window = _window(self._config)
         self._obstacles: dict[bool, str | None] = {}
 
-    def prepare(self, attention: Attention) -> Placement:
-        """An Attention made ready; Refused names the slots that do not fit this model."""
+    def prepare(self, attention: Attention, watch: Watch | None = None) -> Placement:
+        """An Attention made ready, and whoever watches it; Refused names the slots that do not fit this model."""
         for part in attention.parts():
             self._check(part)
         if self._own.grows and attention.layers is not None:
@@ -102,11 +104,12 @@ class Placed:
             held.append(kinds.setdefault(kind, Held(part, rotaries[turn])))
         first = held[0].rotary
         wanted = self._wanted(attention)
-        if not wanted:
+        if not wanted and watch is None:
             return Placement(attention, first)
         turned = len(rotaries) == 1 and not set(UNTURNED) & set(wanted)
-        self._check_hook(wanted, turned)
-        return Placement(attention, first if turned else self._still(), Hook(held, self._stock, turned, self._window))
+        self._check_hook(wanted or [PROBES], turned)
+        hook = Hook(held, self._stock, turned, self._window, watch=watch)
+        return Placement(attention, first if turned else self._still(), hook)
 
     def put(self, placement: Placement) -> None:
         """Put this in place of what is there."""
@@ -134,7 +137,7 @@ class Placed:
 
     def explain(self, obstacle: Unrealisable) -> Refused:
         """The refusal that an obstacle makes, met while answering."""
-        return self._refusal(self._wanted(self._placement.attention), str(obstacle))
+        return self._refusal(self._wanted(self._placement.attention) or [PROBES], str(obstacle))
 
     # the model's modules
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from lexbench.encodings import Encoding, angles
+from lexbench.encodings import Encoding, angles, turned
 
 
 class Rope(Encoding):
@@ -25,8 +25,4 @@ class Rope(Encoding):
 
     def rotate(self, vectors: Tensor, positions: Tensor) -> Tensor:
         """[B, H, T, D] turned; cos and sin are made in float64."""
-        turn = angles(self.inv_freq, positions)
-        cos = (turn.cos() * self.scale).to(vectors.dtype)
-        sin = (turn.sin() * self.scale).to(vectors.dtype)
-        first, second = vectors.chunk(2, dim=-1)
-        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+        return turned(vectors, angles(self.inv_freq, positions), self.scale)

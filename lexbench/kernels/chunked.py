@@ -29,7 +29,7 @@ def attend(
     """As `dense.attend`, with queries already times their query_scale."""
     size, total = rule.size, keys.shape[2]
     first = total - queries.shape[2]
-    own, before, older, key = _views(rule)
+    own, before, older, key = views(rule)
     begin = 0 if older else max(0, (first // size - 1) * size)
 
     def turned(vectors: Tensor, places: Places, at: int) -> Tensor:
@@ -56,7 +56,7 @@ def attend(
     return output
 
 
-def _views(rule: Blocks | Chunks) -> tuple[Places, Places, Places | None, Places]:
+def views(rule: Blocks | Chunks) -> tuple[Places, Places, Places | None, Places]:
     """Where queries are rotated for their own block, the one before, and older ones, if those are seen; and keys."""
     if isinstance(rule, Blocks):
         plain = Line()

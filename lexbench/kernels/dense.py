@@ -65,12 +65,12 @@ def attend(
     output = torch.empty(*queries.shape[:3], values.shape[3], dtype=queries.dtype, device=queries.device)
     for start in range(0, asked, chunk):
         rows = slice(start, min(start + chunk, asked))
-        scores = _scores(asking[:, :, rows], known[:, :, : total - asked + rows.stop], attention, rotate)
+        scores = masked_scores(asking[:, :, rows], known[:, :, : total - asked + rows.stop], attention, rotate)
         output[:, :, rows] = _per_group(scores.softmax(-1), content[:, :, : scores.shape[-1]])
     return output
 
 
-def _scores(queries: Tensor, keys: Tensor, attention: Attention, rotate: Rotate) -> Tensor:
+def masked_scores(queries: Tensor, keys: Tensor, attention: Attention, rotate: Rotate) -> Tensor:
     """[B, H, Q, K] of the last Q of K positions, everything applied, -inf where a key is not seen."""
     total, device = keys.shape[2], queries.device
     here, there = np.arange(total - queries.shape[2], total), np.arange(total)

@@ -51,7 +51,7 @@ class Shape:
 def flash(layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Causal attention by PyTorch's fused kernel, over consecutive positions from 0."""
     positions = torch.arange(q.shape[2], device=q.device)
-    q, k = encoding.rotate(q, positions), encoding.rotate(k, positions)
+    q, k = encoding.meet(q, k, positions)
     bias = encoding.bias(positions, positions)
     if bias is None:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)

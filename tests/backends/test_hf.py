@@ -17,7 +17,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from lexbench import Attention, Line, LogScale, Model, Probe, Refused, Remap, Score, Slopes, Window, Write
+from lexbench import Attention, Line, LogScale, Model, Refused, Remap, Score, Slopes, Window, Write
 from lexbench.backends.hf import Hf
 from lexbench.checkpoint import read_model
 
@@ -390,11 +390,6 @@ def test_wrong_shapes_are_errors_with_both_numbers(folders: Callable[[str], Path
     ):
         with pytest.raises(ValueError, match=words):
             hf.attend(attention)
-
-
-def test_probes_are_refused(folders: Callable[[str], Path]) -> None:
-    with pytest.raises(Refused, match="no probes yet"):
-        open_hf(folders("llama")).probe(Probe(index=0, cluster="", tokens=np.arange(3)))
 
 
 def no_memory_on_a_gpu() -> None:

@@ -94,11 +94,6 @@ def test_bad_dtypes_and_other_models_are_refused(shared: Path) -> None:
         Native(learned)
 
 
-def test_probes_are_refused(native: Native) -> None:
-    with pytest.raises(Refused, match="probes"):
-        native.probe(lexbench.Probe(index=0, cluster="", tokens=np.arange(5)))
-
-
 @pytest.mark.parametrize(
     ("attention", "said"),
     [

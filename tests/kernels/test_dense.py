@@ -162,14 +162,14 @@ def test_lower_precision_keeps_its_dtype_and_stays_near(name: str, dtype: torch.
 
 def test_scores_are_never_held_for_all_queries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[int] = []
-    plain = dense._scores
+    plain = dense.masked_scores
 
     def watched(*arguments: Any) -> Tensor:
         scores = plain(*arguments)
         held.append(scores.numel())
         return scores
 
-    monkeypatch.setattr(dense, "_scores", watched)
+    monkeypatch.setattr(dense, "masked_scores", watched)
     monkeypatch.setattr(dense, "SCORES", 4 * 64 * 10)
     q, k, v = vectors(2, 64, 64)
     ours(q, k, v, ATTENTIONS["leaky"], torch.float32)

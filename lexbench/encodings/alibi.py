@@ -1,0 +1,38 @@
+"""ALiBi: attention with linear biases (Press et al. 2022, arXiv 2108.12409)."""
+
+import torch
+from torch import Tensor
+
+from lexbench.encodings import Encoding
+
+
+class Alibi(Encoding):
+    """Bias -m_h (i - j) on the logits of head h, and nothing else.
+
+        m_h = 2^(-8h / H), h = 1 .. H
+
+    where H is a power of two; else those of the next lower power of two, then every second one of its double's.
+
+    Args:
+        heads: H, query heads.
+    """
+
+    slopes: Tensor
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.register_buffer("slopes", torch.tensor(slopes(heads), dtype=torch.float64), persistent=False)
+
+    def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """[H, Tq, Tk] float64."""
+        apart = query_positions.to(torch.float64)[:, None] - key_positions.to(torch.float64)[None, :]
+        return -self.slopes[:, None, None] * apart
+
+
+def slopes(heads: int) -> list[float]:
+    """[heads] m_h; ValueError below 1 head."""
+    if heads < 1:
+        raise ValueError(f"alibi needs at least 1 head, got {heads}")
+    power = 1 << (heads.bit_length() - 1)
+    own = [2 ** (-8 * head / power) for head in range(1, power + 1)]
+    return own + [2 ** (-4 * head / power) for head in range(1, 2 * (heads - power), 2)]

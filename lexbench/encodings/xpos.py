@@ -1,0 +1,45 @@
+"""xPos: rotations whose pairs fade with the distance, the slow ones least (Sun et al. 2022, arXiv 2212.10554)."""
+
+import torch
+from torch import Tensor
+
+from lexbench.encodings import Encoding, angles, turned
+
+
+class Xpos(Encoding):
+    """RoPE in the half layout, and what pair p adds to a logit times zeta_p^((i - j) / B).
+
+        zeta_p = (p / (d/2) + gamma) / (1 + gamma)
+
+    The paper's Algorithm 1 leaves out B, which its text and its authors' code (torchscale) have. That code pairs
+    dimensions 2p and 2p + 1; weights of the one layout need their dimensions reordered for the other. With d = 8,
+    zeta is 0.2857, 0.4643, 0.6429, 0.8214. It was made for blockwise causal attention (method `bca`) beyond the
+    trained length.
+
+    Args:
+        head_dim: d, dimensions of a head.
+        base: b of the angles b^(-2p/d).
+        gamma: above 0; the larger, the less any pair fades.
+        scale_base: B, tokens over which pair p fades to zeta_p.
+    """
+
+    inv_freq: Tensor
+    fading: Tensor
+
+    def __init__(self, head_dim: int, base: float = 10000.0, gamma: float = 0.4, scale_base: float = 512.0) -> None:
+        super().__init__()
+        if not (gamma > 0 and scale_base > 0):
+            raise ValueError(f"xpos needs gamma and scale_base above 0, got {gamma} and {scale_base}: 0.4 and 512")
+        pairs = torch.arange(0, head_dim, 2, dtype=torch.float64)
+        zeta = (pairs / head_dim + gamma) / (1 + gamma)
+        self.register_buffer("inv_freq", base ** (-pairs / head_dim), persistent=False)
+        self.register_buffer("fading", zeta.log() / scale_base, persistent=False)
+
+    @property
+    def decay(self) -> Tensor:
+        """[d / 2] ln zeta_p / B, below 0."""
+        return self.fading
+
+    def rotate(self, vectors: Tensor, positions: Tensor) -> Tensor:
+        """[B, H, T, D] turned; cos and sin are made in float64."""
+        return turned(vectors, angles(self.inv_freq, positions))

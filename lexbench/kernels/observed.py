@@ -1,0 +1,96 @@
+"""Statistics of attention, gathered layer by layer while a model reads a text, in memory of a few rows of weights."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lexbench.attention import Floats, Positions
+from lexbench.kernels.logits import Logits, by_distance, groups, rows
+from lexbench.kernels.resolution import mean_logits, resolution
+
+
+def edges(length: int) -> Positions:
+    """[bins + 1] 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ... and `length`: bin b holds distances edges[b] to edges[b + 1] - 1.
+
+    Two bins an octave; those of a longer text begin with those of a shorter one, all but its last.
+    """
+    known = {0, *(times << power for power in range(length.bit_length()) for times in (1, 3))}
+    return np.array([*sorted(edge for edge in known if edge < length), length], dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """Attention weights of one layer, averaged over all queries of a text."""
+
+    mass: Tensor
+    """[H, T] share of the weight that goes so many tokens back."""
+    entropy: Tensor
+    """[H] nats."""
+    first: Tensor
+    """[H] share of the weight on the first tokens."""
+
+
+def observe(queries: Tensor, keys: Tensor, logits: Logits, first: int) -> Observed:
+    """Of queries [1, H, T, D] and keys [1, KV, T, D], not rotated; `first` tokens at the start are told apart.
+
+    Weights are float32, or float64 for float64 inputs; sums are float64.
+    """
+    (heads, total), precise = queries.shape[1:3], torch.promote_types(queries.dtype, torch.float32)
+    mass = torch.zeros(heads, total, dtype=torch.float64, device=queries.device)
+    entropy, begun = torch.zeros(2, heads, dtype=torch.float64, device=queries.device)
+    for group in groups(queries, keys, logits, precise):
+        for scores in rows(group, logits):
+            weights = scores.softmax(-1)
+            mass[group.heads, : scores.shape[2]] += by_distance(weights)
+            entropy[group.heads] += torch.special.entr(weights).sum((1, 2), dtype=torch.float64)
+            begun[group.heads] += weights[:, :, :first].sum((1, 2), dtype=torch.float64)
+    return Observed(mass / total, entropy / total, begun / total)
+
+
+class Observer:
+    """Called by a backend with each layer's queries and keys; then `statistics()` are those of `lexbench.task.Probed`.
+
+    Args:
+        length: tokens of the text.
+        first: tokens at its start whose weight is told apart.
+    """
+
+    def __init__(self, length: int, first: int) -> None:
+        self._length, self._first = length, first
+        self._edges = edges(length)
+        self._found: dict[int, dict[str, Floats]] = {}
+
+    def __call__(self, layer: int, queries: Tensor, keys: Tensor, logits: Logits) -> None:
+        """Queries [1, H, T, D] and keys [1, KV, T, D] of the whole text, not rotated."""
+        curves = mean_logits(queries, keys, logits)
+        seen = observe(queries, keys, logits, self._first)
+        distances = torch.arange(self._length, dtype=torch.float64, device=seen.mass.device)
+        known = ~curves.isnan()
+        sums = curves.nan_to_num(0.0)
+        found = {
+            "resolution": resolution(curves),
+            "preference": self._binned(sums) / self._binned(known.double()),
+            "distance": seen.mass @ distances,
+            "entropy": seen.entropy,
+            "first_mass": seen.first,
+            "mass": self._binned(seen.mass),
+            "sums": sums.sum(0),
+            "known": known.double().sum(0),
+        }
+        self._found[layer] = {name: value.cpu().numpy() for name, value in found.items()}
+
+    def statistics(self) -> dict[str, NDArray[np.float64]]:
+        """Layers in their order."""
+        layers = [self._found[layer] for layer in sorted(self._found)]
+        every = {name: np.stack([found[name] for found in layers]) for name in layers[0]}
+        sums, known = every.pop("sums").sum(0), every.pop("known").sum(0)
+        with np.errstate(invalid="ignore"):  # 0 / 0 where no head sees so far
+            return {**every, "curve": sums / known, "edges": self._edges.astype(np.float64)}
+
+    def _binned(self, values: Tensor) -> Tensor:
+        """[H, bins] sums of values [H, T]."""
+        sizes = np.diff(self._edges).tolist()
+        return torch.stack([part.sum(1) for part in torch.split(values, sizes, dim=1)], dim=1)

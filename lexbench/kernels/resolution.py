@@ -1,0 +1,239 @@
+"""Attention resolution, and the mean attention logit at each distance, without the matrix of all logits (LEX).
+
+    s[n] = mean of logit(i, i - n) over the queries i that see the key n tokens back       (arXiv 2212.10554, eq. 3, 13)
+    R(s) = sum_n p[n] (p[n] - p[n + 1]),  p = softmax of s                                                   (eq. 4)
+
+Summed over i, q(i) . k(i - n) is the cross-correlation of queries and keys: one product of Fourier transforms a
+dimension, in O(L log L) time and O(L) memory. Every structure of attention is a few such sums:
+
+    window, sinks      a stretch of distances of the sum over all keys, and of the sum over the first keys
+    near and far       a stretch of distances for each rotation
+    stairs             the same, for the queries of each remainder
+    blocks, chunks     the sum over blocks of queries against their own and the block before; older ones are the rest
+    xPos               each pair of dimensions on its own, then times e^(decay n): nothing grows with the position
+    biases             added where they depend on the distance alone, as ALiBi's
+
+Anything else is summed along the diagonals of the logits, some rows at a time: as exact, in O(L^2) time.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.fft import next_fast_len
+from torch import Tensor
+from torch.nn import functional as F
+
+from lexbench.attention import Attention, Blocks, Chunks, Region, Remap, Remapping, Stairs, Window, regions
+from lexbench.kernels import chunked
+from lexbench.kernels.chunked import Places
+from lexbench.kernels.logits import Group, Logits, by_distance, groups, rows
+from lexbench.kernels.spans import fold
+
+SPECTRUM = 1 << 18
+"""Numbers of a Fourier transform that are held at once."""
+
+
+def resolution(curve: Tensor) -> Tensor:
+    """R(s) of curves [..., L], in (0, 1]: the more, the better attention tells near from far and keeps their order.
+
+    Where s is NaN no key is seen: it has weight 0, as has what comes after the last distance. The values published
+    with the definition (0.08 to 1.08) are scaled by a power of ten that the paper does not give: as the formula stands
+    R = (p[0]^2 + sum_n (p[n] - p[n + 1])^2) / 2 cannot exceed 1. Compare orders and ratios, not values.
+    """
+    weights = curve.masked_fill(curve.isnan(), -torch.inf).softmax(-1)
+    return (weights * (weights - F.pad(weights[..., 1:], (0, 1)))).sum(-1)
+
+
+def mean_logits(queries: Tensor, keys: Tensor, logits: Logits) -> Tensor:
+    """[H, T] float64 s[n] of one text: the mean logit at each distance, NaN where no key is seen.
+
+    Args:
+        queries: [1, H, T, D], not rotated.
+        keys: [1, KV, T, D], not rotated; each serves H / KV heads.
+        logits: how they meet.
+    """
+    return torch.cat([_curve(group, logits) for group in groups(queries, keys, logits, torch.float64)])
+
+
+def _curve(group: Group, logits: Logits) -> Tensor:
+    """[G, T] s[n]."""
+    attention, biases = logits.attention, _biases(group, logits)
+    match attention.remap, attention.mask:
+        case ((None | Remap() | Stairs()), (None | Window())) if biases is not None:
+            sums = _by_stretches(group, attention, logits.decay)
+        case (None, Blocks() as rule) | (Chunks() as rule, None) if biases is not None:
+            sums = _by_blocks(group, rule, logits.decay)
+        case _:
+            return _by_rows(group, logits)
+    return sums / _pairs(attention.mask, group.length).to(sums.device) + biases  # 0 / 0 where no key is seen
+
+
+def _biases(group: Group, logits: Logits) -> Tensor | None:
+    """[G, T] at each distance, 0 without a bias; None where they depend on more than the distance.
+
+    Seen in three rows.
+    """
+    total, device = group.length, group.keys.device
+    found = torch.zeros(group.queries.shape[1], total, dtype=torch.float64, device=device)
+    for last in (total - 1, total // 2, total // 3):
+        row = logits.biases(group.heads, np.array([last]), np.arange(last + 1), device)
+        if row is None:
+            return found
+        row = row[:, 0].flip(-1)
+        if last == total - 1:
+            found = row
+        elif not torch.allclose(row, found[:, : last + 1], rtol=1e-9, atol=1e-12):
+            return None
+    return found
+
+
+def _by_rows(group: Group, logits: Logits) -> Tensor:
+    """[G, T] s[n] from the logits themselves."""
+    sums = torch.zeros(group.queries.shape[1], group.length, dtype=torch.float64, device=group.keys.device)
+    pairs = torch.zeros_like(sums)
+    for scores in rows(group, logits):
+        seen = scores > -torch.inf
+        sums[:, : scores.shape[2]] += by_distance(scores.masked_fill(~seen, 0.0))
+        pairs[:, : scores.shape[2]] += by_distance(seen.double())
+    return sums / pairs
+
+
+def _pairs(mask: Window | Blocks | None, total: int) -> Tensor:
+    """[T] queries that see the key at each distance."""
+    distances = torch.arange(total, dtype=torch.float64)
+    left = total - distances
+    if isinstance(mask, Window):
+        return torch.where(distances < mask.size, left, left.clamp_max(mask.sinks))
+    if isinstance(mask, Blocks) and mask.size < total:
+        size = mask.size
+        # Further back than a block see those of an inside of at least n - size, from the second block on.
+        inside = distances - size
+        far = (total // size - 1) * (size - inside) + (total % size - inside).clamp_min(0)
+        return torch.where(inside <= 0, left, torch.where(inside < size, far, 0.0))
+    return left
+
+
+# Distances in stretches
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """A region of the distances from `begin` to `end` (not counted in), of queries with i mod step = rest."""
+
+    region: Region
+    begin: int
+    end: float
+    step: int = 1
+    rest: int = 0
+
+
+def _stretches(remap: Remapping | None) -> Iterator[_Stretch]:
+    found = regions(remap)
+    if isinstance(remap, Remap):
+        yield _Stretch(found[0], 0, remap.window)
+        yield _Stretch(found[1], remap.window, math.inf)
+    elif isinstance(remap, Stairs):
+        each, begin = iter(found), 0
+        for number, (count, step) in enumerate(remap.steps):
+            end = math.inf if number == len(remap.steps) - 1 else begin + count * step
+            for rest in range(step):
+                yield _Stretch(next(each), begin, end, step, rest)
+            begin += count * step
+    else:
+        yield _Stretch(found[0], 0, math.inf)
+
+
+def _by_stretches(group: Group, attention: Attention, decay: Tensor | None) -> Tensor:
+    """[G, T] sums at each distance: near the window all keys, beyond it the sinks."""
+    total, mask = group.length, attention.mask
+    size, sinks = (mask.size, mask.sinks) if isinstance(mask, Window) else (total, 0)
+    sums = torch.zeros(group.queries.shape[1], total, dtype=torch.float64, device=group.keys.device)
+    places = torch.arange(total, device=sums.device)[:, None]
+    for stretch in _stretches(attention.remap):
+        end = int(min(stretch.end, total))
+        near, far = slice(stretch.begin, min(end, size)), slice(max(stretch.begin, size), end)
+        asking = _turned(group, group.queries, stretch.region.query)
+        asking = asking * (places % stretch.step == stretch.rest) if stretch.step > 1 else asking
+        known = _turned(group, group.keys, stretch.region.key)
+        if near.start < near.stop:
+            sums[:, near] += _block_sums(asking, known, total, 0, decay)[:, near]
+        if sinks and far.start < far.stop:
+            sums[:, far] += _block_sums(asking, known * (places < sinks), total, 0, decay)[:, far]
+    return sums
+
+
+def _turned(group: Group, vectors: Tensor, places: Places) -> Tensor:
+    positions = places(np.arange(group.length))
+    return group.rotate(vectors, torch.from_numpy(positions).to(vectors.device))
+
+
+# Blocks
+
+
+def _by_blocks(group: Group, rule: Blocks | Chunks, decay: Tensor | None) -> Tensor:
+    """[G, T] sums at each distance over the own block, the one before, and, of chunks, all older ones."""
+    total = group.length
+    size = min(rule.size, total)
+    own, before, older, key = chunked.views(rule)
+    known = _turned(group, group.keys, key)
+    sums = _block_sums(_turned(group, group.queries, own), known, size, 0, decay)
+    sums += _block_sums(_turned(group, group.queries, before), known, size, 1, decay)
+    if older is not None:
+        asking = _turned(group, group.queries, older)
+        sums += _block_sums(asking, known, total, 0, decay)
+        for back in (0, 1):
+            sums -= _block_sums(asking, known, size, back, decay)
+    return sums
+
+
+def _block_sums(queries: Tensor, keys: Tensor, size: int, back: int, decay: Tensor | None) -> Tensor:
+    """[G, T] sums at each distance of q(i) . k(j), j in the block of `size` tokens that lies `back` before i's."""
+    total = keys.shape[2]
+    blocks = math.ceil(total / size)
+    sums = torch.zeros(queries.shape[1], total, dtype=torch.float64, device=keys.device)
+    if back >= blocks:
+        return sums
+    asking, known = (fold(F.pad(x, (0, 0, 0, blocks * size - total)), blocks) for x in (queries, keys))
+    first = back * size - (size - 1)
+    begin, end = max(0, first), min(total, first + 2 * size - 1)
+    lags = _correlation(asking[back:], known[: blocks - back], decay, first)
+    sums[:, begin:end] = lags[:, begin - first : end - first]
+    return sums
+
+
+def _correlation(queries: Tensor, keys: Tensor, decay: Tensor | None, first: int) -> Tensor:
+    """[G, 2T - 1] sums of q(i) . k(j) at i - j from -(T - 1) to T - 1, over N pairs of stretches.
+
+    Args:
+        queries: [N, G, T, D].
+        keys: [N, 1, T, D].
+        decay: of each pair of dimensions, at distances that begin at `first`.
+        first: distance of the first sum.
+    """
+    count, heads, width, dims = queries.shape
+    size = next_fast_len(2 * width - 1, real=True)
+
+    def spectrum(some: slice) -> Tensor:
+        left: Tensor = torch.fft.rfft(queries[..., some].mT, size)
+        right: Tensor = torch.fft.rfft(keys[..., some].mT, size)
+        return (left * right.conj()).sum((0, 2))
+
+    def lags(spectrum: Tensor) -> Tensor:
+        around = torch.fft.irfft(spectrum, size)
+        return torch.cat([around[:, size - width + 1 :], around[:, :width]], dim=1)
+
+    if decay is None:
+        step = max(1, SPECTRUM // (count * heads * size))
+        whole = spectrum(slice(0, step))
+        for start in range(step, dims, step):
+            whole += spectrum(slice(start, start + step))
+        return lags(whole)
+    assert dims == 2 * len(decay), f"{len(decay)} pairs of {dims} dimensions"
+    distances = torch.arange(first, first + 2.0 * width - 1, dtype=torch.float64, device=queries.device).clamp_min(0)
+    sums = torch.zeros(heads, 2 * width - 1, dtype=torch.float64, device=queries.device)
+    for pair, rate in enumerate(decay.tolist()):
+        sums += lags(spectrum(slice(pair, None, len(decay)))) * (rate * distances).exp()
+    return sums

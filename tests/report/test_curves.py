@@ -1,0 +1,123 @@
+"""Curves of attention are means of the samples' statistics, and the figure is the same bytes every time."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from lexbench.kernels.observed import edges
+from lexbench.record import Sample
+from lexbench.report.curves import curves, curves_of, points, shown
+from lexbench.report.tables import Table, tables
+from lexbench.store import Finished
+from tests.report.fake_run import cell, finished
+
+LENGTHS = (128, 256, 1024)
+
+
+def sample(index: int, length: int, slope: float) -> Sample:
+    """Logits that fall straight with the distance, no key seen beyond 500; two heads of two layers."""
+    rng = np.random.default_rng([index, length])
+    bins = edges(length).astype(np.float32)
+    mass = rng.random((2, 2, len(bins) - 1))
+    curve = -slope * np.arange(length) + index
+    curve[500:] = np.nan
+    statistics = {"curve": curve, "edges": bins, "mass": mass / mass.sum(2, keepdims=True)}
+    return Sample(
+        index=index,
+        cluster=str(index),
+        tokens=length,
+        scores={"resolution": 0.1},
+        statistics={name: values.astype(np.float32) for name, values in statistics.items()},
+    )
+
+
+CELLS = [
+    Finished(cell("resolution", method, length, n=2), [sample(index, length, slope) for index in range(2)])
+    for method, slope in (("none", 0.01), ("pi", 0.002))
+    for length in LENGTHS
+]
+SAMPLES = {each.cell.id: each.samples for each in CELLS}
+
+
+def table_of(cells: list[Finished]) -> Table:
+    return next(table for table in tables(cells) if table.metric in ("resolution", None))
+
+
+def test_a_curve_is_the_mean_over_samples_and_distances() -> None:
+    found = {(curve.method, curve.length): curve for curve in curves_of(table_of(CELLS), SAMPLES)}
+    assert len(found) == 6
+    curve = found["none", 1024]
+    assert curve.samples == 2
+    for begin, end, value in zip(curve.begins, curve.ends, curve.logits, strict=True):
+        seen = np.arange(begin, min(end, 499) + 1)
+        assert value == pytest.approx(0.5 - 0.01 * seen.mean(), abs=1e-5) if len(seen) else np.isnan(value)
+    assert curve.ends[-1] == 1023
+    assert curve.lasts.tolist() == [0, 1, 2, 3, 5, 7, 11, 15, 23, 31, 47, 63, 95, 127, 191, 255, 383, 511, 767, 1023]
+    masses = [each.statistics["mass"] for each in SAMPLES[CELLS[2].cell.id]]
+    np.testing.assert_allclose(curve.within[3], np.mean([mass[:, :, :4].sum(2) for mass in masses]), rtol=1e-6)
+    assert curve.within[-1] == pytest.approx(1)
+
+
+def test_points_are_each_distance_at_first_then_so_many_an_octave() -> None:
+    found = points(1024)
+    assert found[:17].tolist() == list(range(17))
+    assert len(found[(found >= 64) & (found < 128)]) == len(found[(found >= 256) & (found < 512)]) == 16
+    assert {64, 128, 512} <= set(found.tolist()) and found[-1] < 1024
+    assert points(1).tolist() == [0]
+    assert points(2).tolist() == [0, 1]
+
+
+def test_of_many_lengths_some_have_a_panel() -> None:
+    assert shown([128, 256, 1024]) == [128, 256, 1024]
+    assert shown([2**k for k in range(11)]) == [2**k for k in (0, 2, 4, 6, 8, 10)]
+
+
+def test_the_figure_stands_beside_its_numbers(tmp_path: Path) -> None:
+    table = table_of(CELLS)
+    for name in ("a", "b"):
+        assert curves(table, SAMPLES, tmp_path / name)
+    for suffix in (".svg", ".png", ".csv"):
+        assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
+    assert ElementTree.parse(tmp_path / "a.svg").getroot().tag.endswith("svg")
+    rows = list(csv.DictReader((tmp_path / "a.csv").open()))
+    for curve in curves_of(table, SAMPLES):
+        mine = [row for row in rows if (row["method"], row["length"]) == (curve.method, str(curve.length))]
+        logits = [row for row in mine if row["measure"] == "mean_logit"]
+        assert [int(row["begin"]) for row in logits] == curve.begins.tolist()
+        assert [float(row["value"] or "nan") for row in logits] == pytest.approx(curve.logits.tolist(), nan_ok=True)
+        shares = [row for row in mine if row["measure"] == "share_within"]
+        assert [(int(row["end"]), float(row["value"])) for row in shares] == list(
+            zip(curve.lasts.tolist(), curve.within.tolist(), strict=True)
+        )
+
+
+def test_samples_without_curves_have_no_figure(tmp_path: Path) -> None:
+    other = finished("passkey", "pi", 512)
+    [table, *_] = tables([other])
+    assert not curves(table, {other.cell.id: other.samples}, tmp_path / "a")
+    assert not curves(table_of(CELLS), {}, tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_failed_samples_and_refused_cells_are_left_out(tmp_path: Path) -> None:
+    broken = replace(sample(1, 256, 9.0), failed="entropy of attention cannot be told", scores={})
+    mixed = Finished(cell("resolution", "none", 256, n=2), [sample(0, 256, 0.01), broken])
+    refused = Finished(cell("resolution", "pi", 256, n=2), [], "hf cannot probe a mixture")
+    samples = {each.cell.id: each.samples for each in (mixed, refused)}
+    [curve] = curves_of(table_of([mixed, refused]), samples)
+    assert (curve.method, curve.samples) == ("none", 1)
+    assert curve.logits[10] == pytest.approx(-0.1, abs=1e-6)
+    assert curves(table_of([mixed, refused]), samples, tmp_path / "a")
+
+
+def test_methods_that_are_not_told_apart_are_grey(tmp_path: Path) -> None:
+    cells = [
+        Finished(cell("resolution", f"m{number:02}", 256, n=1), [sample(0, 256, number / 1000)]) for number in range(11)
+    ]
+    assert curves(table_of(cells), {each.cell.id: each.samples for each in cells}, tmp_path / "a")
+    picture = (tmp_path / "a.svg").read_text()
+    assert "<!-- 3 others -->" in picture and picture.count("stroke: #cccccc") == 7  # two panels each, and the legend
