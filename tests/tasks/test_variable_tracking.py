@@ -1,0 +1,339 @@
+"""Variable tracking: a plain reader follows the chains, depths are spread evenly, and the scorer cannot be fooled."""
+
+import hashlib
+import itertools
+import json
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import lexbench
+from lexbench import Corpus, Document, Frame, Refused, Write, Written
+from lexbench.corpora.synthetic import Synthetic
+from lexbench.tokenizer import FastTokenizer, load_tokenizer
+
+CORPUS = Synthetic(count=6, words=1500)
+HEADER = "Variables are assigned values in this text. Remember them.\n"
+STATEMENT = r" ?VAR ([A-Z]{5}) = (VAR [A-Z]{5}|\d{5})\."
+ASK = r"\nWhich (\d+) variables have the value (\d{5}), directly or through others\? The variables are"
+COMBINATIONS: list[dict[str, Any]] = [
+    {},
+    {"haystack": "text"},
+    {"chains": 1, "example": True},
+    {"chains": 3, "hops": 2, "example": True, "haystack": "text"},
+    {"chains": 2, "hops": 1, "strata": 3},
+    {"room": 60},
+]
+
+
+@pytest.fixture(scope="module")
+def lexlet() -> FastTokenizer:
+    return load_tokenizer(Path(lexbench.__file__).parent / "lexlet")
+
+
+def tracking(corpus: Corpus = CORPUS, **parameters: Any) -> lexbench.Task:
+    return lexbench.task("variable_tracking", corpus=corpus, **parameters)
+
+
+def asked(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Write]:
+    return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Write)]
+
+
+def read(text: str) -> tuple[list[str], str, int]:
+    """Names that hold the asked value, by following each name to its own value; that value; how many are asked for."""
+    given = dict(re.findall(STATEMENT, text))
+    [(count, value)] = re.findall(ASK, text)
+
+    def held(name: str) -> str:
+        told = str(given[name])
+        return held(told.removeprefix("VAR ")) if told.startswith("VAR ") else told
+
+    return [name for name in given if held(name) == value], value, int(count)
+
+
+def accuracy(task: lexbench.Task, tokenizer: FastTokenizer, text: str, question: Write) -> tuple[float, float]:
+    """(strict, lenient)"""
+    sample = task.score(question, Written(tokens=tokenizer.encode(text).ids, text=text, hit_room=False))
+    return sample.scores["accuracy"], sample.scores["contains"]
+
+
+@pytest.mark.parametrize("parameters", COMBINATIONS)
+@pytest.mark.parametrize("length", [800, 1501])
+def test_a_plain_reader_finds_the_answer_and_no_other(
+    tokenizer: FastTokenizer, lexlet: FastTokenizer, parameters: dict[str, Any], length: int
+) -> None:
+    task = tracking(**parameters)
+    for each in (tokenizer, lexlet):
+        for question in asked(task, each, length, 12):
+            assert len(question.prompt) + question.room == question.length == length
+            assert question.prompt[0] == each.bos
+            text = each.decode(question.prompt)
+            example, _, own = text.rpartition(HEADER)
+            names, value, count = read(own)
+            assert names == question.facts["expected"]
+            assert (value, count) == (question.facts["value"], len(names))
+            assert question.answer == " " + ", ".join(names)
+            assert all(len(re.findall(name, text)) <= 2 for name in names)
+            assert text.count(value) == 2
+            assert accuracy(task, each, question.answer, question) == (1, 1)
+            assert question.room == parameters.get("room", len(each.encode(question.answer).ids) + 8)
+            assert bool(example) == parameters.get("example", False)
+
+
+def test_the_prompt_reads_as_in_the_docstring(tokenizer: FastTokenizer) -> None:
+    for question in asked(tracking(), tokenizer, 1000, 16):
+        text = tokenizer.decode(question.prompt)
+        assert text.startswith(HEADER)
+        assert re.search(ASK + "$", text)
+        statements = re.findall(STATEMENT, text)
+        assert len(statements) == 2 * 5
+        assert len({name for name, _ in statements}) == 10
+        assert len({value for _, value in statements if value.isdigit()}) == 2
+        body = re.sub(ASK, "", re.sub(STATEMENT, "", text)).removeprefix(HEADER)
+        noise = " The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again." * 20
+        assert noise.startswith(body) and len(body) > 200
+        between = re.split(STATEMENT, text.removeprefix(HEADER))[::3]
+        assert all(part == "" or part.endswith(".") for part in between[:-1])
+
+
+def test_statements_of_every_chain_stand_in_its_order(tokenizer: FastTokenizer) -> None:
+    for question in asked(tracking(chains=3, hops=3), tokenizer, 1200, 24):
+        seen = set()
+        for name, value in re.findall(STATEMENT, tokenizer.decode(question.prompt)):
+            assert value.isdigit() or value.removeprefix("VAR ") in seen
+            seen.add(name)
+        assert len(seen) == 12
+
+
+@pytest.mark.parametrize("haystack", ["noise", "text"])
+@pytest.mark.parametrize("length", [1500, 3000])
+def test_depths_of_the_first_statement_are_spread_evenly(lexlet: FastTokenizer, haystack: str, length: int) -> None:
+    """160 samples in 8 parts: 20 in each, and in each half of the samples 10; the depth is as the text tells it."""
+    questions = asked(tracking(haystack=haystack), lexlet, length, 160)
+    for question in questions[:24]:
+        text = lexlet.decode(question.prompt)
+        first = question.facts["expected"][0]
+        body = re.split(ASK, text.removeprefix(HEADER))[0]
+        before = re.sub(STATEMENT, "", body[: body.index(f"VAR {first}")])
+        whole = re.sub(STATEMENT, "", body)
+        share = len(lexlet.encode(before).ids) / len(lexlet.encode(whole).ids)
+        assert question.facts["depth"] == pytest.approx(share, abs=0.01)
+    for part in (questions, questions[:80]):
+        counts = np.bincount([int(question.facts["depth"] * 8) for question in part], minlength=8)
+        assert counts.tolist() == [len(part) // 8] * 8
+
+
+def test_other_chains_and_later_statements_are_uniform(lexlet: FastTokenizer) -> None:
+    """Kolmogorov-Smirnov at 0.001: first statements of the other chain are the least of 5 uniform depths, and the
+    asked chain's second one is the least of 4 behind its first."""
+    firsts, seconds = [], []
+    for question in asked(tracking(), lexlet, 4096, 160):
+        body = re.split(ASK, lexlet.decode(question.prompt).removeprefix(HEADER))[0]
+        names = [name for name, _ in re.findall(STATEMENT, body)]
+        whole = len(re.sub(STATEMENT, "", body))
+        depth = {name: len(re.sub(STATEMENT, "", body[: body.index(f"VAR {name} =")])) / whole for name in names}
+        own = question.facts["expected"]
+        firsts.append(next(depth[name] for name in names if name not in own))
+        seconds.append((depth[own[1]] - depth[own[0]]) / (1 - depth[own[0]]))
+    assert stats.kstest(firsts, lambda x: 1 - (1 - x) ** 5).pvalue > 0.001
+    assert stats.kstest(seconds, lambda x: 1 - (1 - x) ** 4).pvalue > 0.001
+
+
+def test_where_two_chains_meet_either_may_come_first(tokenizer: FastTokenizer) -> None:
+    """At the least length there is no haystack: whose statements stand first is a fair coin."""
+    task = tracking(chains=2, hops=1)
+    with pytest.raises(Refused) as refusal:
+        task.questions(tokenizer, 9, 200, 0)
+    least, first = int(re.findall(r"\d+", refusal.value.reason)[0]), 0
+    for question in asked(task, tokenizer, least, 200):
+        names = [name for name, _ in re.findall(STATEMENT, tokenizer.decode(question.prompt))]
+        first += names[0] == question.facts["expected"][0]
+    assert stats.binomtest(first, 200).pvalue > 0.001
+
+
+def test_a_sample_is_the_same_at_every_length(tokenizer: FastTokenizer) -> None:
+    for haystack in ("noise", "text"):
+        task = tracking(haystack=haystack)
+        short, long = (asked(task, tokenizer, length, 8) for length in (1000, 3000))
+        for one, other in zip(short, long, strict=True):
+            assert (one.answer, one.room) == (other.answer, other.room)
+            assert one.facts["depth"] == pytest.approx(other.facts["depth"], abs=0.06)
+            texts = [re.sub(STATEMENT, "", tokenizer.decode(question.prompt)) for question in (one, other)]
+            assert len(texts[0]) < len(texts[1])
+            assert texts[1].startswith(re.split(ASK, texts[0])[0][:-20])
+
+
+def test_names_and_values_are_uniform_and_never_repeat(lexlet: FastTokenizer) -> None:
+    """Chi-square of first letters (25 degrees of freedom) and first digits (8), each below its 0.999 quantile."""
+    questions = asked(tracking(), lexlet, 500, 200)
+    names = [name for question in questions for name in question.facts["expected"]]
+    assert len(set(names)) == 1000
+    letters = np.bincount([ord(name[0]) - 65 for name in names], minlength=26)
+    assert ((letters - 1000 / 26) ** 2 / (1000 / 26)).sum() < stats.chi2.ppf(0.999, 25)
+    digits = np.bincount([int(question.facts["value"][0]) for question in questions], minlength=10)
+    assert digits[0] == 0
+    assert ((digits[1:] - 200 / 9) ** 2 / (200 / 9)).sum() < stats.chi2.ppf(0.999, 8)
+
+
+def test_names_and_values_that_stand_in_the_text_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one letter a name and ten values, a text with all but four letters and two values leaves just these."""
+    module = sys.modules[type(tracking()).__module__]
+    monkeypatch.setattr(module, "LETTERS", 1)
+    monkeypatch.setattr(module, "VALUES", (10, 20))
+    text = "ABCDEFGHIJKLMNOPQRSTUV 10111213141516171"
+    for seed in range(20):
+        chains = list(itertools.islice(module._chains(np.random.default_rng(seed), text, 2), 2))
+        assert {name for chain in chains for name in chain.names} == set("WXYZ")
+        assert {chain.value for chain in chains} == {"18", "19"}
+
+
+@dataclass(frozen=True)
+class Letters:
+    """All upper-case letters but two."""
+
+    def documents(self) -> Iterator[Document]:
+        yield Document("letters", "A B C D E F G H I J K L M N O P Q R S T U V W X. " * 40)
+
+    def fingerprint(self) -> str:
+        return ""
+
+
+def test_names_are_none_of_the_running_text(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[type(tracking()).__module__], "LETTERS", 1)
+    for question in asked(tracking(Letters(), haystack="text", chains=1, hops=1), tokenizer, 700, 8):
+        assert set(question.facts["expected"]) == {"Y", "Z"}
+
+
+def test_the_control_holds_none_of_the_asked_names(tokenizer: FastTokenizer) -> None:
+    pairs = zip(asked(tracking(needle=False), tokenizer, 900, 8), asked(tracking(), tokenizer, 900, 8), strict=True)
+    for control, usual in pairs:
+        assert control.length == 900
+        assert control.answer == usual.answer
+        text = tokenizer.decode(control.prompt)
+        assert read(text)[0] == []
+        assert not any(name in text for name in control.facts["expected"])
+        assert set(re.findall(STATEMENT, text)) < set(re.findall(STATEMENT, tokenizer.decode(usual.prompt)))
+        assert len(re.findall(STATEMENT, text)) == 5
+
+
+def test_the_example_is_a_small_right_one(tokenizer: FastTokenizer) -> None:
+    task = tracking(example=True, chains=2, hops=2)
+    for question, plain in zip(
+        asked(task, tokenizer, 900, 8), asked(tracking(chains=2, hops=2), tokenizer, 900, 8), strict=True
+    ):
+        assert question.answer == plain.answer
+        example, own = tokenizer.decode(question.prompt).removeprefix(HEADER).split(HEADER)
+        shown, answer = re.findall(r"(?s)(.* are) ([A-Z, ]+)\.\n\n$", example)[0]
+        assert read(shown)[0] == answer.split(", ")
+        assert len(re.findall(STATEMENT, shown)) == 6
+        assert not set(re.findall(r"\b[A-Z]{5}\b|\d{5}", example)) & set(re.findall(r"\b[A-Z]{5}\b|\d{5}", own))
+
+
+def test_a_chat_asks_the_same_in_its_template(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = asked(tracking(), tokenizer, 700, 4)
+    before, after = (tokenizer.encode(text).ids for text in ("User: ", "\n\nModel:\n"))
+    monkeypatch.setattr(tokenizer, "frame", lambda chat: Frame(before, after) if chat else None)
+    task = tracking(chat=True)
+    for question, other in zip(asked(task, tokenizer, 700, 4), plain, strict=True):
+        assert question.length == 700
+        assert question.answer == other.answer
+        text = tokenizer.decode(question.prompt)
+        assert text.startswith("User: " + HEADER)
+        assert text.endswith("directly or through others?\n\nModel:\nThe variables are")
+    assert "chat template" in task.protocol(tokenizer)
+
+
+def test_chance_is_the_likelier_guess(tokenizer: FastTokenizer) -> None:
+    """5 of 10 names in the text: 252 ways; of one chain, any 5 of 26^5 names."""
+    expected = {(2, 4): 1 / 252, (3, 1): 1 / 15, (1, 1): 2 / (26**5 * (26**5 - 1))}
+    for (chains, hops), chance in expected.items():
+        [question] = asked(tracking(chains=chains, hops=hops), tokenizer, 900, 1)
+        assert math.isclose(question.chance, chance, rel_tol=1e-12)
+
+
+def test_only_exactly_the_names_come_first(tokenizer: FastTokenizer) -> None:
+    task = tracking(hops=1)
+    [question] = asked(task, tokenizer, 700, 1)
+    one, two = question.facts["expected"]
+    text = tokenizer.decode(question.prompt)
+    everything = ", ".join(name for name, _ in re.findall(STATEMENT, text))
+    expected = {
+        question.answer: (1, 1),
+        f"{two} and {one}.\nThe grass": (1, 1),
+        f" VAR {one}, VAR {two}": (1, 1),
+        "": (0, 0),
+        "I do not know": (0, 0),
+        f" {one}": (0, 0.5),
+        f" {one}, {two}, QQQQQ": (0, 1),
+        f" QQQQQ, {one}, {two}": (0, 1),
+        f" {one}, {one}": (0, 0.5),
+        f" {one.lower()}, {two.lower()}": (0, 1),
+        f" {one}{two}": (0, 1),
+        everything: (0, 1),
+        text: (0, 1),
+    }
+    assert {text: accuracy(task, tokenizer, text, question) for text in expected} == expected
+
+
+def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer) -> None:
+    with pytest.raises(Refused, match=r"needs at least \d+ tokens, asked for 10: raise length") as refusal:
+        tracking().questions(tokenizer, 10, 6, 0)
+    least = int(re.findall(r"\d+", refusal.value.reason)[0])
+    assert {question.length for question in asked(tracking(), tokenizer, least, 6)} == {least}
+    with pytest.raises(Refused, match=f"needs at least {least} tokens, asked for {least - 1}"):
+        tracking().questions(tokenizer, least - 1, 6, 0)
+    with pytest.raises(Refused, match=r"answer has \d+ tokens, its room 3: raise room"):
+        tracking(room=3).questions(tokenizer, 900, 1, 0)
+    with pytest.raises(Refused, match="take a larger corpus"):
+        tracking(Synthetic(count=1, words=10), haystack="text").questions(tokenizer, 900, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        *(({name: 0}, f"{name} must be at least 1, got 0") for name in ("chains", "hops", "strata", "room")),
+        ({"haystack": "essay"}, "haystack must be noise or text, got 'essay'"),
+        ({"haystack": "text", "corpus": None}, "haystack text needs a corpus"),
+    ],
+)
+def test_a_wrong_parameter_is_an_error(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        tracking(**parameters)
+
+
+def test_noise_depends_on_no_corpus(tokenizer: FastTokenizer) -> None:
+    task = tracking()
+    assert task.corpus is None  # type: ignore[attr-defined]
+    texts = [asked(tracking(corpus), tokenizer, 600, 2) for corpus in (CORPUS, Synthetic(seed=3))]
+    assert [q.prompt.tolist() for q in texts[0]] == [q.prompt.tolist() for q in texts[1]]
+    running = asked(tracking(haystack="text"), tokenizer, 600, 2)
+    assert running[0].cluster.startswith("synthetic-0-")
+
+
+def fingerprint(task: lexbench.Task, tokenizer: FastTokenizer, n: int, seed: int = 0) -> list[str]:
+    said = [(q.prompt.tolist(), q.room, q.answer, dict(q.facts)) for q in asked(task, tokenizer, 700, n, seed)]
+    return [hashlib.sha256(json.dumps(each).encode()).hexdigest() for each in said]
+
+
+def test_questions_follow_from_seed_and_index_in_any_process(lexlet: FastTokenizer) -> None:
+    here = fingerprint(tracking(), lexlet, 3)
+    assert len(set(here)) == 3
+    assert fingerprint(tracking(), lexlet, 9)[:3] == here
+    assert not set(here) & set(fingerprint(tracking(), lexlet, 3, seed=1))
+    code = (
+        f"import importlib.util as u; s = u.spec_from_file_location('here', {__file__!r}); m = u.module_from_spec(s); "
+        "s.loader.exec_module(m); t = m.load_tokenizer(m.Path(m.lexbench.__file__).parent / 'lexlet'); "
+        "m.asked(m.lexbench.task('passkey'), t, 300, 2); print(*m.fingerprint(m.tracking(), t, 3))"
+    )
+    root = Path(__file__).parent.parent.parent
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
+    assert done.stdout.split() == here
