@@ -8,10 +8,12 @@ from typing import Any
 
 from lexbench.attention import Attention
 from lexbench.model import Model
-from lexbench.task import AnyQuestion, Write
+from lexbench.task import AnyQuestion, Probe, Write
 
 BYTES = 4  # of a number in float32; half of that in bfloat16
 EFFICIENCY = 0.5  # of a large matrix product's speed, that a whole forward pass reaches
+
+PROBED = 5  # forward passes that watching one takes, as measured
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ def estimate(model: Model, questions: Sequence[AnyQuestion]) -> Estimate:
     quadratic = 2.0 * (model.layers or 0) * (model.width or 0)
     flops = 0.0
     for question in questions:
-        flops += dense * question.length + quadratic * question.length**2
+        once = dense * question.length + quadratic * question.length**2
+        flops += PROBED * once if isinstance(question, Probe) else once
         if isinstance(question, Write):
             flops += 2.0 * quadratic * question.room * question.length
     return Estimate(tokens=sum(question.length for question in questions), flops=flops)
