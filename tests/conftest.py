@@ -1,6 +1,9 @@
 """What many tests need: a tokenizer with BOS, trained here, and real data where there is some."""
 
 import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything reads it: no test waits for a network
+
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -72,7 +72,7 @@ def test_a_users_task_is_found_by_its_absolute_file(mine: Path) -> None:
     assert isinstance(task, Task)
     assert type(task).__name__ == "Count"
     assert vars(task)["up_to"] == 3
-    assert assets.summary("task", "count") == "Count to a number."
+    assert assets.summary("task", "count") == "Count to a number. [up_to=3]"
 
 
 def test_a_users_yaml_goes_before_ours_of_the_same_name(mine: Path) -> None:
