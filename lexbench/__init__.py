@@ -1,6 +1,6 @@
 """lexbench: how does quality change with length, what does it cost inside the trained length, is it real?"""
 
-from lexbench import haystack, keys, longbench, scoring
+from lexbench import draw, haystack, keys, longbench, official_qa, scoring
 from lexbench.api import Run, corpus, extend, method, run, task
 from lexbench.attention import (
     Attention,
@@ -87,12 +87,14 @@ __all__ = [
     "Written",
     "bos_policy",
     "corpus",
+    "draw",
     "encoded_corpus",
     "extend",
     "haystack",
     "keys",
     "longbench",
     "method",
+    "official_qa",
     "place_of",
     "run",
     "score_choice",

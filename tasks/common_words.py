@@ -8,19 +8,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Refused, Sample, Task, Tokenizer, Write, Written, haystack, scoring
-
-Tokens = NDArray[np.int64]
+from lexbench import (
+    Answer,
+    AnyQuestion,
+    Refused,
+    Sample,
+    Task,
+    Tokenizer,
+    Tokens,
+    Write,
+    Written,
+    draw,
+    haystack,
+    scoring,
+)
 
 HEADER = "This numbered list has words that occur more often than others.\n"
 ASK = "\nWhich {common} words occur most often in the list?"
 BEGIN = " The words are"
-CONSONANTS, VOWELS, SYLLABLES = "bcdfghjklmnprstvwz", "aeiou", 3
-WORDS = (len(CONSONANTS) * len(VOWELS)) ** SYLLABLES
-"""729,000 different words: a list of some four million tokens."""
-ITEM = rf"(?:[{CONSONANTS}][{VOWELS}]){{{SYLLABLES}}}"
+WORDS = draw.SPOKEN
+"""All that there are would make a list of some four million tokens."""
+ITEM = rf"(?:[{draw.CONSONANTS}][{draw.VOWELS}]){{{len(WORDS.lists)}}}"
 MARGIN = 8
 """Tokens to write beyond those of the answer."""
 
@@ -191,21 +200,8 @@ class CommonWords(Task):
 
 def _distinct(rng: np.random.Generator) -> Iterator[str]:
     """Words by chance, each once; Refused after the last one."""
-    moved: dict[
-        int, int
-    ] = {}  # the codes from 0 to left - 1 that are not drawn yet, but for those that are still in place
-    for left in range(WORDS, 0, -1):
-        place = int(rng.integers(left))
-        code, moved[place] = moved.get(place, place), moved.get(left - 1, left - 1)
-        yield _word(code)
-    raise Refused(f"common_words has {WORDS} different words, the list needs more: raise others or lower length")
-
-
-def _word(code: int) -> str:
-    """The syllables that are a code's digits."""
-    size = len(CONSONANTS) * len(VOWELS)
-    pairs = [divmod(code // size**place % size, len(VOWELS)) for place in range(SYLLABLES)]
-    return "".join(CONSONANTS[consonant] + VOWELS[vowel] for consonant, vowel in pairs)
+    lack = f"common_words has {WORDS.count} different words, the list needs more: raise others or lower length"
+    return map(WORDS.spell, draw.distinct(rng, WORDS.count, lack))
 
 
 @functools.lru_cache(maxsize=1 << 18)

@@ -1,18 +1,13 @@
 """Questions over documents: one of many holds the answer."""
 
 import functools
-import hashlib
 import itertools
-import json
-import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lexbench import (
     Answer,
@@ -23,14 +18,15 @@ from lexbench import (
     Sample,
     Task,
     Tokenizer,
+    Tokens,
     Write,
     Written,
+    draw,
     haystack,
+    official_qa,
     score_choice,
     scoring,
 )
-
-Tokens = NDArray[np.int64]
 
 HEADER = "Answer the question from these documents, in a few words."
 DOCUMENT = "\nDocument: {text}"
@@ -46,9 +42,9 @@ PERSON = (
 WHO = {1: "{name}", 2: "the teacher of {name}"}
 """Who is asked about, by hops."""
 
-CONSONANTS, VOWELS, SYLLABLES = "bcdfghjklmnprstvwz", "aeiou", 3
-DAYS = 28
-"""Of every month."""
+ORDERS = 100
+"""In which a place in the stratum is looked for."""
+
 MONTHS, *PARTS = (
     words.split()
     for words in (
@@ -61,50 +57,29 @@ MONTHS, *PARTS = (
         "pipe plate ring rope scarf shoe spoon table tray vase wheel",
     )
 )
-YEARS = range(1500, 1900)
-ORDERS = 100
-"""In which a place in the stratum is looked for."""
-TRIES = 1000
-"""Answers that may be drawn for one of the right number of tokens."""
-
-
-def _name(code: int) -> str:
-    """Of a person or a town: the syllables that are a code's digits."""
-    size = len(CONSONANTS) * len(VOWELS)
-    pairs = [divmod(code // size**place % size, len(VOWELS)) for place in range(SYLLABLES)]
-    return "".join(CONSONANTS[consonant] + VOWELS[vowel] for consonant, vowel in pairs).capitalize()
-
-
-def _date(code: int) -> str:
-    return f"{code % DAYS + 1} {MONTHS[code // DAYS % len(MONTHS)]} {YEARS[code // DAYS // len(MONTHS)]}"
-
-
-def _object(code: int) -> str:
-    parts = []
-    for words in PARTS:
-        code, place = divmod(code, len(words))
-        parts.append(words[place])
-    return " ".join(parts)
+DAYS, YEARS = ([str(number) for number in numbers] for numbers in (range(1, 29), range(1500, 1900)))
+"""Every month has 28 days."""
+VALUES = {
+    "names": draw.Combined([[syllable.capitalize() for syllable in draw.SYLLABLES], *draw.SPOKEN.lists[1:]]),
+    "dates": draw.Combined([DAYS, MONTHS, YEARS], " "),
+    "objects": draw.Combined(PARTS, " "),
+}
+"""Of people and towns, of birthdays, of keepsakes."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a made document tells of a person: a name, a date or an object, by number."""
+    """What a made document tells of a person, and which of VALUES it is."""
 
     question: str
     noun: str
-    count: int
-    spell: Callable[[int], str]
 
 
-NAMES = (len(CONSONANTS) * len(VOWELS)) ** SYLLABLES
-DATES = DAYS * len(MONTHS) * len(YEARS)
-OBJECTS = math.prod(map(len, PARTS))
 KINDS = {
-    "birthplace": Kind("In which town was {who} born?", "names", NAMES, _name),
-    "birthday": Kind("On which date was {who} born?", "dates", DATES, _date),
-    "home": Kind("In which town does {who} live?", "names", NAMES, _name),
-    "keepsake": Kind("Which object does {who} keep?", "objects", OBJECTS, _object),
+    "birthplace": Kind("In which town was {who} born?", "names"),
+    "birthday": Kind("On which date was {who} born?", "dates"),
+    "home": Kind("In which town does {who} live?", "names"),
+    "keepsake": Kind("Which object does {who} keep?", "objects"),
 }
 
 
@@ -279,15 +254,17 @@ class DistractorQa(Task):
                 gold=gold,
                 others=itertools.chain([pupil], (document for _, document in people)),
                 cluster=str(index),
-                chance=1 / KINDS[kind].count,
+                chance=1 / VALUES[KINDS[kind].noun].count,
             )
 
     def _people(self, tokenizer: Tokenizer, rng: np.random.Generator, kind: str) -> Iterator[tuple[str, Document]]:
         """Names and what is told of them, each the pupil of the next one."""
-        spelled = {noun: _distinct(rng, noun) for noun in ("names", "dates", "objects")}
+        spelled = {noun: _distinct(rng, noun) for noun in VALUES}
         facts = {each: spelled[KINDS[each].noun] for each in KINDS}
         if self.options:
-            facts[kind] = _alike(tokenizer, facts[kind])
+            facts[kind] = draw.alike(
+                tokenizer, facts[kind], "distractor_qa finds no further answer", "leave options out"
+            )
         name = next(spelled["names"])
         for teacher in spelled["names"]:
             told = {each: next(values) for each, values in facts.items()}
@@ -296,7 +273,9 @@ class DistractorQa(Task):
 
     def _official_cases(self, n: int, seed: int) -> Iterator[Case]:
         """Questions of the data in the seed's order; Refused where it has fewer."""
-        data = self._read()
+        data = self._data()
+        if isinstance(data, Refused):
+            raise data
         if n > len(data.items):
             raise Refused(f"distractor_qa needs {n} questions, the data has {len(data.items)}: lower n")
         for index, place in enumerate(self._rng("questions", seed).permutation(len(data.items))[:n]):
@@ -307,20 +286,14 @@ class DistractorQa(Task):
                 gold=tuple(map(Document, item.gold)),
                 others=map(Document, data.others(item, self._rng("documents", seed, index))),
                 cluster=item.cluster,
-                chance=1 / 2 if scoring.normalised(item.references[0]) in OPPOSITES else 0.0,
+                chance=1 / 2 if scoring.normalised(item.references[0]) in scoring.OPPOSITES else 0.0,
             )
 
-    def _data(self) -> "Data | Refused":
-        data = _data(self.data, self.dataset, self.config, self.split, self.revision)
-        if isinstance(data, Data) and self.data_hash not in (None, data.hash):
+    def _data(self) -> official_qa.Data | Refused:
+        data = official_qa.read(self.data, self.dataset, self.config, self.split, self.revision)
+        if isinstance(data, official_qa.Data) and self.data_hash not in (None, data.hash):
             wanted = f"data with hash {self.data_hash}, got {data.hash}"
             raise ValueError(f"distractor_qa needs {wanted}: give that data, or leave data_hash out")
-        return data
-
-    def _read(self) -> "Data":
-        data = self._data()
-        if isinstance(data, Refused):
-            raise data
         return data
 
     def _asked(self, tokenizer: Tokenizer, index: int, case: Case) -> Asked:
@@ -402,7 +375,7 @@ class DistractorQa(Task):
             tokens=question.length,
             chance=question.chance,
             scores={
-                "accuracy": strict(answer.text, references),
+                "accuracy": scoring.strict_phrase(answer.text, references),
                 "contains": scoring.contains_any(answer.text, references),
             },
             output=answer.text,
@@ -436,29 +409,9 @@ def _encoded(tokenizer: Tokenizer, text: str) -> Tokens:
 
 def _distinct(rng: np.random.Generator, noun: str) -> Iterator[str]:
     """Names, dates or objects by chance, each once; Refused after the last one."""
-    kind = next(kind for kind in KINDS.values() if kind.noun == noun)
-    moved: dict[int, int] = {}  # Fisher and Yates: places below `left` that hold another code than their own
-    for left in range(kind.count, 0, -1):
-        place = int(rng.integers(left))
-        code, moved[place] = moved.get(place, place), moved.get(left - 1, left - 1)
-        yield kind.spell(code)
-    raise Refused(f"distractor_qa has {kind.count} different {noun}, the documents need more: lower length")
-
-
-def _alike(tokenizer: Tokenizer, values: Iterator[str]) -> Iterator[str]:
-    """Those with as many tokens as most have: the sum of an option's NLL would favour shorter ones."""
-
-    def tokens(value: str) -> int:
-        return len(tokenizer.encode(f" {value}").ids)
-
-    first = list(itertools.islice(values, 64))
-    usual, misses = Counter(map(tokens, first)).most_common(1)[0][0], 0
-    for value in itertools.chain(first, values):
-        misses = 0 if tokens(value) == usual else misses + 1
-        if misses == 0:
-            yield value
-        elif misses == TRIES:
-            raise Refused(f"distractor_qa finds no further answer of {usual} tokens in {TRIES}: leave options out")
+    values = VALUES[noun]
+    lack = f"distractor_qa has {values.count} different {noun}, the documents need more: lower length"
+    return map(values.spell, draw.distinct(rng, values.count, lack))
 
 
 def _forms(value: str) -> tuple[str, ...]:
@@ -466,141 +419,3 @@ def _forms(value: str) -> tuple[str, ...]:
     day, _, rest = value.partition(" ")
     month, _, year = rest.partition(" ")
     return (value, f"{month} {day}, {year}") if month in MONTHS else (value,)
-
-
-OPPOSITES = {"yes": "no", "no": "yes"}
-
-
-def strict(text: str, references: Sequence[str]) -> float:
-    """1 where the first line begins with one of the references and does not take it back or go on listing."""
-    line = next(iter(text.strip().splitlines()), "")
-    return float(any(_begins(line.split(), reference) for reference in references))
-
-
-def _begins(words: Sequence[str], reference: str) -> bool:
-    wanted = _bare(reference)
-    end = next((end for end in range(1, len(words) + 1) if _bare(" ".join(words[:end])) == wanted), None)
-    if end is None:
-        return False
-    last, rest = words[end - 1][-1], words[end:]
-    if wanted in OPPOSITES:
-        return not (rest and last.isalnum()) and OPPOSITES[wanted] not in map(_bare, rest)
-    return not rest or (last not in ",;" and _bare(rest[0]) not in ("and", "or", "&", "/"))
-
-
-def _bare(text: str) -> str:
-    """As SQuAD compares answers; an answer of which nothing is left by that rule, as it is."""
-    return scoring.normalised(text) or " ".join(text.lower().split())
-
-
-@dataclass(frozen=True)
-class Item:
-    """A question of official data."""
-
-    question: str
-    references: tuple[str, ...]
-    gold: tuple[str, ...]
-    own: tuple[str, ...]
-    """Documents that the data gives to this question and that are not needed."""
-    cluster: str
-
-
-@dataclass(frozen=True, eq=False)
-class Data:
-    """Questions with an answer, and all documents, each once."""
-
-    items: Sequence[Item]
-    documents: Sequence[str]
-    hash: str
-
-    def others(self, item: Item, rng: np.random.Generator) -> Iterator[str]:
-        """Documents that are not needed: the item's own ones, then all others by chance."""
-        yield from item.own
-        known = {*item.gold, *item.own}
-        for place in rng.permutation(len(self.documents)):
-            if self.documents[place] not in known:
-                yield self.documents[place]
-
-
-@functools.lru_cache(maxsize=4)
-def _data(
-    file: str | None, dataset: str | None, config: str | None, split: str, revision: str | None
-) -> "Data | Refused":
-    """What a file or a dataset holds, or why the dataset is out of reach; ValueError in one line for wrong ones."""
-    source = f"data {file}" if file else f"dataset {dataset}"
-    content = _file(Path(file).expanduser()) if file else _hub(str(dataset), config, split, revision)
-    if isinstance(content, Refused):  # kept, too: a hub that does not answer is asked once
-        return content
-    items: list[Item] = []
-    try:
-        items.extend(map(_item, _rows(content)))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"row {len(items) + 1} of {source} has neither SQuAD's nor HotpotQA's form"
-        raise ValueError(f"distractor_qa: {what} ({type(error).__name__}: {error}): give task.data=FILE") from None
-    items = [item for item in items if item.references]
-    if not items:
-        raise ValueError(f"distractor_qa: {source} has no question with an answer: give task.data=FILE")
-    documents = list(dict.fromkeys(text for item in items for text in (*item.gold, *item.own)))
-    page = json.dumps([[item.question, item.references, item.gold, item.own] for item in items])
-    return Data(items, documents, hashlib.sha256(page.encode()).hexdigest()[:16])
-
-
-def _file(file: Path) -> Any:
-    """The value of a JSON file, or those of its lines."""
-    try:
-        text = file.read_text(encoding="utf-8")
-        lines = [line for line in text.split("\n") if line.strip()]
-        return [json.loads(line) for line in lines] if file.suffix == ".jsonl" else json.loads(text)
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"distractor_qa's data {file} cannot be read ({reason}): give task.data=FILE") from None
-
-
-def _hub(dataset: str, config: str | None, split: str, revision: str | None) -> Any:
-    """Rows of a dataset; Refused, as a value, where the hub does not answer."""
-    import datasets
-
-    try:
-        return datasets.load_dataset(dataset, config, split=split, revision=revision)
-    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-        reason = " ".join(str(error.__cause__ or error).split()) or type(error).__name__
-        what = f"distractor_qa's dataset {dataset} cannot be loaded ({reason})"
-        if isinstance(error, ConnectionError):
-            return Refused(f"{what}: give task.data=FILE or a network")
-        raise ValueError(f"{what}: check dataset, config and split, or give task.data=FILE") from None
-
-
-def _rows(content: Any) -> Iterator[Mapping[str, Any]]:
-    """One question each: rows as they are, and those of articles with paragraphs with questions, SQuAD's own form."""
-    for row in content["data"] if isinstance(content, dict) else content:
-        if "paragraphs" not in row:
-            yield row
-            continue
-        for paragraph in row["paragraphs"]:
-            for question in paragraph["qas"]:
-                yield {**question, "context": paragraph["context"], "title": row["title"]}
-
-
-def _item(row: Mapping[str, Any]) -> Item:
-    """A row of either form, as the official file or the hub has it."""
-    context, question = row["context"], " ".join(row["question"].split())
-    if isinstance(context, str):
-        answers = row["answers"]
-        texts = answers["text"] if isinstance(answers, dict) else [answer["text"] for answer in answers]
-        text = context.strip()
-        return Item(question, _references(texts), (text,), (), str(row.get("title") or text))
-    pairs = zip(context["title"], context["sentences"], strict=True) if isinstance(context, dict) else context
-    texts = {title: f"{title}\n{''.join(sentences).strip()}" for title, sentences in pairs}
-    support = row["supporting_facts"]
-    needed = set(support["title"] if isinstance(support, dict) else [title for title, _ in support]) & set(texts)
-    if not needed:
-        raise ValueError("no supporting document in context")
-    answer = row["answer"]
-    gold = sorted((text for title, text in texts.items() if title in needed), key=lambda text: answer in text)
-    own = tuple(text for title, text in texts.items() if title not in needed)
-    return Item(question, _references([answer]), tuple(gold), own, question)
-
-
-def _references(texts: Sequence[str]) -> tuple[str, ...]:
-    """Answers in one line each, none twice."""
-    return tuple(dict.fromkeys(line for text in texts if (line := " ".join(text.split()))))

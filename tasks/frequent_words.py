@@ -9,9 +9,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Refused, Sample, Task, Tokenizer, Write, Written, haystack, scoring
-
-Tokens = NDArray[np.int64]
+from lexbench import (
+    Answer,
+    AnyQuestion,
+    Refused,
+    Sample,
+    Task,
+    Tokenizer,
+    Tokens,
+    Write,
+    Written,
+    draw,
+    haystack,
+    scoring,
+)
 
 HEADER = "This coded text repeats some words more often than others.\n"
 DOTS = " ..."
@@ -111,17 +122,17 @@ class FrequentWords(Task):
         return replace(self, room=None, chat=False).rng(*place)
 
     def _asked(self, tokenizer: Tokenizer, seed: int, index: int) -> Asked:
-        rng, words = self._rng("words", seed, index), dict[str, None]()
-        while len(words) < self.vocabulary - 1:
-            words["".join(LETTERS[letter] for letter in rng.integers(len(LETTERS), size=SIZE))] = None
-        answer = " " + ", ".join(itertools.islice(words, ASKED))
+        drawn = draw.letters(self._rng("words", seed, index), LETTERS, SIZE)
+        new = draw.unused(drawn, "frequent_words finds no further word", "lower vocabulary")
+        words = list(itertools.islice(new, self.vocabulary - 1))
+        answer = " " + ", ".join(words[:ASKED])
         written = len(tokenizer.encode(answer).ids)
         if self.room is not None and self.room < written:
             raise Refused(f"frequent_words' answer has {written} tokens, its room {self.room}: raise room")
         frame, begin = tokenizer.frame(self.chat), BEGIN.lstrip() if self.chat else BEGIN
         return Asked(
             index=index,
-            words=list(words),
+            words=words,
             pieces=[tokenizer.encode(text).ids for text in (DOTS, *(f" {word}" for word in words))],
             before=np.concatenate([frame.before, tokenizer.encode(HEADER).ids]),
             after=np.concatenate([tokenizer.encode(ASK).ids, frame.after, tokenizer.encode(begin).ids]),

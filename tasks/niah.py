@@ -3,7 +3,6 @@
 import itertools
 import math
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,6 +21,7 @@ from lexbench import (
     Tokens,
     Write,
     Written,
+    draw,
     encoded_corpus,
     haystack,
     score_choice,
@@ -36,52 +36,6 @@ PREFIX_ONE = "The special magic {kind} for {keys} is:"
 PREFIX_SEVERAL = "The special magic {kind}s for {keys} are:"
 MARGIN = 4
 """Tokens to write for each value beyond those of the answer."""
-TRIES = 1000
-"""Values that may be drawn for one of the right number of tokens."""
-
-ADJECTIVES, NOUNS = (
-    words.split()
-    for words in (
-        """
-able aged agile airy alert amber ample amused ancient apt arid aware azure bald bare basic bitter bland bleak blind
-blond blue blunt bold bony brave breezy brief bright brisk broad bronze brown bulky bumpy busy calm candid careful
-casual central cheap cheery chilly civil clean clear clever cloudy clumsy coarse cold common copper coral cosy crimson
-crisp cubic curious curly cute daily damp daring dark dear deep dense dim direct distant dizzy dry dull dusty eager
-early earnest easy elder empty equal exact faint fair famous fancy fast feeble fierce final fine firm fluffy foggy
-fond formal frail frank free fresh frosty frozen full funny fuzzy gentle giant glad global golden grand grave great
-green grey happy hardy harsh hasty hazy heavy hollow honest huge humble hungry icy idle indigo inner ivory jolly keen
-kind large late lazy lean light little lively local lone long loose loud loyal lucky magenta major mellow merry mighty
-mild minor misty modern modest muddy mute narrow nasty native neat nervous new nimble noble noisy novel odd olive open
-outer pale patient plain polite prime proud pure purple quaint quick quiet rapid rare ready regal remote rich rigid
-ripe robust rosy rough round royal rusty sacred sad safe salty sandy scarlet serious shallow sharp shiny short shy
-silent silky silver simple sincere sleepy slim slow small smart smooth sober soft solar solid sour spare spicy steady
-steep stern stiff still stout strict strong sturdy subtle sunny sweet swift tall tame tender tense thick thin tidy
-tiny tired tough tranquil urban useful vague vast vital vivid warm wary weary wet white wide wild windy wise witty
-wooden yellow young zesty
-""",
-        """
-acorn actor alley anchor angle ankle apple apron arch arrow artist atlas attic autumn axle badge badger baker balloon
-bamboo banjo barn barrel basin basket beach beacon beard beaver bell bench berry bicycle bishop blanket bottle boulder
-bowl branch bread brick bridge broom brush bucket buffalo builder button cabin cable cactus camel camera candle canoe
-canyon captain carpet carrot castle cattle cave cedar cellar chair chalk chapel cherry chest chimney circle citadel
-cliff clock cloud clover coach coast cobra coffee collar comet compass cotton cousin coyote cradle crane crater crayon
-creek cricket crown curtain dancer deer desert desk diamond doctor dolphin donkey door dragon drawer driver drum eagle
-easel echo elbow elephant engine falcon farmer feather fence fern ferry fiddle field finger fisher flag flame flute
-forest fork fossil fountain fox galaxy garden garlic gate gazelle ginger giraffe glacier glass glove goat goose grape
-gravel guitar hammer harbor harp hat hawk hedge helmet heron hill honey horn horse hotel island jacket jaguar jar
-jewel journal judge jungle kettle keyhole king kitchen kite knight ladder lake lamp lantern lawyer leaf lemon leopard
-letter lily lion lizard lobster locket magnet mango maple marble market meadow melon mirror mitten monkey moon moose
-mountain mouse museum needle nest nurse oak oasis ocean onion orange orchard otter owl oyster paddle painter palace
-panda parrot pasture pebble pelican pencil pepper piano pigeon pillow pilot pine planet plum pocket pond poplar potato
-prairie prince puddle pumpkin puppet python quarry queen rabbit raccoon radish raft ranger raven ribbon river robin
-rocket rooster rope sailor salmon sandal scarf school sculptor shark sheep shelter shore shovel singer sister sketch
-slipper snail spider sponge spoon spruce squirrel stable statue stone stork street sugar summer swallow swan table
-tailor teacher temple thistle thumb tiger timber tomato torch tower tractor train tulip tunnel turkey turnip turtle
-valley vase village violin wagon walnut walrus water weaver whale wheel whistle willow window winter wizard wolf
-wombat yacht zebra
-""",
-    )
-)
 
 
 @dataclass(frozen=True)
@@ -98,8 +52,8 @@ KINDS = {
     "number": Kind(9 * 10**6, lambda number: str(10**6 + number), r"\d+"),
     "uuid": Kind(2**128, lambda number: str(uuid.UUID(int=number)), r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
     "word": Kind(
-        len(ADJECTIVES) * len(NOUNS),
-        lambda number: f"{ADJECTIVES[number // len(NOUNS)]}-{NOUNS[number % len(NOUNS)]}",
+        len(draw.ADJECTIVES) * len(draw.NOUNS),
+        lambda number: f"{draw.ADJECTIVES[number // len(draw.NOUNS)]}-{draw.NOUNS[number % len(draw.NOUNS)]}",
         r"[a-z]+-[a-z]+",
     ),
 }
@@ -251,7 +205,7 @@ class Niah(Task):
         strings = {kind: _distinct(kind, rng) for kind in (self.key_kind, self.value_kind)}
         values = strings[self.value_kind]
         if self.options:
-            values = _alike(tokenizer, self.value_kind, values)
+            values = draw.alike(tokenizer, values, f"niah finds no further {self.value_kind}", "lower options")
         keys = list(itertools.islice(strings[self.key_kind], self.queries))
         pairs = [(key, next(values)) for key in keys for _ in range(self.values)]
         more = self._more(tokenizer, strings[self.key_kind], values)
@@ -389,26 +343,7 @@ class Niah(Task):
 
 
 def _distinct(kind: str, rng: np.random.Generator) -> Iterator[str]:
-    """All strings of a kind in random order; Refused after the last. (Fisher and Yates; only what is drawn is kept.)"""
-    count, moved = KINDS[kind].count, dict[int, int]()
-    for left in range(count, 0, -1):
-        place = int.from_bytes(rng.bytes(32), "big") % left
-        yield KINDS[kind].spell(moved.get(place, place))
-        moved[place] = moved.get(left - 1, left - 1)
-    raise Refused(f"niah has {count} different {kind}s, the text needs more: take another kind or lower length")
-
-
-def _alike(tokenizer: Tokenizer, kind: str, values: Iterator[str]) -> Iterator[str]:
-    """Those of the values that have as many tokens as most have; a sum of NLL would favour shorter ones."""
-
-    def tokens(value: str) -> int:
-        return len(tokenizer.encode(f" {value}").ids)
-
-    first = list(itertools.islice(values, 64))
-    commonest, misses = Counter(map(tokens, first)).most_common(1)[0][0], 0
-    for value in itertools.chain(first, values):
-        misses = 0 if tokens(value) == commonest else misses + 1
-        if misses == 0:
-            yield value
-        elif misses == TRIES:
-            raise Refused(f"niah finds no further {kind} of {commonest} tokens in {TRIES}: lower options")
+    """All strings of a kind in random order; Refused after the last."""
+    count = KINDS[kind].count
+    lack = f"niah has {count} different {kind}s, the text needs more: take another kind or lower length"
+    return map(KINDS[kind].spell, draw.distinct(rng, count, lack, wide=True))

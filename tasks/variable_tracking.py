@@ -2,11 +2,11 @@
 
 import itertools
 import math
+import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lexbench import (
     Answer,
@@ -16,14 +16,15 @@ from lexbench import (
     Sample,
     Task,
     Tokenizer,
+    Tokens,
     Write,
     Written,
+    draw,
     encoded_corpus,
     haystack,
     scoring,
 )
 
-Tokens = NDArray[np.int64]
 Haystack = haystack.Haystack
 
 HEADER = "Variables are assigned values in this text. Remember them.\n"
@@ -241,14 +242,9 @@ class VariableTracking(Task):
 
 def _chains(rng: np.random.Generator, text: str, size: int) -> Iterator[Chain]:
     """Chains of `size` names; neither names nor values occur twice, or in the text."""
-    seen: set[str] = set()
-
-    def unused(draw: Iterator[str]) -> str:
-        found = next(word for word in draw if word not in seen and word not in text)
-        seen.add(found)
-        return found
-
-    names = ("".join(chr(65 + int(letter)) for letter in rng.integers(26, size=LETTERS)) for _ in itertools.count())
-    values = (str(rng.integers(*VALUES)) for _ in itertools.count())
+    drawn = (str(rng.integers(*VALUES)) for _ in itertools.count())
+    values = draw.unused(drawn, "variable_tracking finds no further value", "lower chains", text)
+    letters = draw.letters(rng, string.ascii_uppercase, LETTERS)
+    names = draw.unused(letters, "variable_tracking finds no further name", "lower chains or hops", text)
     while True:
-        yield Chain(unused(values), tuple(unused(names) for _ in range(size)))
+        yield Chain(next(values), tuple(itertools.islice(names, size)))

@@ -37,6 +37,8 @@ ALLOWED = {  # folder or module under lexbench: what of ours it may import
     "haystack": {"perplexity", "record", "task"},
     "keys": {"model", "task"},
     "scoring": set(),
+    "draw": {"record", "task"},
+    "official_qa": {"record"},
     "symbols": {"record", "task"},
     "longbench": {"longbench", "record", "scoring"},
     "backends": CORE

@@ -98,6 +98,50 @@ def test_a_no_inside_other_words_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize(
+    ("references", "text", "right"),
+    [
+        (["no"], "I do not know", 0),
+        (["no"], "Not found in the given documents", 0),
+        (["no"], "No", 1),
+        (["no"], " no.", 1),
+        (["no"], "No, they are not.", 1),
+        (["no"], "No information", 0),
+        (["no"], "Yes", 0),
+        (["no"], "yes, no", 0),
+        (["no"], "No, yes", 0),
+        (["yes"], "yes\nno", 1),
+        (["yes"], "Yes: both", 1),
+        (["3,677"], "3,677 people", 1),
+        (["3,677 seated"], "3,677 people", 0),
+        (["367"], "3,677", 0),
+        (["Denver Broncos", "The Broncos", "Broncos"], "the Broncos", 1),
+        (["Denver Broncos", "Broncos"], "Broncos of Denver", 1),
+        (["Paris", "Paris, France"], "Paris, France", 1),
+        (["Paris", "Paris, France"], "Paris, London", 0),
+        (["Paris"], "Paris & London", 0),
+        (["Paris"], "Paris", 1),
+        (["Paris"], "London Paris", 0),
+        (["salt and pepper"], "Salt and Pepper", 1),
+        (["salt"], "salt and pepper", 0),
+        (["The The"], "The The", 1),
+        (["A"], "A", 1),
+        (["A"], "B", 0),
+        (["!"], "!", 1),
+        (["Paris"], "", 0),
+        (["Paris"], "\n \n Paris.\nLondon", 1),
+        (["Paris"], "Paris; London", 0),
+        (["Paris"], "Paris / London", 0),
+        (["Paris"], "Parisian", 0),
+        (["Paris"], "the, Paris", 1),
+        (["no"], "No no", 0),
+        (["São Paulo"], "são paulo", 1),
+    ],
+)
+def test_a_strict_phrase_comes_first_in_whole_words(references: list[str], text: str, right: float) -> None:
+    assert scoring.strict_phrase(text, references) == right
+
+
+@pytest.mark.parametrize(
     ("text", "share", "any_of_them"),
     [("the Red one", 1 / 3, 1), ("red, GREEN and bluest", 1, 1), ("", 0, 0), ("re d", 0, 0), ("covered", 1 / 3, 1)],
 )
