@@ -39,13 +39,10 @@ def noise(tokenizer: Tokenizer, space: int, name: str, sentences: Sequence[str] 
     """Sentences again and again, `space` tokens of them; the last one is cut to fit."""
     encoded = [tokenizer.encode(sentence).ids for sentence in sentences]
     assert any(map(len, encoded)), "noise needs sentences that have tokens"
-    pieces: list[Tokens] = []
-    ends = [0]
-    while ends[-1] < space:
-        pieces.append(encoded[len(pieces) % len(encoded)])
-        ends.append(ends[-1] + len(pieces[-1]))
-    tokens = np.concatenate([*pieces, np.empty(0, np.int64)])[:space].astype(np.int64)
-    return Haystack(tokens, np.asarray([end for end in ends if end <= space]), name)
+    once = np.cumsum([len(ids) for ids in encoded])
+    rounds = np.arange(-(-space // once[-1]))
+    ends = np.concatenate([[0], (rounds[:, None] * once[-1] + once).ravel()])
+    return Haystack(np.resize(np.concatenate(encoded), space), ends[ends <= space], name)
 
 
 def text(texts: EncodedCorpus, space: int, rng: np.random.Generator) -> Haystack:

@@ -5,8 +5,16 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 
-SEPARATORS = r"[ \t,;:\"'`*()\[\]-]*(?:and\b[ \t\"'`*]*)?"
-"""What may stand between the items of a list; a full stop or a new line ends it."""
+MARKS = r"\"'`*“”‘’„«»()\[\]"
+NUMBERED = r"\d{1,3}[.)](?=[ \t])"
+LEAD = rf"(?:\s*:)?\s*(?:[-*•–—]|1[.)](?=[ \t]))?[ \t:{MARKS}]*"
+"""What may stand before a list's first item: a colon, a bullet or the number 1, marks of quoting."""
+BETWEEN = rf"[ \t,;:/&|{MARKS}-]*(?:(?:and|or)\b[ \t{MARKS}]*)?"
+"""What may stand between two items of one line; a full stop ends it."""
+LINE = rf"\n\s*(?:[-*•–—]|{NUMBERED})?[ \t{MARKS}]*"
+"""What a line of a list may begin with."""
+TAIL = rf"[ \t,;.{MARKS}]*"
+"""What may stand between an item and the end of its line."""
 WHOLE = r"({item})(?!\w|-\w|\.\d)"
 """An item that does not go on as a longer word or number, nor behind a hyphen, nor as a decimal."""
 OPPOSITES = {"yes": "no", "no": "yes"}
@@ -14,19 +22,32 @@ OPPOSITES = {"yes": "no", "no": "yes"}
 
 
 def leading_items(text: str, item: str) -> list[str]:
-    """The list that a text begins with, in lower case.
+    """The list that a text begins with, in lower case: items of one line, or one a line.
+
+    Items stand behind commas and the like, behind "and" and "or", or in lines that hold nothing but one of them, with
+    bullets, numbers and quotes or without. So one who lists everything has a longer list, and one who goes on with
+    other text has not.
 
     Args:
         text: what was written.
         item: regular expression of one item; it is matched as a whole word or number.
     """
-    pattern = re.compile(SEPARATORS + WHOLE.format(item=item), re.IGNORECASE)
-    place = len(text) - len(text.lstrip())
-    found = []
-    while (match := pattern.match(text, place)) and match[1]:
+    whole = WHOLE.format(item=item)
+    first, following = (re.compile(before + whole, re.IGNORECASE) for before in (LEAD, BETWEEN))
+    alone = re.compile(rf"{TAIL}{LINE}{whole}(?={TAIL}(?:\n|$))", re.IGNORECASE)
+    found, match = [], first.match(text)
+    while match and match[1]:
         found.append(match[1].lower())
-        place = match.end()
+        match = following.match(text, match.end()) or alone.match(text, match.end())
     return found
+
+
+def unnumbered(text: str) -> str:
+    """A list whose items are numbered in one line, "1. amber 2. violet", as a plain one; any other text as it is.
+
+    For items that are no numbers themselves.
+    """
+    return re.sub(r"[ \t]*\b\d{1,3}[.)][ \t]+", " ", text) if re.match(r"\s*1[.)]", text) else text
 
 
 def strict(text: str, expected: Sequence[str], item: str) -> float:

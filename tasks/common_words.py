@@ -3,7 +3,6 @@
 import functools
 import itertools
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -189,7 +188,7 @@ class CommonWords(Task):
             tokens=question.length,
             chance=question.chance,
             scores={
-                "accuracy": scoring.strict(_unnumbered(answer.text), question.facts["expected"], ITEM),
+                "accuracy": scoring.strict(scoring.unnumbered(answer.text), question.facts["expected"], ITEM),
                 "contains": scoring.contains_all(answer.text, question.facts["expected"]),
             },
             output=answer.text,
@@ -208,8 +207,3 @@ def _distinct(rng: np.random.Generator) -> Iterator[str]:
 def _number(tokenizer: Tokenizer, place: int) -> Tokens:
     """What stands before a word."""
     return tokenizer.encode(f"\n{place}.").ids
-
-
-def _unnumbered(text: str) -> str:
-    """A numbered list as a plain one; any other text as it is."""
-    return re.sub(r"\s*\b\d+[.)]\s*", " ", text) if re.match(r"\s*1[.)]", text) else text

@@ -170,13 +170,14 @@ class FrequentWords(Task):
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and lenient accuracy."""
         assert isinstance(question, Write) and isinstance(answer, Written)
+        items = rf"[{LETTERS}]{{{SIZE}}}"
         return Sample(
             index=question.index,
             cluster=question.cluster,
             tokens=question.length,
             chance=question.chance,
             scores={
-                "accuracy": scoring.strict(answer.text, question.facts["expected"], rf"[{LETTERS}]{{{SIZE}}}"),
+                "accuracy": scoring.strict(scoring.unnumbered(answer.text), question.facts["expected"], items),
                 "contains": scoring.contains_all(answer.text, question.facts["expected"]),
             },
             output=answer.text,

@@ -1,12 +1,12 @@
 """Passkey retrieval: a number hidden in noise, asked for at the end."""
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Refused, Sample, Task, Tokenizer, Write, Written, haystack
+from lexbench import Answer, AnyQuestion, Refused, Sample, Task, Tokenizer, Write, Written, haystack, scoring
 
 HEADER = "A pass key is hidden in this text. Remember it.\n"
 NEEDLE = " The pass key is {key}. Remember it. {key} is the pass key."
@@ -25,9 +25,9 @@ class Passkey(Task):
         The grass is green. ... The pass key is 40213. Remember it. 40213 is the pass key. ... back again.
         What is the pass key? The pass key is                    <- the model writes " 40213"
 
-    Scores: `accuracy`, strict: the first thing written is the key, and no digit follows it; `contains`, as others
-    score: the key stands somewhere in what was written. Only new tokens are scored, so an echo of the prompt gives
-    nothing.
+    Scores: `accuracy`, strict: what is written begins with the key, in quotes or not, and lists no other number;
+    `contains`, as others score: the key stands somewhere in what was written. Only new tokens are scored, so an echo of
+    the prompt gives nothing.
 
     Args:
         digits: of the key, the first is never 0.
@@ -36,6 +36,7 @@ class Passkey(Task):
         needle: False is the control: the same prompt without the needle, where no model can find the key.
     """
 
+    version: ClassVar[int] = 2
     digits: int = 5
     strata: int = 8
     room: int | None = None
@@ -46,6 +47,8 @@ class Passkey(Task):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"passkey's {name} must be at least 1, got {value}")
+        if self.digits > 18:
+            raise ValueError(f"passkey's digits must be at most 18, got {self.digits}: a key is one whole number")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """One line: what is asked and how it is scored."""
@@ -58,7 +61,7 @@ class Passkey(Task):
         return [self._question(tokenizer, length, seed, index) for index in range(n)]
 
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, index: int) -> Write:
-        rng = self.rng(length, seed, index)
+        rng = replace(self, needle=True, room=None).rng(length, seed, index)  # the control asks for the same keys
         low = 10 ** (self.digits - 1)
         key = str(rng.integers(low, 10 * low))
         depth = haystack.stratified(index, self.strata, rng)
@@ -66,11 +69,15 @@ class Passkey(Task):
         header = np.concatenate([np.asarray(tokenizer.prefix, np.int64), tokenizer.encode(HEADER).ids])
         ask = tokenizer.encode(ASK).ids
         room = self.room or len(tokenizer.encode(f" {key}").ids) + 4
+        if room < len(tokenizer.encode(f" {key}").ids):
+            raise Refused(
+                f"passkey's key has {len(tokenizer.encode(f' {key}').ids)} tokens, its room {room}: raise room"
+            )
         space = length - room - len(header) - len(needle) - len(ask)
         if space < 0:
             raise Refused(f"passkey needs at least {length - space} tokens, asked for {length}: raise length")
         noise = haystack.noise(tokenizer, space, str(index))
-        body, depths = haystack.insert(noise, [needle], [depth])
+        body, depths = haystack.insert(noise, [needle], [depth], self.strata)
         return Write(
             index=index,
             cluster=noise.name,
@@ -85,13 +92,12 @@ class Passkey(Task):
         """Strict and lenient accuracy."""
         assert isinstance(question, Write) and isinstance(answer, Written)
         key = question.facts["expected"]
-        first = re.match(r"\s*(\d+)", answer.text)
         return Sample(
             index=question.index,
             cluster=question.cluster,
             tokens=question.length,
             chance=question.chance,
-            scores={"accuracy": float(first is not None and first[1] == key), "contains": float(key in answer.text)},
+            scores={"accuracy": scoring.strict(answer.text, [key], r"\d+"), "contains": float(key in answer.text)},
             output=answer.text,
             hit_room=answer.hit_room,
             depth=question.facts["depth"],

@@ -1,7 +1,5 @@
 """How answers are judged: lists that a text begins with, strings that it contains."""
 
-import re
-
 import pytest
 
 from lexbench import scoring
@@ -15,15 +13,25 @@ WORD = r"[a-z]+-[a-z]+"
     [
         ("12, 34, and 56. 78", ["12", "34", "56"]),
         ("  \n12; 34 and 56", ["12", "34", "56"]),
-        ("12 34\n56", ["12", "34"]),
+        ("12 34\n56", ["12", "34", "56"]),
+        ("12\n34\n56\n", ["12", "34", "56"]),
+        ("12\n\n34", ["12", "34"]),
+        ("\n- 12\n- 34.\n- **56**", ["12", "34", "56"]),
+        ("1. 12\n2. 34", ["12", "34"]),
+        (":\n\n• “12”\n• „34“", ["12", "34"]),
+        ("12\n34 of them", ["12"]),
+        ("12\n\nWhat is 34?", ["12"]),
+        ("12\n1. The next", ["12"]),
+        ("12. 34", ["12"]),
+        ("12/34 | 56 & 78", ["12", "34", "56", "78"]),
         ("**12**, `34` (56)", ["12", "34", "56"]),
         ('["12", "34"]', ["12", "34"]),
         ("- 12", ["12"]),
         (": 12", ["12"]),
         ("12, 12", ["12", "12"]),
-        ("12 or 34", ["12"]),
+        ("12 or 34", ["12", "34"]),
         ("12.", ["12"]),
-        ("12.\n34", ["12"]),
+        ("12.\n34", ["12", "34"]),
         ("The number is 12", []),
         ("and", []),
         ("", []),
@@ -168,6 +176,12 @@ def test_normalised_is_as_squad_does_it(text: str, bare: str) -> None:
     assert scoring.normalised(text) == bare
 
 
-def test_separators_are_no_items() -> None:
-    assert re.fullmatch(scoring.SEPARATORS, ' ,;:"and ')
-    assert not re.fullmatch(scoring.SEPARATORS, ".")
+def test_numbers_before_items_of_one_line_are_taken_out() -> None:
+    for text in (
+        "1. ab-c 2. de-f 3. gh-i",
+        " 1) ab-c, 2) de-f, 3) gh-i.",
+        "ab-c, de-f, gh-i",
+        "1. ab-c\n2. de-f\n3. gh-i",
+    ):
+        assert scoring.leading_items(scoring.unnumbered(text), WORD) == ["ab-c", "de-f", "gh-i"]
+    assert scoring.unnumbered("ab-c has 2. of") == "ab-c has 2. of"

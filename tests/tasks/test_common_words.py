@@ -159,7 +159,7 @@ def test_only_exactly_the_words_come_first(tokenizer: FastTokenizer) -> None:
         f"\n1. {one}\n2. {two}\n": (1, 1),
         f"1) {two} 2) {one}": (1, 1),
         f" {one}, {two} come most often": (1, 1),
-        f" {one}, {two}\n3. {third}": (1, 1),
+        f" {one}, {two}\n3. {third}": (0, 1),
         "": (0, 0),
         "I do not know": (0, 0),
         f" {one}": (0, 0.5),

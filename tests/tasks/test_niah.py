@@ -393,7 +393,9 @@ def test_all_values_in_any_order_and_no_others_are_right(tokenizer: FastTokenize
     expected = {
         f" {one}, {two}, {three}, {four}": (1, 1),
         f" {four}, {two}, {one}, and {three}.": (1, 1),
-        f"{four} {two} {one} {three}\n1234567": (1, 1),
+        f"{four} {two} {one} {three}\n1234567 more": (1, 1),
+        f"\n- {four}\n- {two}\n- {one}\n- {three}\n": (1, 1),
+        f"{four} {two} {one} {three}\n1234567": (0, 1),
         f" {one}, {two}, {three}": (0, 0.75),
         f" {one}, {two}, {three}, {three}": (0, 0.75),
         f" {one}, {two}, {three}, {four}, {four}": (0, 1),
