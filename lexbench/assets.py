@@ -72,6 +72,8 @@ def build(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
     for key in config:
         if key not in known:
             raise ValueError(f"unknown parameter {noun}.{key}: {_suggest(key, known)}")
+        if key == "corpus" and not hasattr(config[key], "documents"):
+            raise ValueError(f"{noun}.corpus is set by corpus=NAME for all of a run, got {config[key]!r}: leave it out")
     values = {**{key: value for key, value in inserted.items() if key in known}, **config}
     lacking = [key for key, required in known.items() if required and key not in values]
     if lacking:

@@ -94,6 +94,10 @@ class DocumentTask(Task):
     corpus: Corpus
     document_tokens: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.document_tokens is not None and self.document_tokens < 1:
+            raise ValueError(f"{self._noun}'s document_tokens must be at least 1, got {self.document_tokens}")
+
     def for_lengths(self, lengths: Sequence[int]) -> Self:
         """Documents long enough for the longest length."""
         return self if self.document_tokens else replace(self, document_tokens=max(lengths))

@@ -263,6 +263,9 @@ def _cell(job: Job, step: Step, backend: Backend) -> Cell:
 
 def _lengths(model: Model, lengths: Sequence[int] | None, multiples: Sequence[float]) -> list[int]:
     """Lengths in tokens, sorted, each once."""
+    for name, given in (("lengths", lengths), ("multiples", multiples)):
+        if given is not None and (isinstance(given, str) or not isinstance(given, Sequence)):
+            raise ValueError(f"{name} must be a list, got {given!r}: e.g. {name}=[{given}]")
     asked = [round(multiple * model.trained_length) for multiple in multiples] if lengths is None else list(lengths)
     bad = [length for length in asked if not isinstance(length, int) or length < 2]
     if bad or not asked:
@@ -297,6 +300,9 @@ def _entries(config: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _parts(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The yamls that a suite names, each with the parameters that it gives them."""
     given = [{"name": entry} if isinstance(entry, str) else dict(entry) for entry in config["suite"]]
+    for entry in given:
+        if "name" not in entry:
+            raise ValueError(f"a suite's task needs its name, got {entry}: e.g. {{name: needle, options: 4}}")
     return [{**assets.read("task", entry["name"]), **entry} for entry in given]
 
 

@@ -42,8 +42,9 @@ class LongPpl(Task):
         third, back from p                                                 i  j  k  l  m n o [p]
 
     Held constant over lengths: documents and key tokens. n documents that have key tokens, in the seed's order;
-    intervals cluster by document. At the evaluator's own `longest` it is the paper's LongPPL; at a shorter length it
-    says what the model loses without the rest.
+    intervals cluster by document. At the evaluator's own `longest` it is the paper's LongPPL (whose code gives
+    the measured model no BOS, and the evaluator one); at a shorter length it says what the model loses without the
+    rest.
 
     Args:
         corpus: where the documents come from: that for which the keys were made.

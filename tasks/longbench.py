@@ -39,9 +39,9 @@ class LongBench(Task):
     a comment.
 
     Official numbers need the official prompts (dataset2prompt.json), truncation=middle and, for a limit of 3500 tokens
-    on prompts, a length of 3500 + room. Two things differ even then: the middle is cut out of token ids, which are not
-    decoded and encoded again; and on samsum writing goes on after the first line, where the official code stops and
-    forbids an empty answer, though only the first line counts for both.
+    on prompts, a length of 3500 + room, and the tokens of a chat template. Two things differ even then: the middle is
+    cut out of token ids, which are not decoded and encoded again; and on samsum writing goes on after the first line,
+    where the official code stops and forbids an empty answer, though only the first line counts for both.
 
     Args:
         dataset: qasper, hotpotqa, lcc, ...

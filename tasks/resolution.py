@@ -96,7 +96,7 @@ class Resolution(Task):
 
     def _ends(self, texts: EncodedCorpus, longest: int, seed: int) -> Iterator[tuple[int, int]]:
         """(document, token behind the text's last): every document's first text before any one's second."""
-        order = self.rng("documents", seed).permutation(len(texts)).tolist()
+        order = replace(self, first=4).rng("documents", seed).permutation(len(texts)).tolist()
         ends: dict[int, list[int]] = {}
         for turn in itertools.count():
             for document in order:
@@ -109,7 +109,7 @@ class Resolution(Task):
 
     def _in_document(self, texts: EncodedCorpus, document: int, tokens: int, seed: int) -> list[int]:
         """Ends of as many texts as a document holds side by side, in random order, from a random place on."""
-        rng = self.rng("places", seed, texts.name(document))
+        rng = replace(self, first=4).rng("places", seed, texts.name(document))
         count, left = divmod(len(texts[document].ids), tokens)
         offset = int(rng.integers(left + 1))
         return [offset + tokens * (int(place) + 1) for place in rng.permutation(count)]

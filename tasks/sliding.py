@@ -26,6 +26,7 @@ class Sliding(DocumentTask):
     stride: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.stride is not None and self.stride < 1:
             raise ValueError(f"sliding's stride must be at least 1, got {self.stride}")
 

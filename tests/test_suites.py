@@ -86,3 +86,16 @@ def test_suites_that_differ_ask_the_user() -> None:
 @pytest.mark.parametrize("name", [n for n in assets.names("task") if "suite" in assets.read("task", n)])
 def test_every_suite_of_the_registry_is_settled(name: str) -> None:
     assert job(name).tasks
+
+
+def test_what_no_suite_or_run_can_be_is_said_in_one_line() -> None:
+    with pytest.raises(ValueError, match=r"suite.s task needs its name, got"):
+        labels({"name": "inner", "suite": [{"nam": "needle"}]})
+    with pytest.raises(ValueError, match=r"lengths must be a list, got 128: e.g. lengths=\[128\]"):
+        job("passkey", lengths=128)
+    with pytest.raises(ValueError, match=r"multiples must be a list, got 2: e.g. multiples=\[2\]"):
+        job("passkey", multiples=2)
+    with pytest.raises(ValueError, match=r"task.corpus is set by corpus=NAME for all of a run, got 3"):
+        labels({"name": "sliding", "corpus": 3})
+    with pytest.raises(ValueError, match="sliding's document_tokens must be at least 1, got 0"):
+        labels({"name": "sliding", "document_tokens": 0})
