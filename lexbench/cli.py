@@ -4,11 +4,12 @@ import argparse
 import errno
 import itertools
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from lexbench import __version__, assets, compose
 from lexbench.record import Refused
@@ -61,8 +62,16 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as everything here does."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with 2."""
+        self.exit(2, f"lexbench: {' '.join(message.split())}: see {self.prog} --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="lexbench",
         description="How does a language model's quality change with length, under any positional method?",
         epilog='completion: eval "$(lexbench -sc install=bash)". LEXBENCH_TRACEBACK=1 shows where an error arose.',
@@ -471,6 +480,8 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
         elif word in ("--cfg", "-c", "--package", "-p", "--info", "-i"):
             flags += [word, next(rest, "job")]
         elif word.startswith("-"):
+            if word.partition("=")[0] not in FLAGS:
+                raise ValueError(f"unknown flag {word}: see --help")
             flags.append(word)
         else:
             settings.append(word)
@@ -479,13 +490,19 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 
 def _setting(command: str, word: str) -> str:
     """One key=value, checked and in hydra's form."""
-    if word.startswith(("+", "~", "hydra")):
+    groups, keys = SETTINGS[command]
+    bare = word.lstrip("+~")
+    if bare.startswith("hydra"):
+        return word
+    if bare != word:
+        name = re.split(r"[=.@]", bare)[0]
+        if name not in groups + keys:
+            raise ValueError(f"unknown setting {name}: choose from {', '.join(groups + keys)}")
         return word
     key, equals, value = word.partition("=")
     if not equals:
         raise ValueError(f"setting {word!r} must be key=value: e.g. method=yarn")
     group, dot, _ = key.partition(".")
-    groups, keys = SETTINGS[command]
     if group not in groups + keys:
         raise ValueError(f"unknown setting {key}: choose from {', '.join(groups + keys)}")
     if dot and group in groups:
@@ -502,6 +519,8 @@ def _setting(command: str, word: str) -> str:
     return word
 
 
+FLAGS = ("--help", "-h", "--hydra-help", "--multirun", "-m", "--run", "-r", "--resolve", "--version")
+"""Hydra's own that pass through, beside those with a value."""
 LISTED = {"task": "suite", "method": "compose"}
 """Groups that take a list of names, and what such a list is in a yaml: several tasks, methods at once."""
 ONE_LENGTH = ([*assets.GROUPS], ["length"])

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -87,8 +88,9 @@ class Job:
         facts = model if isinstance(model, Model) else read_model(model)
         n = _usual("n", tasks) if n is None else n
         multiples = _usual("multiples", tasks) if multiples is None else multiples
-        if n < 1:
-            raise ValueError(f"n must be at least 1, got {n}: samples a cell")
+        _whole("n", n, 1, "samples a cell, e.g. n=32")
+        for seed in seeds or [None]:
+            _whole("seed", seed, 0, "e.g. seed=0 or seed=[0,1]")
         tokens = _lengths(facts, lengths, multiples)
         text = _named("corpus", corpus)
         suite = [part for config in tasks for part in _suite(config, text.built)]
@@ -261,11 +263,19 @@ def _cell(job: Job, step: Step, backend: Backend) -> Cell:
     )
 
 
+def _whole(name: str, value: Any, least: int, remedy: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}: {remedy}")
+
+
 def _lengths(model: Model, lengths: Sequence[int] | None, multiples: Sequence[float]) -> list[int]:
     """Lengths in tokens, sorted, each once."""
     for name, given in (("lengths", lengths), ("multiples", multiples)):
         if given is not None and (isinstance(given, str) or not isinstance(given, Sequence)):
             raise ValueError(f"{name} must be a list, got {given!r}: e.g. {name}=[{given}]")
+    odd = [m for m in multiples if isinstance(m, bool) or not isinstance(m, int | float) or not 0 < m < math.inf]
+    if lengths is None and odd:
+        raise ValueError(f"multiples must be numbers above 0, got {odd[0]!r}: e.g. multiples=[0.5,1,2]")
     asked = [round(multiple * model.trained_length) for multiple in multiples] if lengths is None else list(lengths)
     bad = [length for length in asked if not isinstance(length, int) or length < 2]
     if bad or not asked:
@@ -299,6 +309,8 @@ def _entries(config: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _parts(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The yamls that a suite names, each with the parameters that it gives them."""
+    if isinstance(config["suite"], str) or not isinstance(config["suite"], Sequence):
+        raise ValueError(f"a suite must be a list of tasks, got {config['suite']!r}: e.g. task=[passkey,needle]")
     given = [{"name": entry} if isinstance(entry, str) else dict(entry) for entry in config["suite"]]
     for entry in given:
         if "name" not in entry:

@@ -42,7 +42,7 @@ WRONG = [
     (["length=512"], "unknown setting length: choose from"),
     (["lengths=[0]"], "lengths must be whole numbers"),
     (["lengths=[]"], "lengths must be"),
-    (["n=0"], "n must be at least 1"),
+    (["n=0"], "n must be a whole number of at least 1"),
     (["passkey"], "must be key=value"),
     (["method=[yarn,ntk]"], "yarn and ntk do not compose: both set inv_freq"),
     (["model=[lexlet]"], "-m model=a,b"),
@@ -268,3 +268,33 @@ def test_a_wrong_length_is_one_line(words: list[str], said: str, capfd: pytest.C
     assert cli.main(words) == 2
     _, err = capfd.readouterr()
     assert said in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["foo"], "invalid choice: 'foo'"),
+        (["run", "--foo"], "unknown flag --foo"),
+        (["run", "+foo=1"], "unknown setting foo: choose from model, method"),
+        (["run", "n=x"], "n must be a whole number of at least 1, got 'x'"),
+        (["run", "n=1.5"], "n must be a whole number of at least 1, got 1.5"),
+        (["run", "seed=x"], "seed must be a whole number of at least 0, got 'x'"),
+        (["run", "seed=[]"], "seed must be a whole number"),
+        (["run", "multiples=[0.5,x]"], "multiples must be numbers above 0, got 'x'"),
+        (["run", "multiples=[-1]"], "multiples must be numbers above 0, got -1"),
+        (["run", "task.suite=passkey"], "a suite must be a list of tasks, got 'passkey'"),
+        (["score", "longbnch", "X"], "invalid choice: 'longbnch'"),
+        (["score", "longbench", "nowhere"], "folder nowhere does not exist"),
+        (["score", "longbench", "X", "--buckets", "8,4"], "bounds must be whole numbers that ascend"),
+        (["keys", "model=lexlet"], "keys needs a file to write: give out=FILE"),
+    ],
+)
+def test_a_slip_is_said_in_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = cli.main(words)
+    except SystemExit as ended:  # argparse's way
+        code = int(ended.code or 0)
+    printed = capsys.readouterr()
+    assert (code, printed.out) == (2, "")
+    assert said in printed.err
+    assert printed.err.count("\n") == 1

@@ -211,7 +211,7 @@ def test_a_refusal_becomes_a_record(tmp_path: Path) -> None:
 
 
 def test_a_job_is_checked_before_anything_is_loaded() -> None:
-    with pytest.raises(ValueError, match="n must be at least 1"):
+    with pytest.raises(ValueError, match="n must be a whole number of at least 1"):
         Job.of(
             model=LLAMA,
             methods=[{"name": "none", **assets.read("method", "none")}],

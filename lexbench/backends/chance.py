@@ -45,8 +45,8 @@ class Chance:
         return Written(tokens=tokens, text=self.tokenizer.decode(tokens), hit_room=True)
 
     def choose(self, question: Choose) -> Chosen:
-        """ln V for every token of an option."""
-        return Chosen(nll=np.array([len(option) * math.log(self._vocabulary) for option in question.options]))
+        """ln k for each of k options, whatever their lengths: none is likelier."""
+        return Chosen(nll=np.full(len(question.options), math.log(len(question.options))))
 
     def mark(self, question: Mark) -> Marked:
         """ln V for every option at every place."""

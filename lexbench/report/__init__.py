@@ -19,6 +19,10 @@ stands below.
 """
 
 
+SAME_SUMS = ("bits_per_byte", "word_perplexity")
+"""The NLL in other units: tables, and no figures of their own."""
+
+
 def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     """Write report.md, tables/*.csv and plots/* of run folders, and their records.jsonl anew.
 
@@ -86,6 +90,8 @@ def _section(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> l
     if parts.parts_of(table):
         lines += [f"By part of the samples, {table.label}:", "", parts.markdown(table)]
         lines += _numbers(out, f"{table.name}-by-part", parts.csv(table))
+    if table.metric in SAME_SUMS:
+        return lines
     plots.plot(table, out / "plots" / table.name)
     lines += _figure(table.name, f"{table.label} of {table.cell.task} over length")
     return lines + [line for more in (_gain, _depths, _positions, _curves) for line in more(table, samples, out)]

@@ -67,16 +67,16 @@ def cluster_bootstrap(numerators: ArrayLike, denominators: ArrayLike, clusters: 
 def mean_interval(values: Sequence[float], clusters: Sequence[str]) -> Interval | None:
     """Interval of the mean of scores in [0, 1].
 
-    Wilson for zeros and ones in clusters of one; else the cluster bootstrap, which has no width at 0 and at 1: there
-    Wilson counts clusters.
+    Wilson for zeros and ones in clusters of one; else the cluster bootstrap, which has no width where all scores are
+    equal, at 0 and at 1 above all: there Wilson counts clusters.
     """
     independent = len(set(clusters)) == len(clusters)
     total = math.fsum(values)
     if independent and all(value in (0.0, 1.0) for value in values):
         return wilson(total, len(values))
-    if total in (0.0, float(len(values))):
+    if len(set(values)) == 1 and 0 <= values[0] <= 1:
         groups = len(set(clusters))
-        return wilson(groups if total else 0, groups)
+        return wilson(values[0] * groups, groups)
     return cluster_bootstrap(values, np.ones(len(values)), clusters)
 
 

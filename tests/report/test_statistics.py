@@ -132,6 +132,7 @@ def test_at_none_and_all_wilson_counts_clusters() -> None:
     assert mean_interval([1.0] * 6, ["a", "a", "b", "b", "c", "c"]) == wilson(3, 3)
     assert mean_interval([0.0] * 6, ["a", "a", "b", "b", "c", "c"]) == wilson(0, 3)
     assert mean_interval([1.0, 1.0], ["a", "a"]) == wilson(1, 1)
+    assert mean_interval([0.5] * 6, ["a", "a", "b", "b", "c", "c"]) == wilson(1.5, 3)  # ties that share
 
 
 def test_sums_of_clusters_are_those_of_pandas() -> None:
