@@ -2,12 +2,11 @@
 
 import csv as reader
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import re
 
 import numpy as np
 import pytest
