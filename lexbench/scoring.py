@@ -19,6 +19,8 @@ WHOLE = r"({item})(?!\w|-\w|\.\d)"
 """An item that does not go on as a longer word or number, nor behind a hyphen, nor as a decimal."""
 OPPOSITES = {"yes": "no", "no": "yes"}
 """Answers that take each other back."""
+JOINS = ("and", "or", "&", "/", "|", "-", "–")
+"""What joins another answer."""
 
 
 def leading_items(text: str, item: str) -> list[str]:
@@ -55,15 +57,20 @@ def strict(text: str, expected: Sequence[str], item: str) -> float:
     return float(Counter(leading_items(text, item)) == Counter(each.lower() for each in expected))
 
 
-def strict_phrase(text: str, references: Sequence[str]) -> float:
+def strict_phrase(text: str, references: Sequence[str], others: Sequence[str] | None = None) -> float:
     """1 where the first line begins with one of the references and does not take it back or go on listing.
 
     Compared are whole words, but for case, punctuation and articles. Behind yes or no must come the end or a
     punctuation mark, and nowhere in the line the other of the two; behind any other reference neither a comma or
-    semicolon with more, nor another item joined by "and", "or", "&" or "/".
+    semicolon with more, nor another item joined by "and", "or", "&", "/", "|", "-" or "–".
+
+    Args:
+        text: what was written.
+        references: right answers.
+        others: where all that might be listed is known: any of it in the rest of the line is wrong, all else is not.
     """
-    line = next(iter(text.strip().splitlines()), "")
-    return float(any(_begins(line.split(), reference) for reference in references))
+    words = next(iter(text.strip().splitlines()), "").split()
+    return float(any(_answered(words, reference, others) for reference in references))
 
 
 def contains_all(text: str, expected: Sequence[str]) -> float:
@@ -82,7 +89,7 @@ def normalised(text: str) -> str:
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
 
 
-def _begins(words: Sequence[str], reference: str) -> bool:
+def _answered(words: Sequence[str], reference: str, others: Sequence[str] | None) -> bool:
     wanted = _bare(reference)
     end = next((end for end in range(1, len(words) + 1) if _bare(" ".join(words[:end])) == wanted), None)
     if end is None:
@@ -90,7 +97,15 @@ def _begins(words: Sequence[str], reference: str) -> bool:
     last, rest = words[end - 1][-1], words[end:]
     if wanted in OPPOSITES:
         return not (rest and last.isalnum()) and OPPOSITES[wanted] not in map(_bare, rest)
-    return not rest or (last not in ",;" and _bare(rest[0]) not in ("and", "or", "&", "/"))
+    if others is not None:
+        said = _spelled(" ".join(rest))
+        return not any(_spelled(other) in said for other in others)
+    return not rest or (last not in ",;" and _bare(rest[0]) not in JOINS)
+
+
+def _spelled(text: str) -> str:
+    """The words of a text in lower case, a blank on either side of each."""
+    return " ".join(["", *re.findall(r"\w+", text.lower()), ""])
 
 
 def _bare(text: str) -> str:

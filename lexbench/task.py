@@ -115,9 +115,12 @@ class Probe(Question):
     tokens: Tokens
     first: int = 4
     """Tokens at the start whose share of attention is told apart (attention sinks, arXiv 2309.17453, keeps 4)."""
+    last: int | None = None
+    """Queries at the end of the text over which attention weights are averaged; None: all."""
 
     def __post_init__(self) -> None:
         assert self.first >= 1 and len(self.tokens) > 0, "a probe needs tokens, and a first one"
+        assert self.last is None or 1 <= self.last <= len(self.tokens), f"last {self.last} of {len(self.tokens)} tokens"
 
     @property
     def length(self) -> int:
@@ -164,12 +167,14 @@ class Probed:
     """Answer to Probe: statistics of all attention logits and weights, everything applied."""
 
     statistics: Mapping[str, NDArray[np.float64]]
-    """By name; s[n] is the mean logit at distance n over all queries that see so far, NaN where none does.
+    """By name; s[n] is the mean logit at distance n over all queries of this text that see so far, NaN where none does.
 
-    resolution   [layers, heads]        R(s), in (0, 1] (LEX, arXiv 2212.10554, eq. 4)
+    resolution   [layers, heads]        R(s), in (0, 1] (LEX, arXiv 2212.10554, eq. 4), over n below `reach`
+    reach        [1]                    7/8 of the length: below, an eighth of the queries see so far (unmasked)
     preference   [layers, heads, bins]  mean of s[n] over the distances of each bin
     curve        [length]               mean of s[n] over all heads of all layers that see so far
-    distance     [layers, heads]        tokens from query to key, mean under the weights; as all below, over all queries
+    distance     [layers, heads]        tokens from query to key, mean under the weights; as all below, over the last
+                                        queries of the probe
     entropy      [layers, heads]        nats
     first_mass   [layers, heads]        share of the weight on the first tokens
     mass         [layers, heads, bins]  share of the weight at the distances of each bin

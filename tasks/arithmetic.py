@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from lexbench import (
     Written,
     score_choice,
     score_marks,
+    scoring,
 )
 
 Whole = NDArray[np.int64]
@@ -87,9 +88,11 @@ class Arithmetic(Task):
     it shows in `right` and `nll` at which `place` a model loses it (the config running_arithmetic, in the words of the
     lesson `running_sums` that the embedded model learned; on the line a term alone guesses 0.19, not 0.1).
 
-    Scores: `accuracy`, strict: what is written begins with the result, or the likeliest option is it; for write also
-    `first`, the first number anywhere in what was written; for mark, accuracy is the mean over places, and `exact` is 1
-    where all are right. Chance is 1 / numbers.
+    Scores: `accuracy`, strict: what is written begins with the result, and that line neither lists nor reckons on ("6,
+    3", "6 +1 =7"; where results are shown, the sum may go on), or the likeliest option is it; for write also `first`,
+    the first number anywhere in what was written; for mark, accuracy is the mean over places, and `exact` is 1 where
+    all are right. Chance is 1 / numbers. In whatever way it is asked, sample i has the same examples and the same
+    numbers; what room takes away are the last terms.
 
     Args:
         ask: write, choose (which result is likeliest) or mark (teacher-forced, at every result of the question that is
@@ -154,7 +157,6 @@ class Arithmetic(Task):
             return score_marks(question, answer)
         assert isinstance(question, Write) and isinstance(answer, Written)
         result = question.facts["expected"]
-        strict = re.match(r"\s*(\d+)(?!\.?\d)", answer.text)
         first = re.search(r"-?\d+", answer.text)
         return Sample(
             index=question.index,
@@ -162,7 +164,7 @@ class Arithmetic(Task):
             tokens=question.length,
             chance=question.chance,
             scores={
-                "accuracy": float(strict is not None and strict[1] == result),
+                "accuracy": scoring.strict(self._bare(answer.text), [result], r"\d+"),
                 "first": float(first is not None and first[0] == result),
             },
             output=answer.text,
@@ -170,19 +172,29 @@ class Arithmetic(Task):
             facts=question.facts,
         )
 
+    def _bare(self, text: str) -> str:
+        """What was written, further terms as a list; behind a result that is shown they are left out."""
+        text = text.lstrip("= \t\n")
+        if self.shown:
+            text = re.sub(r"^(\d+)[ \t]*[+-].*", r"\1", text)
+        return re.sub(r"[+-](?=[ \t]*\d)", ",", text)
+
     def _question(
         self, pieces: Pieces, frame: Frame, header: Whole, length: int, seed: int, index: int
     ) -> Write | Choose | Mark:
-        rng = self.rng(length, seed, index)
+        digit = pieces.digits.shape[1]
+        room = (self.room or digit + 4) if self.ask == "write" else digit
+        if room < digit:
+            raise Refused(f"arithmetic's answer has {digit} tokens, its room {room}: raise room")
+        bare, each = self._tokens(pieces)
+        shown = self.shots * (bare + self.shot_terms * each + len(pieces.end))
+        space = length - sum(map(len, [frame.before, header, frame.after])) - shown - (bare - digit) - room
+        if space < each:
+            raise Refused(f"arithmetic needs at least {length - space + each} tokens, asked for {length}: raise length")
+        rng = replace(self, ask="write", room=None, chat=False).rng(length, seed, index)  # every way asks the same sums
         shots = [header]
         for _ in range(self.shots):
             shots += [self._line(pieces, *self._walk(rng, self.shot_terms)), pieces.end]
-        digit = pieces.digits.shape[1]
-        room = (self.room or digit + 4) if self.ask == "write" else digit
-        bare, each = self._tokens(pieces)
-        space = length - sum(map(len, [frame.before, *shots, frame.after])) - (bare - digit) - room
-        if space < each:
-            raise Refused(f"arithmetic needs at least {length - space + each} tokens, asked for {length}: raise length")
         results, steps = self._walk(rng, space // each)
         asked = self._line(pieces, results, steps)[:-digit]
         blank = np.repeat(pieces.end, space % each)

@@ -31,6 +31,8 @@ WORDS = draw.SPOKEN
 ITEM = rf"(?:[{draw.CONSONANTS}][{draw.VOWELS}]){{{len(WORDS.lists)}}}"
 MARGIN = 8
 """Tokens to write beyond those of the answer."""
+COUNTED = 10_000
+"""Tokens up to which the least length is told exactly; above, a lower bound of it refuses at once."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,7 +73,8 @@ class CommonWords(Task):
     Words are three syllables of a consonant and a vowel, new in each sample, all different and equally long, so that
     none is a part of another. The order is by chance, anew in each sample. Others are added as long as the next one
     fits with all its occurrences; what is then left is filled, before the list, with sentences of noise, the last one
-    cut. There are at least as many other words as common ones. Chance is any words of the list.
+    cut. There are at least as many other words as common ones. The least length is the most that any of the n samples
+    needs, so near it n decides whether a length is refused. Chance is any words of the list.
 
     Scores: `accuracy`, strict: what is written begins with exactly the common words, in any order, numbered or not;
     `contains`: the share of them that stand somewhere in it (RULER's string_match_all).
@@ -108,8 +111,9 @@ class CommonWords(Task):
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """Prompts of exactly length - room tokens, one a sample."""
-        samples = [self._asked(tokenizer, seed, index) for index in range(n)]
-        least = max(sample.least for sample in samples)
+        least = 2 * self.common * (self.times + self.others)  # a word and its number have a token each, or more
+        samples = [self._asked(tokenizer, seed, index) for index in range(n)] if least <= max(length, COUNTED) else []
+        least = max([least, *(sample.least for sample in samples)])
         if length < least:
             raise Refused(
                 f"common_words needs at least {least} tokens, asked for {length}: raise length or lower times"

@@ -89,6 +89,8 @@ class Document:
 
     text: str
     value: str = ""
+    alike: tuple[str, ...] = ()
+    """All that it tells of that sort: both towns, or the date, or the object."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -113,8 +115,8 @@ class Asked:
     case: Case
     gold: list[Tokens]
     """Without the answer in the control."""
-    others: list[tuple[Tokens, str]]
-    """Tokens and values of the first documents that do not answer."""
+    others: list[tuple[Tokens, Document]]
+    """The first documents that do not answer, with their tokens."""
     before: Tokens
     after: Tokens
     room: int
@@ -143,7 +145,8 @@ class DistractorQa(Task):
     home and keepsake, uniform, new in each sample. In one prompt all names of people and towns differ, and so do all
     dates, and all objects: the answer is unique. Nearly everybody is the teacher of somebody else in the prompt, so
     that nobody stands out. Held constant over lengths: of sample i the question, the answer and the documents that give
-    it, the wording and the size of documents; what grows is the number of others.
+    it, the wording and the size of documents; what grows is the number of others. The least length is the most that any
+    of the n samples needs, so near it n decides whether a length is refused.
 
     Of official data sample i has the same question at every length. Its others are first those that HotpotQA gives with
     it, as many as fit, then documents of other questions by chance, whatever they tell. Questions without an answer are
@@ -156,15 +159,17 @@ class DistractorQa(Task):
     or right behind the document with the answer if that comes first.
 
     Scores: `accuracy`, strict: but for case, punctuation and articles the first line begins with a right answer, in
-    whole words, and does not go on listing ("Tavoka, Lerubi", "Tavoka or Lerubi"); behind yes or no must come the end
-    or a punctuation mark, and nowhere in the line the other of the two. `contains`: a right answer stands somewhere
+    whole words, and does not go on listing. Of made documents, the rest of the line names no other town (or date, or
+    object) that they tell of. Of official data no comma or semicolon with more follows, nor "and", "or", "&", "/", "|"
+    or a dash; behind yes or no must come the end or a punctuation mark, and nowhere in the line the other of the two.
+    `contains`: a right answer stands somewhere
     (RULER's string_match_part: one is enough). With `options`, `accuracy` is that of the likeliest one. Chance is the
     likelier of two guesses: any answer of the kind, or any in the text; of official data 1/2 for yes and no, else 0.
 
     Args:
         hops: 2 asks for a fact of the teacher, who has another document; made documents only.
-        options: choose by likelihood among so many answers of the kind that stand in the text, all with equally many
-            tokens; made documents only. None: the model writes.
+        options: choose by likelihood among so many answers of the kind that stand in the text (in the control, that do
+            not), all with equally many tokens; made documents only. None: the model writes.
         strata: parts of equal size for the depth of the document with the answer, sample i in part i modulo strata.
         room: tokens to write; None: those of the longest right answer, and eight more.
         needle: False is the control: the same prompt with other documents in place of those that are needed.
@@ -268,7 +273,8 @@ class DistractorQa(Task):
         name = next(spelled["names"])
         for teacher in spelled["names"]:
             told = {each: next(values) for each, values in facts.items()}
-            yield name, Document(PERSON.format(name=name, teacher=teacher, **told), told[kind])
+            alike = tuple(told[each] for each in KINDS if KINDS[each].noun == KINDS[kind].noun)
+            yield name, Document(PERSON.format(name=name, teacher=teacher, **told), told[kind], alike)
             name = teacher
 
     def _official_cases(self, n: int, seed: int) -> Iterator[Case]:
@@ -311,7 +317,7 @@ class DistractorQa(Task):
             index=index,
             case=case,
             gold=[_encoded(tokenizer, document.text) for document in gold],
-            others=[(_encoded(tokenizer, document.text), document.value) for document in others],
+            others=[(_encoded(tokenizer, document.text), document) for document in others],
             before=np.concatenate([frame.before, tokenizer.encode(HEADER).ids]),
             after=np.concatenate([ask, frame.after, tokenizer.encode(begin).ids]),
             room=written if self.options else self.room or written + MARGIN,
@@ -319,7 +325,7 @@ class DistractorQa(Task):
 
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, asked: Asked) -> Write | Choose:
         case, rng = asked.case, self._rng("places", seed, asked.index)
-        others, filler = self._filling(tokenizer, asked, length - asked.least)
+        others, filler, cut = self._filling(tokenizer, asked, length - asked.least)
         depth = haystack.stratified(asked.index, self.strata, rng)
         unplaced = [*asked.gold[:-1], *(tokens for tokens, _ in others)]
         if self.needle:
@@ -330,7 +336,10 @@ class DistractorQa(Task):
         whole, expected = len(documents) - 1, list(case.references)
         facts = {"expected": expected, "question": case.question, "depth": depth, "documents": whole}
         if self.options:
-            values = [document.value for document in case.gold[:-1] if self.needle] + [value for _, value in others]
+            wrong = [*case.gold[:-1], *(document for _, document in others)]
+            if not self.needle:  # the right one is not in the text, so no other is: having been read tells nothing
+                wrong = list(itertools.islice(case.others, self.options - 1))
+            values = [document.value for document in wrong]
             place = int(rng.integers(self.options))
             values = [*values[:place], expected[0], *values[place : self.options - 1]]
             return Choose(
@@ -341,6 +350,10 @@ class DistractorQa(Task):
                 expected=place,
                 facts=facts,
             )
+        if not self._official:
+            told = [*case.gold, cut, *(document for _, document in others)]
+            named = (value for document in told for value in document.alike if value != expected[0])
+            facts["others"] = [form for value in named for form in _forms(value)]
         return Write(
             index=asked.index,
             cluster=case.cluster,
@@ -351,14 +364,16 @@ class DistractorQa(Task):
             facts=facts,
         )
 
-    def _filling(self, tokenizer: Tokenizer, asked: Asked, left: int) -> tuple[list[tuple[Tokens, str]], Tokens]:
-        """Documents that do not answer, with what of them comes beside the first ones; and `left` tokens' rest, cut."""
+    def _filling(
+        self, tokenizer: Tokenizer, asked: Asked, left: int
+    ) -> tuple[list[tuple[Tokens, Document]], Tokens, Document]:
+        """Documents that do not answer; the last tokens for which none is left room, and the one they are cut from."""
         others = list(asked.others)
         for document in asked.case.others:
             tokens = _encoded(tokenizer, document.text)
             if len(tokens) > left:
-                return others, tokens[:left]
-            others.append((tokens, document.value))
+                return others, tokens[:left], document
+            others.append((tokens, document))
             left -= len(tokens)
         raise Refused(f"distractor_qa lacks {left} tokens of documents to fill the length: lower it or give more data")
 
@@ -375,7 +390,7 @@ class DistractorQa(Task):
             tokens=question.length,
             chance=question.chance,
             scores={
-                "accuracy": scoring.strict_phrase(answer.text, references),
+                "accuracy": scoring.strict_phrase(answer.text, references, question.facts.get("others")),
                 "contains": scoring.contains_any(answer.text, references),
             },
             output=answer.text,

@@ -75,7 +75,8 @@ class FrequentWords(Task):
     number for which the text fits. The three words are unique because an s is taken only if the counts of ranks 2 to 5
     fall strictly, each below the one before; otherwise the next smaller s is tried. What is then left is filled, before
     the text, with more dots, the last ones cut. The order is by chance, anew in each sample, and so are the words: six
-    consonants, all different. Chance is any three words of the text.
+    consonants, all different. The least length is the most that any of the n samples needs, so near it n decides
+    whether a length is refused. Chance is any three words of the text.
 
     Scores: `accuracy`, strict: what is written begins with exactly the three words, in any order; `contains`: the share
     of them that stand somewhere in it (RULER's string_match_all).

@@ -76,7 +76,8 @@ class NextLine(Task):
     more and two names or more. It can be known from the file: every name in it occurs within the context of the longest
     length. And it needs context: one of them does not occur in the last `near` tokens. n lines: one in each file, in
     the seed's order, then a second one in each, and so on; they depend on seed, `near`, `longest` and `room`, never on
-    length or n. Clusters are files.
+    length or n. In a chat they are the same ones: its template takes some of the context, so that at the longest length
+    a name may lie out of it, as the line's group tells. Clusters are files.
 
     The prompt ends where the text before the line does, so the model writes the line's indentation too. Scores, of the
     first line written that is not empty (nor a fence of code), stripped: `accuracy`, 1 where it is the line exactly;
@@ -86,7 +87,7 @@ class NextLine(Task):
     Args:
         corpus: files of Python; others have no lines.
         near: tokens before a line in which one of its names does not occur; None: half of the run's shortest length.
-        longest: tokens of text, room and frame that a line has, whatever the length; None: the run's longest length.
+        longest: tokens of text, room and BOS that a line has, whatever the length; None: the run's longest length.
         room: tokens to write; lines of nearly as many tokens are left out. None: a quarter of the run's shortest
             length, at most 64.
         chat: ask in the model's chat template.
@@ -134,7 +135,7 @@ class NextLine(Task):
         if length > (task.longest or 0):
             raise Refused(f"next_line's places have {task.longest} tokens, asked for {length}: raise longest")
         texts = encoded_corpus(self.corpus, tokenizer)
-        reach = (task.longest or 0) - least + 1
+        reach = (task.longest or 0) - (task.room or 0) - len(tokenizer.prefix)
         found = list(itertools.islice(task._places(texts, tokenizer, reach, seed), n))
         if len(found) < n:
             raise Refused(
@@ -163,9 +164,13 @@ class NextLine(Task):
             facts=question.facts,
         )
 
+    def _rng(self, *place: int | str) -> np.random.Generator:
+        """Randomness that every way of asking shares, at all lengths."""
+        return replace(self, chat=False).rng(*place)
+
     def _places(self, texts: EncodedCorpus, tokenizer: Tokenizer, reach: int, seed: int) -> Iterator[tuple[int, Place]]:
         """(document, place): every document's first one before any one's second."""
-        order = self.rng("documents", seed).permutation(len(texts)).tolist()
+        order = self._rng("documents", seed).permutation(len(texts)).tolist()
         left = {document: self._lines(texts, tokenizer, document, reach, seed) for document in order}
         while left:
             for document in list(left):
@@ -179,7 +184,7 @@ class NextLine(Task):
         self, texts: EncodedCorpus, tokenizer: Tokenizer, document: int, reach: int, seed: int
     ) -> Iterator[Place]:
         """A document's lines that can be asked for, in random order."""
-        encoded, rng = texts[document], self.rng("lines", seed, texts.name(document))
+        encoded, rng = texts[document], self._rng("lines", seed, texts.name(document))
         lines = _statements(encoded.text)
         for number in rng.permutation(len(lines)).tolist():
             place = _place(encoded, lines[number])
@@ -232,7 +237,12 @@ def _place(encoded: Encoded, line: Line) -> Place:
 
 @functools.lru_cache(maxsize=256)
 def _statements(text: str) -> Sequence[Line]:
-    """Lines of a file that are one simple statement each, of two names or more that all occurred before."""
+    """Lines of a file that are one simple statement each, of two names or more that all occurred before.
+
+    A file with carriage returns has none: Python ends a line at each.
+    """
+    if "\r" in text:
+        return ()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of old escapes

@@ -101,7 +101,8 @@ class Niah(Task):
     the share of the text before each needle, and the place where running text begins are the same ones at every length
     (they follow from seed and index), and the haystack grows at its end. With haystack=needles, RULER's form of
     multikey_2 and 3, the other needles are the haystack, so that their number grows with the length; for a fixed number
-    take noise or text with `distractors`. Keys and values are random, and all of a sample's are distinct.
+    take noise or text with `distractors`. Keys and values are random, and all of a sample's are distinct. The least
+    length is the most that any of the n samples needs, so near it n decides whether a length is refused.
 
     Depth: the share of the text, the needle itself not counted, that stands before the first needle asked for.
     Sample i's is drawn from part i modulo `strata`, so that all parts have equally many; the needle stands at the
@@ -111,7 +112,7 @@ class Niah(Task):
 
     Scores: `accuracy`, strict: the answer begins with a list of exactly the values asked for, in any order; `contains`,
     RULER's string_match_all: the share of them that occur anywhere in what was written. Chance is the likelier of two
-    guesses: any values at all; or, where others stand in the text, any of those in the text.
+    guesses: any values at all; or, where other keys stand in the text, all values of any `queries` of its keys.
 
     Args:
         corpus: of the running text; used with haystack=text only.
@@ -126,7 +127,7 @@ class Niah(Task):
         room: tokens to write; None: those of the answer, and four more for each value.
         chat: ask in the model's chat template; the beginning of the answer stands behind it.
         options: choose the answer by likelihood among so many values, first those in the text, then any others; all
-            have equally many tokens. None: the model writes.
+            have equally many tokens. In the control none is in the text. None: the model writes.
         needle: False is the control: the same without the needles asked for, where nobody can know.
     """
 
@@ -231,10 +232,14 @@ class Niah(Task):
 
     def _more(self, tokenizer: Tokenizer, keys: Iterator[str], values: Iterator[str]) -> Iterator[tuple[str, Tokens]]:
         """Values of keys that are not asked for, with their needles; one a key where they are the haystack."""
-        each = 1 if self.haystack == "needles" else self.values
         for key in keys:
-            for value in itertools.islice(values, each):
+            for value in itertools.islice(values, self._each):
                 yield value, self._needle(tokenizer, key, value)
+
+    @property
+    def _each(self) -> int:
+        """Values of each key that is not asked for."""
+        return 1 if self.haystack == "needles" else self.values
 
     def _needle(self, tokenizer: Tokenizer, key: str, value: str) -> Tokens:
         return tokenizer.encode(NEEDLE.format(kind=self.value_kind, key=key, value=value)).ids
@@ -265,7 +270,7 @@ class Niah(Task):
             prompt=prompt,
             room=hidden.room,
             answer=hidden.answer,
-            chance=self._chance(len(others)),
+            chance=self._chance(len(others) // self._each),
             facts=facts,
         )
 
@@ -305,19 +310,22 @@ class Niah(Task):
     def _choices(
         self, tokenizer: Tokenizer, seed: int, hidden: Hidden, others: list[str]
     ) -> tuple[tuple[Tokens, ...], int]:
-        """Tokens of the options, first those of other values in the text, in any order; and the right one's place."""
+        """Tokens of the options, first those of other values in the text, in any order; and the right one's place.
+
+        In the control the right one is not in the text, so no other is: having been read tells nothing.
+        """
         rng, wrong = self._rng("options", seed, hidden.index), (self.options or 0) - 1
-        drawn = [others[place] for place in rng.permutation(len(others))[:wrong]]
-        drawn += [value for value, _ in itertools.islice(hidden.more, wrong - len(drawn))]
         place = int(rng.integers(wrong + 1))
+        drawn = [others[place] for place in rng.permutation(len(others))[: wrong if self.needle else 0]]
+        drawn += [value for value, _ in itertools.islice(hidden.more, wrong - len(drawn))]
         values = [*drawn[:place], *hidden.values, *drawn[place:]]
         return tuple(tokenizer.encode(f" {value}").ids for value in values), place
 
     def _chance(self, others: int) -> float:
-        """Of guessing all values asked for: among all that there are, or among those in the text if it has others."""
-        asked = self.values * self.queries
-        anything = 1 / math.comb(KINDS[self.value_kind].count, asked)
-        return max(anything, 1 / math.comb(asked + others, asked)) if others and self.needle else anything
+        """Of guessing all values asked for: any at all, or those of any keys in the text if it has other keys."""
+        anything = 1 / math.comb(KINDS[self.value_kind].count, self.values * self.queries)
+        keys = 1 / math.comb(self.queries + others, self.queries)
+        return max(anything, keys) if others and self.needle else anything
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and official accuracy of what was written, or accuracy of the choice."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,7 +34,7 @@ SLOTS = (
 """Who, did, what, where: no word is in two of them."""
 CHOICES = tuple(slot.lower().split() for slot in SLOTS)
 WORDS = {word for choices in CHOICES for word in choices}
-ITEM = re.compile(r"\s*(?:[-*•]|\d+[.)])(.*)")
+ITEM = re.compile(r"\s*(?:[-*•–—]|\d+[.)])(.*)")
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,10 @@ class PlantedSummary(Task):
         The notes in this text, one a line:
         -                                                            <- the model writes " Cora sold the clock ..."
 
-    What is written counts as a list: its first line, and lines that begin with a bullet or a number, to the first one
-    that does not. An item is right if it holds the four words of one note, in any order and with any others, but none
-    of another note that might have been: naming everything is right nowhere. Only new tokens are scored.
+    What is written counts as a list: its first line, and those behind it to the first that is no item. Items begin with
+    a bullet or a number, or hold, as all before them do, the four words of a possible note. An item is right if it
+    holds the four words of one note, in any order and with any others, but none of another note that might have been:
+    naming everything is right nowhere. Only new tokens are scored.
 
     Scores: `recall`, the share of notes that have an item; `precision`, the share of items that are right, each note
     once; `accuracy`, 2 / (1/recall + 1/precision), so that inventing costs what forgetting does; `rouge_l`, the F
@@ -91,7 +92,7 @@ class PlantedSummary(Task):
         return [self._question(tokenizer, length, seed, index) for index in range(n)]
 
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, index: int) -> Write:
-        rng = self.rng(length, seed, index)
+        rng = replace(self, room=None, chat=False).rng(length, seed, index)  # every way of asking shares its notes
         words = [[slot.split()[place] for place in _drawn(rng, slot, self.notes)] for slot in SLOTS]
         facts = [FACT.format(*fact) for fact in zip(*words, strict=True)]
         depths = [haystack.stratified(part, self.notes, rng) for part in range(self.notes)]
@@ -100,7 +101,10 @@ class PlantedSummary(Task):
         notes = [tokenizer.encode(NOTE.format(fact)).ids for fact in facts]
         before = [frame.before, tokenizer.encode(HEADER).ids]
         after = [tokenizer.encode(ASK).ids, frame.after, tokenizer.encode(BULLET).ids]
-        room = self.room or -(-5 * len(tokenizer.encode(answer).ids) // 4)
+        written = len(tokenizer.encode(answer).ids)
+        room = self.room or -(-5 * written // 4)
+        if room < written:
+            raise Refused(f"planted_summary's answer has {written} tokens, its room {room}: raise room")
         space = length - room - sum(map(len, [*before, *notes, *after]))
         if space < 0:
             raise Refused(
@@ -154,13 +158,18 @@ def _drawn(rng: np.random.Generator, slot: str, count: int) -> list[int]:
 def _items(text: str) -> list[str]:
     """The list that a text begins with, behind its first bullet."""
     first, *lines = text.split("\n")
-    items = [first]
+    items = [first] if first.strip() else []
     for line in filter(str.strip, lines):
-        item = ITEM.match(line)
-        if item is None:
+        bullet = ITEM.match(line)
+        if bullet is None and not all(map(_tells, [*items, line])):
             break
-        items.append(item[1])
+        items.append(bullet[1] if bullet else line)
     return [item for item in items if item.strip()]
+
+
+def _tells(text: str) -> bool:
+    """Whether a text holds all words of some note that might have been."""
+    return all(_known(text) & set(choices) for choices in CHOICES)
 
 
 def _known(text: str) -> frozenset[str]:

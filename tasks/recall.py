@@ -11,6 +11,10 @@ from lexbench import Answer, AnyQuestion, Mark, Marked, Refused, Sample, Task, T
 KEYS = "abcdefghijklmnopqrstuvwxyz"
 VALUES = "0123456789"
 NOISE = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+LONGEST = 13
+"""Symbols of a key: 26^13 keys are the most that 63 bits can number."""
+STEEPEST = 16
+"""Power: weights to the 15th, which 64-bit floats hold at every length."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +43,8 @@ class Recall(Task):
 
     Args:
         pairs: up to 10, or a multiple of 10; None: as many tens as take a quarter of the text.
-        key: symbols of a key, so that there are 26^key keys.
-        power: of the weight of a place, above 0.
+        key: symbols of a key, so that there are 26^key keys; at most 13.
+        power: of the weight of a place, above 0 and at most 16.
     """
 
     pairs: int | None = 8
@@ -50,12 +54,12 @@ class Recall(Task):
     def __post_init__(self) -> None:
         if self.pairs is not None and (self.pairs < 2 or (self.pairs > len(VALUES) and self.pairs % len(VALUES))):
             raise ValueError(f"recall's pairs must be 2 to 10 or a multiple of 10, got {self.pairs}: or null to grow")
-        if self.key < 1:
-            raise ValueError(f"recall's key must be at least 1, got {self.key}: symbols of a key")
+        if not 1 <= self.key <= LONGEST:
+            raise ValueError(f"recall's key must be from 1 to {LONGEST}, got {self.key}: symbols of a key")
         if (self.pairs or 0) > len(KEYS) ** self.key:
             raise ValueError(f"recall has {len(KEYS) ** self.key} keys, got pairs={self.pairs}: raise key")
-        if not self.power > 0:
-            raise ValueError(f"recall's power must be above 0, got {self.power}: 1 is uniform")
+        if not 0 < self.power <= STEEPEST:
+            raise ValueError(f"recall's power must be above 0 and at most {STEEPEST}, got {self.power}: 1 is uniform")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """One line: how many pairs, where they are asked for, and how."""

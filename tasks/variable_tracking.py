@@ -25,8 +25,6 @@ from lexbench import (
     scoring,
 )
 
-Haystack = haystack.Haystack
-
 HEADER = "Variables are assigned values in this text. Remember them.\n"
 STATEMENT = " VAR {name} = {value}."
 ASK = "\nWhich {count} variables have the value {value}, directly or through others?"
@@ -83,19 +81,21 @@ class VariableTracking(Task):
 
     After Hsieh et al., RULER (arXiv 2404.06654); words our own. Held constant over lengths: of sample i everything but
     the haystack: its chains and hops, names and values, the question, the room, the share of the haystack before each
-    statement, and the place where running text begins; the haystack grows. Names (five upper-case letters) and values
-    (five digits) are uniform, all different, new in each sample, and occur nowhere else in the prompt.
+    statement, and the place where running text begins; the haystack grows. The least length is the most that any of the
+    n samples needs, so near it n decides whether a length is refused. Names (five upper-case letters) and values (five
+    digits) are uniform, all different and new in each sample. Running text may have the same digits: what they mean
+    follows from the form of a statement alone.
 
         Variables are assigned values in this text. Remember them.                   <- header
         The grass is green. VAR QWXZB = 40213. The sky is blue. ... VAR PLMTR = VAR QWXZB. ... There and back again.
         Which 2 variables have the value 40213, directly or through others? The variables are    <- " QWXZB, PLMTR"
 
-    A chain's statements stand in its order, each at the end of a sentence. The asked chain begins at a stratified
-    depth, which is the sample's: the share of the haystack before its first statement. The rest of it is uniform behind
-    that; the other chains are uniform over the whole haystack, and are told from it by their values alone. RULER has
-    one chain, so that all names in the text are the answer (`chains=1 example=true` is its setting). Chance is the
-    likelier of two guesses: any names at all, or, with several chains, any of those in the text; who writes the names
-    of one chain, whichever, is right once in `chains`.
+    A chain's statements stand in its order, each at the end of a sentence. Every chain begins at a uniform depth, and
+    the rest of it is uniform behind that: chains are told apart by their values alone, not by where they begin or end.
+    The asked one's beginning is stratified over the samples; the share of the haystack before it is the sample's depth.
+    RULER has one chain, so that all names in the text are the answer (`chains=1 example=true` is its setting). Chance
+    is the likeliest guess without the value: the names of one chain, whichever, right once in `chains`; with one chain,
+    or in the control, any names at all.
 
     Scores: `accuracy`, strict: what is written begins with exactly the names, in any order, with or without VAR before
     each; `contains`: the share of the names that stand somewhere in it (RULER's string_match_all).
@@ -147,7 +147,7 @@ class VariableTracking(Task):
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """Prompts of exactly length - room tokens, one a sample."""
-        samples = [self._asked(tokenizer, length, seed, index) for index in range(n)]
+        samples = [self._asked(tokenizer, seed, index) for index in range(n)]
         least = max(sample.least for sample in samples)
         if length < least:
             raise Refused(f"variable_tracking needs at least {least} tokens, asked for {length}: raise length")
@@ -157,10 +157,9 @@ class VariableTracking(Task):
         """Randomness that the control and every way of asking share, at all lengths."""
         return replace(self, needle=True, room=None, chat=False, example=False).rng(*place)
 
-    def _asked(self, tokenizer: Tokenizer, length: int, seed: int, index: int) -> Asked:
-        text = "" if self.corpus is None else tokenizer.decode(self._text(tokenizer, length, seed, index).tokens)
+    def _asked(self, tokenizer: Tokenizer, seed: int, index: int) -> Asked:
         rng = self._rng("chains", seed, index)
-        new = _chains(rng, text, self.hops + 1)
+        new = _chains(rng, self.hops + 1)
         chain, *others = itertools.islice(new, self.chains)
         shown = self._example(rng, list(itertools.islice(new, self.chains))) if self.example else ""
         frame, begin = tokenizer.frame(self.chat), BEGIN.lstrip() if self.chat else BEGIN
@@ -186,20 +185,15 @@ class VariableTracking(Task):
         text = "".join(left[turn].pop(0) for turn in turns).lstrip()
         return f"{HEADER}{text}{chains[0].asked()}{BEGIN}{chains[0].answer()}.\n\n"
 
-    def _text(self, tokenizer: Tokenizer, space: int, seed: int, index: int) -> Haystack:
-        """Running text; a shorter one is the beginning of a longer one."""
-        assert self.corpus is not None
-        return haystack.text(encoded_corpus(self.corpus, tokenizer), space, self._rng("text", seed, index))
-
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, asked: Asked) -> Write:
         space, rng = length - asked.least, self._rng("places", seed, asked.index)
         if self.corpus is None:
             body = haystack.noise(tokenizer, space, str(asked.index))
         else:
-            body = self._text(tokenizer, space, seed, asked.index)
-        first = haystack.stratified(asked.index, self.strata, rng)
-        depths = [[first, *(first + (1 - first) * np.sort(rng.random(self.hops)))]]
-        depths += [[*np.sort(rng.random(self.hops + 1))] for _ in range(1, self.chains)]
+            texts = encoded_corpus(self.corpus, tokenizer)
+            body = haystack.text(texts, space, self._rng("text", seed, asked.index))
+        begins = [haystack.stratified(asked.index, self.strata, rng), *rng.random(self.chains - 1)]
+        depths = [[begin, *(begin + (1 - begin) * np.sort(rng.random(self.hops)))] for begin in begins]
         order = rng.permutation(self.chains).tolist()  # statements of two chains may meet at one end of a sentence
         needles = [needle for chain in order for needle in asked.needles[chain]]
         tokens, realised = haystack.insert(body, needles, [each for one in order for each in depths[one]], self.strata)
@@ -215,9 +209,8 @@ class VariableTracking(Task):
         )
 
     def _chance(self) -> float:
-        """Of guessing a chain's names: among all that there are, or among those in the text if it has others."""
-        names = self.hops + 1
-        return 1 / math.comb(self.chains * names if self.chains > 1 else 26**LETTERS, names)
+        """Of naming any one chain of several in the text, or else any names."""
+        return 1 / self.chains if self.chains > 1 and self.needle else 1 / math.comb(26**LETTERS, self.hops + 1)
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and lenient accuracy."""
@@ -240,11 +233,11 @@ class VariableTracking(Task):
         )
 
 
-def _chains(rng: np.random.Generator, text: str, size: int) -> Iterator[Chain]:
-    """Chains of `size` names; neither names nor values occur twice, or in the text."""
+def _chains(rng: np.random.Generator, size: int) -> Iterator[Chain]:
+    """Chains of `size` names; neither names nor values occur twice."""
     drawn = (str(rng.integers(*VALUES)) for _ in itertools.count())
-    values = draw.unused(drawn, "variable_tracking finds no further value", "lower chains", text)
+    values = draw.unused(drawn, "variable_tracking finds no further value", "lower chains")
     letters = draw.letters(rng, string.ascii_uppercase, LETTERS)
-    names = draw.unused(letters, "variable_tracking finds no further name", "lower chains or hops", text)
+    names = draw.unused(letters, "variable_tracking finds no further name", "lower chains or hops")
     while True:
         yield Chain(next(values), tuple(itertools.islice(names, size)))

@@ -139,6 +139,10 @@ def test_a_no_inside_other_words_is_no_answer() -> None:
         (["Paris"], "\n \n Paris.\nLondon", 1),
         (["Paris"], "Paris; London", 0),
         (["Paris"], "Paris / London", 0),
+        (["Paris"], "Paris | London", 0),
+        (["Paris"], "Paris - London", 0),
+        (["Paris"], "Paris – London", 0),
+        (["Paris"], "Paris -", 0),
         (["Paris"], "Parisian", 0),
         (["Paris"], "the, Paris", 1),
         (["no"], "No no", 0),
@@ -147,6 +151,32 @@ def test_a_no_inside_other_words_is_no_answer() -> None:
 )
 def test_a_strict_phrase_comes_first_in_whole_words(references: list[str], text: str, right: float) -> None:
     assert scoring.strict_phrase(text, references) == right
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("Paris, where he lives", 1),
+        ("paris and so on", 1),
+        ("The Paris - it is.\nLondon", 1),
+        ("Paris, Londonderry", 1),
+        ("Paris 11 May 1823", 1),
+        ("Paris London", 0),
+        ("Paris | LONDON", 0),
+        ("Paris. London.", 0),
+        ("Paris (London)", 0),
+        ("Paris, or maybe/London", 0),
+        ("Paris on May 1, 1823", 0),
+        ("London, Paris", 0),
+        ("", 0),
+    ],
+)
+def test_where_all_that_might_be_listed_is_known_only_that_is_wrong(text: str, right: float) -> None:
+    assert scoring.strict_phrase(text, ["Paris"], ["London", "May 1, 1823", "1 May 1823"]) == right
+
+
+def test_an_answer_alone_is_right_whatever_others_there_are() -> None:
+    assert scoring.strict_phrase("Paris", ["Paris"], []) == scoring.strict_phrase("Paris.", ["Paris"], ["Rome"]) == 1
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,7 @@ class Hf:
         [held, *others] = self._passes
         if others:
             raise Refused("hf cannot probe a mixture: each of its passes attends in its own way")
-        observer = Observer(question.length, question.first)
+        observer = Observer(question.length, question.first, question.last)
         watched = self._positions.prepare(held.attention, observer)
         try:
             with self._answering(question.length):

@@ -156,6 +156,6 @@ class Native:
         """Statistics of one forward pass."""
         if len(self._passes) > 1:
             raise Refused("native cannot probe a mixture: each of its passes attends in its own way")
-        observer = Observer(question.length, question.first)
+        observer = Observer(question.length, question.first, question.last)
         self._pass(self._passes[0], torch.from_numpy(question.tokens), question.length, observer)
         return Probed(statistics=observer.statistics())

@@ -85,15 +85,16 @@ def groups(queries: Tensor, keys: Tensor, logits: Logits, dtype: torch.dtype) ->
         yield Group(mine, asking, keys[:, place : place + 1].to(dtype), rotate)
 
 
-def rows(group: Group, logits: Logits, chunk: int | None = None) -> Iterator[Tensor]:
+def rows(group: Group, logits: Logits, chunk: int | None = None, begin: int = 0) -> Iterator[Tensor]:
     """[G, Q, K] logits of the first few queries over the keys up to the last of them, of the next ones, and so on.
 
-    -inf where a key is not seen. At most `chunk` queries at once; None: as many as make `dense.SCORES` scores.
+    -inf where a key is not seen. At most `chunk` queries at once; None: as many as make `dense.SCORES` scores. Queries
+    before `begin` are left out.
     """
     total, device = group.length, group.keys.device
     chunk = chunk or max(1, dense.SCORES // (group.queries.shape[1] * total))
     shape = replace(logits.attention, bias=None)
-    for start in range(0, total, chunk):
+    for start in range(begin, total, chunk):
         stop = min(start + chunk, total)
         asking, known = group.queries[:, :, start:stop], group.keys[:, :, :stop]
         if logits.decay is not None:  # e^(decay (i - start)) e^(-decay (j - start)): no factor far above 1

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lexbench.attention import Floats, Positions
 from lexbench.kernels.logits import Logits, by_distance, groups, rows
-from lexbench.kernels.resolution import mean_logits, resolution
+from lexbench.kernels.resolution import mean_logits, resolution, well_seen
 
 
 def edges(length: int) -> Positions:
@@ -23,7 +23,7 @@ def edges(length: int) -> Positions:
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """Attention weights of one layer, averaged over all queries of a text."""
+    """Attention weights of one layer, averaged over the last queries of a text."""
 
     mass: Tensor
     """[H, T] share of the weight that goes so many tokens back."""
@@ -33,21 +33,23 @@ class Observed:
     """[H] share of the weight on the first tokens."""
 
 
-def observe(queries: Tensor, keys: Tensor, logits: Logits, first: int) -> Observed:
+def observe(queries: Tensor, keys: Tensor, logits: Logits, first: int, last: int | None = None) -> Observed:
     """Of queries [1, H, T, D] and keys [1, KV, T, D], not rotated; `first` tokens at the start are told apart.
 
-    Weights are float32, or float64 for float64 inputs; sums are float64.
+    The mean is over the `last` queries (None: all), no others are computed: O(last T) time. Weights are float32, or
+    float64 for float64 inputs; sums are float64.
     """
     (heads, total), precise = queries.shape[1:3], torch.promote_types(queries.dtype, torch.float32)
+    asked = total if last is None else last
     mass = torch.zeros(heads, total, dtype=torch.float64, device=queries.device)
     entropy, begun = torch.zeros(2, heads, dtype=torch.float64, device=queries.device)
     for group in groups(queries, keys, logits, precise):
-        for scores in rows(group, logits):
+        for scores in rows(group, logits, begin=total - asked):
             weights = scores.softmax(-1)
             mass[group.heads, : scores.shape[2]] += by_distance(weights)
             entropy[group.heads] += torch.special.entr(weights).sum((1, 2), dtype=torch.float64)
             begun[group.heads] += weights[:, :, :first].sum((1, 2), dtype=torch.float64)
-    return Observed(mass / total, entropy / total, begun / total)
+    return Observed(mass / asked, entropy / asked, begun / asked)
 
 
 class Observer:
@@ -56,22 +58,23 @@ class Observer:
     Args:
         length: tokens of the text.
         first: tokens at its start whose weight is told apart.
+        last: queries at its end over which weights are averaged; None: all.
     """
 
-    def __init__(self, length: int, first: int) -> None:
-        self._length, self._first = length, first
-        self._edges = edges(length)
+    def __init__(self, length: int, first: int, last: int | None = None) -> None:
+        self._length, self._first, self._last = length, first, last
+        self._edges, self._reach = edges(length), well_seen(length)
         self._found: dict[int, dict[str, Floats]] = {}
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, logits: Logits) -> None:
         """Queries [1, H, T, D] and keys [1, KV, T, D] of the whole text, not rotated."""
         curves = mean_logits(queries, keys, logits)
-        seen = observe(queries, keys, logits, self._first)
+        seen = observe(queries, keys, logits, self._first, self._last)
         distances = torch.arange(self._length, dtype=torch.float64, device=seen.mass.device)
         known = ~curves.isnan()
         sums = curves.nan_to_num(0.0)
         found = {
-            "resolution": resolution(curves),
+            "resolution": resolution(curves[:, : self._reach]),
             "preference": self._binned(sums) / self._binned(known.double()),
             "distance": seen.mass @ distances,
             "entropy": seen.entropy,
@@ -88,7 +91,13 @@ class Observer:
         every = {name: np.stack([found[name] for found in layers]) for name in layers[0]}
         sums, known = every.pop("sums").sum(0), every.pop("known").sum(0)
         with np.errstate(invalid="ignore"):  # 0 / 0 where no head sees so far
-            return {**every, "curve": sums / known, "edges": self._edges.astype(np.float64)}
+            curve = sums / known
+        return {
+            **every,
+            "curve": curve,
+            "reach": np.array([float(self._reach)]),
+            "edges": self._edges.astype(np.float64),
+        }
 
     def _binned(self, values: Tensor) -> Tensor:
         """[H, bins] sums of values [H, T]."""

@@ -37,14 +37,31 @@ SPECTRUM = 1 << 18
 
 
 def resolution(curve: Tensor) -> Tensor:
-    """R(s) of curves [..., L], in (0, 1]: the more, the better attention tells near from far and keeps their order.
+    """R(s) of curves [..., L], in (0, 1], over all L distances that are given.
 
-    Where s is NaN no key is seen: it has weight 0, as has what comes after the last distance. The values published
-    with the definition (0.08 to 1.08) are scaled by a power of ten that the paper does not give: as the formula stands
-    R = (p[0]^2 + sum_n (p[n] - p[n + 1])^2) / 2 cannot exceed 1. Compare orders and ratios, not values.
+    Where s is NaN no key is seen: it has weight 0, as has what comes after the last distance, p[L] = 0. Written out,
+    p[n] (p[n] - p[n + 1]) = (p[n]^2 - p[n + 1]^2 + (p[n] - p[n + 1])^2) / 2, and the squares cancel but for the first:
+
+        R = (p[0]^2 + sum_n (p[n] - p[n + 1])^2) / 2
+
+    So R is large where the weights change much from one distance to the next. That is so where they fall steeply from
+    the nearest on, which is what LEX takes it for; noise and oscillation of s raise it too, and so does weight on a few
+    distances anywhere: the last step, down to 0, adds p[L - 1]^2, and the mirrored curve has the same R. A flat curve
+    has 1 / L^2. Look at the curve before you read R as resolution.
+
+    The values published with the definition (0.08 to 1.08) are scaled by a power of ten that the paper does not give:
+    as the formula stands R cannot exceed 1. Compare orders and ratios, not values.
     """
     weights = curve.masked_fill(curve.isnan(), -torch.inf).softmax(-1)
     return (weights * (weights - F.pad(weights[..., 1:], (0, 1)))).sum(-1)
+
+
+def well_seen(length: int) -> int:
+    """Seven eighths of a text's distances: below it, each is seen by an eighth of the queries, where all is seen.
+
+    Of the farthest, s[n] is the mean of a few logits, the last one's of a single pair, whose key begins the text.
+    """
+    return max(1, 7 * length // 8)
 
 
 def mean_logits(queries: Tensor, keys: Tensor, logits: Logits) -> Tensor:

@@ -1,4 +1,7 @@
-"""Attention over distance: mean logits, as in Figure 2 of LEX (arXiv 2212.10554), and where the weights go."""
+"""Attention over distance: mean logits, as in Figure 2 of LEX (arXiv 2212.10554), and where the weights go.
+
+Logits are drawn at the distances of which resolution is taken; the numbers beside the figure hold all.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +42,8 @@ class Curve:
     """[points] tokens: a point stands for the distances from its own up to the next one's."""
     logits: Floats
     """[points] mean logit, NaN where no key is seen."""
+    reach: int
+    """Distances below it are seen by enough queries to be drawn; the length where samples do not say."""
     lasts: Places
     """[bins] tokens."""
     within: Floats
@@ -48,6 +53,11 @@ class Curve:
     def ends(self) -> Places:
         """[points] the last distance that each point stands for."""
         return np.append(self.begins[1:], self.length) - 1
+
+    @property
+    def drawn(self) -> NDArray[np.bool_]:
+        """[points] whose distances all lie below the reach."""
+        return np.asarray(self.ends < self.reach)
 
 
 def curves(table: Table, samples: Mapping[str, Sequence[Sample]], stem: Path) -> bool:
@@ -79,12 +89,14 @@ def _figure(table: Table, found: Sequence[Curve]) -> Figure:
         _logits(upper, here, methods)
         _weights(lower, here, methods)
         _distance_axis(lower, length, labels)
+        for panel in (upper, lower):
+            panel.axvspan(0, 1, color="0.95", linewidth=0, zorder=-1)
         if trained < length:
             upper.axvline(trained, **TRAINED)
             lower.axvline(trained, **TRAINED)
     panels[0, 0].set_ylabel("mean attention logit")
-    panels[1, 0].set_ylabel("share of attention\nthis near or nearer")
-    figure.supxlabel("distance from query to key (tokens)", fontsize=9)
+    panels[1, 0].set_ylabel("share of the last queries'\nattention, this near or nearer")
+    figure.supxlabel("distance from query to key (tokens, logarithmic from 1 on; 0: the token itself)", fontsize=9)
     _title(figure, table, found)
     _legend(figure, methods, len(known) - len(methods), trained < lengths[-1])
     return figure
@@ -112,6 +124,7 @@ def _curve(method: str, length: int, known: Sequence[Mapping[str, NDArray[np.flo
         samples=len(known),
         begins=begins,
         logits=np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0),
+        reach=int(known[0].get("reach", [length])[0]),
         lasts=known[0]["edges"][1:].astype(np.int64) - 1,
         within=np.cumsum(mass),
     )
@@ -132,7 +145,8 @@ def shown(lengths: Sequence[int]) -> list[int]:
 
 def _logits(axes: Axes, found: Sequence[Curve], methods: Sequence[str]) -> None:
     for curve in found:
-        axes.plot((curve.begins + curve.ends) / 2, curve.logits, **_line(methods, curve.method))
+        middles = (curve.begins + curve.ends) / 2
+        axes.plot(middles[curve.drawn], curve.logits[curve.drawn], **_line(methods, curve.method))
 
 
 def _weights(axes: Axes, found: Sequence[Curve], methods: Sequence[str]) -> None:
@@ -142,13 +156,22 @@ def _weights(axes: Axes, found: Sequence[Curve], methods: Sequence[str]) -> None
 
 
 def _distance_axis(axes: Axes, length: int, room: int) -> None:
-    """Logarithmic from 1 on, linear below; with room for so many labels."""
+    """Logarithmic from 1 on; 0 stands apart, on grey. Room for so many labels, the length among them."""
     axes.set_xscale("symlog", base=2, linthresh=1)
     axes.set_xlim(0, length)
-    octaves = range(0, length.bit_length(), math.ceil(length.bit_length() / room))
-    axes.set_xticks([0, *(1 << octave for octave in octaves)], ["0", *(str(1 << octave) for octave in octaves)])
+    places = [0, *ticks(length, room)]
+    axes.set_xticks(places, [str(place) for place in places])
     axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
     axes.tick_params(axis="x", labelsize=7.5)
+
+
+def ticks(length: int, room: int) -> list[int]:
+    """Powers of 2 from 1 on, evenly spread, as many as there is room for, and the length: none comes close to it."""
+    step = math.ceil(length.bit_length() / room)
+    return [
+        *(1 << octave for octave in range(0, length.bit_length(), step) if 2 ** (octave + step / 2) <= length),
+        length,
+    ]
 
 
 def _line(methods: Sequence[str], method: str) -> dict[str, Any]:

@@ -107,9 +107,11 @@ def test_shapes_and_sums_are_those_that_are_promised(native: Native, tokens: np.
         **dict.fromkeys(("resolution", "distance", "entropy", "first_mass"), (4, 8)),
         **dict.fromkeys(("preference", "mass"), (4, 8, bins)),
         "curve": (LENGTH,),
+        "reach": (1,),
         "edges": (bins + 1,),
     }
     assert found["edges"][-1] == LENGTH
+    assert found["reach"].tolist() == [350]  # 7/8 of 401 is 350.9
     np.testing.assert_allclose(found["mass"].sum(2), 1, atol=1e-12)
     assert ((found["resolution"] > 0) & (found["resolution"] <= 1)).all()
     sizes = np.diff(found["edges"])
@@ -126,11 +128,15 @@ def weights_of(folder: Path, tokens: np.ndarray, **options: Any) -> tuple[np.nda
     return tuple(layer[0].double().numpy() for layer in read.attentions)
 
 
-def check_weights(found: dict[str, np.ndarray], weights: tuple[np.ndarray, ...], error: float) -> None:
+def check_weights(
+    found: dict[str, np.ndarray], weights: tuple[np.ndarray, ...], error: float, last: int | None = None
+) -> None:
     length = weights[0].shape[1]
     i = np.arange(length)
-    for layer, each in enumerate(weights):
-        distance = (each * (i[:, None] - i)).sum(2).mean(1)
+    asked = i if last is None else i[-last:]
+    for layer, whole in enumerate(weights):
+        each = whole[:, asked]
+        distance = (each * (asked[:, None] - i)).sum(2).mean(1)
         entropy = -(each * np.log(np.where(each > 0, each, 1.0))).sum(2).mean(1)
         np.testing.assert_allclose(found["distance"][layer], distance, rtol=error, atol=error)
         np.testing.assert_allclose(found["entropy"][layer], entropy, rtol=error, atol=error)
@@ -139,10 +145,13 @@ def check_weights(found: dict[str, np.ndarray], weights: tuple[np.ndarray, ...],
 
 def test_weights_are_those_of_transformers_own_eager_attention(tokens: np.ndarray) -> None:
     hf = Hf(LEXLET, device="cpu")
-    found = probe(hf, tokens)
+    native = Native(LEXLET)
     folder = on_disk("lexbench:lexlet")
     assert folder is not None
-    check_weights(found, weights_of(folder, tokens), 1e-4)
+    weights = weights_of(folder, tokens)
+    for last in (None, 1, 64):
+        check_weights(probe(hf, tokens, last=last), weights, 1e-4, last)
+        check_weights(probe(native, tokens, last=last), weights, 1e-4, last)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "phi", "glm", "qwen3"])

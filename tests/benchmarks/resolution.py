@@ -4,7 +4,8 @@ Prints Markdown tables of one layer, float64 throughout. Both ways give s[n] of 
 difference is in the table). `rows` sums the diagonals of a few rows of logits at a time, in bounded memory; `matrix`
 holds all logits of a group of heads at once. Seconds are the processor's, of all threads, so that other programs on
 the machine count little: medians of repeats taken in turns. Memory is the resident peak of a process of its own, above
-the inputs. The last table is of other structures, at one length.
+the inputs. The next table is of other structures, at one length; the last one of the weights' statistics, float32,
+over fewer and fewer of the last queries, at the same length.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -27,8 +28,9 @@ from lexbench import Attention, Blocks, Chunks, Line, Remap, Stairs, Window
 from lexbench.kernels import dense
 from lexbench.kernels import resolution as fast
 from lexbench.kernels.logits import Logits, groups
+from lexbench.kernels.observed import observe
 
-Call = Callable[[], Tensor]
+Call = partial[Tensor]
 ATTENTIONS = {
     "RoPE": Attention(),
     "window, 4 sinks": Attention(mask=Window(1024, 4)),
@@ -84,7 +86,7 @@ def call(options: argparse.Namespace, name: str, length: int, way: str) -> Call:
     return partial(ways[way], queries, keys, logits)
 
 
-def seconds(calls: dict[str, Call], repeats: int) -> dict[str, float]:
+def seconds(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     taken: dict[str, list[float]] = {way: [] for way in calls}
     for _ in range(repeats):
         for way, each in calls.items():
@@ -137,6 +139,7 @@ def tables(options: argparse.Namespace) -> None:
             )
     if options.structures_at:
         structures(options)
+        weights(options)
 
 
 def structures(options: argparse.Namespace) -> None:
@@ -149,6 +152,18 @@ def structures(options: argparse.Namespace) -> None:
         taken = seconds(calls, max(1, options.repeats // 2))
         ratio = taken["rows"] / taken["fourier"]
         print(f"| {name} | {length} | {taken['fourier']:.3f} | {ratio:.1f} | {difference:.0e} |", flush=True)
+
+
+def weights(options: argparse.Namespace) -> None:
+    print("\n| last queries | length | weights' statistics, CPU seconds | all / these |")
+    print("| ---: | ---: | ---: | ---: |")
+    length = options.structures_at
+    queries, keys, logits = call(options, "RoPE", length, "fourier").args
+    counts = [length >> power for power in range(4)]
+    calls = {str(last): partial(observe, queries.float(), keys.float(), logits, 4, last) for last in counts}
+    taken = seconds(calls, options.repeats)
+    for last, spent in taken.items():
+        print(f"| {last} | {length} | {spent:.3f} | {taken[str(length)] / spent:.1f} |", flush=True)
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from lexbench.kernels import dense, rotations
 from lexbench.kernels import resolution as resolution_module
 from lexbench.kernels.logits import Logits, by_distance, groups, rows
 from lexbench.kernels.observed import Observer, edges, observe
-from lexbench.kernels.resolution import mean_logits, resolution
+from lexbench.kernels.resolution import mean_logits, resolution, well_seen
 
 Array = NDArray[np.float64]
 LEXLET = Model(name="like lexlet", trained_length=64, head_dim=8, rope_base=10000.0, layers=4, heads=6, kv_heads=2)
@@ -312,6 +312,15 @@ def test_resolution_is_half_the_sum_of_squared_steps() -> None:
     assert resolution(torch.tensor([0.0, -1e9], dtype=F64)) == 1.0
 
 
+def test_resolution_is_no_measure_of_order() -> None:
+    falling = -0.1 * torch.arange(40, dtype=F64)
+    assert resolution(falling.flip(0)) == pytest.approx(float(resolution(falling)), rel=1e-12)
+    swing = torch.where(torch.arange(40) % 2 == 0, 1.0, -1.0)  # p is a / 20 or b / 20 by turns
+    a = math.exp(1) / (math.exp(1) + math.exp(-1))
+    b = 1 - a
+    assert resolution(swing.double()) == pytest.approx((a**2 + 39 * (a - b) ** 2 + b**2) / 800, rel=1e-12)
+
+
 def test_distances_at_which_nothing_is_seen_have_no_weight() -> None:
     curve = torch.tensor([1.0, 0.5, torch.nan, torch.nan], dtype=F64)
     assert resolution(curve) == resolution(curve[:2])
@@ -330,13 +339,16 @@ CASES: dict[str, tuple[Attention, tuple[float, ...] | None, bool]] = {
 }
 
 
+@pytest.mark.parametrize("last", [None, 1, 130])
 @pytest.mark.parametrize("name", CASES)
-def test_statistics_are_those_of_the_whole_softmax(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statistics_are_those_of_the_whole_softmax(
+    name: str, last: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     attention, ratios, decays = CASES[name]
     monkeypatch.setattr(dense, "SCORES", 3 * LENGTH * 17)
     q, k = vectors()
     decay = torch.from_numpy(DECAY) if decays else None
-    observer = Observer(LENGTH, 4)
+    observer = Observer(LENGTH, 4, last)
     logits = made_of(attention, ratios, decay=decay)
     observer(1, *tensors(q, k), made_of(Attention()))
     observer(0, *tensors(q, k), logits)
@@ -347,6 +359,8 @@ def test_statistics_are_those_of_the_whole_softmax(name: str, monkeypatch: pytes
     weights /= weights.sum(2, keepdims=True)
     i = np.arange(LENGTH)
     distances = i[:, None] - i
+    asked = LENGTH if last is None else last
+    weights, distances = weights[:, LENGTH - asked :], distances[LENGTH - asked :]
     with np.errstate(divide="ignore", invalid="ignore"):
         entropy = -np.nansum(weights * np.log(weights), axis=2).mean(1)
     assert got["distance"].shape == got["entropy"].shape == got["first_mass"].shape == (2, 6)
@@ -356,7 +370,7 @@ def test_statistics_are_those_of_the_whole_softmax(name: str, monkeypatch: pytes
     bins = got["edges"].astype(int)
     for place, (low, high) in enumerate(itertools.pairwise(bins)):
         inside = (distances >= low) & (distances < high)
-        expected = (weights * inside).sum((1, 2)) / LENGTH
+        expected = (weights * inside).sum((1, 2)) / asked
         np.testing.assert_allclose(got["mass"][0, :, place], expected, atol=1e-12)
     np.testing.assert_allclose(got["mass"].sum(2), 1, atol=1e-12)
 
@@ -367,10 +381,42 @@ def test_statistics_are_those_of_the_whole_softmax(name: str, monkeypatch: pytes
         seen = part[:, ~np.isnan(part[0])]
         expected = seen.mean(1) if seen.size else np.full(6, np.nan)
         np.testing.assert_allclose(got["preference"][0, :, place], expected, atol=1e-9)
-    p = np.nan_to_num(np.exp(curves[0] - np.nanmax(curves[0], axis=1, keepdims=True)))
+    near = curves[0][:, :303]  # 7/8 of 347 is 303.6
+    p = np.nan_to_num(np.exp(near - np.nanmax(near, axis=1, keepdims=True)))
     p /= p.sum(1, keepdims=True)
     steps = np.diff(np.pad(p, ((0, 0), (1, 1))), axis=1)
     np.testing.assert_allclose(got["resolution"][0], (steps**2).sum(1) / 2, atol=1e-9)
+
+
+def test_the_same_last_queries_see_the_same_whatever_text_lies_before_their_window() -> None:
+    q, k = (torch.from_numpy(x)[None] for x in vectors(256))
+    found = [observe(q[:, :, -n:], k[:, :, -n:], made_of(Attention(mask=Window(16))), 4, 32) for n in (64, 256)]
+    short, long = found
+    np.testing.assert_allclose(short.entropy, long.entropy, rtol=1e-12)
+    np.testing.assert_allclose(short.mass, long.mass[:, :64], atol=1e-14)
+    assert not long.mass[:, 16:].any() and not short.first.any() and not long.first.any()
+    # Over all queries it changes: those with fewer keys than the window weigh less and less.
+    assert (observe(q, k, made_of(Attention(mask=Window(16))), 4).first > 0).all()
+
+
+def test_the_farthest_distances_which_few_queries_see_do_not_enter_resolution() -> None:
+    # One key, the first token's, meets all queries of the last eighth of positions: logits are 0 but at n >= 56 of 64.
+    length = 64
+    q, k = torch.zeros(2, 1, 1, length, 8, dtype=F64)
+    q[0, 0, 56:, 0], k[0, 0, 0, 0] = 50.0, 1.0
+    observer = Observer(length, 4)
+    observer(0, q, k, Logits(rotate=lambda x, _: x, scaling=1.0))
+    found = observer.statistics()
+    expected = np.zeros(length)
+    expected[56:] = 50.0 / np.arange(8, 0, -1)
+    np.testing.assert_allclose(found["curve"], expected, atol=1e-12)
+    assert found["resolution"] == pytest.approx(1 / 56**2, rel=1e-9)
+
+
+@pytest.mark.parametrize(("length", "below"), [(1, 1), (2, 1), (8, 7), (9, 7), (16, 14), (17, 14), (1024, 896)])
+def test_what_is_well_seen_is_seen_by_an_eighth_of_the_queries(length: int, below: int) -> None:
+    assert well_seen(length) == below
+    assert (length - np.arange(below) > length / 8).all()  # queries that see the key so far back
 
 
 def test_lower_precision_stays_near_and_keeps_float64_where_it_sums() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from lexbench.kernels.observed import edges
 from lexbench.record import Sample
-from lexbench.report.curves import curves, curves_of, points, shown
+from lexbench.report.curves import _figure, curves, curves_of, points, shown, ticks
 from lexbench.report.tables import Table, tables
 from lexbench.store import Finished
 from tests.report.fake_run import cell, finished
@@ -25,7 +25,12 @@ def sample(index: int, length: int, slope: float) -> Sample:
     mass = rng.random((2, 2, len(bins) - 1))
     curve = -slope * np.arange(length) + index
     curve[500:] = np.nan
-    statistics = {"curve": curve, "edges": bins, "mass": mass / mass.sum(2, keepdims=True)}
+    statistics = {
+        "curve": curve,
+        "reach": np.array([length * 7 / 8]),
+        "edges": bins,
+        "mass": mass / mass.sum(2, keepdims=True),
+    }
     return Sample(
         index=index,
         cluster=str(index),
@@ -69,6 +74,30 @@ def test_points_are_each_distance_at_first_then_so_many_an_octave() -> None:
     assert {64, 128, 512} <= set(found.tolist()) and found[-1] < 1024
     assert points(1).tolist() == [0]
     assert points(2).tolist() == [0, 1]
+
+
+def test_logits_are_drawn_where_an_eighth_of_the_queries_see() -> None:
+    table = table_of(CELLS)
+    figure = _figure(table, list(curves_of(table, SAMPLES)))
+    upper, lower = figure.axes[:3], figure.axes[3:6]
+    for panel, below in zip(upper, (112, 224, 896), strict=True):
+        for line in panel.lines[:2]:
+            far = np.asarray(line.get_xdata())[-1]
+            assert below * 0.9 < far < below  # 16 points an octave: the last lies within a sixteenth of it
+    for curve in curves_of(table, SAMPLES):  # no point stands for a distance that is left out
+        assert curve.ends[curve.drawn].max() < 7 / 8 * curve.length <= curve.ends[~curve.drawn].min()
+    for panel, length in zip(lower, LENGTHS, strict=True):
+        assert np.asarray(panel.lines[0].get_xdata())[-1] == length - 1
+        assert panel.get_xticks()[0] == 0 and panel.get_xticklabels()[-1].get_text() == str(length)
+
+
+def test_ticks_end_with_the_length_and_leave_room_before_it() -> None:
+    assert ticks(1024, 6) == [1, 4, 16, 64, 256, 1024]
+    assert ticks(1024, 4) == [1, 8, 64, 1024]
+    assert ticks(512, 6) == [1, 4, 16, 64, 256, 512]
+    assert ticks(300, 6) == [1, 4, 16, 64, 300]
+    assert ticks(12, 6) == [1, 2, 4, 8, 12]
+    assert ticks(1, 6) == [1]
 
 
 def test_of_many_lengths_some_have_a_panel() -> None:

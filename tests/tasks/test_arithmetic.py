@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -293,8 +294,25 @@ def test_only_the_number_written_first_counts(tokenizer: FastTokenizer) -> None:
         "7": (1, 1),
         " 7": (1, 1),
         "7\n5 +3 =8": (1, 1),
-        "7 -2 =5": (1, 1),
         "7.": (1, 1),
+        "7\n6 -2 =4": (1, 1),
+        "7.\n6 -2 =4\n": (1, 1),
+        "**7**": (1, 1),
+        "= 7": (1, 1),
+        " =7\n": (1, 1),
+        "7 is the result": (1, 1),
+        "7 -2 =5": (0, 1),
+        "7 +1 =8": (0, 1),
+        "7-2": (0, 1),
+        "7 - 2": (0, 1),
+        "7 + 2": (0, 1),
+        "7, 3, 4": (0, 1),
+        "7, 12": (0, 1),
+        "7/2": (0, 1),
+        "7*2": (0, 1),
+        "7\n3\n4": (0, 1),
+        "+7": (0, 1),
+        "= -7": (0, 0),
         "The result is 7.": (0, 1),
         "": (0, 0),
         " ": (0, 0),
@@ -309,6 +327,34 @@ def test_only_the_number_written_first_counts(tokenizer: FastTokenizer) -> None:
     assert {text: score(question, tokenizer, text) for text in expected} == expected
     for each in questions:
         assert score(each, tokenizer, tokenizer.decode(each.prompt) if isinstance(each, Write) else "")[0] == 0
+
+
+def test_where_results_are_shown_the_sum_may_go_on(tokenizer: FastTokenizer) -> None:
+    task = lexbench.task("arithmetic", shown=True)
+    question = next(q for q in asked(task, tokenizer, 300, 40) if q.facts["expected"] == "7")
+    right = {"7": 1, "7 +1 =8 -2 =6": 1, "7 -2 =5\n3 +1 =4": 1, "7 -": 1, "7, 3": 0, "7/2": 0, "-7": 0, "6 +1 =7": 0}
+    found = {text: task.score(question, written(text, tokenizer)).scores["accuracy"] for text in right}
+    assert found == right
+
+
+def test_all_ways_of_asking_ask_the_same_sums(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a room of one token, as an option or a mark has, the very same; a larger room takes off last terms."""
+    usual = tokenizer.frame(False)
+    monkeypatch.setattr(tokenizer, "frame", lambda chat: Frame(usual.before, np.asarray([9])) if chat else usual)
+    ways: list[dict[str, Any]] = [{"room": 1}, {"ask": "choose"}, {"ask": "mark"}]
+    texts = [
+        [lines(tokenizer, question) for question in asked(lexbench.task("arithmetic", **way), tokenizer, 300, 6)]
+        for way in ways
+    ]
+    assert texts[0] == texts[1] == texts[2]
+    assert len({str(text) for text in texts[0]}) == 6
+    for way in ({}, {"room": 40}, {"chat": True}):
+        for question, text in zip(asked(lexbench.task("arithmetic", **way), tokenizer, 300, 6), texts[0], strict=True):
+            mine, theirs = ([line for line in each if line] for each in (lines(tokenizer, question), text))
+            assert mine[:-1] == theirs[:-1]
+            count = len(numbers(mine[-1]))
+            assert 20 < count <= len(numbers(theirs[-1]))
+            assert numbers(mine[-1]) == numbers(theirs[-1])[:count]
 
 
 def test_chance_is_what_any_one_answer_gets(tokenizer: FastTokenizer) -> None:
@@ -382,6 +428,22 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer, ask
 
 
 @pytest.mark.parametrize(
+    ("parameters", "least"),
+    [({"shots": 10**6}, 10**6 * (2 + 4 * 3 + 2)), ({"shot_terms": 10**12}, 2 * 3 * 10**12)],
+)
+def test_examples_that_do_not_fit_are_refused_at_once(
+    tokenizer: FastTokenizer, parameters: dict[str, Any], least: int
+) -> None:
+    """By their number alone: an example has 4 terms of 3 tokens, its first number, `=`, result and line end."""
+    begun = time.perf_counter()
+    with pytest.raises(Refused, match="needs at least") as refusal:
+        lexbench.task("arithmetic", **parameters).questions(tokenizer, 300, 4, 0)
+    assert time.perf_counter() - begun < 1
+    said = int(re.findall(r"\d+", refusal.value.reason)[0])
+    assert said == pytest.approx(least, rel=0.4)
+
+
+@pytest.mark.parametrize(
     ("change", "reason"),
     [
         ((r"-", "--"), "terms of equally many tokens, here they have 3 to 4"),
@@ -406,6 +468,8 @@ def test_numbers_of_several_tokens_can_be_written_and_chosen(
     encode = tokenizer.encode
     monkeypatch.setattr(tokenizer, "encode", lambda text: encode(re.sub(r"(\d)", r"\1_", text)))
     for ask in ("write", "choose"):
+        with pytest.raises(Refused, match="arithmetic's answer has 2 tokens, its room 1: raise room"):
+            lexbench.task("arithmetic", room=1).questions(tokenizer, 300, 1, 0)
         for question in asked(lexbench.task("arithmetic", ask=ask), tokenizer, 300, 4):
             *_, line = lines(tokenizer, question)
             assert question.length == 300

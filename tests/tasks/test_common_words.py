@@ -6,6 +6,7 @@ import math
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,22 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer) -> 
         common().questions(tokenizer, least - 1, 6, 0)
     with pytest.raises(Refused, match=r"answer has \d+ tokens, its room 3: raise room"):
         common(room=3).questions(tokenizer, 900, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "bound"),
+    [({"times": 10**8}, 2 * 3 * (10**8 + 1)), ({"common": 10**8}, 2 * 10**8 * 9), ({"times": 1600}, None)],
+)
+def test_what_cannot_fit_is_refused_at_once(
+    tokenizer: FastTokenizer, parameters: dict[str, Any], bound: int | None
+) -> None:
+    """Every occurrence has a word and a number; up to 10,000 of these the least length itself is told."""
+    begun = time.perf_counter()
+    with pytest.raises(Refused, match="raise length or lower times") as refusal:
+        common(**parameters).questions(tokenizer, 2000, 4, 0)
+    assert time.perf_counter() - begun < 1
+    said = int(re.findall(r"\d+", refusal.value.reason)[0])
+    assert said == bound if bound else said > 2 * 3 * 1601
 
 
 @pytest.mark.parametrize(

@@ -244,6 +244,23 @@ def test_parameters_follow_from_the_runs_lengths_and_wrong_ones_are_errors(token
         asked(tokenizer, 160, 1, corpus=Synthetic())
 
 
+def around(tokenizer: FastTokenizer) -> list[int]:
+    """Tokens of a chat that are no code."""
+    pieces = ("<user>", "Continue this Python file by its next line. Write that line and nothing else.\n\n", "<model>")
+    return [int(token) for piece in pieces for token in tokenizer.encode(piece).ids]
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n"])
+def test_files_with_carriage_returns_have_no_lines(tokenizer: FastTokenizer, end: str) -> None:
+    """Python ends a line at each, a text's lines do not; without them the same file has its line."""
+    text = "# to fill\n" * 60 + FILE.format(filler="x = 1\n" * 10) + "    total.first(collections.deque)\n"
+    given: dict[str, Any] = {"near": 80, "longest": 600, "room": 40}
+    assert asked(tokenizer, 200, 1, corpus=Source((text,)), **given)
+    for other in (text.replace("\n", end), f"# a comment{end}{text}"):
+        with pytest.raises(Refused, match="the corpus has 0"):
+            asked(tokenizer, 200, 1, corpus=Source((other,)), **given)
+
+
 def test_in_a_chat_the_file_is_what_the_user_says(tokenizer: FastTokenizer) -> None:
     class Chatting(FastTokenizer):
         def frame(self, chat: bool) -> lexbench.Frame:
@@ -252,6 +269,11 @@ def test_in_a_chat_the_file_is_what_the_user_says(tokenizer: FastTokenizer) -> N
             )
 
     chatting = Chatting(tokenizer._tokenizer, bos=0, begins_with_bos=True)
+    for length in LENGTHS:
+        plain, chat = (asked(chatting, length, 12, chat=each) for each in (False, True))
+        assert [(q.cluster, q.answer) for q in plain] == [(q.cluster, q.answer) for q in chat]
+        for question in chat:
+            assert question.facts["in_context"] == (question.facts["distance"] <= length - 40 - len(around(chatting)))
     for question in asked(chatting, 480, 3, chat=True):
         text = chatting.decode(question.prompt)
         said = "<user>Continue this Python file by its next line. Write that line and nothing else.\n\n"

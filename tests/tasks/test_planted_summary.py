@@ -13,6 +13,7 @@ from lexbench.tokenizer import FastTokenizer
 from tests.answerers import written
 
 CORPUS = Synthetic()
+HEADER = "Remember the notes in this text.\n"
 NOTE = re.compile(r" Note: ((\w+) (\w+) the (\w+) in the (\w+))\.")
 
 
@@ -32,7 +33,7 @@ def test_prompt_and_room_fill_the_length_exactly(tokenizer: FastTokenizer, lengt
         assert question.prompt[0] == tokenizer.bos
         answer = len(tokenizer.encode(question.answer).ids)
         assert question.room == pytest.approx(1.25 * answer, abs=1)
-    assert {question.room for question in asked(tokenizer, length, 4, room=50)} == {50}
+    assert {question.room for question in asked(tokenizer, 700, 4, room=180)} == {180}
 
 
 def test_the_prompt_reads_as_in_the_docstring(tokenizer: FastTokenizer) -> None:
@@ -98,7 +99,17 @@ def test_each_kind_of_answer_gets_what_it_is_worth(tokenizer: FastTokenizer) -> 
             1,
             3 / 81,
         ),
-        f" {one}\nand {two}\n- {three}": (1 / 2, 1 / 3, 1),
+        f" {one}\n– {two}\n— {three}": (1, 1, 1),
+        f" {one}\n— {who[0]}\n- {two}": (2 / 3, 2 / 3, 2 / 3),
+        f" {one}\n– {who[0]}\n- {two}": (2 / 3, 2 / 3, 2 / 3),
+        f"{one}.\n{two}.\n{three}.": (1, 1, 1),
+        f"\n{one}\n\n{two}\n{three}\nThat is all of {who[0]}.": (1, 1, 1),
+        f" {one}\nand {two}\n- {three}": (1, 1, 1),
+        f" {one}\n{mixed}\n{two}": (2 / 3, 2 / 3, 2 / 3),
+        f" {one}\n{everything}\n{two}": (2 / 3, 2 / 3, 2 / 3),
+        f" {one}\nSo much for {two[:8]}\n{two}": (1 / 2, 1 / 3, 1),
+        f" Here they are:\n{one}\n{two}\n{three}": (0, 0, 0),
+        f"{HEADER}{one}\n{two}\n{three}": (0, 0, 0),
         f" {who[0]} {did[0]} the {what[0]}": (0, 0, 0),
         f" the {what[0]}s of {where[0]}": (0, 0, 0),
         prompt: (0, 0, 0),
@@ -154,6 +165,27 @@ def test_in_a_chat_the_first_bullet_is_the_models_own(tokenizer: FastTokenizer) 
     assert text.endswith("\nThe notes in this text, one a line:\n<model>-")
     task = lexbench.task("planted_summary", corpus=CORPUS, chat=True)
     assert "chat template" in task.protocol(chatting)
+
+
+def test_every_way_of_asking_asks_for_the_same_notes(tokenizer: FastTokenizer) -> None:
+    chatting = Chatting(tokenizer._tokenizer, bos=0, begins_with_bos=True)
+    for one, *others in zip(
+        asked(chatting, 500, 6), asked(chatting, 500, 6, chat=True), asked(chatting, 500, 6, room=200), strict=True
+    ):
+        for other in others:
+            assert one.answer == other.answer
+            assert one.facts["depths"] == pytest.approx(other.facts["depths"], abs=0.3)
+            texts = [NOTE.sub("", chatting.decode(question.prompt)).partition(HEADER)[2] for question in (one, other)]
+            assert texts[0][:40] == texts[1][:40]
+
+
+def test_a_room_too_small_for_the_answer_is_refused(tokenizer: FastTokenizer) -> None:
+    [question] = asked(tokenizer, 700, 1)
+    written_tokens = len(tokenizer.encode(question.answer).ids)
+    assert asked(tokenizer, 700, 1, room=written_tokens)[0].room == written_tokens
+    room = written_tokens - 1
+    with pytest.raises(Refused, match=f"answer has {written_tokens} tokens, its room {room}: raise room"):
+        asked(tokenizer, 700, 1, room=room)
 
 
 def test_wrong_parameters_and_short_lengths_are_said(tokenizer: FastTokenizer) -> None:

@@ -14,6 +14,8 @@ from lexbench import Mark, Marked, Refused, Task
 from lexbench.tokenizer import FastTokenizer
 from tests.answerers import perfect
 
+LARGEST: dict[str, Any] = {"pairs": 2, "key": 13, "power": 16.0}
+
 
 def asked(task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Mark]:
     return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Mark)]
@@ -27,7 +29,9 @@ def parsed(tokenizer: FastTokenizer, question: Mark) -> tuple[list[tuple[str, st
     return [(m[1], m[2]) for m in pairs], [(m.end(), m[1], m[2]) for m in queries]  # BOS is token 0, character i i + 1
 
 
-@pytest.mark.parametrize("parameters", [{}, {"key": 3}, {"pairs": 20}, {"pairs": None, "key": 2}, {"power": 0.01}])
+@pytest.mark.parametrize(
+    "parameters", [{}, {"key": 3}, {"pairs": 20}, {"pairs": None, "key": 2}, {"power": 0.01}, LARGEST]
+)
 @pytest.mark.parametrize("length", [160, 161, 162, 480])
 def test_an_independent_reader_is_always_right(
     tokenizer: FastTokenizer, parameters: dict[str, Any], length: int
@@ -161,8 +165,11 @@ def test_symbols_without_a_token_of_their_own_are_refused(
         ({"pairs": 1}, "pairs must be 2 to 10 or a multiple of 10, got 1"),
         ({"pairs": 12}, "pairs must be 2 to 10 or a multiple of 10, got 12"),
         ({"pairs": 30}, "recall has 26 keys, got pairs=30: raise key"),
-        ({"key": 0}, "key must be at least 1, got 0"),
-        ({"power": 0.0}, "power must be above 0, got 0"),
+        ({"key": 0}, "key must be from 1 to 13, got 0"),
+        ({"key": 14}, "key must be from 1 to 13, got 14: symbols of a key"),
+        ({"power": 0.0}, "power must be above 0 and at most 16, got 0"),
+        ({"power": 16.5}, "power must be above 0 and at most 16, got 16.5"),
+        ({"power": float("nan")}, "power must be above 0 and at most 16, got nan"),
     ],
 )
 def test_bad_parameters_are_errors(parameters: dict[str, Any], message: str) -> None:

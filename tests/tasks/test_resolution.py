@@ -68,9 +68,27 @@ def test_what_cannot_be_had_is_refused_with_numbers(
     assert len(task.questions(counting_with_bos, 50, 3, 0)) == 3
     with pytest.raises(Refused, match="needs 1 texts of 500 tokens, the corpus has 0"):
         asked(numbers(100), longest=500).questions(counting_with_bos, 50, 1, 0)
-    for name in ("first", "longest"):
+    for name in ("first", "queries", "longest"):
         with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
             asked(numbers(100), **{name: 0})
+
+
+def test_the_same_last_queries_are_averaged_at_every_length(
+    counting: Tokenizer, numbers: Callable[..., Corpus]
+) -> None:
+    corpus = numbers(200, 200)
+    task = asked(corpus).for_lengths([80, 21, 40])
+    for length in (21, 40, 80):
+        assert {question.last for question in probes(task, counting, length, 2)} == {10}
+    assert probes(asked(corpus), counting, 40, 1)[0].last == 20  # alone, a length is the shortest
+    other = asked(corpus, queries=30).for_lengths([40, 80])
+    [one, two] = (probes(each, counting, 40, 2) for each in (task, other))
+    assert {question.last for question in two} == {30}
+    for mine, theirs in zip(one, two, strict=True):  # texts do not depend on them
+        assert mine.tokens.tolist() == theirs.tokens.tolist()
+    with pytest.raises(Refused, match="30 queries needs at least 30 tokens, asked for 29: raise length or lower quer"):
+        other.questions(counting, 29, 1, 0)
+    assert probes(other, counting, 30, 1)[0].last == 30
 
 
 def answer(**changed: np.ndarray) -> Probed:
@@ -104,6 +122,8 @@ def test_its_protocol_says_what_is_read(counting: Tokenizer, numbers: Callable[.
     task = asked(numbers(100), first=8).for_lengths([16, 64])
     assert probes(task, counting, 16, 1)[0].first == 8
     said = task.protocol(counting)
+    assert "distances below 7/8 of the length" in said and "resolution of each text and head" in said
+    assert "the same 8 last queries at every length" in said
     assert "texts of 64 tokens" in said and "first mass is that of 8 tokens" in said
     assert said.endswith("BOS begins every text" if counting.prefix else "no BOS")
 
