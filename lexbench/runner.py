@@ -89,8 +89,10 @@ class Job:
         n = _usual("n", tasks) if n is None else n
         multiples = _usual("multiples", tasks) if multiples is None else multiples
         _whole("n", n, 1, "samples a cell, e.g. n=32")
-        for seed in seeds or [None]:
-            _whole("seed", seed, 0, "e.g. seed=0 or seed=[0,1]")
+        if not seeds:
+            raise ValueError("seed must be a whole number of at least 0, got none: e.g. seed=0 or seed=[0,1]")
+        for each in seeds:
+            _whole("seed", each, 0, "e.g. seed=0 or seed=[0,1]")
         tokens = _lengths(facts, lengths, multiples)
         text = _named("corpus", corpus)
         suite = [part for config in tasks for part in _suite(config, text.built)]

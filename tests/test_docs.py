@@ -35,6 +35,7 @@ def run(
     return said
 
 
+@pytest.mark.slow
 def test_a_method_outside_the_repository_runs_is_verified_and_stands_in_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

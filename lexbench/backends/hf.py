@@ -96,6 +96,7 @@ class Hf:
     def write(self, question: Write) -> Written:
         """Greedy continuation with a cache; ends at the model's end tokens, which are no part of the answer."""
         with self._answering(question.length):
+            self._check_window(question.length - 1)  # before any work is done
             new: list[int] = []
             ended = False
             caches = [DynamicCache(config=self._network.config) for _ in self._passes]
@@ -239,6 +240,12 @@ class Hf:
     def _ids(self, tokens: Tokens) -> Tensor:
         """[1, T] on the device."""
         return torch.from_numpy(tokens.astype("int64"))[None].to(self._device)
+
+    def _check_window(self, tokens: int) -> None:
+        """Layers that see a window drop older keys from their cache, where our attention would look for them."""
+        for placed in self._passes:
+            if placed.hook is not None and placed.hook.window is not None and tokens > placed.hook.window:
+                raise Unrealisable(f"its layers see {placed.hook.window} tokens, asked for {tokens}")
 
     @contextmanager
     def _answering(self, length: int) -> Iterator[None]:

@@ -364,6 +364,9 @@ def test_layers_that_see_a_window_are_refused_past_it(tmp_path: Path) -> None:
     hf.score(asked(1, TOKENS[:17]))  # 16 tokens go in
     with pytest.raises(Refused, match=r"cannot realise remap on .*: its layers see 16 tokens, asked for 79"):
         hf.score(asked())
+    assert len(hf.write(prompt(10, 7)).tokens) == 7
+    with pytest.raises(Refused, match="its layers see 16 tokens, asked for 17"):
+        hf.write(prompt(10, 8))
     hf.attend(Attention(inv_freq=pairs_of(hf)))
     assert_stock(hf, folder)
 
@@ -476,6 +479,7 @@ def test_options_are_checked(folders: Callable[[str], Path]) -> None:
 # a hub, and real data
 
 
+@pytest.mark.slow
 def test_a_hub_name_is_found_in_the_cache_and_its_commit_recorded(
     folders: Callable[[str], Path], tmp_path: Path
 ) -> None:

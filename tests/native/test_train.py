@@ -41,6 +41,7 @@ def losses(folder: Path) -> list[float]:
     return [json.loads(line)["loss"]["all"] for line in (folder / "training.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train(recipe(), TEXTS, TEXTS, tmp_path / "whole", "")
     step = training._step
@@ -61,6 +62,7 @@ def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path, monkeypat
         assert torch.equal(weight, weights(tmp_path / "killed")[name]), name
 
 
+@pytest.mark.slow
 def test_a_folder_with_another_training_is_left_alone(tmp_path: Path) -> None:
     train(recipe(), TEXTS, TEXTS, tmp_path, "")
     before = (tmp_path / "model.safetensors").read_bytes()

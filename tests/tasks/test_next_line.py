@@ -163,6 +163,7 @@ def test_other_lines_are_not_asked_for(tokenizer: FastTokenizer, line: str) -> N
         asked(tokenizer, 200, 1, corpus=Source((text,)), near=80, longest=600, room=60)
 
 
+@pytest.mark.slow
 def test_every_file_gives_a_line_before_one_gives_two_and_seeds_give_others(tokenizer: FastTokenizer) -> None:
     task = lexbench.task("next_line", corpus=STDLIB).for_lengths(LENGTHS)
     questions = task.questions(tokenizer, 160, 200, 0)
