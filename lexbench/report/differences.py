@@ -145,10 +145,15 @@ def _lost(table: Table, sample: Sample) -> bool:
     return sample.failed is not None or (table.metric == "nll" and sample.nll is None)
 
 
+ROUNDING = 1e-6
+"""Of the baseline's value: what two kernels of one precision differ by, though nothing is changed."""
+
+
 def _compared(table: Table, counted: Difference, used: Sequence[Pair]) -> Difference:
     """The difference over pairs, sum (method - baseline) / sum units, with its interval and p-value."""
     base, values = (np.array([_sum(table, pair[side]) for pair in used]).reshape(-1, 2) for side in (0, 1))
     gaps, units = values[:, 0] - base[:, 0], base[:, 1]
+    gaps[np.abs(gaps) <= ROUNDING * np.abs(base[:, 0])] = 0.0
     if not units.sum() > 0:
         return counted
     clusters = [left.cluster for left, _ in used]
