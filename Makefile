@@ -11,7 +11,7 @@ run: $(READY)
 	$(BIN)/lexbench report runs/demo
 
 test: $(READY)
-	$(BIN)/pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m "not slow"
 
 test-all: $(READY)
 	$(BIN)/pytest

@@ -81,7 +81,13 @@ def test_a_run_killed_at_any_moment_ends_as_an_undisturbed_one(tmp_path: Path, s
 
 
 def test_ctrl_c_says_so_and_keeps_what_was_measured(tmp_path: Path, slow: dict[str, str]) -> None:
-    process = subprocess.Popen(command(tmp_path / "run"), env=slow, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command(tmp_path / "run"),
+        env=slow,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell has it ignored
+    )
     wait_for(tmp_path / "run", 3, process)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
