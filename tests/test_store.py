@@ -340,7 +340,7 @@ def test_committed_cells_are_such_files_and_give_records(folder: str) -> None:
         for record in records_of(each):
             row = known[record.cell, record.metric]
             assert (record.value, record.low, record.n) == (row["value"], row["low"], row["n"])
-            assert (record.part, record.chance) == (None, None)
+            assert (record.part, record.chance) == (row["part"], row["chance"])
 
 
 def test_records_of_parts_stand_behind_those_of_the_whole(tmp_path: Path) -> None:
