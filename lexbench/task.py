@@ -250,6 +250,9 @@ class Task:
     """
 
     version: ClassVar[int] = 1
+    form: ClassVar[tuple[str, ...]] = ()
+    """Parameters that say how a question is asked, not which one: they have no part in its randomness, so that all
+    forms of a task ask the same questions."""
 
     def for_lengths(self, lengths: Sequence[int]) -> Self:
         """The task with what depends on all of a run's lengths settled; most depend on none."""
@@ -273,10 +276,11 @@ class Task:
     def rng(self, *place: int | str) -> np.random.Generator:
         """Randomness of one place (length, seed, index): a hash of it, the task's name, version and parameters.
 
-        A corpus is none of them: the same text gives the same questions wherever its file lies.
+        Those of `form` count as their defaults. A corpus is none of them: the same text gives the same questions
+        wherever its file lies.
         """
-        names = [f.name for f in fields(self) if f.name != "corpus"]  # type: ignore[arg-type]
-        parameters = {name: str(getattr(self, name)) for name in names}
+        asked = [f for f in fields(self) if f.name != "corpus"]  # type: ignore[arg-type]
+        parameters = {f.name: str(f.default if f.name in self.form else getattr(self, f.name)) for f in asked}
         key = json.dumps([type(self).__name__, self.version, parameters, *place], sort_keys=True)
         return np.random.default_rng(np.frombuffer(hashlib.sha256(key.encode()).digest(), dtype=np.uint32))
 

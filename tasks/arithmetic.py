@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,6 +108,7 @@ class Arithmetic(Task):
         chat: ask in the model's chat template; not for marks.
     """
 
+    form: ClassVar[tuple[str, ...]] = ("ask", "room", "chat")
     ask: str = "write"
     shown: bool = False
     wrap: bool = True
@@ -191,7 +193,7 @@ class Arithmetic(Task):
         space = length - sum(map(len, [frame.before, header, frame.after])) - shown - (bare - digit) - room
         if space < each:
             raise Refused(f"arithmetic needs at least {length - space + each} tokens, asked for {length}: raise length")
-        rng = replace(self, ask="write", room=None, chat=False).rng(length, seed, index)  # every way asks the same sums
+        rng = self.rng(length, seed, index)
         shots = [header]
         for _ in range(self.shots):
             shots += [self._line(pieces, *self._walk(rng, self.shot_terms)), pieces.end]

@@ -4,7 +4,8 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -87,6 +88,7 @@ class CommonWords(Task):
         chat: ask in the model's chat template; the answer's first words come after it.
     """
 
+    form: ClassVar[tuple[str, ...]] = ("room", "chat")
     common: int = 3
     times: int = 8
     others: int = 1
@@ -120,12 +122,8 @@ class CommonWords(Task):
             )
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
 
-    def _rng(self, *place: int | str) -> np.random.Generator:
-        """Randomness that every way of asking shares, at all lengths."""
-        return replace(self, room=None, chat=False).rng(*place)
-
     def _asked(self, tokenizer: Tokenizer, seed: int, index: int) -> Asked:
-        spelled = _distinct(self._rng("words", seed, index))
+        spelled = _distinct(self.rng("words", seed, index))
         common = list(itertools.islice(spelled, self.common))
         more = (tokenizer.encode(f" {word}").ids for word in spelled)
         words = [*(tokenizer.encode(f" {word}").ids for word in common), *itertools.islice(more, self.common)]
@@ -170,7 +168,7 @@ class CommonWords(Task):
             left -= cost
             listed += self.others
         each = np.repeat(np.arange(len(words)), self._times(len(words)))
-        order = self._rng("order", seed, asked.index).permutation(each)
+        order = self.rng("order", seed, asked.index).permutation(each)
         items = [part for place, word in enumerate(order, start=1) for part in (_number(tokenizer, place), words[word])]
         filler = haystack.noise(tokenizer, left, str(asked.index))
         return Write(

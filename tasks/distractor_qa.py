@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -182,6 +182,7 @@ class DistractorQa(Task):
         data_hash: of questions and documents; filled in at the start of a run. Given: the data must have it.
     """
 
+    form: ClassVar[tuple[str, ...]] = ("needle", "room", "chat", "data", "dataset", "config", "revision", "data_hash")
     hops: int = 1
     options: int | None = None
     strata: int = 8
@@ -240,15 +241,10 @@ class DistractorQa(Task):
             raise Refused(f"distractor_qa needs at least {least} tokens, asked for {length}: raise length")
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
 
-    def _rng(self, *place: int | str) -> np.random.Generator:
-        """Randomness that the control and every way of asking share, at all lengths, wherever the data lies."""
-        nowhere = replace(self, data=None, dataset=None, config=None, revision=None, data_hash=None)
-        return replace(nowhere, needle=True, room=None, chat=False).rng(*place)
-
     def _made_cases(self, tokenizer: Tokenizer, n: int, seed: int) -> Iterator[Case]:
         """Questions about the second of the people, the first one's teacher, or the third, the second one's."""
         for index in range(n):
-            rng = self._rng("documents", seed, index)
+            rng = self.rng("documents", seed, index)
             kind = list(KINDS)[rng.integers(len(KINDS))]
             people = self._people(tokenizer, rng, kind)
             (_, pupil), (name, first), *further = itertools.islice(people, 1 + self.hops)
@@ -284,13 +280,13 @@ class DistractorQa(Task):
             raise data
         if n > len(data.items):
             raise Refused(f"distractor_qa needs {n} questions, the data has {len(data.items)}: lower n")
-        for index, place in enumerate(self._rng("questions", seed).permutation(len(data.items))[:n]):
+        for index, place in enumerate(self.rng("questions", seed).permutation(len(data.items))[:n]):
             item = data.items[place]
             yield Case(
                 question=item.question,
                 references=item.references,
                 gold=tuple(map(Document, item.gold)),
-                others=map(Document, data.others(item, self._rng("documents", seed, index))),
+                others=map(Document, data.others(item, self.rng("documents", seed, index))),
                 cluster=item.cluster,
                 chance=1 / 2 if scoring.normalised(item.references[0]) in scoring.OPPOSITES else 0.0,
             )
@@ -324,7 +320,7 @@ class DistractorQa(Task):
         )
 
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, asked: Asked) -> Write | Choose:
-        case, rng = asked.case, self._rng("places", seed, asked.index)
+        case, rng = asked.case, self.rng("places", seed, asked.index)
         others, filler, cut = self._filling(tokenizer, asked, length - asked.least)
         depth = haystack.stratified(asked.index, self.strata, rng)
         unplaced = [*asked.gold[:-1], *(tokens for tokens, _ in others)]

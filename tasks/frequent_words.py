@@ -4,7 +4,8 @@ import bisect
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +89,7 @@ class FrequentWords(Task):
         chat: ask in the model's chat template; the answer's first words come after it.
     """
 
+    form: ClassVar[tuple[str, ...]] = ("room", "chat")
     vocabulary: int = 20
     alpha: float = 2.0
     room: int | None = None
@@ -118,12 +120,8 @@ class FrequentWords(Task):
             raise Refused(f"frequent_words needs at least {least} tokens, asked for {length}: raise length")
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
 
-    def _rng(self, *place: int | str) -> np.random.Generator:
-        """Randomness that every way of asking shares, at all lengths."""
-        return replace(self, room=None, chat=False).rng(*place)
-
     def _asked(self, tokenizer: Tokenizer, seed: int, index: int) -> Asked:
-        drawn = draw.letters(self._rng("words", seed, index), LETTERS, SIZE)
+        drawn = draw.letters(self.rng("words", seed, index), LETTERS, SIZE)
         new = draw.unused(drawn, "frequent_words finds no further word", "lower vocabulary")
         words = list(itertools.islice(new, self.vocabulary - 1))
         answer = " " + ", ".join(words[:ASKED])
@@ -156,7 +154,7 @@ class FrequentWords(Task):
         totals = range(space + 1)  # a piece has a token or more
         largest = bisect.bisect_right(totals, space, key=lambda total: asked.coded(self._counts(total))) - 1
         counts = self._counts(next(total for total in range(largest, 0, -1) if self._separate(total)))
-        order = self._rng("order", seed, asked.index).permutation(np.repeat(np.arange(self.vocabulary), counts))
+        order = self.rng("order", seed, asked.index).permutation(np.repeat(np.arange(self.vocabulary), counts))
         filler = haystack.noise(tokenizer, space - asked.coded(counts), str(asked.index), [DOTS])
         return Write(
             index=asked.index,

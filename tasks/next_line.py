@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -93,6 +93,7 @@ class NextLine(Task):
         chat: ask in the model's chat template.
     """
 
+    form: ClassVar[tuple[str, ...]] = ("chat",)
     corpus: Corpus
     near: int | None = None
     longest: int | None = None
@@ -164,13 +165,9 @@ class NextLine(Task):
             facts=question.facts,
         )
 
-    def _rng(self, *place: int | str) -> np.random.Generator:
-        """Randomness that every way of asking shares, at all lengths."""
-        return replace(self, chat=False).rng(*place)
-
     def _places(self, texts: EncodedCorpus, tokenizer: Tokenizer, reach: int, seed: int) -> Iterator[tuple[int, Place]]:
         """(document, place): every document's first one before any one's second."""
-        order = self._rng("documents", seed).permutation(len(texts)).tolist()
+        order = self.rng("documents", seed).permutation(len(texts)).tolist()
         left = {document: self._lines(texts, tokenizer, document, reach, seed) for document in order}
         while left:
             for document in list(left):
@@ -184,7 +181,7 @@ class NextLine(Task):
         self, texts: EncodedCorpus, tokenizer: Tokenizer, document: int, reach: int, seed: int
     ) -> Iterator[Place]:
         """A document's lines that can be asked for, in random order."""
-        encoded, rng = texts[document], self._rng("lines", seed, texts.name(document))
+        encoded, rng = texts[document], self.rng("lines", seed, texts.name(document))
         lines = _statements(encoded.text)
         for number in rng.permutation(len(lines)).tolist():
             place = _place(encoded, lines[number])

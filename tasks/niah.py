@@ -4,7 +4,8 @@ import itertools
 import math
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -131,6 +132,7 @@ class Niah(Task):
         needle: False is the control: the same without the needles asked for, where nobody can know.
     """
 
+    form: ClassVar[tuple[str, ...]] = ("needle", "room", "chat")
     corpus: Corpus | None = None
     haystack: str = "noise"
     key_kind: str = "word"
@@ -197,12 +199,8 @@ class Niah(Task):
             raise Refused(f"niah needs at least {least} tokens, asked for {length}: raise length")
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
 
-    def _rng(self, *place: int | str) -> np.random.Generator:
-        """Randomness that the control and every way of asking share, and all lengths."""
-        return replace(self, needle=True, room=None, chat=False).rng(*place)
-
     def _hidden(self, tokenizer: Tokenizer, seed: int, index: int) -> Hidden:
-        rng = self._rng("needles", seed, index)
+        rng = self.rng("needles", seed, index)
         strings = {kind: _distinct(kind, rng) for kind in (self.key_kind, self.value_kind)}
         values = strings[self.value_kind]
         if self.options:
@@ -281,7 +279,7 @@ class Niah(Task):
 
         `space` is for all but the needles asked for.
         """
-        rng = self._rng("places", seed, hidden.index)
+        rng = self.rng("places", seed, hidden.index)
         depth = haystack.stratified(hidden.index, self.strata, rng)
         others = list(hidden.others)
         left = space - sum(len(needle) for _, needle in others)
@@ -314,7 +312,7 @@ class Niah(Task):
 
         In the control the right one is not in the text, so no other is: having been read tells nothing.
         """
-        rng, wrong = self._rng("options", seed, hidden.index), (self.options or 0) - 1
+        rng, wrong = self.rng("options", seed, hidden.index), (self.options or 0) - 1
         place = int(rng.integers(wrong + 1))
         drawn = [others[place] for place in rng.permutation(len(others))[: wrong if self.needle else 0]]
         drawn += [value for value, _ in itertools.islice(hidden.more, wrong - len(drawn))]

@@ -1,7 +1,7 @@
 """Passkey retrieval: a number hidden in noise, asked for at the end."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -36,6 +36,7 @@ class Passkey(Task):
         needle: False is the control: the same prompt without the needle, where no model can find the key.
     """
 
+    form: ClassVar[tuple[str, ...]] = ("needle", "room")
     version: ClassVar[int] = 2
     digits: int = 5
     strata: int = 8
@@ -61,18 +62,17 @@ class Passkey(Task):
         return [self._question(tokenizer, length, seed, index) for index in range(n)]
 
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, index: int) -> Write:
-        rng = replace(self, needle=True, room=None).rng(length, seed, index)  # the control asks for the same keys
+        rng = self.rng(length, seed, index)
         low = 10 ** (self.digits - 1)
         key = str(rng.integers(low, 10 * low))
         depth = haystack.stratified(index, self.strata, rng)
         needle = tokenizer.encode(NEEDLE.format(key=key)).ids if self.needle else np.empty(0, np.int64)
         header = np.concatenate([np.asarray(tokenizer.prefix, np.int64), tokenizer.encode(HEADER).ids])
         ask = tokenizer.encode(ASK).ids
-        room = self.room or len(tokenizer.encode(f" {key}").ids) + 4
-        if room < len(tokenizer.encode(f" {key}").ids):
-            raise Refused(
-                f"passkey's key has {len(tokenizer.encode(f' {key}').ids)} tokens, its room {room}: raise room"
-            )
+        least = len(tokenizer.encode(f" {key}").ids)
+        room = self.room or least + 4
+        if room < least:
+            raise Refused(f"passkey's key has {least} tokens, its room {room}: raise room")
         space = length - room - len(header) - len(needle) - len(ask)
         if space < 0:
             raise Refused(f"passkey needs at least {length - space} tokens, asked for {length}: raise length")

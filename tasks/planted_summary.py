@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -67,6 +68,7 @@ class PlantedSummary(Task):
         chat: ask in the model's chat template; the list's first bullet is written for it.
     """
 
+    form: ClassVar[tuple[str, ...]] = ("room", "chat")
     corpus: Corpus
     notes: int = 3
     room: int | None = None
@@ -92,7 +94,7 @@ class PlantedSummary(Task):
         return [self._question(tokenizer, length, seed, index) for index in range(n)]
 
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, index: int) -> Write:
-        rng = replace(self, room=None, chat=False).rng(length, seed, index)  # every way of asking shares its notes
+        rng = self.rng(length, seed, index)
         words = [[slot.split()[place] for place in _drawn(rng, slot, self.notes)] for slot in SLOTS]
         facts = [FACT.format(*fact) for fact in zip(*words, strict=True)]
         depths = [haystack.stratified(part, self.notes, rng) for part in range(self.notes)]

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -64,6 +64,7 @@ class Resolution(Task):
         longest: tokens of text that each sample has, whatever the length; None: the run's longest length.
     """
 
+    form: ClassVar[tuple[str, ...]] = ("first", "queries")
     corpus: Corpus
     first: int = 4
     queries: int | None = None
@@ -113,7 +114,7 @@ class Resolution(Task):
 
     def _ends(self, texts: EncodedCorpus, longest: int, seed: int) -> Iterator[tuple[int, int]]:
         """(document, token behind the text's last): every document's first text before any one's second."""
-        order = self._places().rng("documents", seed).permutation(len(texts)).tolist()
+        order = self.rng("documents", seed).permutation(len(texts)).tolist()
         ends: dict[int, list[int]] = {}
         for turn in itertools.count():
             for document in order:
@@ -126,14 +127,10 @@ class Resolution(Task):
 
     def _in_document(self, texts: EncodedCorpus, document: int, tokens: int, seed: int) -> list[int]:
         """Ends of as many texts as a document holds side by side, in random order, from a random place on."""
-        rng = self._places().rng("places", seed, texts.name(document))
+        rng = self.rng("places", seed, texts.name(document))
         count, left = divmod(len(texts[document].ids), tokens)
         offset = int(rng.integers(left + 1))
         return [offset + tokens * (int(place) + 1) for place in rng.permutation(count)]
-
-    def _places(self) -> Self:
-        """The task with what texts do not depend on left out."""
-        return replace(self, first=4, queries=None)
 
     def _question(self, texts: EncodedCorpus, length: int, index: int, document: int, end: int) -> Probe:
         ids = texts[document].ids[end - length + len(texts.prefix) : end]

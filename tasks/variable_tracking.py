@@ -4,7 +4,8 @@ import itertools
 import math
 import string
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -113,6 +114,7 @@ class VariableTracking(Task):
         corpus: of "text".
     """
 
+    form: ClassVar[tuple[str, ...]] = ("needle", "room", "chat", "example")
     chains: int = 2
     hops: int = 4
     haystack: str = "noise"
@@ -153,12 +155,8 @@ class VariableTracking(Task):
             raise Refused(f"variable_tracking needs at least {least} tokens, asked for {length}: raise length")
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
 
-    def _rng(self, *place: int | str) -> np.random.Generator:
-        """Randomness that the control and every way of asking share, at all lengths."""
-        return replace(self, needle=True, room=None, chat=False, example=False).rng(*place)
-
     def _asked(self, tokenizer: Tokenizer, seed: int, index: int) -> Asked:
-        rng = self._rng("chains", seed, index)
+        rng = self.rng("chains", seed, index)
         new = _chains(rng, self.hops + 1)
         chain, *others = itertools.islice(new, self.chains)
         shown = self._example(rng, list(itertools.islice(new, self.chains))) if self.example else ""
@@ -186,12 +184,12 @@ class VariableTracking(Task):
         return f"{HEADER}{text}{chains[0].asked()}{BEGIN}{chains[0].answer()}.\n\n"
 
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, asked: Asked) -> Write:
-        space, rng = length - asked.least, self._rng("places", seed, asked.index)
+        space, rng = length - asked.least, self.rng("places", seed, asked.index)
         if self.corpus is None:
             body = haystack.noise(tokenizer, space, str(asked.index))
         else:
             texts = encoded_corpus(self.corpus, tokenizer)
-            body = haystack.text(texts, space, self._rng("text", seed, asked.index))
+            body = haystack.text(texts, space, self.rng("text", seed, asked.index))
         begins = [haystack.stratified(asked.index, self.strata, rng), *rng.random(self.chains - 1)]
         depths = [[begin, *(begin + (1 - begin) * np.sort(rng.random(self.hops)))] for begin in begins]
         order = rng.permutation(self.chains).tolist()  # statements of two chains may meet at one end of a sentence
