@@ -19,6 +19,7 @@ from lexbench.corpora import Corpus, Document
 from lexbench.model import Model
 from lexbench.perplexity import AVERAGING, DocumentTask, EncodedCorpus, bos_policy, encoded_corpus, place_of
 from lexbench.record import Cell, Record, Refused, Sample
+from lexbench.samples import score_choice, score_likelihood, score_marks, score_written
 from lexbench.symbols import single_tokens
 from lexbench.task import (
     Answer,
@@ -38,9 +39,6 @@ from lexbench.task import (
     Tokens,
     Write,
     Written,
-    score_choice,
-    score_likelihood,
-    score_marks,
 )
 
 __version__ = "0.1.0"
@@ -100,6 +98,7 @@ __all__ = [
     "score_choice",
     "score_likelihood",
     "score_marks",
+    "score_written",
     "scoring",
     "single_tokens",
     "task",

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from lexbench.corpora import Corpus
 from lexbench.record import Refused, Sample
-from lexbench.task import Answer, AnyQuestion, Encoded, Score, Scored, Task, Tokenizer, Tokens, score_likelihood
+from lexbench.samples import score_likelihood
+from lexbench.task import Answer, AnyQuestion, Encoded, Score, Scored, Task, Tokenizer, Tokens
 
 AVERAGING = "NLL in nats, mean over all targets, exponentiated once"
 

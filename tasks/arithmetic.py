@@ -24,6 +24,7 @@ from lexbench import (
     Written,
     score_choice,
     score_marks,
+    score_written,
     scoring,
 )
 
@@ -160,18 +161,13 @@ class Arithmetic(Task):
         assert isinstance(question, Write) and isinstance(answer, Written)
         result = question.facts["expected"]
         first = re.search(r"-?\d+", answer.text)
-        return Sample(
-            index=question.index,
-            cluster=question.cluster,
-            tokens=question.length,
-            chance=question.chance,
-            scores={
+        return score_written(
+            question,
+            answer,
+            {
                 "accuracy": scoring.strict(self._bare(answer.text), [result], r"\d+"),
                 "first": float(first is not None and first[0] == result),
             },
-            output=answer.text,
-            hit_room=answer.hit_room,
-            facts=question.facts,
         )
 
     def _bare(self, text: str) -> str:

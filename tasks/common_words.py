@@ -21,6 +21,7 @@ from lexbench import (
     Written,
     draw,
     haystack,
+    score_written,
     scoring,
 )
 
@@ -184,18 +185,13 @@ class CommonWords(Task):
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and lenient accuracy."""
         assert isinstance(question, Write) and isinstance(answer, Written)
-        return Sample(
-            index=question.index,
-            cluster=question.cluster,
-            tokens=question.length,
-            chance=question.chance,
-            scores={
+        return score_written(
+            question,
+            answer,
+            {
                 "accuracy": scoring.strict(scoring.unnumbered(answer.text), question.facts["expected"], ITEM),
                 "contains": scoring.contains_all(answer.text, question.facts["expected"]),
             },
-            output=answer.text,
-            hit_room=answer.hit_room,
-            facts=question.facts,
         )
 
 

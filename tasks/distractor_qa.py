@@ -25,6 +25,7 @@ from lexbench import (
     haystack,
     official_qa,
     score_choice,
+    score_written,
     scoring,
 )
 
@@ -380,19 +381,13 @@ class DistractorQa(Task):
             return score_choice(question, answer, depth=question.facts["depth"])
         assert isinstance(question, Write) and isinstance(answer, Written)
         references = question.facts["expected"]
-        return Sample(
-            index=question.index,
-            cluster=question.cluster,
-            tokens=question.length,
-            chance=question.chance,
-            scores={
+        return score_written(
+            question,
+            answer,
+            {
                 "accuracy": scoring.strict_phrase(answer.text, references, question.facts.get("others")),
                 "contains": scoring.contains_any(answer.text, references),
             },
-            output=answer.text,
-            hit_room=answer.hit_room,
-            depth=question.facts["depth"],
-            facts=question.facts,
         )
 
 

@@ -22,6 +22,7 @@ from lexbench import (
     Written,
     draw,
     haystack,
+    score_written,
     scoring,
 )
 
@@ -170,16 +171,11 @@ class FrequentWords(Task):
         """Strict and lenient accuracy."""
         assert isinstance(question, Write) and isinstance(answer, Written)
         items = rf"[{LETTERS}]{{{SIZE}}}"
-        return Sample(
-            index=question.index,
-            cluster=question.cluster,
-            tokens=question.length,
-            chance=question.chance,
-            scores={
+        return score_written(
+            question,
+            answer,
+            {
                 "accuracy": scoring.strict(scoring.unnumbered(answer.text), question.facts["expected"], items),
                 "contains": scoring.contains_all(answer.text, question.facts["expected"]),
             },
-            output=answer.text,
-            hit_room=answer.hit_room,
-            facts=question.facts,
         )

@@ -11,7 +11,19 @@ from typing import Any
 import numpy as np
 import yaml
 
-from lexbench import Answer, AnyQuestion, Frame, Refused, Sample, Task, Tokenizer, Write, Written, longbench
+from lexbench import (
+    Answer,
+    AnyQuestion,
+    Frame,
+    Refused,
+    Sample,
+    Task,
+    Tokenizer,
+    Write,
+    Written,
+    longbench,
+    score_written,
+)
 
 OURS = Path(__file__).with_name("longbench_prompts.yaml")
 TRUNCATION = {
@@ -126,19 +138,15 @@ class LongBench(Task):
         facts, unit = question.facts, self._facts.unit
         judged = (self.dataset, answer.text, facts["answers"])
         official = longbench.official(*judged, facts["all_classes"], self.similarity)
-        return Sample(
-            index=question.index,
-            cluster=question.cluster,
-            tokens=question.length,
+        return score_written(
+            question,
+            answer,
+            {self._facts.metric_name(self.similarity): official, **longbench.summary_scores(*judged)},
             truncated=facts["prompt_tokens"] > len(question.prompt),
-            scores={self._facts.metric_name(self.similarity): official, **longbench.summary_scores(*judged)},
             parts=(
                 f"{unit} {longbench.bucket(facts[unit])}",
                 f"tokens {longbench.bucket(facts['prompt_tokens'])}",
             ),
-            output=answer.text,
-            hit_room=answer.hit_room,
-            facts=facts,
         )
 
     @property

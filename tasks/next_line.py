@@ -27,6 +27,7 @@ from lexbench import (
     Write,
     Written,
     encoded_corpus,
+    score_written,
 )
 
 INSTRUCTION = "Continue this Python file by its next line. Write that line and nothing else.\n\n"
@@ -153,16 +154,11 @@ class NextLine(Task):
         first = next((line for line in lines if line and not line.startswith("```")), "")
         expected = question.facts["expected"]
         ratio = difflib.SequenceMatcher(None, first, expected, autojunk=False).ratio()
-        return Sample(
-            index=question.index,
-            cluster=question.cluster,
-            tokens=question.length,
-            chance=question.chance,
+        return score_written(
+            question,
+            answer,
+            {"accuracy": float(first == expected), "edit_similarity": ratio},
             parts=("names in context" if question.facts["in_context"] else "names out of context",),
-            scores={"accuracy": float(first == expected), "edit_similarity": ratio},
-            output=answer.text,
-            hit_room=answer.hit_room,
-            facts=question.facts,
         )
 
     def _places(self, texts: EncodedCorpus, tokenizer: Tokenizer, reach: int, seed: int) -> Iterator[tuple[int, Place]]:

@@ -26,6 +26,7 @@ from lexbench import (
     encoded_corpus,
     haystack,
     score_choice,
+    score_written,
     scoring,
 )
 
@@ -332,19 +333,13 @@ class Niah(Task):
             assert isinstance(answer, Chosen)
             return score_choice(question, answer, depth=depth)
         assert isinstance(question, Write) and isinstance(answer, Written)
-        return Sample(
-            index=question.index,
-            cluster=question.cluster,
-            tokens=question.length,
-            chance=question.chance,
-            scores={
+        return score_written(
+            question,
+            answer,
+            {
                 "accuracy": scoring.strict(answer.text, expected, KINDS[self.value_kind].item),
                 "contains": scoring.contains_all(answer.text, expected),
             },
-            output=answer.text,
-            hit_room=answer.hit_room,
-            depth=depth,
-            facts=question.facts,
         )
 
 

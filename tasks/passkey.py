@@ -6,7 +6,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Refused, Sample, Task, Tokenizer, Write, Written, haystack, scoring
+from lexbench import (
+    Answer,
+    AnyQuestion,
+    Refused,
+    Sample,
+    Task,
+    Tokenizer,
+    Write,
+    Written,
+    haystack,
+    score_written,
+    scoring,
+)
 
 HEADER = "A pass key is hidden in this text. Remember it.\n"
 NEEDLE = " The pass key is {key}. Remember it. {key} is the pass key."
@@ -92,14 +104,8 @@ class Passkey(Task):
         """Strict and lenient accuracy."""
         assert isinstance(question, Write) and isinstance(answer, Written)
         key = question.facts["expected"]
-        return Sample(
-            index=question.index,
-            cluster=question.cluster,
-            tokens=question.length,
-            chance=question.chance,
-            scores={"accuracy": scoring.strict(answer.text, [key], r"\d+"), "contains": float(key in answer.text)},
-            output=answer.text,
-            hit_room=answer.hit_room,
-            depth=question.facts["depth"],
-            facts=question.facts,
+        return score_written(
+            question,
+            answer,
+            {"accuracy": scoring.strict(answer.text, [key], r"\d+"), "contains": float(key in answer.text)},
         )

@@ -19,6 +19,7 @@ from lexbench import (
     Written,
     encoded_corpus,
     haystack,
+    score_written,
 )
 
 HEADER = "Remember the notes in this text.\n"
@@ -131,12 +132,10 @@ class PlantedSummary(Task):
         items = [_known(item) for item in _items(answer.text)]
         found = [_known(fact) in items for fact in question.facts["expected"]]
         right = sum(found)
-        return Sample(
-            index=question.index,
-            cluster=question.cluster,
-            tokens=question.length,
-            chance=question.chance,
-            scores={
+        return score_written(
+            question,
+            answer,
+            {
                 "accuracy": 2 * right / (len(found) + len(items)),
                 "recall": right / len(found),
                 "precision": right / max(1, len(items)),
@@ -146,9 +145,6 @@ class PlantedSummary(Task):
                 "depth": np.asarray(question.facts["depths"], np.float32),
                 "found": np.asarray(found, np.float32),
             },
-            output=answer.text,
-            hit_room=answer.hit_room,
-            facts=question.facts,
         )
 
 

@@ -23,6 +23,7 @@ from lexbench import (
     draw,
     encoded_corpus,
     haystack,
+    score_written,
     scoring,
 )
 
@@ -215,19 +216,13 @@ class VariableTracking(Task):
         assert isinstance(question, Write) and isinstance(answer, Written)
         names = question.facts["expected"]
         bare = answer.text.replace("VAR ", "")
-        return Sample(
-            index=question.index,
-            cluster=question.cluster,
-            tokens=question.length,
-            chance=question.chance,
-            scores={
+        return score_written(
+            question,
+            answer,
+            {
                 "accuracy": scoring.strict(bare, names, rf"(?-i:[A-Z]{{{LETTERS}}})"),
                 "contains": scoring.contains_all(answer.text, names),
             },
-            output=answer.text,
-            hit_room=answer.hit_room,
-            depth=question.facts["depth"],
-            facts=question.facts,
         )
 
 

@@ -13,7 +13,8 @@ from lexbench.backends.chance import Chance
 from lexbench.backends.hf import Hf
 from lexbench.backends.native import Native
 from lexbench.checkpoint import read_model
-from lexbench.task import Choose, Tokens, score_choice, score_marks
+from lexbench.samples import score_choice, score_marks
+from lexbench.task import Choose, Tokens
 
 MODEL = read_model(assets.read("model", "lexlet"))
 TOKENS = np.random.default_rng(3).integers(3, MODEL.vocabulary or 0, 90)

@@ -21,8 +21,8 @@ from lexbench.report.position_plots import plot
 from lexbench.report.positions import Curve, bin_edges, collapse_position, curves_by_position
 from lexbench.report.statistics import cluster_bootstrap
 from lexbench.report.tables import Table, tables
+from lexbench.samples import score_marks
 from lexbench.store import Finished
-from lexbench.task import score_marks
 from lexbench.tokenizer import FastTokenizer
 from tests.report.fake_run import cell, finished, keep
 
