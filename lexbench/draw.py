@@ -37,14 +37,14 @@ def distinct(rng: np.random.Generator, count: int, refusal: str, wide: bool = Fa
     raise Refused(refusal)
 
 
-def unused(values: Iterable[str], what: str, remedy: str, text: str = "") -> Iterator[str]:
-    """Those of the values that have not come before and stand nowhere in the text.
+def unused(values: Iterable[str], what: str, remedy: str) -> Iterator[str]:
+    """Those of the values that have not come before.
 
     Raises Refused, "`what` in 1000: `remedy`", after so many in a row that do not.
     """
     seen, misses = set[str](), 0
     for value in values:
-        misses = misses + 1 if value in seen or value in text else 0
+        misses = misses + 1 if value in seen else 0
         if misses == 0:
             seen.add(value)
             yield value
