@@ -181,9 +181,10 @@ def _parquet(cell: Cell, samples: list[Sample], refused: str | None) -> bytes:
 
 def _finished(file: Path) -> Finished:
     """A finished cell from its file; ValueError naming the file where it cannot be read."""
-    content = file.read_bytes()
     try:
-        table = pq.ParquetFile(pa.BufferReader(content)).read()
+        # One thread: Arrow's own abort the process at its end when they hold Python's bytes (apache/arrow#34314).
+        with pq.ParquetFile(file, pre_buffer=False) as stored:
+            table = stored.read(use_threads=False)
         about = table.schema.metadata or {}
         cell, refused = json.loads(about[b"cell"]), json.loads(about[b"refused"])
         columns = {name: table.column(name) for name in COLUMNS.names if name in table.column_names}
