@@ -5,16 +5,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-import numpy as np
-
 from lexbench.record import Record, Sample
 from lexbench.report.entries import number
 from lexbench.report.metrics import LIKELIHOODS
-from lexbench.report.statistics import LEVEL, cluster_bootstrap, cluster_sums, difference_interval, holm, sign_flip_p
+from lexbench.report.pairs import outcomes, paired
+from lexbench.report.statistics import LEVEL, holm
 from lexbench.report.tables import Place, Table, aligned, heading
 
-Pair = tuple[Sample, Sample]
-"""One question's samples: the baseline's, the method's."""
 BASELINE = "none"
 LEGEND = """\
 Each entry is a method's value minus the baseline's over the same samples: NLL in nats per token, weighted by tokens as
@@ -109,79 +106,33 @@ def _difference(
         return replace(blank, refused=record.refused)
     if base is None or base.refused:
         return replace(blank, apart=f"{baseline} is {'refused' if base else 'not measured'} at {length}")
-    left, right = ({each.index: each for each in samples.get(cell, ())} for cell in (base.cell, record.cell))
-    pairs = [(left[index], right[index]) for index in sorted(left.keys() & right.keys())]
-    odd = next((pair for pair in pairs if not _alike(*pair)), None)
-    if odd:
+    metric = table.metric or ""
+    left, right = (outcomes(samples.get(cell, ()), metric) for cell in (base.cell, record.cell))
+    found = paired(left, right, metric)
+    if found.unlike is not None:
         return replace(
-            blank, apart=f"sample {odd[0].index} is not the question that {baseline} was asked: run both anew"
+            blank, apart=f"sample {found.unlike} is not the question that {baseline} was asked: run both anew"
         )
-    counted = replace(
-        blank,
-        failed=sum(any(_lost(table, side) for side in pair) for pair in pairs),
-        truncated=sum(any(side.truncated for side in pair) for pair in pairs),
-        unpaired=len(left.keys() ^ right.keys()),
-    )
-    if not (_valued(table, base) and _valued(table, record)):
+    counted = replace(blank, failed=found.failed, truncated=found.truncated, unpaired=found.unpaired)
+    if not (_valued(table, base) and _valued(table, record)) or found.difference is None:
         return counted
-    used = [pair for pair in pairs if table.scored or not any(_lost(table, side) for side in pair)]
-    return _compared(table, counted, used)
-
-
-def _alike(left: Sample, right: Sample) -> bool:
-    """Whether two samples answer one question, by what is known of both."""
-    names = ("cluster", "depth", "bytes", "words")
-    known = [(getattr(left, name), getattr(right, name)) for name in names]
-    known += [(len(left.nll), len(right.nll))] if left.nll is not None and right.nll is not None else []
-    return all(one == other for one, other in known if one is not None and other is not None)
+    scale = 100.0 if table.scored else 1.0
+    return replace(
+        counted,
+        baseline_value=scale * (found.baseline_value or 0.0),
+        value=scale * (found.value or 0.0),
+        difference=scale * found.difference,
+        low=scale * found.interval.low if found.interval else None,
+        high=scale * found.interval.high if found.interval else None,
+        interval=found.interval.kind if found.interval else None,
+        p=found.p,
+        pairs=found.pairs,
+        clusters=found.clusters,
+    )
 
 
 def _valued(table: Table, record: Record) -> bool:
     return record.metric == table.metric and record.value is not None
-
-
-def _lost(table: Table, sample: Sample) -> bool:
-    """Failed, or without the likelihood that the table is about."""
-    return sample.failed is not None or (table.metric == "nll" and sample.nll is None)
-
-
-ROUNDING = 1e-6
-"""Of the baseline's value: what two kernels of one precision differ by, though nothing is changed."""
-
-
-def _compared(table: Table, counted: Difference, used: Sequence[Pair]) -> Difference:
-    """The difference over pairs, sum (method - baseline) / sum units, with its interval and p-value."""
-    base, values = (np.array([_sum(table, pair[side]) for pair in used]).reshape(-1, 2) for side in (0, 1))
-    gaps, units = values[:, 0] - base[:, 0], base[:, 1]
-    gaps[np.abs(gaps) <= ROUNDING * np.abs(base[:, 0])] = 0.0
-    if not units.sum() > 0:
-        return counted
-    clusters = [left.cluster for left, _ in used]
-    interval = difference_interval(gaps, clusters) if table.scored else cluster_bootstrap(gaps, units, clusters)
-    scale = 100.0 if table.scored else 1.0
-    baseline_value, value, difference = (
-        scale * math.fsum(sums) / math.fsum(units) for sums in (base[:, 0], values[:, 0], gaps)
-    )
-    return replace(
-        counted,
-        baseline_value=baseline_value,
-        value=value,
-        difference=difference,
-        low=scale * interval.low if interval else None,
-        high=scale * interval.high if interval else None,
-        interval=interval.kind if interval else None,
-        p=sign_flip_p(cluster_sums(gaps, units, clusters)[:, 0]),
-        pairs=len(used),
-        clusters=len(set(clusters)),
-    )
-
-
-def _sum(table: Table, sample: Sample) -> tuple[float, float]:
-    """Nats and targets, or the score or measure and 1; a failed sample scores 0."""
-    if table.metric != "nll":
-        return 0.0 if sample.failed else float(sample.scores[table.metric or ""]), 1.0
-    assert sample.nll is not None, f"sample {sample.index} has no likelihood"
-    return float(sample.nll.astype(np.float64).sum()), float(len(sample.nll))
 
 
 def page(found: Sequence[Differences]) -> str:
