@@ -48,6 +48,8 @@ class Sample:
     """UTF-8 bytes that the targets stand for."""
     words: int | None = None
     """Whitespace-separated words that begin inside the targets."""
+    prompt: str | None = None
+    """What was asked, as text; of a long one the parts that matter."""
     output: str | None = None
     hit_room: bool | None = None
     """The model wrote until its room ended."""

@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from lexbench.attention import Attention
 from lexbench.backends import Backend
 from lexbench.checkpoint import locate, read_model
 from lexbench.corpora import Corpus
+from lexbench.excerpt import excerpt
 from lexbench.methods import Method
 from lexbench.model import Model
 from lexbench.plan import Step, describe, estimate
@@ -206,7 +207,8 @@ def _measure(
         for question in questions:
             if question.index not in done:
                 assert question.length <= step.length, f"a question of {question.length} tokens at {step.length}"
-                store.append(cell, step.task.built.score(question, _ask(backend, question)))
+                sample = step.task.built.score(question, _ask(backend, question))
+                store.append(cell, replace(sample, prompt=excerpt(question, tokenizer)))
             bar.update(cost / len(questions))
         store.finish(cell)
     except Refused as refusal:

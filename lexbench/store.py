@@ -38,6 +38,7 @@ COLUMNS = pa.schema(
         pa.field("nll", pa.list_(pa.float32())),
         pa.field("bytes", pa.int64()),
         pa.field("words", pa.int64()),
+        pa.field("prompt", pa.string()),
         pa.field("output", pa.string()),
         pa.field("hit_room", pa.bool_()),
         pa.field("depth", pa.float64()),
@@ -82,7 +83,7 @@ class Store:
         if whole < len(content):
             with file.open("r+b") as stream:
                 stream.truncate(whole)
-        return [_sample(_parsed(line, file)) for line in content[:whole].splitlines()[1:]]
+        return [_sample(_parsed(line, file), file) for line in content[:whole].splitlines()[1:]]
 
     def append(self, cell: Cell, sample: Sample) -> None:
         """Keep one sample of an unfinished cell, as soon as it is measured."""
@@ -187,20 +188,26 @@ def _finished(file: Path) -> Finished:
             table = stored.read(use_threads=False)
         about = table.schema.metadata or {}
         cell, refused = json.loads(about[b"cell"]), json.loads(about[b"refused"])
-        columns = {name: table.column(name) for name in COLUMNS.names if name in table.column_names}
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:  # OSError: Arrow's word for a damaged page
         said = " ".join(str(error).split())[:80]
         raise ValueError(f"cell {file} cannot be read ({said}): delete it and run the same command again") from error
+    _known(table.column_names, COLUMNS.names, file)
     samples = []
-    for place in range(table.num_rows):
-        row = {name: column[place] for name, column in columns.items()}
-        nll = row.pop("nll").values
-        values = {name: value.as_py() for name, value in row.items()}
-        values.update(scores=json.loads(values["scores"]), facts=json.loads(values["facts"]))
-        values.update(parts=tuple(values.get("parts") or ()))
-        values.update(statistics=_unpacked(json.loads(values.get("statistics") or "{}")))
-        samples.append(Sample(**values, nll=None if nll is None else nll.to_numpy().astype(np.float32)))
+    losses = table.column("nll")
+    for place, row in enumerate(table.drop_columns(["nll"]).to_pylist()):
+        row.update(scores=json.loads(row["scores"]), facts=json.loads(row["facts"]))
+        row.update(parts=tuple(row.get("parts") or ()))
+        row.update(statistics=_unpacked(json.loads(row.get("statistics") or "{}")))
+        nll = losses[place].values
+        samples.append(Sample(**row, nll=None if nll is None else nll.to_numpy().astype(np.float32)))
     return Finished(_cell(cell, file), samples, refused)
+
+
+def _known(names: Iterable[str], known: Collection[str], file: Path) -> None:
+    """ValueError for a file that holds more of a sample than this version knows."""
+    odd = ", ".join(sorted(set(names) - set(known)))
+    if odd:
+        raise ValueError(f"cell {file} was written by a newer version of lexbench (it has {odd}): use that version")
 
 
 def _cell_row(cell: Cell) -> dict[str, Any]:
@@ -239,7 +246,8 @@ def _unpacked(packed: Mapping[str, Any]) -> dict[str, NDArray[np.float32]]:
     }
 
 
-def _sample(row: dict[str, Any]) -> Sample:
+def _sample(row: dict[str, Any], file: Path) -> Sample:
+    _known(row, [field.name for field in fields(Sample)], file)
     row.update(parts=tuple(row.get("parts", ())), statistics=_unpacked(row.get("statistics", {})))
     if row["nll"] is not None:
         row["nll"] = np.frombuffer(base64.b64decode(row["nll"]), "<f4").astype(np.float32)

@@ -34,6 +34,7 @@ ALLOWED = {  # folder or module under lexbench: what of ours it may import
     "kernels": {"attention", "kernels"},
     "corpora": {"corpora"},
     "perplexity": CORE | {"corpora", "samples"},
+    "excerpt": {"task"},
     "haystack": {"perplexity", "record", "task"},
     "keys": {"model", "task"},
     "scoring": set(),

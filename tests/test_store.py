@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -42,6 +43,7 @@ SAMPLES = [
         tokens=11,
         scores={"accuracy": 0.5},
         chance=1 / 9,
+        prompt="\x00 where?\n",
         parts=("words 0-4k", 'ü "|\n'),
         statistics={
             "option_nll": np.concatenate([ODD, PAYLOAD]),
@@ -304,7 +306,7 @@ def test_other_tools_read_a_cell_as_a_table(tmp_path: Path) -> None:
     assert json.loads(table["scores"][2]) == {"accuracy": 0.1, "contains": 1 / 3}
 
 
-NEW = ("chance", "parts", "statistics")
+NEW = ("chance", "parts", "statistics", "prompt")
 """Fields that the first files lack."""
 
 
@@ -315,7 +317,7 @@ def test_files_of_older_versions_are_read(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in lines.read_text().splitlines()]
     older = [{name: value for name, value in row.items() if name not in NEW} for row in rows]
     lines.write_text("".join(f"{json.dumps(row)}\n" for row in older))
-    expected = [plain(replace(sample, chance=None, parts=(), statistics={})) for sample in SAMPLES]
+    expected = [plain(replace(sample, chance=None, parts=(), statistics={}, prompt=None)) for sample in SAMPLES]
     assert [plain(sample) for sample in store.resume(this)] == expected
     fill(tmp_path / "new", this, SAMPLES).finish(this)
     written = pq.read_table(tmp_path / "new/cells" / f"{this.id}.parquet")
@@ -323,6 +325,22 @@ def test_files_of_older_versions_are_read(tmp_path: Path) -> None:
     [found] = store.load()
     assert [plain(sample) for sample in found.samples] == expected
     assert (found.cell, store.problems) == (this, [])
+
+
+def test_files_of_newer_versions_are_problems_with_a_remedy(tmp_path: Path) -> None:
+    done, begun = finished("passkey", "none", 256, n=2), cell("passkey", "none", 512)
+    store = keep(tmp_path, [done])
+    table = tmp_path / "cells" / f"{done.cell.id}.parquet"
+    written = pq.read_table(table)
+    pq.write_table(written.append_column("mood", written.column("output")), table)
+    fill(tmp_path, begun, SAMPLES[2:])
+    lines = tmp_path / "cells" / f"{begun.id}.jsonl"
+    lines.write_text(lines.read_text().replace('"hit_room"', '"mood": 1, "hit_room"'))
+    said = r"written by a newer version of lexbench \(it has mood\): use that version"
+    assert store.load() == []
+    assert re.search(said, store.problems[0])
+    with pytest.raises(ValueError, match=said):
+        store.resume(begun)
 
 
 @pytest.mark.parametrize("folder", ["lexlet", "stories260K"])
