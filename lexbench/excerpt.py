@@ -49,7 +49,7 @@ def shortened(text: str, marks: list[str]) -> str:
 
 def _around(text: str, marks: list[str]) -> list[tuple[int, int]]:
     """The first places of each mark, with what stands around them."""
-    found = []
+    found: list[tuple[int, int]] = []
     for mark in filter(None, marks):
         place = text.find(mark)
         while place >= 0 and len(found) < PLACES:

@@ -19,12 +19,11 @@ class Letters:
 
 def test_each_kind_of_question_shows_its_text() -> None:
     tokens = np.array([ord(letter) for letter in "abcd"])
-    shared = {"index": 0, "cluster": "c"}
     questions = [
-        Write(**shared, prompt=tokens, room=3),
-        Choose(**shared, prompt=tokens, options=(tokens[:1], tokens[1:]), expected=0),
-        Score(**shared, tokens=tokens, start=2, bytes=2, words=1),
-        Probe(**shared, tokens=tokens),
+        Write(index=0, cluster="c", prompt=tokens, room=3),
+        Choose(index=0, cluster="c", prompt=tokens, options=(tokens[:1], tokens[1:]), expected=0),
+        Score(index=0, cluster="c", tokens=tokens, start=2, bytes=2, words=1),
+        Probe(index=0, cluster="c", tokens=tokens),
     ]
     assert [excerpt(question, Letters()) for question in questions] == ["abcd"] * 4  # type: ignore[arg-type]
 

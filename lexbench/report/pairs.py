@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -110,22 +110,23 @@ def paired(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str) -
     unlike = next((one.index for one, two in pairs if not _alike(one, two)), None)
     if unlike is not None:
         return Paired(unlike=unlike)
-    counts = {
-        "failed": sum(one.failed or two.failed for one, two in pairs),
-        "truncated": sum(one.truncated or two.truncated for one, two in pairs),
-        "unpaired": len(left.keys() ^ right.keys()),
-    }
+    counted = Paired(
+        failed=sum(one.failed or two.failed for one, two in pairs),
+        truncated=sum(one.truncated or two.truncated for one, two in pairs),
+        unpaired=len(left.keys() ^ right.keys()),
+    )
     used = [(one, two) for one, two in pairs if one.amount is not None and two.amount is not None]
     base, value = (np.array([pair[side].amount for pair in used], np.float64) for side in (0, 1))
     units = np.array([one.units for one, _ in used], np.float64)
     if not units.sum() > 0:
-        return Paired(**counts)
+        return counted
     gaps = value - base
     gaps[np.abs(gaps) <= ROUNDING * np.abs(base)] = 0.0
     clusters = [one.cluster for one, _ in used]
     scored = is_score(metric)
     base_value, other_value, difference = (math.fsum(sums) / math.fsum(units) for sums in (base, value, gaps))
-    return Paired(
+    return replace(
+        counted,
         baseline_value=base_value,
         value=other_value,
         difference=difference,
@@ -133,7 +134,6 @@ def paired(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str) -
         p=sign_flip_p(cluster_sums(gaps, units, clusters)[:, 0]),
         pairs=len(used),
         clusters=len(set(clusters)),
-        **counts,
     )
 
 
