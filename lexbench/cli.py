@@ -1,17 +1,16 @@
-"""The command line, a subcommand each; the only module that knows hydra."""
+"""The command line, a subcommand each."""
 
 import argparse
 import errno
 import itertools
 import os
-import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lexbench import __version__, assets, compose
+from lexbench import __version__, assets, compose, settings
 from lexbench.record import Refused
 
 OVERRIDES = """\
@@ -173,7 +172,7 @@ def _run(options: argparse.Namespace, words: list[str]) -> int:
         cells = execute(asked, dry_run=config["dry_run"])
         measured.append((asked.results, [cell.id for cell in cells]))
 
-    _hydra("run", job, _arguments("run", [*words, *(["dry_run=true"] if options.dry_run else [])]))
+    settings.jobs("run", job, settings.arguments("run", [*words, *(["dry_run=true"] if options.dry_run else [])]))
     shown = tables.terminal(measured)
     if shown:
         print(shown)
@@ -216,7 +215,7 @@ def _show(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench import show
     from lexbench.checkpoint import read_known_model
 
-    config, choices = _compose("show", words)
+    config, choices = settings.composed("show", words)
     model = read_known_model(config["model"])
     _, method, label = compose.read({**config["method"], "name": choices["method"]})
     length = _length(config) or model.trained_length
@@ -235,7 +234,7 @@ def _export(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench import export
     from lexbench.checkpoint import read_known_model
 
-    config, choices = _compose("export", words)
+    config, choices = settings.composed("export", words)
     model = read_known_model(config["model"])
     _, method, label = compose.read({**config["method"], "name": choices["method"]})
     length = _length(config)
@@ -265,7 +264,7 @@ def _search(options: argparse.Namespace, words: list[str]) -> int:
         print(result.table())
         print(result.file)
 
-    _hydra("search", job, _arguments("search", words))
+    settings.jobs("search", job, settings.arguments("search", words))
     return 0
 
 
@@ -298,12 +297,12 @@ def _keys(options: argparse.Namespace, words: list[str]) -> int:
             method={**(config["method"] or {}), "name": choices["method"]},
             corpus=assets.build(config["corpus"], "corpus"),
             backend={**(config["backend"] or {}), "name": choices["backend"]},
-            **{name: config[name] for name in SETTINGS["keys"][1]},
+            **{name: config[name] for name in settings.SETTINGS["keys"][1]},
         )
         print(f"{found.count} of {found.tokens} tokens in {len(found.spans)} documents are key tokens ({found.hash})")
         print(config["out"])
 
-    _hydra("keys", job, _arguments("keys", words))
+    settings.jobs("keys", job, settings.arguments("keys", words))
     return 0
 
 
@@ -330,7 +329,7 @@ def _verify(options: argparse.Namespace, words: list[str]) -> int:
         except Refused as refusal:
             rows.append((label, length, refusal.reason))
 
-    _hydra("run", job, _arguments("verify", words))
+    settings.jobs("run", job, settings.arguments("verify", words))
     if options.json:
         said = [
             {"refused": found} if isinstance(found, str) else {"checks": [asdict(c) for c in found]}
@@ -353,8 +352,8 @@ def _length(config: dict[str, Any]) -> int | None:
 
 
 def _list(options: argparse.Namespace, words: list[str]) -> int:
-    flags, settings = _split(words)
-    _no_more([*flags, *settings])
+    flags, given = settings.split(words)
+    _no_more([*flags, *given])
     for group in [options.group] if options.group else assets.GROUPS:
         print(f"{group}:")
         names = assets.names(group)
@@ -374,7 +373,7 @@ def _train(options: argparse.Namespace, words: list[str]) -> int:
         recipe = assets.build(config["recipe"], "recipe")
         train(recipe, texts, held_out, Path(config["out"]), shlex.join(["lexbench", "train", *words]))
 
-    _hydra("train", job, _arguments("train", words))
+    settings.jobs("train", job, settings.arguments("train", words))
     return 0
 
 
@@ -388,157 +387,6 @@ def _text(entry: str | dict[str, Any], split: str) -> Any:
 def _no_more(words: list[str]) -> None:
     if words:
         raise ValueError(f"unexpected argument {words[0]}: see --help")
-
-
-# hydra
-
-
-def _hydra(name: str, job: Callable[[dict[str, Any], dict[str, str]], None], arguments: list[str]) -> None:
-    """Call `job` with the composed config and the chosen names: once, or for every point of a sweep (-m)."""
-    import hydra
-    from hydra.core.hydra_config import HydraConfig
-    from omegaconf import DictConfig, OmegaConf
-
-    @hydra.main(version_base="1.3", config_path=str(assets.asset("configs")), config_name=name)  # type: ignore[untyped-decorator]
-    def entry(config: DictConfig) -> None:
-        plain = OmegaConf.to_container(config, resolve=True)
-        assert isinstance(plain, dict)
-        hydra_config = HydraConfig.get()
-        try:
-            job({str(key): value for key, value in plain.items()}, dict(hydra_config.runtime.choices))
-        except (ValueError, Refused, OSError) as error:
-            if not hydra_config.launcher._target_.endswith("BasicLauncher"):
-                raise  # another process: hydra brings it here
-            failures.append(error)  # kept from hydra, which would print it in its own way; other jobs of a sweep go on
-
-    failures: list[Exception] = []
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not to hydra's printer
-    before, sys.argv = sys.argv, ["lexbench", *arguments]
-    try:
-        _translated(entry)
-    finally:
-        sys.argv = before
-    if failures:
-        raise failures[0]
-
-
-def _compose(command: str, words: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The composed config of a run and the chosen names, without running anything."""
-    from hydra import compose, initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
-    from omegaconf import OmegaConf
-
-    def composed() -> Any:
-        GlobalHydra.instance().clear()
-        with initialize_config_dir(version_base="1.3", config_dir=str(assets.asset("configs"))):
-            return compose("run", overrides=_arguments(command, words), return_hydra_config=True)
-
-    config = _translated(composed)
-    choices = dict(config.hydra.runtime.choices)
-    plain = OmegaConf.to_container(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]))
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}, choices
-
-
-def _translated(call: Callable[[], Any]) -> Any:
-    """What `call` gives; hydra's and omegaconf's errors as ValueError."""
-    from hydra.errors import HydraException, OverrideParseException
-    from omegaconf.errors import OmegaConfBaseException
-
-    try:
-        return call()
-    except OverrideParseException as error:
-        raise ValueError(f"setting {error.override!r} cannot be read: write key=value, lists as [1,2]") from error
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ValueError(str(error).split("\n\n")[0]) from error
-
-
-def _arguments(command: str, words: list[str]) -> list[str]:
-    """The command's words as hydra takes them: flags first, names checked, parameters of a part added freely.
-
-    Whether a part has such a parameter is checked when it is built, with its own choices.
-    """
-    flags, settings = _split(words)
-    settings = [_setting(command, word) for word in settings]
-    extra = assets.config_dirs()[1:]
-    search = [f"hydra.searchpath=[{','.join(f'file://{folder.resolve()}' for folder in extra)}]"] if extra else []
-    return [*flags, *search, *settings]
-
-
-def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Flags (with their values) and settings; a --config-dir joins LEXBENCH_CONFIG_PATH, which workers inherit."""
-    flags, settings = [], []
-    rest = iter(words)
-    for word in rest:
-        flag, _, value = word.partition("=")
-        if flag in ("--config-dir", "-cd"):
-            folder = Path(value or next(rest, ""))
-            if not folder.is_dir():
-                raise ValueError(f"--config-dir {folder} is no folder: give one with method/, task/, ... in it")
-            known = os.environ.get("LEXBENCH_CONFIG_PATH", "")
-            os.environ["LEXBENCH_CONFIG_PATH"] = os.pathsep.join(filter(None, [known, str(folder.resolve())]))
-        elif word in ("--cfg", "-c", "--package", "-p", "--info", "-i"):
-            flags += [word, next(rest, "job")]
-        elif word.startswith("-"):
-            if word.partition("=")[0] not in FLAGS:
-                raise ValueError(f"unknown flag {word}: see --help")
-            flags.append(word)
-        else:
-            settings.append(word)
-    return flags, settings
-
-
-def _setting(command: str, word: str) -> str:
-    """One key=value, checked and in hydra's form."""
-    groups, keys = SETTINGS[command]
-    bare = word.lstrip("+~")
-    if bare.startswith("hydra"):
-        return word
-    if bare != word:
-        name = re.split(r"[=.@]", bare)[0]
-        if name not in groups + keys:
-            raise ValueError(f"unknown setting {name}: choose from {', '.join(groups + keys)}")
-        return word
-    key, equals, value = word.partition("=")
-    if not equals:
-        raise ValueError(f"setting {word!r} must be key=value: e.g. method=yarn")
-    group, dot, _ = key.partition(".")
-    if group not in groups + keys:
-        raise ValueError(f"unknown setting {key}: choose from {', '.join(groups + keys)}")
-    if dot and group in groups:
-        return f"++{word}"
-    if group in groups and value.startswith("["):
-        if group not in LISTED:
-            raise ValueError(f"{group} takes one name, got {value}: sweep over several with -m {group}=a,b")
-        return f"++{group}.{LISTED[group]}={value}"
-    if group in LISTED and "[" in value:
-        raise ValueError(f"{word} mixes names and lists: sweep over lists by -m {group}.{LISTED[group]}=[...],[...]")
-    if group in groups and not value.startswith("glob("):
-        for choice in value.split(","):
-            assets.read(group, choice)
-    return word
-
-
-FLAGS = ("--help", "-h", "--hydra-help", "--multirun", "-m", "--run", "-r", "--resolve", "--version")
-"""Hydra's own that pass through, beside those with a value."""
-LISTED = {"task": "suite", "method": "compose"}
-"""Groups that take a list of names, and what such a list is in a yaml: several tasks, methods at once."""
-ONE_LENGTH = ([*assets.GROUPS], ["length"])
-SETTINGS = {
-    "run": ([*assets.GROUPS], ["lengths", "multiples", "n", "seed", "results", "dry_run"]),
-    "show": ONE_LENGTH,
-    "verify": ONE_LENGTH,
-    "export": ONE_LENGTH,
-    "train": (["recipe"], ["out", "corpora", "held_out"]),
-    "keys": (["model", "method", "corpus", "backend"], ["out", "longest", "short", "window", "gain", "loss", "n"]),
-    "search": (
-        ["model", "corpus", "backend"],
-        [
-            *("length", "out", "n", "rule", "critical_pair", "ceiling", "step", "start_tokens", "seed"),
-            *("population", "iterations", "parents", "mutations", "crossovers", "probability"),
-        ],
-    ),
-}
 
 
 COMMANDS = ("run", "report", "show", "verify", "export", "search", "list", "train", "score", "keys")
@@ -555,7 +403,7 @@ def _complete(words: list[str]) -> int:
     if space:
         os.environ["COMP_LINE"] = f"{before} {rest.lstrip()[len(command) + 1 :]}"
         os.environ["COMP_POINT"] = str(len(os.environ["COMP_LINE"]))
-    _hydra(command if command in ("train", "search", "keys") else "run", lambda config, choices: None, words)
+    settings.jobs(command if command in ("train", "search", "keys") else "run", lambda config, choices: None, words)
     return 0
 
 
