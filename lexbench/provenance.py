@@ -31,13 +31,24 @@ def gather() -> dict[str, Any]:
     }
 
 
-def peak_bytes() -> int:
-    """Most memory held so far: the accelerator's since the last call, else the process's."""
+def forget_peak() -> bool:
+    """Count the most memory held anew from here on; whether this system can."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
-        peak = int(torch.cuda.max_memory_allocated())
         torch.cuda.reset_peak_memory_stats()
-        return peak
+        return True
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # Linux: the resident set's peak
+    except OSError:
+        return False
+    return True
+
+
+def peak_bytes() -> int:
+    """Most memory held, since `forget_peak` where it can: the accelerator's, else the process's."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return int(torch.cuda.max_memory_allocated())
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -195,7 +195,8 @@ def _measure(
     cost: float,
 ) -> None:
     """One cell: ask what is not answered yet, and finish it; or record why there is no honest answer."""
-    started = time.monotonic()
+    started, tokens = time.monotonic(), 0
+    own_peak = provenance.forget_peak()
     try:
         if step.refused or step.attention is None:
             raise Refused(step.refused or "no attention")
@@ -209,13 +210,14 @@ def _measure(
                 assert question.length <= step.length, f"a question of {question.length} tokens at {step.length}"
                 sample = step.task.built.score(question, _ask(backend, question))
                 store.append(cell, replace(sample, prompt=excerpt(question, tokenizer)))
+                tokens += question.length
             bar.update(cost / len(questions))
         store.finish(cell)
     except Refused as refusal:
         store.refuse(cell, refusal.reason)
-    store.cost(
-        cell, seconds=time.monotonic() - started, tokens=step.estimate.tokens, peak_bytes=provenance.peak_bytes()
-    )
+    finally:  # an interrupted cell has cost something, too
+        seconds, peak = time.monotonic() - started, provenance.peak_bytes()
+        store.cost(cell, seconds=seconds, tokens=tokens, peak_bytes=peak, own_peak=own_peak)
 
 
 def _ask(backend: Backend, question: AnyQuestion) -> Answer:

@@ -102,9 +102,10 @@ class Store:
         """The cell has no honest answer; samples that it has already are dropped."""
         self._close(cell, [], reason)
 
-    def cost(self, cell: Cell, *, seconds: float, tokens: int, peak_bytes: int) -> None:
-        """What measuring took, this time."""
+    def cost(self, cell: Cell, *, seconds: float, tokens: int, peak_bytes: int, own_peak: bool = False) -> None:
+        """What measuring took, this time; `own_peak`: the peak is counted from the cell's start, not the process's."""
         row = {"cell": cell.id, "seconds": round(seconds, 3), "tokens": tokens, "peak_bytes": peak_bytes}
+        row["own_peak"] = own_peak
         with (self.folder / "costs.jsonl").open("ab") as stream:
             stream.write(_json(row).encode() + b"\n")
 

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import lexbench
+from lexbench import runner
 from lexbench.store import Store
 
 SLOW = '''
@@ -110,6 +112,24 @@ def test_a_second_run_measures_nothing_again(tmp_path: Path) -> None:
     run(tmp_path)
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "cells").iterdir()} == before
     assert (tmp_path / "costs.jsonl").read_text() == costs
+
+
+def test_an_interrupted_cell_costs_what_was_asked_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask, asked = runner._ask, []
+
+    def interrupted(*arguments: Any) -> Any:
+        asked.append(arguments)
+        if len(asked) == 4:
+            raise KeyboardInterrupt
+        return ask(*arguments)
+
+    monkeypatch.setattr(runner, "_ask", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, lengths=[300], n=5)
+    run(tmp_path, lengths=[300], n=5)
+    rows = [json.loads(line) for line in (tmp_path / "costs.jsonl").read_text().splitlines()]
+    assert [row["tokens"] for row in rows] == [3 * 300, 2 * 300]
+    assert len({row["cell"] for row in rows}) == 1
 
 
 @pytest.mark.parametrize(
