@@ -1,10 +1,11 @@
 # make run: the demo. make test: the everyday tests. make test-all: those and the slow ones. make check: everything CI does.
+# make docs: the documentation, into site/. make gate: is the embedded model's curve worse than its baseline?
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test test-all lint check clean
+.PHONY: run test test-all lint check docs gate clean
 
 run: $(READY)
 	$(BIN)/lexbench run -m method=none,pi,ntk,yarn,rerope task=demo results=runs/demo
@@ -23,10 +24,13 @@ lint: $(READY)
 
 check: lint test-all
 
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache

@@ -1,59 +1,175 @@
-"""The documentation's own example: its files and commands, as they stand there."""
+"""The documentation: every command, program and file of a page is run as it stands there, in a folder of its own."""
 
 import re
 import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lexbench import cli
+from lexbench.report import records
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = ["../README.md", *sorted(page.name for page in DOCS.glob("*.md"))]
+OWN = ("methods.md", "tasks.md")
+"""Pages whose outputs have tests of their own."""
+QUICK = ("files.md", "index.md", "limits.md", "protocols.md", "statistics.md")
+FENCE = re.compile(r"^(?:`(mine/\S+)`:\n\n)?```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+REASONS = ("downloads", "needs", "serves", "takes")
+"""How the title begins of commands that no test can run."""
+NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]\d+)?")
 
 
-def example(page: str, folder: Path) -> list[str]:
-    """The commands of a page's example, its files written as they stand there."""
-    text = (DOCS / page).read_text()
-    for name, content in re.findall(r"`(mine/\S+)`:\n\n```\w+\n(.*?)```", text, re.DOTALL):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content)
-    [commands] = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-    return str(commands).splitlines()
+@dataclass(frozen=True)
+class Block:
+    """A fence of a page."""
+
+    file: str
+    """Name that the page gives it, `mine/...`, or nothing."""
+    kind: str
+    title: str
+    text: str
 
 
-def run(
-    commands: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def blocks(page: str) -> list[Block]:
+    """All fences, in their order."""
+    return [Block(*found) for found in FENCE.findall((DOCS / page).read_text())]
+
+
+def commands(text: str) -> Iterator[tuple[str, int]]:
+    """Each command line, and the exit code that its comment promises."""
+    for line in text.replace("\\\n", " ").splitlines():
+        code = re.search(r"# exit code (\d+)", line)
+        if words := shlex.split(line, comments=True):
+            yield shlex.join(words), int(code[1]) if code else 0
+
+
+def like(shown: str, printed: str) -> bool:
+    """Whether a line begins as it is shown: the same words, and numbers but for another machine's last digits."""
+    ours, theirs = (" ".join(line.split()) for line in (shown, printed))
+    if not NUMBER.sub("#", theirs).startswith(NUMBER.sub("#", ours)):
+        return False
+    pairs = zip(NUMBER.findall(ours), NUMBER.findall(theirs), strict=False)
+    return all(float(one) == pytest.approx(float(other), rel=0.02, abs=0.02) for one, other in pairs)
+
+
+def follow(
+    page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> dict[str, str]:
-    """What each command prints."""
+    """Do all that a page says, in its order; each command line, and what it printed."""
     monkeypatch.chdir(folder)
-    said = {}
-    for line in commands:
-        program, *words = shlex.split(line)
-        monkeypatch.setenv("LEXBENCH_CONFIG_PATH", "")
-        assert program == "lexbench" and cli.main(words) == 0, line
-        said[words[0]] = capsys.readouterr().out
+    if "results/reference" in (DOCS / page).read_text():
+        shutil.copytree(ROOT / "results" / "reference", folder / "results" / "reference")
+    namespace: dict[str, object] = {"__name__": page}
+    said: dict[str, str] = {}
+    last: list[str] = []
+    for block in blocks(page):
+        if block.file:
+            (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / block.file).write_text(block.text)
+        elif block.kind == "sh":
+            last = []
+            for line, code in commands(block.text):
+                monkeypatch.setenv("LEXBENCH_CONFIG_PATH", "")
+                program, *words = shlex.split(line)
+                assert program == "lexbench" and cli.main(words) == code, (line, capsys.readouterr().err)
+                said[line] = capsys.readouterr().out
+                last += said[line].splitlines()
+        elif block.kind == "python":
+            exec(compile(block.text, page, "exec"), namespace)
+        elif block.title == "prints":
+            for shown in filter(str.strip, block.text.splitlines()):
+                assert any(like(shown, line) for line in last), f"{page} shows {shown!r}, printed was {last}"
     return said
+
+
+def of(said: dict[str, str], command: str, word: str) -> str:
+    """What the one command of a name with a word in it printed."""
+    [output] = [text for line, text in said.items() if line.startswith(f"lexbench {command} ") and word in line]
+    return output
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[] if page in QUICK else [pytest.mark.slow]) for page in PAGES if page not in OWN],
+)
+def test_a_page_does_what_it_says(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    follow(page, tmp_path, monkeypatch, capsys)
 
 
 @pytest.mark.slow
 def test_a_method_outside_the_repository_runs_is_verified_and_stands_in_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = run(example("methods.md", tmp_path), tmp_path, monkeypatch, capsys)
-    assert re.search(r"^  root_pi +Squeeze positions by a power of the stretch", said["list"], re.MULTILINE)
-    assert "root_pi(power=0.25)" in said["show"]
-    [row] = [line for line in said["verify"].splitlines() if line.startswith("| root_pi")]
+    said = follow("methods.md", tmp_path, monkeypatch, capsys)
+    names = of(said, "list", "mine")
+    assert re.search(r"^  root_pi +Squeeze positions by a power of the stretch", names, re.MULTILINE)
+    assert "root_pi(power=0.25)" in of(said, "show", "root_pi")
+    [row] = [line for line in of(said, "verify", "root_pi").splitlines() if line.startswith("| root_pi")]
     assert row.count("ok ") == 6 and "FAILED" not in row  # all but identity, which it does not promise
-    assert re.search(r"\| root_pi +\| +\d\.\d+ \[", said["run"])
-    report = tmp_path / said["report"].strip()
-    assert "root_pi" in report.read_text()
+    assert re.search(r"\| root_pi +\| +\d\.\d+ \[", of(said, "run", "root_pi"))
+    assert "root_pi" in (tmp_path / of(said, "report", "mine").strip()).read_text()
 
 
+@pytest.mark.slow
 def test_a_task_outside_the_repository_runs_and_stands_in_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = run(example("tasks.md", tmp_path), tmp_path, monkeypatch, capsys)
-    assert re.search(r"^  last_word +Repeat a secret word", said["list"], re.MULTILINE)
-    assert re.search(r"\| none +\| +\d\.\d+ \[.*\| +\d\.\d+ \[", said["run"])
-    assert "Chance: 0.25" in said["run"]
-    assert "a word just read" in (tmp_path / said["report"].strip()).read_text()
+    said = follow("tasks.md", tmp_path, monkeypatch, capsys)
+    assert re.search(r"^  last_word +Repeat a secret word", of(said, "list", "mine"), re.MULTILINE)
+    table = of(said, "run", "last_word")
+    assert re.search(r"\| none +\| +\d\.\d+ \[.*\| +\d\.\d+ \[", table)
+    assert "Chance: 0.25" in table
+    assert "a word just read" in (tmp_path / of(said, "report", "words").strip()).read_text()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_is_not_run_says_why(page: str) -> None:
+    for block in blocks(page):
+        assert block.kind in {"sh", "bash", "python", "yaml", "text", "math"}, block
+        assert (block.kind == "bash") == block.title.startswith(REASONS), block
+    outside = FENCE.sub("", (DOCS / page).read_text())
+    assert not re.search(r"^(    |```)", outside, re.MULTILINE), "code stands in fences of a known form"
+
+
+def test_the_numbers_of_the_page_on_curves_are_those_of_the_committed_records() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \| (\d+) % \|$", (DOCS / "reading.md").read_text(), re.MULTILINE
+    )
+    known = {
+        (record.method, record.task, record.metric, record.length): record
+        for record in records.build([ROOT / "results" / "reference" / "lexlet"])
+    }
+    assert {method for method, *_ in rows} == {"none", "sliding_window", "rerope"}
+    for method, *shown in rows:
+        nll = [known[method, "last_segment", "nll", length].value for length in (256, 2048)]
+        found = known[method, "passkey", "accuracy", 2048].value
+        assert shown == [f"{nll[0]:.3f}", f"{nll[1]:.3f}", f"{100 * (found or 0):.0f}"]
+
+
+def test_the_gate_of_the_page_uses_inputs_that_the_action_has() -> None:
+    [example] = [block.text for block in blocks("check.md") if block.kind == "yaml"]
+    steps = yaml.safe_load(example)["jobs"]["length"]["steps"]
+    [given] = [step["with"] for step in steps if step.get("uses") == "./.github/actions/check"]
+    inputs = yaml.safe_load((ROOT / ".github/actions/check/action.yml").read_text())["inputs"]
+    assert given.keys() <= inputs.keys()
+    assert {name for name, one in inputs.items() if one.get("required")} <= given.keys()
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "same"),
+    [
+        ("| none | 1.00 [0.68, 1.00] |", "| none   |  1.00 [0.676, 1.00] | 0.5 |", True),
+        ("| none | 1.00 [0.68, 1.00] |", "| none | 0.88 [0.68, 1.00] |", False),
+        ("| none | 1.00 |", "| yarn | 1.00 |", False),
+    ],
+)
+def test_a_line_is_as_shown_by_its_words_and_nearly_its_numbers(shown: str, printed: str, same: bool) -> None:
+    assert like(shown, printed) == same

@@ -1,0 +1,31 @@
+"""The page of all commands: what each one's --help prints."""
+
+import argparse
+import os
+from typing import Any
+
+from mkdocs.structure.files import File
+
+from lexbench import cli
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the page to the site."""
+    files.append(File.generated(config, "commands.md", content=page()))
+    return files
+
+
+def page() -> str:
+    """The command line's own words, a section a command."""
+    os.environ["COLUMNS"] = "100"
+    parser = cli._parser()
+    [group] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    lines = [
+        "# Commands\n",
+        "What `lexbench COMMAND --help` prints. Exit codes of all: 0 done; 1 a finding (`check`: regressed; `verify`: "
+        "a check failed); 2 wrong input or not comparable, said in one line; 130 interrupted, and the same command "
+        "goes on.\n",
+    ]
+    for name, command in group.choices.items():
+        lines += [f"## {name}\n", f"```text\n{command.format_help().strip()}\n```\n"]
+    return "\n".join(lines)

@@ -1,0 +1,72 @@
+"""The gallery of tasks, made from their docstrings."""
+
+import functools
+import inspect
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before anything reads it: the site is built without a network
+
+import docstrings
+from mkdocs.structure.files import File
+
+import lexbench
+from lexbench import assets
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the page to the site."""
+    files.append(File.generated(config, "gallery/tasks.md", content=tasks_page()))
+    return files
+
+
+def tasks_page() -> str:
+    """All registered tasks with their protocol, an example and their parameters; suites."""
+    read = {name: assets.read("task", name) for name in assets.names("task")}
+    classes: dict[type, list[str]] = {}
+    for name, config in read.items():
+        if "suite" not in config:
+            classes.setdefault(assets.class_of(config, "task"), []).append(name)
+    lines = [
+        "# Gallery of tasks\n",
+        "Every registered task, made from its docstring at each build of this site: what is asked, what is held "
+        "constant over lengths, how it is scored, its parameters, and its protocol line as it stands above each table "
+        "(here for the embedded model with default parameters). [What tasks share](../tasks.md).\n",
+        "## Suites\n",
+        "| suite | tasks |",
+        "| --- | --- |",
+        *(
+            f"| `{name}` | {docstrings.linked(assets.summary('task', name).removeprefix('suite: '))} |"
+            for name, config in read.items()
+            if "suite" in config
+        ),
+        "",
+    ]
+    for cls, names in sorted(classes.items(), key=lambda each: each[1][0]):
+        lines += [f"## {Path(inspect.getfile(cls)).stem}\n", *_task(cls, names, read)]
+    return "\n".join(lines)
+
+
+def _task(cls: type, names: list[str], read: dict[str, Any]) -> Iterator[str]:
+    yield docstrings.markdown(cls) + "\n"
+    for name in names:
+        own = {key: value for key, value in read[name].items() if key not in ("file", "_target_")}
+        said = ", ".join(f"`{key}={value}`" for key, value in own.items())
+        yield f"`task={name}`{': ' + said if said else ''}\n\n```text\n{_protocol(name)}\n```\n"
+
+
+@functools.cache
+def _tokenizer() -> Any:
+    from lexbench.checkpoint import locate
+    from lexbench.tokenizer import load_tokenizer
+
+    return load_tokenizer(locate("lexbench:lexlet", None, weights=False), None)
+
+
+def _protocol(name: str) -> str:
+    """As it stands above each table, for lengths of 128 to 2048 tokens."""
+    given = {"longbench": {"dataset": "qasper"}}.get(name, {})
+    task = lexbench.task(name, **given).for_lengths([128, 2048])
+    return str(task.protocol(_tokenizer()))
