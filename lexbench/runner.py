@@ -23,7 +23,7 @@ from lexbench.excerpt import excerpt
 from lexbench.methods import Method
 from lexbench.model import Model
 from lexbench.plan import Step, describe, estimate
-from lexbench.record import Cell, Refused
+from lexbench.record import Cell, Refused, Sample
 from lexbench.report.records import records_of
 from lexbench.store import Store
 from lexbench.task import Answer, AnyQuestion, Choose, Mark, Probe, Score, Task, Write
@@ -153,7 +153,7 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False) -> list[Cell]:
     store = Store(job.results)
     backend = opened(job.model, job.backend)
     store.write_text(f"jobs/{_hash(job.config)}.json", _job_page(job, backend))
-    cells = [(_cell(job, step, backend), step) for step in steps]
+    cells = [(cell_of(job, step, backend), step) for step in steps]
     costs = [1.0 if store.finished(cell) else max(step.estimate.flops, 1.0) for cell, step in cells]
     preflight = Preflight(job.results, backend, lexbench.__version__)
     with tqdm(total=sum(costs), unit_scale=True, disable=quiet, dynamic_ncols=True, bar_format=BAR) as bar:
@@ -208,8 +208,7 @@ def _measure(
         for question in questions:
             if question.index not in done:
                 assert question.length <= step.length, f"a question of {question.length} tokens at {step.length}"
-                sample = step.task.built.score(question, _ask(backend, question))
-                store.append(cell, replace(sample, prompt=excerpt(question, tokenizer)))
+                store.append(cell, answered(backend, step.task.built, question))
                 tokens += question.length
             bar.update(cost / len(questions))
         store.finish(cell)
@@ -218,6 +217,12 @@ def _measure(
     finally:  # an interrupted cell has cost something, too
         seconds, peak = time.monotonic() - started, provenance.peak_bytes()
         store.cost(cell, seconds=seconds, tokens=tokens, peak_bytes=peak, own_peak=own_peak)
+
+
+def answered(backend: Backend, task: Task, question: AnyQuestion) -> Sample:
+    """The sample of one question, with what was asked as text."""
+    sample = task.score(question, _ask(backend, question))
+    return replace(sample, prompt=excerpt(question, backend.tokenizer))
 
 
 def _ask(backend: Backend, question: AnyQuestion) -> Answer:
@@ -233,7 +238,8 @@ def _ask(backend: Backend, question: AnyQuestion) -> Answer:
     return backend.probe(question)
 
 
-def _cell(job: Job, step: Step, backend: Backend) -> Cell:
+def cell_of(job: Job, step: Step, backend: Backend) -> Cell:
+    """A step's cell, as the loaded backend measures it."""
     uses_corpus = getattr(step.task.built, "corpus", None) is not None
     identity = {
         "model": {

@@ -60,6 +60,8 @@ WITHOUT_TORCH = [
     "lexbench.verify",
     "lexbench.export",
     "lexbench.search",
+    "lexbench.tune",
+    "lexbench.view",
     "lexbench.find_keys",
 ]
 

@@ -1,0 +1,238 @@
+"""The engineer's question: which method, with which parameters, for this model at this length?
+
+Candidates answer the same questions, more of them the better they do (successive halving); the best ones are measured
+once more, on questions that nobody has seen. All answers lie in run folders under `out`. What is drawn and who goes on
+follows from the seed and the answers, so that the same command repeats itself without a question, and goes on.
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import lexbench
+from lexbench import assets, compose
+from lexbench.backends import Backend
+from lexbench.files import write_text
+from lexbench.model import Model
+from lexbench.record import Refused
+from lexbench.runner import Job, checkpoint_of, opened
+from lexbench.tuning import page
+from lexbench.tuning.bench import Bench, Clock, Part, seconds_spent
+from lexbench.tuning.ranking import Row
+from lexbench.tuning.search import Search, Tried
+from lexbench.tuning.settings import Settings
+from lexbench.tuning.space import Candidate, named, parameters_of, usual
+from lexbench.verify import Preflight
+
+SEARCHING = 2 / 3
+"""Share of the time after which the search ends; the rest is for the finalists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What `tune` leaves."""
+
+    model: Model
+    settings: Settings
+    length: int
+    needles: str | None
+    """The task that gave the needles; None: the model finds none."""
+    rows: Sequence[Row]
+    """Finalists on fresh questions, best first; empty where no time was left for them."""
+    fresh: int
+    """Fresh questions of each kind behind the rows."""
+    seen: int
+    """Of the fresh texts, how many are from documents that the search has read elsewhere."""
+    tried: Sequence[Tried]
+    """All candidates of the search, the best first."""
+    rounds: int
+    answers: int
+    seconds: float
+    """Spent, with earlier commands."""
+    file: Path
+
+    @property
+    def winner(self) -> Candidate | None:
+        """The best finalist within the price; without finalists the best candidate of the search."""
+        if self.rows:
+            return None if self.rows[0].dear else self.rows[0].candidate
+        able = (tried.candidate for tried in self.tried if tried.curve and not tried.out and not self._dear(tried))
+        return next(able, None)
+
+    def _dear(self, tried: Tried) -> bool:
+        return bool(tried.price and (tried.price.difference or 0.0) > self.settings.price)
+
+    def table(self) -> str:
+        """The ranking as Markdown, without what was tried."""
+        return page.ranking(self)
+
+
+def tune(
+    *,
+    model: Model,
+    corpus: Mapping[str, Any],
+    backend: Mapping[str, Any],
+    settings: Settings,
+    quiet: bool = False,
+) -> Result:
+    """Search, measure the finalists afresh, and write result.md, .csv, .json and candidates.csv into the folder.
+
+    A candidate is measured as it would be deployed: the attention that it has at the length stays for all shorter
+    texts, so that the price inside the trained length is that of the deployment.
+
+    Args:
+        model: facts, with a checkpoint.
+        corpus: config with its name, of the texts.
+        backend: config of what runs the model.
+        settings: what is asked.
+        quiet: show no progress.
+
+    Raises ValueError for a wrong configuration or a folder of another tune, Refused where the texts are too short or
+    nothing can be tried.
+    """
+    started = time.monotonic()
+    out, length = _checked(model, settings)
+    job = _job(model, corpus, backend, settings, out, length)
+    configs = _configs(model, settings, length)
+    parameters = [parameters_of(config, settings.space, settings.common, model, length) for config in configs]
+    loaded = opened(model, backend)
+    _claim(out, _asked(job, loaded, settings))
+
+    clock = Clock(seconds_spent(out / "search") + seconds_spent(out / "final"), started)
+    done = _finished_with(out, settings)
+    preflight = Preflight(out, loaded, lexbench.__version__)
+    bench = Bench(job, loaded, out / "search", settings.seed, length, clock, preflight)
+    search = Search(bench, job, settings, length, quiet)
+    if settings.seconds is not None:
+        clock.limit = 0.0 if done else SEARCHING * settings.seconds
+    search.run(list(zip(configs, parameters, strict=True)))
+    if settings.seconds is not None:
+        clock.limit = 0.0 if done else settings.seconds
+    final = Bench(job, loaded, out / "final", settings.seed + 1, length, clock, preflight)
+    rows, fresh = search.final(final)
+    for each in (bench, final):
+        each.write_records()
+    result = Result(
+        model=model,
+        settings=settings,
+        length=length,
+        needles=search.needles.task.label if search.needles else None,
+        rows=rows,
+        fresh=fresh,
+        seen=_seen(bench, final, search.text, fresh),
+        tried=search.ranked(),
+        rounds=search.rounds,
+        answers=bench.asked() + final.asked(),
+        seconds=clock.spent,
+        file=out / "result.md",
+    )
+    page.write(result, out)
+    return result
+
+
+def _checked(model: Model, settings: Settings) -> tuple[Path, int]:
+    """Folder and length; ValueError for what cannot be tuned."""
+    checkpoint_of(model)
+    length = settings.length
+    if length is None or length <= model.trained_length:
+        raise ValueError(
+            f"tune needs a length above the trained length {model.trained_length}, got {length}: "
+            f"within it the model needs no method, give length={4 * model.trained_length}"
+        )
+    if settings.budget is None:
+        raise ValueError("tune needs a budget: give budget=30min, 2h, 90s, or a number of candidates")
+    assert settings.seconds or settings.candidates, "a budget that can be read is one of both"
+    if not settings.out:
+        raise ValueError(f"tune needs a folder for what it measures: give out=runs/tune_{model.name}_{length}")
+    for name in settings.space:
+        assets.read("method", name)
+    return Path(settings.out), length
+
+
+def _job(
+    model: Model, corpus: Mapping[str, Any], backend: Mapping[str, Any], settings: Settings, out: Path, length: int
+) -> Job:
+    """What all cells share: the first task is the text's, the others may give the needles."""
+    return Job.of(
+        model=model,
+        methods=[named("none")],
+        tasks=[_task(entry) for entry in (settings.nll, *settings.needles)],
+        corpus=corpus,
+        backend=backend,
+        lengths=[model.trained_length, length],
+        multiples=None,
+        n=settings.n,
+        seeds=[settings.seed, settings.seed + 1],
+        results=out,
+    )
+
+
+def _task(entry: str | Mapping[str, Any]) -> dict[str, Any]:
+    given = {"name": entry} if isinstance(entry, str) else dict(entry)
+    if "name" not in given:
+        raise ValueError(f"tune's task lacks its name, got {given}: e.g. {{name: needle, options: 4}}")
+    return {**assets.read("task", str(given["name"])), **given}
+
+
+def _configs(model: Model, settings: Settings, length: int) -> list[dict[str, Any]]:
+    """Of the methods asked for; Refused where none changes frequencies or distances."""
+    if settings.methods is None:
+        if configs := usual(model, length, list(settings.space)):
+            return configs
+        raise Refused(f"no method changes frequencies or distances of {model.name} at {length} tokens: nothing to tune")
+    configs = [named(entry) for entry in settings.methods]
+    for config in configs:
+        compose.read(config)  # what a user writes is wrong at once, not a candidate that cannot be
+    return configs
+
+
+def _asked(job: Job, backend: Backend, settings: Settings) -> dict[str, Any]:
+    """What answers and candidates follow from; the budget only says how many there are."""
+    asked = {each.name: getattr(settings, each.name) for each in fields(settings) if each.name not in ("budget", "out")}
+    about = {
+        "model": job.model.name,
+        "revision": backend.revision,
+        "trained_length": job.model.trained_length,
+        "backend": f"{backend.name} ({backend.version})",
+        "dtype": backend.dtype,
+        "kernel": backend.kernel,
+        "corpus": f"{job.corpus.label} {job.corpus.fingerprint}",
+    }
+    whole: dict[str, Any] = json.loads(json.dumps({**about, **asked}, default=dict))
+    return whole
+
+
+def _claim(out: Path, asked: Mapping[str, Any]) -> None:
+    """Write what is asked into a new folder; ValueError naming what differs in that of another tune."""
+    file = out / "settings.json"
+    if not file.exists():
+        write_text(file, json.dumps(asked, indent=1) + "\n")
+        return
+    try:
+        before = dict(json.loads(file.read_text(encoding="utf-8")))
+    except ValueError:
+        raise ValueError(f"{file} must be a JSON object: remove {out}, or give another out=") from None
+    differ = [name for name in {**before, **asked} if before.get(name) != asked.get(name)]
+    if differ:
+        said = "; ".join(f"{name} {before.get(name)}, now {asked.get(name)}" for name in differ)
+        raise ValueError(f"{out} holds another tune, with {said}: give another out=, or remove it")
+
+
+def _finished_with(out: Path, settings: Settings) -> bool:
+    """Whether a tune with this very budget has ended: then nothing is measured, whatever time it left."""
+    try:
+        said = json.loads((out / "result.json").read_text(encoding="utf-8"))
+        return bool(said["budget"] == settings.budget)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _seen(bench: Bench, final: Bench, text: Part, fresh: int) -> int:
+    """Fresh texts from documents that the search has read, too."""
+    if not fresh:
+        return 0
+    read = {question.cluster for question in bench.questions(text)}
+    return sum(question.cluster in read for question in final.questions(text)[:fresh])
