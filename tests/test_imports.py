@@ -49,6 +49,8 @@ ALLOWED = {  # folder or module under lexbench: what of ours it may import
     "store": {"record", "files"},
     "report": {"record", "store", "report", "files"},
     "show": {"attention", "model"},
+    "show_panels": {"attention", "model", "report", "show"},
+    "show_plots": {"attention", "model", "report", "show", "show_panels"},
 }
 WITHOUT_TORCH = [
     "lexbench",
@@ -56,6 +58,7 @@ WITHOUT_TORCH = [
     "lexbench.report",
     "lexbench.store",
     "lexbench.show",
+    "lexbench.show_plots",
     "lexbench.runner",
     "lexbench.verify",
     "lexbench.export",

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -174,35 +173,8 @@ def test_every_slot_is_told_in_a_line(attention: Attention, said: str) -> None:
         (LEARNED, "has no rotary positions"),
     ],
 )
-def test_a_model_without_plain_frequencies_is_described_in_words(model: Model, said: str, tmp_path: Path) -> None:
+def test_a_model_without_plain_frequencies_is_described_in_words(model: Model, said: str) -> None:
     assert show.as_data(model, "none", Attention(), 64)["pairs"] is None
     text = show.table(model, "none", Attention(), 64)
     assert said in text
     assert "|" not in text
-    show.plot(model, "none", Attention(), 64, tmp_path / "none.svg")
-    assert (tmp_path / "none.svg").stat().st_size > 0
-
-
-def panels(attention: Attention, folder: Path) -> int:
-    file = folder / "plot.svg"
-    show.plot(TINY, "made up", attention, 64, file)
-    return len(set(re.findall(r'id="(axes_\d+)"', file.read_text())))
-
-
-def test_a_picture_has_a_panel_for_each_thing_to_see(tmp_path: Path) -> None:
-    assert panels(Attention(), tmp_path) == 1
-    assert panels(Attention(remap=GROUPED), tmp_path) == 2
-    assert panels(EVERYTHING, tmp_path) == 3
-
-
-def test_the_same_picture_is_the_same_file(tmp_path: Path) -> None:
-    for name in ("one.svg", "deeper/two.svg", "three.png"):
-        show.plot(TINY, "made up", EVERYTHING, 64, tmp_path / name)
-    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "deeper/two.svg").read_bytes()
-    assert (tmp_path / "three.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_another_kind_of_picture_is_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"plot must end in \.png or \.svg, got picture\.pdf"):
-        show.plot(TINY, "none", Attention(), 16, tmp_path / "picture.pdf")
-    assert not list(tmp_path.iterdir())

@@ -8,6 +8,8 @@ from lexbench.files import write_text
 
 if TYPE_CHECKING:
     from lexbench.record import Sample
+    from lexbench.report.costs import Cost
+    from lexbench.report.differences import Differences
     from lexbench.report.records import Loaded
     from lexbench.report.tables import Table
 
@@ -32,7 +34,8 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
 
     Returns the path of report.md. Raises ValueError where there is no run.
     """
-    from lexbench.report import records
+    from lexbench.report import costs, records
+    from lexbench.report.differences import BASELINE, differences
     from lexbench.report.tables import heading, tables
     from lexbench.store import Store
 
@@ -42,13 +45,15 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     loaded = records.load(folders)
     out = Path(folders[0]) / "report" if out is None else Path(out)
     samples = {finished.cell.id: finished.samples for finished in loaded.finished}
-    every = tables(loaded.finished)
-    lines = ["# lexbench report", "", _summary(folders, loaded), "", LEGEND, *_differences(every, samples, out)]
+    every, spent = tables(loaded.finished), costs.load(folders)
+    found = {table.name: each for table in every if (each := differences(table, samples, BASELINE))}
+    lines = ["# lexbench report", "", _summary(folders, loaded), "", LEGEND, *_differences(list(found.values()), out)]
     shown: set[str] = set()
     for table in every:
         if table.setting not in shown:
             lines += heading(table)
         lines += _section(table, samples if table.setting not in shown else {}, out)
+        lines += _difference_map(table, found.get(table.name), out) + _cost(table, spent, out)
         shown.add(table.setting)
     write_text(out / "report.md", "\n".join(lines))
     return out / "report.md"
@@ -65,11 +70,10 @@ def _summary(folders: Sequence[Path], loaded: "Loaded") -> str:
     return "\n".join(lines)
 
 
-def _differences(every: "Sequence[Table]", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
+def _differences(found: "Sequence[Differences]", out: Path) -> list[str]:
     """Paired differences to the baseline method, and the line that links them; none where there are none."""
-    from lexbench.report.differences import BASELINE, csv, differences, page
+    from lexbench.report.differences import BASELINE, csv, page
 
-    found = [each for table in every if (each := differences(table, samples, BASELINE))]
     if not found:
         return []
     write_text(out / "tables" / "differences.md", page(found))
@@ -148,6 +152,26 @@ def _curves(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> li
     if not curves.curves(table, samples, out / "plots" / name):
         return []
     return _figure(name, f"attention of {table.cell.task}")
+
+
+def _difference_map(table: "Table", found: "Differences | None", out: Path) -> list[str]:
+    """Paired differences to the baseline by method and length."""
+    from lexbench.report import difference_maps
+
+    name = f"{table.name}-differences"
+    if found is None or not difference_maps.plot(found, out / "plots" / name):
+        return []
+    return _figure(name, f"{table.label} of {table.cell.task}: difference to {found.baseline}")
+
+
+def _cost(table: "Table", costs: "dict[str, Cost]", out: Path) -> list[str]:
+    """Quality against seconds per token."""
+    from lexbench.report import cost_plots
+
+    name = f"{table.name}-cost"
+    if table.metric in SAME_SUMS or not cost_plots.plot(table, costs, out / "plots" / name):
+        return []
+    return _figure(name, f"{table.label} of {table.cell.task} against seconds per token")
 
 
 def _numbers(out: Path, name: str, content: str) -> list[str]:

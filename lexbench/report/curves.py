@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from lexbench.record import Sample
-from lexbench.report.figures import STYLE, looks, save, save_numbers
+from lexbench.report.figures import LABEL, STYLE, characters, looks, said, save, save_numbers
 from lexbench.report.plots import told_apart
 from lexbench.report.tables import Table, at_length
 
@@ -146,12 +146,12 @@ def shown(lengths: Sequence[int]) -> list[int]:
 def _logits(axes: Axes, found: Sequence[Curve], methods: Sequence[str]) -> None:
     for curve in found:
         middles = (curve.begins + curve.ends) / 2
-        axes.plot(middles[curve.drawn], curve.logits[curve.drawn], **_line(methods, curve.method))
+        axes.plot(middles[curve.drawn], curve.logits[curve.drawn], **_line(methods, curve.method, 30))
 
 
 def _weights(axes: Axes, found: Sequence[Curve], methods: Sequence[str]) -> None:
     for curve in found:
-        axes.plot(curve.lasts, curve.within, **_line(methods, curve.method))
+        axes.plot(curve.lasts, curve.within, **_line(methods, curve.method, 6))
     axes.set_ylim(-0.02, 1.02)
 
 
@@ -169,30 +169,31 @@ def ticks(length: int, room: int) -> list[int]:
     """Powers of 2 from 1 on, evenly spread, as many as there is room for, and the length: none comes close to it."""
     step = math.ceil(length.bit_length() / room)
     return [
-        *(1 << octave for octave in range(0, length.bit_length(), step) if 2 ** (octave + step / 2) <= length),
+        *(1 << octave for octave in range(0, length.bit_length(), step) if 2 ** (octave + 0.75 * step) <= length),
         length,
     ]
 
 
-def _line(methods: Sequence[str], method: str) -> dict[str, Any]:
-    """Looks without markers, of which there would be too many; grey for methods that are not told apart."""
+def _line(methods: Sequence[str], method: str, every: int = 1) -> dict[str, Any]:
+    """Looks, a marker at every so many points; grey for methods that are not told apart."""
     if method not in methods:
         return {"color": "0.8", "linewidth": 0.8, "zorder": 1}
     place = methods.index(method)
-    return {**looks(place), "marker": "", "linewidth": 1.3, "zorder": 3}
+    first = place * every // len(methods)
+    return {**looks(place), "markersize": 4, "markevery": (first, every), "linewidth": 1.2, "zorder": 3}
 
 
 def _title(figure: Figure, table: Table, found: Sequence[Curve]) -> None:
     count = max(curve.samples for curve in found)
     differs = f"\n{table.differs}" if table.differs else ""
     texts = f"{count} text{'s' if count > 1 else ''}"
-    figure.suptitle(
-        f"attention over distance of {table.cell.model}, mean over all heads and {texts}{differs}", fontsize=10
-    )
+    about = f"attention over distance of {table.cell.model}, mean over all heads and {texts}{differs}"
+    width = characters(figure.get_figwidth() - 0.4, 10.0)
+    figure.suptitle("\n".join(said(line, width, lines=2) for line in about.split("\n")), fontsize=10)
 
 
 def _legend(figure: Figure, methods: Sequence[str], others: int, beyond: bool) -> None:
-    handles = [Line2D([], [], label=method, **_line(methods, method)) for method in methods]
+    handles = [Line2D([], [], label=said(method, LABEL), **_line(methods, method)) for method in methods]
     if others:
         handles.append(Line2D([], [], label=f"{others} others", color="0.8", linewidth=0.8))
     if beyond:

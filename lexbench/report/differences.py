@@ -191,15 +191,15 @@ def _entry(found: Differences, row: str, length: int, notes: dict[str, int], usu
     elif each.difference is None:
         text = "no pairs"
     else:
-        digits = _digits(found)
-        text = signed(each.difference, digits) + ("*" if each.significant else "")
+        places = digits(found)
+        text = signed(each.difference, places) + ("*" if each.significant else "")
         if each.low is not None and each.high is not None:
-            text += f" [{signed(each.low, digits)}, {signed(each.high, digits)}]"
+            text += f" [{signed(each.low, places)}, {signed(each.high, places)}]"
     return _noted(text, list(_notes(found, each, usual)), notes)
 
 
-def _digits(found: Differences) -> str:
-    """Decimals: of a measure, those that show four digits of its largest level."""
+def digits(found: Differences) -> str:
+    """Decimals of a difference: of a measure, those that show four digits of its largest level."""
     if found.table.scored or found.table.metric == "nll":
         return ".1f" if found.table.scored else ".3f"
     level = max((abs(record.value) for record in found.table.entries.values() if record.value), default=1.0)

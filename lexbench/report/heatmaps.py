@@ -12,14 +12,33 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from lexbench.record import Sample
-from lexbench.report.figures import STYLE, save, save_numbers
+from lexbench.report.figures import BACKED, HATCHED, STYLE, characters, said, save, save_numbers
 from lexbench.report.statistics import Interval, wilson
 from lexbench.report.tables import Table
 
-COLUMNS = 3
 STRATA = (8, 4, 2)
 LEAST = 2
 """Samples that a stratum should hold on average."""
+INK = 0.47
+"""Text is white on the colours below it, black from it on."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How large panels are drawn, in inches, and what is written into them."""
+
+    columns: int
+    """Panels side by side, at most."""
+    width: float
+    """Of a stratum, as is the height."""
+    height: float
+    numbers: bool
+    """Samples and interval in each stratum, beside the value."""
+
+
+FEW = Look(columns=3, width=0.62, height=0.3, numbers=True)
+MANY = Look(columns=5, width=0.36, height=0.19, numbers=False)
+"""Of more than a dozen methods: the page would be longer than a reader's patience."""
 
 
 @dataclass(frozen=True)
@@ -46,28 +65,47 @@ def heatmap(table: Table, samples: Mapping[str, Sequence[Sample]], stem: Path) -
     strata = list(depth_strata(table, samples))
     if not strata:
         return False
+    look = FEW if len(table.methods) <= 12 else MANY
     with mpl.rc_context({**STYLE, "axes.spines.left": False, "axes.spines.bottom": False}):
-        columns = min(COLUMNS, len(table.methods))
-        rows = math.ceil(len(table.methods) / columns)
-        count = len({stratum.depth_low for stratum in strata})
-        size = (1.1 + columns * max(1.8, 0.62 * len(table.lengths)), 1.0 + rows * (0.75 + 0.3 * count))
-        figure = Figure(figsize=size, layout="constrained")
-        panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
-        for axes, method in zip(panels, table.methods, strict=False):
-            _panel(axes, table, method, [stratum for stratum in strata if stratum.method == method], count)
-        for axes in panels[len(table.methods) :]:
-            axes.set_axis_off()
-        for axes in panels[: len(table.methods)][-columns:]:
-            axes.tick_params(labelbottom=True)
-        colours = mpl.cm.ScalarMappable(mpl.colors.Normalize(0, 1), "cividis")
-        figure.colorbar(colours, ax=list(panels), label=f"{table.label} (small: samples, 95 %)", shrink=0.9, aspect=30)
-        figure.suptitle(f"{table.cell.task} on {table.cell.model}: {table.label} by depth and length", fontsize=10)
-        figure.supxlabel("length: multiple of the trained length, tokens", fontsize=9)
-        figure.supylabel("depth of the needle: 0 start, 1 end", fontsize=9)
-        save(figure, stem)
+        save(_figure(table, strata, look), stem)
     names = ("method", "length", "depth", "depth_low", "depth_high", "n", "value", "low", "high")
     save_numbers(stem, names, _lines(strata))
     return True
+
+
+def _figure(table: Table, strata: Sequence[Stratum], look: Look) -> Figure:
+    columns = min(look.columns, len(table.methods))
+    rows = math.ceil(len(table.methods) / columns)
+    count = len({stratum.depth_low for stratum in strata})
+    panel = max(1.8, look.width * len(table.lengths))
+    titles = [said(method, characters(panel, 8.0)) for method in table.methods]
+    over = 0.3 + 0.13 * max(title.count("\n") for title in titles)
+    size = (max(4.2, 1.3 + columns * panel), max(3.0, 1.5 + rows * (over + look.height * count)))
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
+    for axes, method, title in zip(panels, table.methods, titles, strict=False):
+        axes.set_title(title, fontsize=8)
+        _panel(axes, table, method, [stratum for stratum in strata if stratum.method == method], count, look)
+    for axes in panels[len(table.methods) :]:
+        axes.set_axis_off()
+    for axes in panels[: len(table.methods)][-columns:]:
+        axes.tick_params(labelbottom=True)
+    small = " (small: samples, 95 %)" if look.numbers else ""
+    bar = figure.colorbar(
+        mpl.cm.ScalarMappable(mpl.colors.Normalize(0, 1), "cividis"),
+        ax=list(panels),
+        label=f"{said(table.label, 30)}{small}",
+        shrink=min(1.0, 3.2 / size[1]),
+        anchor=(0.0, 1.0),
+        aspect=18,
+    )
+    bar.outline.set_visible(False)
+    about = f"{table.cell.task} on {table.cell.model}: {table.label} by depth and length"
+    differs = f"\n{said(table.differs, characters(size[0] - 0.4, 10.0))}" if table.differs else ""
+    figure.suptitle(f"{said(about, characters(size[0] - 0.4, 10.0))}{differs}", fontsize=10)
+    figure.supxlabel("length: multiple of the trained length, tokens", fontsize=9)
+    figure.supylabel("depth of the needle: 0 start, 1 end", fontsize=9)
+    return figure
 
 
 def depth_strata(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Iterator[Stratum]:
@@ -92,8 +130,7 @@ def depth_strata(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Itera
             yield Stratum(method, length, part / count, (part + 1) / count, len(inside), value, interval)
 
 
-def _panel(axes: Axes, table: Table, method: str, strata: Sequence[Stratum], count: int) -> None:
-    axes.set_title(method, fontsize=9)
+def _panel(axes: Axes, table: Table, method: str, strata: Sequence[Stratum], count: int, look: Look) -> None:
     colours = mpl.colormaps["cividis"]
     for stratum in strata:
         column = table.lengths.index(stratum.length)
@@ -102,7 +139,10 @@ def _panel(axes: Axes, table: Table, method: str, strata: Sequence[Stratum], cou
             axes.add_patch(Rectangle((column, row), 1, 1, facecolor="0.92", edgecolor="white"))
             continue
         axes.add_patch(Rectangle((column, row), 1, 1, facecolor=colours(stratum.value), edgecolor="white"))
-        ink = "white" if stratum.value < 0.55 else "black"
+        ink = "white" if stratum.value < INK else "black"
+        if not look.numbers:
+            _text(axes, column + 0.5, row + 0.52, f"{stratum.value:.2f}", color=ink, fontsize=6)
+            continue
         _text(axes, column + 0.44, row + 0.34, f"{stratum.value:.2f}", color=ink, fontsize=7)
         _text(axes, column + 0.86, row + 0.28, str(stratum.n), color=ink, fontsize=5)
         if stratum.interval:
@@ -111,7 +151,8 @@ def _panel(axes: Axes, table: Table, method: str, strata: Sequence[Stratum], cou
     for column, length in enumerate(table.lengths):
         record = table.entries.get((method, length))
         if record is not None and record.refused:
-            _text(axes, column + 0.5, count / 2, "refused", color="0.3", fontsize=7, rotation=90)
+            axes.add_patch(Rectangle((column, 0), 1, count, **HATCHED))
+            _text(axes, column + 0.5, count / 2, "refused", color="0.2", fontsize=7, rotation=90, bbox=BACKED)
     trained = table.cell.trained_length
     axes.set_xlim(0, len(table.lengths))
     axes.set_ylim(count, 0)

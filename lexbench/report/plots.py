@@ -11,17 +11,19 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.transforms import ScaledTranslation, blended_transform_factory
+from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
 
 from lexbench.report.figures import (
     COLOURS,
     STYLE,
+    band,
     colour,
     legend,
     looks,
     mark_trained_length,
     save,
     save_numbers,
+    title,
     value_limits,
 )
 from lexbench.report.metrics import MEASURES
@@ -33,7 +35,11 @@ CHANCE: dict[str, Any] = {"color": "0.35", "linewidth": 1.1, "linestyle": ":"}
 SEEN = 0.01
 """Chance below it is no line."""
 DODGE = 30.0
-"""Points over which marks spread that would lie on one another."""
+"""Points over which marks at the edges spread that would lie on one another."""
+ROOM = 2**0.25
+"""Times that the axis of lengths goes on beyond the first and the last."""
+STEP = 2.4
+"""Points from a method's line to the next one's where their values are equal."""
 
 
 def plot(table: Table, stem: Path) -> None:
@@ -51,9 +57,9 @@ def plot(table: Table, stem: Path) -> None:
         _chance(axes, table)
         for place, method in enumerate(shown):
             _line(axes, table, method, place, len(shown), top)
-        differs = f"\n{table.differs}" if table.differs else ""
-        axes.set_title(f"{table.cell.task} on {table.cell.model}, {table.cell.n} samples a cell{differs}", pad=14)
         _legend(axes, table, shown, top)
+        differs = f"\n{table.differs}" if table.differs else ""
+        title(axes, f"{table.cell.task} on {table.cell.model}, {table.cell.n} samples a cell{differs}", pad=14)
         save(figure, stem)
     names = ("method", "length", "multiple", "metric", "value", "low", "high", "n", "refused")
     rows = [[getattr(record, name) for name in names] for method in table.methods for record in table.of(method)]
@@ -80,7 +86,7 @@ def told_apart(table: Table) -> list[str]:
 
 def labelled(lengths: Sequence[int], trained_length: int) -> list[int]:
     """The lengths that have room for a label on a log axis; the trained length always, if it is one of them."""
-    gap = (lengths[-1] / lengths[0]) ** 0.1
+    gap = (ROOM**2 * lengths[-1] / lengths[0]) ** 0.1
     kept: list[int] = []
     for length in lengths:
         if length == trained_length:
@@ -100,10 +106,12 @@ def _value_axis(axes: Axes, table: Table) -> float:
     if table.scored or not worst:
         axes.set_ylim(-0.04, 1.04)
         return 1.04
-    if table.metric in MEASURES:
-        return math.inf  # all of it is shown
     every = [record for record in table.entries.values() if record.value is not None]
     ends = [end for record in every for end in (record.value, record.low, record.high) if end is not None]
+    if table.metric in MEASURES:  # all of it is shown
+        margin = 0.05 * (max(ends) - min(ends)) or 0.05 * abs(ends[0]) or 1.0
+        axes.set_ylim(min(ends) - margin, max(ends) + margin)
+        return math.inf
     if not logarithmic:
         axes.set_ylim(*value_limits(worst, min(ends), max(ends)))
         return float(axes.get_ylim()[1])
@@ -123,8 +131,7 @@ def _length_axis(axes: Axes, table: Table) -> None:
     kept = labelled(table.lengths, trained)
     axes.set_xticks([length / trained for length in kept], [f"{length / trained:.3g}x\n{length}" for length in kept])
     axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
-    room = 2**0.25
-    axes.set_xlim(min(table.lengths[0] / trained, 1.0) / room, max(table.lengths[-1] / trained, 1.0) * room)
+    axes.set_xlim(min(table.lengths[0] / trained, 1.0) / ROOM, max(table.lengths[-1] / trained, 1.0) * ROOM)
     axes.set_xlabel("length: multiple of the trained length, tokens")
 
 
@@ -153,9 +160,11 @@ def _line(axes: Axes, table: Table, method: str, place: int, count: int, top: fl
     values, low, high = (
         np.array([getattr(record, name) for record in records], np.float64) for name in ("value", "low", "high")
     )  # None becomes NaN, where a line breaks
-    axes.plot(multiples, values, zorder=3, **looks(place))
-    axes.fill_between(multiples, low, high, color=colour(place), alpha=0.14, linewidth=0, zorder=2)
-    axes.vlines(multiples, low, high, color=colour(place), alpha=0.4, linewidth=0.8, zorder=2)  # seen alone, too
+    moved = _moved(axes, (place - (count - 1) / 2) * _step(table, count))
+    shade: dict[str, Any] = {"color": colour(place), "alpha": band(count), "linewidth": 0}
+    axes.plot(multiples, values, zorder=3, transform=moved, **looks(place))
+    axes.fill_between(multiples, low, high, zorder=2, transform=moved, **shade)
+    axes.vlines(multiples, low, high, color=colour(place), alpha=0.7, linewidth=0.9, zorder=2, transform=moved)
     aside = (place - (count - 1) / 2) * DODGE / max(6, count)
     beyond = [multiple for multiple, value in zip(multiples, values, strict=True) if value > top]
     refused = [record.multiple for record in records if record.refused]
@@ -163,14 +172,27 @@ def _line(axes: Axes, table: Table, method: str, place: int, count: int, top: fl
     _edge(axes, refused, 1.03, "x", colour(place), aside)
 
 
+def _step(table: Table, count: int) -> float:
+    """Points from a method's line to the next one's: less where lengths lie close."""
+    octaves = np.log2(table.lengths)
+    if len(octaves) < 2:
+        return STEP
+    closest = 300 * float(np.diff(octaves).min()) / max(1.0, float(octaves[-1] - octaves[0]))
+    return min(STEP, 0.3 * closest / count)
+
+
+def _moved(axes: Axes, aside: float) -> Transform:
+    """Where data are, so many points aside."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    return axes.transData + ScaledTranslation(aside / 72, 0, figure.dpi_scale_trans)
+
+
 def _edge(axes: Axes, x: Sequence[float], height: float, marker: str, colour: str, aside: float) -> None:
     """Marks at a height of the axes (0 to 1), moved aside by so many points."""
     if not x:
         return
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    moved = ScaledTranslation(aside / 72, 0, figure.dpi_scale_trans)
-    where = blended_transform_factory(axes.transData, axes.transAxes) + moved
+    where = blended_transform_factory(_moved(axes, aside), axes.transAxes)
     [marks] = axes.plot(
         x, [height] * len(x), marker, color=colour, transform=where, markersize=5, zorder=4, clip_on=False
     )

@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import matplotlib.ticker
@@ -11,13 +13,28 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from lexbench.report.figures import STYLE, colour, legend, looks, mark_trained_length, save, save_numbers, value_limits
+from lexbench.report.figures import (
+    STYLE,
+    band,
+    colour,
+    legend,
+    looks,
+    mark_trained_length,
+    save,
+    save_numbers,
+    title,
+    value_limits,
+)
 from lexbench.report.plots import CHANCE, SEEN, told_apart
 from lexbench.report.positions import WIDTH, Curve
 from lexbench.report.tables import Table, at_length, chances
 
 TICKS = 9
 """Labels of the position axis, at most."""
+EVERY = 4
+"""Bins from a marker of a line to its next one, which tells lines apart without colour."""
+RING: dict[str, Any] = {"marker": "o", "linestyle": "none", "markersize": 11, "markerfacecolor": "none"}
+"""Around the bin in which a method collapses."""
 
 
 def plot(table: Table, curves: Sequence[Curve], stem: Path) -> None:
@@ -31,14 +48,14 @@ def plot(table: Table, curves: Sequence[Curve], stem: Path) -> None:
         _axes(axes, table, list(found.values()), length)
         for method, curve in found.items():
             if method in places:
-                _line(axes, curve, places[method])
+                _line(axes, curve, places[method], len(places))
             else:
                 axes.plot(_middles(curve), _values(curve), color="0.8", linewidth=0.8, zorder=1)
         differs = f"\n{table.differs}" if table.differs else ""
         most = max(curve.clusters for curve in found.values())
         clusters = f"{most} cluster{'s' if most > 1 else ''}"
-        axes.set_title(f"{table.cell.task} on {table.cell.model} at {at_length(table, length)}, {clusters}{differs}")
         _legend(axes, table, places, list(found.values()))
+        title(axes, f"{table.cell.task} on {table.cell.model} at {at_length(table, length)}, {clusters}{differs}")
         save(figure, stem)
     save_numbers(stem, ("method", "length", "begin", "end", "targets", "value", "low", "high"), _lines(curves))
 
@@ -66,7 +83,7 @@ def _axes(axes: Axes, table: Table, curves: Sequence[Curve], length: int) -> Non
     axes.set_xlim(min(WIDTH / 2.5, length / 2), length)
     octaves = range(math.ceil(math.log2(WIDTH / 2 / trained)), math.floor(math.log2(length / trained)) + 1)
     ticks = [2.0**octave for octave in octaves if octave % math.ceil(len(octaves) / TICKS) == 0]
-    axes.set_xticks([tick * trained for tick in ticks], [f"{tick:.3g}x\n{tick * trained:.0f}" for tick in ticks])
+    axes.set_xticks([tick * trained for tick in ticks], [f"{Fraction(tick)}x\n{tick * trained:.0f}" for tick in ticks])
     axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
     axes.set_xlabel("position in the window: multiple of the trained length, tokens before the target")
     if trained < length:
@@ -75,23 +92,26 @@ def _axes(axes: Axes, table: Table, curves: Sequence[Curve], length: int) -> Non
         axes.axhline(chance, zorder=1, **CHANCE)
 
 
-def _line(axes: Axes, curve: Curve, place: int) -> None:
-    """A method: line, band, and its marker where it collapses."""
+def _line(axes: Axes, curve: Curve, place: int, count: int) -> None:
+    """A method: line, band, and a ring where it collapses."""
     low, high = _values(curve, "low"), _values(curve, "high")
-    axes.plot(_middles(curve), _values(curve), zorder=3, **{**looks(place), "marker": "", "linewidth": 1.2})
-    axes.fill_between(_middles(curve), low, high, color=colour(place), alpha=0.14, linewidth=0, zorder=2)
+    axes.plot(_middles(curve), _values(curve), zorder=3, **_looks(place), markevery=(place % EVERY, EVERY))
+    axes.fill_between(_middles(curve), low, high, color=colour(place), alpha=band(count), linewidth=0, zorder=2)
     if curve.collapse is not None and math.isfinite(curve.collapse.value):
         bin = int(np.flatnonzero(curve.edges == curve.collapse.value)[0])
-        x, y = _middles(curve)[bin], curve.values[bin].value
-        axes.plot(x, y, zorder=4, **{**looks(place), "linestyle": "none", "markeredgecolor": "white", "markersize": 8})
+        axes.plot(_middles(curve)[bin], curve.values[bin].value, zorder=4, color=colour(place), **RING)
+
+
+def _looks(place: int) -> dict[str, Any]:
+    return {**looks(place), "linewidth": 1.2, "markersize": 4}
 
 
 def _legend(axes: Axes, table: Table, places: Mapping[str, int], curves: Sequence[Curve]) -> None:
-    handles = [Line2D([], [], label=name, **{**looks(place), "marker": ""}) for name, place in places.items()]
+    handles = [Line2D([], [], label=name, **_looks(place)) for name, place in places.items()]
     if others := len(curves) - len(places):
         handles.append(Line2D([], [], label=f"{others} others", color="0.8", linewidth=0.8))
     if any(curve.collapse is not None and math.isfinite(curve.collapse.value) for curve in curves):
-        handles.append(Line2D([], [], label="collapses here", marker="o", color="0.4", linestyle="none"))
+        handles.append(Line2D([], [], label="collapses here", color="0.4", **RING))
     if chances(table).get(curves[-1].length, 0.0) >= SEEN:
         handles.append(Line2D([], [], label="chance", **CHANCE))
     legend(axes, handles, band=any(curve.clusters > 1 for curve in curves))
