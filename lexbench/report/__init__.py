@@ -47,7 +47,8 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     samples = {finished.cell.id: finished.samples for finished in loaded.finished}
     every, spent = tables(loaded.finished), costs.load(folders)
     found = {table.name: each for table in every if (each := differences(table, samples, BASELINE))}
-    lines = ["# lexbench report", "", _summary(folders, loaded), "", LEGEND, *_differences(list(found.values()), out)]
+    lines = ["# lexbench report", "", _summary(folders, loaded), "", LEGEND, *_summaries(every, samples, out)]
+    lines += _differences(list(found.values()), out)
     shown: set[str] = set()
     for table in every:
         if table.setting not in shown:
@@ -68,6 +69,22 @@ def _summary(folders: Sequence[Path], loaded: "Loaded") -> str:
         lines.append(f"\n**Unfinished, not shown:** {'; '.join(names)}. The same run command finishes them.")
     lines += [f"\n**Not readable:** {problem}" for problem in loaded.problems]
     return "\n".join(lines)
+
+
+def _summaries(every: "Sequence[Table]", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
+    """What each curve says in a few numbers, and the line that links them; none where there is no curve."""
+    from lexbench.report.leaderboard import by_method
+    from lexbench.report.leaderboard_formats import as_csv, markdown
+    from lexbench.report.leaderboard_sections import Leaderboard
+
+    if not any(table.metric == "nll" or table.scored for table in every):
+        return []
+    boards = by_method(every, samples, "summary")
+    found = Leaderboard(rows="method", columns="summary", boards=boards, published=[], unreadable=[], unfinished=[])
+    write_text(out / "tables" / "summaries.md", f"# What the curves say\n\n{markdown(found)}")
+    write_text(out / "tables" / "summaries.csv", as_csv(found))
+    links = "[summaries](tables/summaries.md), [numbers](tables/summaries.csv)"
+    return [f"What each curve says (effective length, collapse, area, price inside the trained length): {links}.", ""]
 
 
 def _differences(found: "Sequence[Differences]", out: Path) -> list[str]:

@@ -11,6 +11,7 @@ from lexbench.report.leaderboard_sections import Leaderboard
 from lexbench.report.leaders import Samples
 from lexbench.report.published import published as published_tables
 from lexbench.report.records import load
+from lexbench.report.summaries import RULES
 from lexbench.report.summary_boards import summary_board
 from lexbench.report.tables import Table, at_length, caption, tables
 from lexbench.store import Finished
@@ -26,6 +27,7 @@ def leaderboard(
     tasks: Sequence[str] = (),
     form: str = "markdown",
     published: Sequence[str] = (),
+    rule: str = RULES[0],
 ) -> str:
     """The leaderboard of run folders in one of the formats; the headline metric of each task.
 
@@ -37,11 +39,13 @@ def leaderboard(
         tasks: names as in the records, `passkey(digits=7)`, or without their parameters; none: all.
         form: markdown, csv, latex, json or html.
         published: names of published tables (results/published) that follow below.
+        rule: of the effective length among the summaries: monotone, any, or fixed (RULER's threshold, of scores).
 
     Raises ValueError in one line: for a name that is none of the choices, where nothing is measured, and where models
     share no protocol or no length.
     """
-    for noun, given, choices in (("rows", rows, ROWS), ("columns", columns, COLUMNS), ("format", form, tuple(FORMATS))):
+    known = {"rows": (rows, ROWS), "columns": (columns, COLUMNS), "format": (form, FORMATS), "rule": (rule, RULES)}
+    for noun, (given, choices) in known.items():
         if given not in choices:
             raise ValueError(f"unknown {noun} {given!r}: choose from {', '.join(choices)}")
     papers = published_tables(published)
@@ -58,7 +62,7 @@ def leaderboard(
         Leaderboard(
             rows=rows,
             columns=columns,
-            boards=make(tables(finished), samples, columns),
+            boards=make(tables(finished), samples, columns, rule),
             published=papers,
             unreadable=loaded.problems,
             unfinished=[f"{cell.method} {cell.task} at {cell.length} on {cell.model}" for cell in loaded.unfinished],
@@ -95,7 +99,7 @@ def _about(cell: Cell) -> dict[str, object]:
     return {name: getattr(cell, name) for name in names}
 
 
-def by_method(every: Sequence[Table], samples: Samples, columns: str) -> list[Board]:
+def by_method(every: Sequence[Table], samples: Samples, columns: str, rule: str = RULES[0]) -> list[Board]:
     """A board for every setting: methods on one model."""
     boards = []
     for table in _headlines(every):
@@ -104,7 +108,7 @@ def by_method(every: Sequence[Table], samples: Samples, columns: str) -> list[Bo
         about = {**_about(cell), "model": cell.model, "trained_length": cell.trained_length, "name": table.name}
         if columns == "summary":
             shown = dict.fromkeys(table.methods, table)
-            boards += summary_board(title, caption(table), about, "method", shown, samples)
+            boards += summary_board(title, caption(table), about, "method", shown, samples, rule=rule)
             continue
         heads = [
             Column(
@@ -130,7 +134,7 @@ def by_method(every: Sequence[Table], samples: Samples, columns: str) -> list[Bo
     return boards
 
 
-def by_model(every: Sequence[Table], samples: Samples, columns: str) -> list[Board]:
+def by_model(every: Sequence[Table], samples: Samples, columns: str, rule: str = RULES[0]) -> list[Board]:
     """A board for every task and method that several models were measured by alike."""
     asked: dict[tuple[str, str], list[Table]] = {}
     for table in _headlines(every, "bits_per_byte" if columns == "length" else None):
@@ -147,7 +151,7 @@ def by_model(every: Sequence[Table], samples: Samples, columns: str) -> list[Boa
         alike = [group for group in groups.values() if len({table.cell.model for table in group}) > 1]
         if not alike:
             raise ValueError(_mixed(task, method, found))
-        boards += [board for group in alike for board in _of_models(group, method, samples, columns)]
+        boards += [board for group in alike for board in _of_models(group, method, samples, columns, rule)]
     if not boards:
         raise ValueError("these runs hold no likelihood and no score, so no curve to sum up: take columns=length")
     return boards
@@ -185,7 +189,9 @@ def _mixed(task: str, method: str, found: Sequence[Table]) -> str:
     )
 
 
-def _of_models(group: Sequence[Table], method: str, samples: Samples, columns: str) -> list[Board]:
+def _of_models(
+    group: Sequence[Table], method: str, samples: Samples, columns: str, rule: str = RULES[0]
+) -> list[Board]:
     """Models of one setting under one method."""
     shown: dict[str, Table] = {}
     for table in group:
@@ -207,7 +213,7 @@ def _of_models(group: Sequence[Table], method: str, samples: Samples, columns: s
     )
     about = {**_about(cell), "method": method, "trained_lengths": trained, "name": f"{cell.task}-{method}"}
     if columns == "summary":
-        return summary_board(title, text, about, "model", shown, samples, method)
+        return summary_board(title, text, about, "model", shown, samples, method, rule)
     heads, records = _across(shown, method)
     return [
         lengths_board(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from lexbench.report.boards import Board, Column, Entry, Place, several
 from lexbench.report.differences import signed
 from lexbench.report.leaders import Mark, Samples
-from lexbench.report.summaries import Summary, summaries
+from lexbench.report.summaries import RULES, Summary, effective_lengths, summaries
 from lexbench.report.tables import Table
 
 ORDER = ("area_beyond", "area", "effective_length")
@@ -38,6 +38,7 @@ def summary_board(
     shown: Mapping[str, Table],
     samples: Samples,
     method: str | None = None,
+    rule: str = RULES[0],
 ) -> list[Board]:
     """The board, or none where the metric has no summaries.
 
@@ -49,8 +50,9 @@ def summary_board(
         shown: of each row its table; tables of several models are those of one setting.
         samples: of each cell id.
         method: of which method the summaries are; None: of the row's own name.
+        rule: of the effective length; `fixed`, RULER's, is for scores: elsewhere the usual rule stays.
     """
-    made = {key: summaries(table, samples) for key, table in {each.setting: each for each in shown.values()}.items()}
+    made = {each.setting: _summaries(each, samples, rule) for each in {t.setting: t for t in shown.values()}.values()}
     found = {
         (row, each.name): each
         for row, table in shown.items()
@@ -86,6 +88,15 @@ def summary_board(
             remarks=[order, *remarks, *(left_out if several_models and table.metric == "nll" else [])],
         )
     ]
+
+
+def _summaries(table: Table, samples: Samples, rule: str) -> list[Summary]:
+    """All summaries, the effective length by the rule."""
+    found = summaries(table, samples)
+    if rule == RULES[0] or (rule == "fixed" and not table.scored):
+        return found
+    ruled = {each.method: each for each in effective_lengths(table, samples, rule)}
+    return [ruled[each.method] if each.name == "effective_length" else each for each in found]
 
 
 def _head(name: str) -> str:

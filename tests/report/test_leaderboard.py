@@ -25,7 +25,7 @@ from lexbench.report.leaders import against, marks
 from lexbench.report.pairs import Outcome
 from lexbench.report.records import records_of
 from lexbench.report.statistics import wilson
-from lexbench.report.summaries import summaries
+from lexbench.report.summaries import RULES, summaries
 from lexbench.report.tables import tables
 from lexbench.store import Finished
 from tests.report.fake_run import cell, fake_cells, finished, keep
@@ -606,3 +606,17 @@ def test_measures_without_a_better_side_have_no_best() -> None:
     made = board(found)
     assert made.rows == ["none", "yarn"] and made.remarks[0] == "Rows by name."
     assert not any(entry.mark.best for entry in made.entries.values())
+
+
+def test_the_rule_of_the_effective_length_is_a_choice(tmp_path: Path) -> None:
+    keep(tmp_path, fake_cells(tasks=["last_segment", "passkey"]))
+
+    def said(rule: str) -> str:
+        return leaderboard([tmp_path], columns="summary", tasks=["passkey"], rule=rule)
+
+    assert "at least 85.6 points" in said("fixed")
+    assert "within 15 points" in said("any") and "rule any" in said("any")
+    likelihood = {rule: leaderboard([tmp_path], columns="summary", tasks=["last_segment"], rule=rule) for rule in RULES}
+    assert likelihood["fixed"] == likelihood["monotone"]  # RULER's threshold is one of scores
+    with pytest.raises(ValueError, match="unknown rule 'best': choose from monotone, any, fixed"):
+        said("best")
