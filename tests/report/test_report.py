@@ -11,6 +11,7 @@ import pytest
 
 from lexbench.record import Sample
 from lexbench.report import write_report
+from lexbench.report.leaderboard import leaderboard
 from lexbench.report.records import build, dataframe
 from lexbench.store import Finished
 from tests.report.fake_run import cell, finished, keep, passkey_sample
@@ -51,6 +52,15 @@ def test_methods_of_several_folders_meet_in_one_table(tmp_path: Path) -> None:
     text = write_report([tmp_path / "none", tmp_path / "pi"], tmp_path / "out").read_text()
     assert text.count("## passkey on lexlet\n") == 1
     assert re.search(r"\| none +\|.*\n\| pi +\|", text)
+
+
+def test_a_report_holds_what_the_leaderboard_says_of_its_curves(tmp_path: Path) -> None:
+    keep(tmp_path, [finished("last_segment", method, 512, n=8) for method in ("none", "pi")])
+    text = write_report([tmp_path]).read_text()
+    assert "(tables/summaries.md), [numbers](tables/summaries.csv)" in text
+    tables = tmp_path / "report/tables"
+    assert leaderboard([tmp_path], columns="summary") in (tables / "summaries.md").read_text()
+    assert (tables / "summaries.csv").read_text() == leaderboard([tmp_path], columns="summary", form="csv")
 
 
 def test_a_report_of_nothing_is_an_error(tmp_path: Path) -> None:
