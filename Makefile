@@ -32,5 +32,10 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
 
+gate: $(READY)
+	rm -rf runs/gate
+	$(BIN)/lexbench run -m method=none,ntk,yarn,rerope 'task=[last_segment,passkey]' corpus=synthetic 'multiples=[1,2,4]' n=24 results=runs/gate
+	$(BIN)/lexbench check runs/gate --baseline results/baselines/lexlet.json
+
 clean:
 	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache

@@ -24,6 +24,11 @@ settings are written as key=value, in hydra's grammar:
 hydra's own flags pass through: -m method=none,yarn (one job each), -m 'method=glob(*)' (all of them), --config-dir DIR,
 --cfg job, hydra/launcher=joblib
 """
+SIDES = """\
+the same questions are paired, whatever else differs:
+  lexbench compare runs/x runs/x --a method=none --b method=yarn
+  lexbench compare runs/before runs/after
+"""
 AT_LENGTH = """\
 settings are written as key=value, in hydra's grammar:
   model=NAME method=NAME            a name of the registry (lexbench list)
@@ -90,6 +95,57 @@ def _parser() -> argparse.ArgumentParser:
     report = add("report", _report, "tables and plots from run folders, without a model")
     report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder, or a folder of run folders")
     report.add_argument("--out", type=Path, help="where to write (default: RUN/report)")
+    report.add_argument("--html", action="store_true", help="one self-contained page, with curves and samples, besides")
+    view = add("view", _view, "serve a results folder on this machine, with the progress of a run that goes on")
+    view.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder, or a folder of run folders")
+    view.add_argument("--port", type=int, default=8000, help="0: any that is free (default: 8000)")
+    board = add("leaderboard", _leaderboard, "rank methods or models, with what cannot be told from the best")
+    board.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder, or a folder of run folders")
+    board.add_argument("--rows", choices=("method", "model"), default="method")
+    board.add_argument("--columns", choices=("length", "summary"), default="length")
+    board.add_argument(
+        "--rule",
+        choices=("monotone", "any", "fixed"),
+        default="monotone",
+        help="of the effective length; fixed: RULER's",
+    )
+    board.add_argument("--task", nargs="+", default=[], metavar="NAME", help="of these tasks only")
+    board.add_argument("--format", choices=("markdown", "csv", "latex", "json", "html"), default="markdown")
+    board.add_argument(
+        "--published",
+        nargs="+",
+        default=[],
+        metavar="TABLE",
+        help="tables from papers, below, under their own protocol",
+    )
+    board.add_argument("--out", type=Path, metavar="FILE", help="write there (default: print)")
+    sides = add("compare", _compare, "paired differences of two runs, methods, models, versions or backends", SIDES)
+    sides.add_argument("a", type=Path, metavar="A", help="run folder: the baseline")
+    sides.add_argument("b", type=Path, metavar="B", help="run folder: what is compared with it")
+    sides.add_argument("--a", nargs="+", dest="only_a", default=[], metavar="KEY=VALUE", help="of A only these cells")
+    sides.add_argument("--b", nargs="+", dest="only_b", default=[], metavar="KEY=VALUE", help="of B only these cells")
+    sides.add_argument("--json", action="store_true", help="as data")
+    gate = add("check", _check, "the gate for CI: is a run worse than a baseline? exit code 1 where it is")
+    gate.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder, or a folder of run folders")
+    gate.add_argument("--baseline", required=True, type=Path, metavar="FILE", help="made by --update, and committed")
+    gate.add_argument("--update", action="store_true", help="write the baseline instead")
+    gate.add_argument(
+        "--tolerance",
+        nargs="+",
+        default=[],
+        metavar="METRIC=LOSS",
+        help="what may be lost: nats per token, or points of a score: nll=0.02 accuracy=2",
+    )
+    gate.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML there")
+    gate.add_argument("--markdown", type=Path, metavar="FILE", help="write a summary there")
+    gate.add_argument("--github", action="store_true", help="print annotations of GitHub Actions, too")
+    gate.add_argument("--json", action="store_true", help="as data")
+    add(
+        "tune",
+        _tune,
+        "which method, with which parameters, for this model at this length? the same command goes on",
+        "settings: model=NAME length=32768 budget=30min out=DIR methods=[yarn,ntk] price=0.02 n=32 seed=0\n",
+    )
     show = add(
         "show",
         _show,
@@ -206,6 +262,79 @@ def _report(options: argparse.Namespace, words: list[str]) -> int:
 
     _no_more(words)
     print(write_report(options.runs, options.out))
+    if options.html:
+        from lexbench.report.page import write_page
+
+        print(write_page(options.runs, options.out))
+    return 0
+
+
+def _view(options: argparse.Namespace, words: list[str]) -> int:
+    from lexbench.view import serve
+
+    _no_more(words)
+    serve(options.runs, options.port)
+    return 0
+
+
+def _leaderboard(options: argparse.Namespace, words: list[str]) -> int:
+    from lexbench.files import write_text
+    from lexbench.report.leaderboard import leaderboard
+
+    _no_more(words)
+    text = leaderboard(
+        options.runs, options.rows, options.columns, options.task, options.format, options.published, options.rule
+    )
+    if options.out:
+        write_text(options.out, text)
+    print(options.out or text)
+    return 0
+
+
+def _compare(options: argparse.Namespace, words: list[str]) -> int:
+    from lexbench.report import comparison_text
+
+    _no_more(words)
+    sides = {"select_a": options.only_a, "select_b": options.only_b}
+    print(comparison_text.command(options.a, options.b, **sides, as_data=options.json))
+    return 0
+
+
+def _check(options: argparse.Namespace, words: list[str]) -> int:
+    from lexbench.report import verdict_formats
+
+    _no_more(words)
+    said, code = verdict_formats.command(
+        options.runs,
+        options.baseline,
+        tolerance=options.tolerance,
+        update=options.update,
+        junit_file=options.junit,
+        markdown_file=options.markdown,
+        github=options.github,
+        as_data=options.json,
+    )
+    print(said)
+    return code
+
+
+def _tune(options: argparse.Namespace, words: list[str]) -> int:
+    def job(config: dict[str, Any], choices: dict[str, str]) -> None:
+        from lexbench.checkpoint import read_model
+        from lexbench.tune import tune
+
+        target = {"_target_": "lexbench.tuning.settings.Settings"}
+        names = assets.parameters(assets.class_of(target, "tune"))
+        result = tune(
+            model=read_model(config["model"]),
+            corpus={**config["corpus"], "name": choices["corpus"]},
+            backend={**(config["backend"] or {}), "name": choices["backend"]},
+            settings=assets.build({**target, **{name: config[name] for name in names}}, "tune"),
+        )
+        print(result.table())
+        print(result.file)
+
+    settings.jobs("tune", job, settings.arguments("tune", words))
     return 0
 
 
@@ -221,7 +350,9 @@ def _show(options: argparse.Namespace, words: list[str]) -> int:
     length = _length(config) or model.trained_length
     shown = (model, label, method.attention(model, length), length)
     if options.plot:
-        show.plot(*shown, options.plot)
+        from lexbench import show_plots
+
+        show_plots.plot(*shown, options.plot)
         print(options.plot)
     else:
         print(json.dumps(show.as_data(*shown), indent=1) if options.json else show.table(*shown))
@@ -389,7 +520,23 @@ def _no_more(words: list[str]) -> None:
         raise ValueError(f"unexpected argument {words[0]}: see --help")
 
 
-COMMANDS = ("run", "report", "show", "verify", "export", "search", "list", "train", "score", "keys")
+COMMANDS = (
+    "run",
+    "report",
+    "view",
+    "leaderboard",
+    "compare",
+    "check",
+    "tune",
+    "show",
+    "verify",
+    "export",
+    "search",
+    "list",
+    "train",
+    "score",
+    "keys",
+)
 
 
 def _complete(words: list[str]) -> int:
@@ -403,7 +550,9 @@ def _complete(words: list[str]) -> int:
     if space:
         os.environ["COMP_LINE"] = f"{before} {rest.lstrip()[len(command) + 1 :]}"
         os.environ["COMP_POINT"] = str(len(os.environ["COMP_LINE"]))
-    settings.jobs(command if command in ("train", "search", "keys") else "run", lambda config, choices: None, words)
+    settings.jobs(
+        command if command in ("train", "search", "keys", "tune") else "run", lambda config, choices: None, words
+    )
     return 0
 
 

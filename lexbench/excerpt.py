@@ -48,11 +48,15 @@ def shortened(text: str, marks: list[str]) -> str:
 
 
 def _around(text: str, marks: list[str]) -> list[tuple[int, int]]:
-    """The first places of each mark, with what stands around them."""
+    """The first places of the marks, each in its turn, with what stands around them."""
     found: list[tuple[int, int]] = []
-    for mark in filter(None, marks):
-        place = text.find(mark)
-        while place >= 0 and len(found) < PLACES:
-            found.append((max(0, place - AROUND), min(len(text), place + len(mark) + AROUND)))
-            place = text.find(mark, place + len(mark))
+    after = {mark: 0 for mark in marks if mark}
+    while after and len(found) < PLACES:
+        for mark, begin in list(after.items()):
+            place = text.find(mark, begin)
+            if place < 0:
+                del after[mark]
+            elif len(found) < PLACES:
+                after[mark] = place + len(mark)
+                found.append((max(0, place - AROUND), min(len(text), after[mark] + AROUND)))
     return found

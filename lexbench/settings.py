@@ -149,6 +149,13 @@ SETTINGS = {
     "export": ONE_LENGTH,
     "train": (["recipe"], ["out", "corpora", "held_out"]),
     "keys": (["model", "method", "corpus", "backend"], ["out", "longest", "short", "window", "gain", "loss", "n"]),
+    "tune": (
+        ["model", "corpus", "backend"],
+        [
+            *("length", "budget", "out", "price", "worth", "methods", "n", "first", "eta", "seed", "nll", "needles"),
+            *("common", "space"),
+        ],
+    ),
     "search": (
         ["model", "corpus", "backend"],
         [

@@ -51,6 +51,11 @@ def test_a_mark_that_stands_everywhere_does_not_keep_everything() -> None:
     assert kept.count("mark") >= PLACES
 
 
+def test_a_common_mark_does_not_hide_a_rare_one() -> None:
+    text = "".join(f"{'.' * 496}blue" for _ in range(20)) + "." * 5000 + "KEY7" + "." * 5000
+    assert "KEY7" in shortened(text, ["blue", "KEY7"])
+
+
 @pytest.mark.parametrize(
     ("value", "texts"), [("a", ["a"]), (["a", ["b"]], ["a", "b"]), (None, []), (7, []), ({"a": 1}, [])]
 )

@@ -12,6 +12,7 @@ from lexbench.report import metrics
 from lexbench.report.entries import entry, number, share
 from lexbench.report.leaders import Mark, Samples, exponentiated, marks, mean
 from lexbench.report.statistics import LEVEL
+from lexbench.report.wording import some
 
 MEAN, PERPLEXITY = "mean", "perplexity"
 NO_MARK = Mark()
@@ -152,7 +153,7 @@ def _shared(columns: Sequence[Column], records: Mapping[Place, Record]) -> tuple
     if not rows or len(wanted) < 2:
         return shared, []
     lacking = "".join(
-        f"; {column.name} is lacking in {several([row for row in rows if (row, column.name) not in valued])}"
+        f"; {column.name} is lacking in {some([row for row in rows if (row, column.name) not in valued], 3)}"
         for column in wanted
         if column not in shared
     )
@@ -161,11 +162,6 @@ def _shared(columns: Sequence[Column], records: Mapping[Place, Record]) -> tuple
         return shared, [f"No mean: {len(shared) or 'none'} of {where} has a value in every row{lacking}."]
     over = ", ".join(column.name for column in shared)
     return shared, [f"Mean: over {over}, {len(shared)} of {where}, each with the same weight{lacking}."]
-
-
-def several(names: Sequence[str], most: int = 3) -> str:
-    """The first names, and how many more there are."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _entries(shown: Mapping[Place, Record], asked: int) -> dict[Place, Entry]:
@@ -206,7 +202,7 @@ def _limits(column: Column, shown: Mapping[str, Record], found: Mapping[str, Mar
     """Why rows of a column have no mark, and where a mark says nothing."""
     untested = [row for row, mark in found.items() if mark.p_holm is None and not mark.best]
     if untested:
-        yield f"At {column.head} not tested, as the questions are not those of the best: {several(untested)}."
+        yield f"At {column.head} not tested, as the questions are not those of the best: {some(untested, 3)}."
     tests = sum(mark.p_holm is not None for mark in found.values())
     clusters = max((shown[row].clusters for row in found), default=0)
     if tests and tests * 2.0 ** (1 - clusters) > LEVEL:
@@ -224,7 +220,7 @@ def _sorted(named: Sequence[str], shared: Sequence[Column], shown: Mapping[Place
     known = {row: value for row, value in values.items() if value is not None}
     rows = sorted(known, key=lambda row: (-side * known[row], by_name.index(row)))
     last = [row for row in by_name if row not in known]
-    below = f"; last, without a value: {several(last)}" if last else ""
+    below = f"; last, without a value: {some(last, 3)}" if last else ""
     return rows + last, f"Rows by {'the mean' if by == MEAN else f'the value at {shared[0].head}'}, best first{below}."
 
 

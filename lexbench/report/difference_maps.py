@@ -11,10 +11,11 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from lexbench.report.differences import Difference, Differences, digits, signed
+from lexbench.report.differences import Difference, Differences, digits
 from lexbench.report.entries import number
 from lexbench.report.figures import BACKED, HATCHED, STYLE, characters, said, save, save_numbers
 from lexbench.report.statistics import LEVEL
+from lexbench.report.wording import signed
 
 DIVERGING = LinearSegmentedColormap.from_list(
     "worse to better", ["#C04E00", "#F3B98C", "#FFFFFF", "#8FC3E4", "#005F9E"]

@@ -11,6 +11,7 @@ from lexbench.report.metrics import LIKELIHOODS
 from lexbench.report.pairs import outcomes, paired
 from lexbench.report.statistics import LEVEL, holm
 from lexbench.report.tables import Place, Table, aligned, heading
+from lexbench.report.wording import several, signed
 
 BASELINE = "none"
 LEGEND = """\
@@ -163,11 +164,11 @@ def _coverage(found: Differences, usual: tuple[int, int]) -> Iterator[str]:
     """Pairs and clusters of most entries; and whether they are too few for any entry to be significant."""
     tested = [each.clusters for each in found.entries.values() if each.p is not None]
     if tested:
-        yield f"{_several(usual[0], 'pair')} in {_several(usual[1], 'cluster')} an entry, where no note says else."
+        yield f"{several(usual[0], 'pair')} in {several(usual[1], 'cluster')} an entry, where no note says else."
         least = 2.0 ** (1 - max(tested))
         if least * len(tested) > LEVEL:
-            limit = f"with {_several(max(tested), 'cluster')} no p is below {least:.2g}"
-            yield f"No entry can be marked: {limit}, before correction for {_several(len(tested), 'comparison')}."
+            limit = f"with {several(max(tested), 'cluster')} no p is below {least:.2g}"
+            yield f"No entry can be marked: {limit}, before correction for {several(len(tested), 'comparison')}."
 
 
 def _level(found: Differences, length: int, notes: dict[str, int]) -> str:
@@ -217,26 +218,16 @@ def _notes(found: Differences, each: Difference, usual: tuple[int, int]) -> Iter
         yield f"refused: {' '.join(each.refused.split())}" if each.refused else f"no pairs: {each.apart}"
         return
     if each.pairs and (each.pairs, each.clusters) != usual:
-        yield f"{_several(each.pairs, 'pair')} in {_several(each.clusters, 'cluster')}"
+        yield f"{several(each.pairs, 'pair')} in {several(each.clusters, 'cluster')}"
     if each.failed:
         fate = "a failed side counts 0" if found.table.scored and each.pairs else "left out"
-        yield f"{_several(each.failed, 'pair')} failed, {fate}"
+        yield f"{several(each.failed, 'pair')} failed, {fate}"
     if each.truncated:
-        yield f"{_several(each.truncated, 'pair')} truncated"
+        yield f"{several(each.truncated, 'pair')} truncated"
     if each.unpaired:
-        yield f"{_several(each.unpaired, 'sample')} without the other side, left out"
+        yield f"{several(each.unpaired, 'sample')} without the other side, left out"
     if each.difference is not None and each.low is None:
-        yield f"no interval: {_several(each.clusters, 'cluster')}"
-
-
-def _several(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' if count != 1 else ''}"
-
-
-def signed(value: float, digits: str = ".3f") -> str:
-    """With its sign, unless it rounds to zero."""
-    text = f"{value:+{digits}}"
-    return text if float(text) else text[1:]
+        yield f"no interval: {several(each.clusters, 'cluster')}"
 
 
 def csv(found: Sequence[Differences]) -> str:

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.record import Sample
-from lexbench.report.differences import signed
 from lexbench.report.entries import columns, noted
 from lexbench.report.statistics import Floats, cluster_bootstrap
 from lexbench.report.tables import Table, at_length
+from lexbench.report.wording import signed
 
 LEGEND = """\
 Gain: NLL at the shortest length minus NLL at this one, in nats per token over the same targets; positive where more

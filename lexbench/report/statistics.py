@@ -155,3 +155,52 @@ def _draws(clusters: int) -> Iterator[Floats]:
         count = min(rows, RESAMPLES - start)
         drawn = rng.integers(clusters, size=(count, clusters)) + clusters * np.arange(count)[:, None]
         yield np.bincount(drawn.ravel(), minlength=count * clusters).reshape(count, clusters).astype(np.float64)
+
+
+def unpaired_interval(left: ArrayLike, right: ArrayLike) -> Interval | None:
+    """Interval of the right ratio minus the left one, of two sets of clusters that share no question.
+
+    Both are [clusters, 2] sums of amounts and units (`cluster_sums`), R = sum a / sum u. Welch's (1947) interval of
+    the clusters' linearised values: se^2 = k / (k - 1) sum (a_c - R u_c)^2 / (sum u)^2 on each side of k clusters,
+    degrees of freedom by Satterthwaite. None for fewer than 2 clusters of a side, and where nothing varies.
+    """
+    from scipy.special import stdtrit
+
+    found = _welch(left, right)
+    if found is None:
+        return None
+    difference, error, freedom = found
+    reach = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
+    return Interval(difference - reach, difference + reach, "welch")
+
+
+def unpaired_p(left: ArrayLike, right: ArrayLike, margin: float) -> float | None:
+    """One-sided p-value of Welch's test that the right ratio is above the left one by no more than the margin.
+
+    Ratios, errors and None as in `unpaired_interval`.
+    """
+    from scipy.special import stdtr
+
+    found = _welch(left, right)
+    if found is None:
+        return None
+    difference, error, freedom = found
+    return float(stdtr(freedom, -(difference - margin) / error))
+
+
+def _welch(left: ArrayLike, right: ArrayLike) -> tuple[float, float, float] | None:
+    """Difference of the ratios, its standard error, degrees of freedom."""
+    sides = [np.asarray(side, np.float64) for side in (left, right)]
+    if min(len(side) for side in sides) < 2:
+        return None
+    ratios = [side[:, 0].sum() / side[:, 1].sum() for side in sides]
+    residuals = [side[:, 0] - ratio * side[:, 1] for side, ratio in zip(sides, ratios, strict=True)]
+    counts = [len(side) for side in sides]
+    variances = [
+        count / (count - 1) * float(residual @ residual) / side[:, 1].sum() ** 2
+        for side, residual, count in zip(sides, residuals, counts, strict=True)
+    ]
+    if not sum(variances) > 0:
+        return None
+    freedom = sum(variances) ** 2 / sum(each**2 / (count - 1) for each, count in zip(variances, counts, strict=True))
+    return float(ratios[1] - ratios[0]), math.sqrt(sum(variances)), float(freedom)

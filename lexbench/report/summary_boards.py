@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lexbench.report.boards import Board, Column, Entry, Place, several
-from lexbench.report.differences import signed
+from lexbench.report.boards import Board, Column, Entry, Place
 from lexbench.report.leaders import Mark, Samples
 from lexbench.report.summaries import RULES, Summary, effective_lengths, summaries
 from lexbench.report.tables import Table
+from lexbench.report.wording import signed, some
 
 ORDER = ("area_beyond", "area", "effective_length")
 """By which rows are sorted: the first that has a value."""
@@ -164,6 +164,6 @@ def _sorted(rows: Sequence[str], found: Mapping[Place, Summary], better: int) ->
             side = 1 if name in LONGER else better
             ranked = sorted(values, key=lambda row: (-side * values[row], by_name.index(row)))
             last = [row for row in by_name if row not in values]
-            below = f"; last, without a value: {several(last)}" if last else ""
+            below = f"; last, without a value: {some(last, 3)}" if last else ""
             return ranked + last, f"Rows by {_head(name)}, best first{below}."
     return by_name, "Rows by name."

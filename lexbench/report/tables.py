@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -134,19 +134,20 @@ def _parts_of(records: Sequence[Record], metric: str | None) -> dict[str, Record
 
 def _differences(cell: Cell, rivals: Sequence[Cell]) -> str:
     """The parts of the identity in which tables of one model and task differ, as this one has them."""
-    parts = [_leaves(other.identity) for other in rivals]
+    parts = [leaves(other.identity) for other in rivals]
     names = sorted({name for part in parts for name in part} - {"length"})
     odd = [name for name in names if len({part.get(name) for part in parts}) > 1]
-    own = _leaves(cell.identity)
+    own = leaves(cell.identity)
     return ", ".join(f"{name} {own.get(name)}" for name in odd if not name.startswith(("method.", "attention")))
 
 
-def _leaves(value: Any, name: str = "") -> dict[str, str]:
-    if not isinstance(value, dict):
+def leaves(value: Any, name: str = "") -> dict[str, str]:
+    """The values of nested data as text, by their paths: `task.version`."""
+    if not isinstance(value, Mapping):
         return {name: str(value)}
     found: dict[str, str] = {}
     for key, part in value.items():
-        found.update(_leaves(part, f"{name}.{key}" if name else key))
+        found.update(leaves(part, f"{name}.{key}" if name else key))
     return found
 
 

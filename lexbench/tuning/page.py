@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from lexbench import export, provenance
 from lexbench.files import write_text
 from lexbench.record import Refused
-from lexbench.report.differences import signed
 from lexbench.report.entries import columns
 from lexbench.report.pairs import Paired
+from lexbench.report.wording import signed
 from lexbench.tuning.ranking import Row
 from lexbench.tuning.space import Candidate
 
