@@ -265,7 +265,7 @@ def _report(options: argparse.Namespace, words: list[str]) -> int:
     if options.html:
         from lexbench.report.page import write_page
 
-        print(write_page(options.runs, options.out))
+        print(write_page(options.runs, options.out and options.out / "report.html"))
     return 0
 
 

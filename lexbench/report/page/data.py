@@ -1,0 +1,190 @@
+"""What the page's charts and tables are drawn from: values, intervals, depths and paired differences as plain data."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lexbench.record import Record, Sample
+from lexbench.report import differences, entries, wording
+from lexbench.report.heatmaps import depth_strata
+from lexbench.report.summary_statistics import shared_lengths
+from lexbench.report.tables import Table, caption, chances, tables
+from lexbench.store import Finished
+
+DIGITS = 6
+"""Significant digits of numbers that charts are drawn from; what is read is said by the texts beside them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What the page shows: tables, the samples of each cell id, and paired differences by the name of their table."""
+
+    tables: Sequence[Table]
+    samples: Mapping[str, Sequence[Sample]]
+    paired: Mapping[str, differences.Differences]
+
+    @classmethod
+    def of(cls, finished: Sequence[Finished]) -> "Measured":
+        """From finished cells; differences are those to the method `none`."""
+        samples = {each.cell.id: each.samples for each in finished}
+        every = tables(finished)
+        compared = {table.name: differences.differences(table, samples) for table in every}
+        return cls(every, samples, {name: found for name, found in compared.items() if found is not None})
+
+    @property
+    def settings(self) -> list[list[Table]]:
+        """Tables of one setting together: one task and model, and all else that they share; metrics in order."""
+        groups: dict[str, list[Table]] = {}
+        for table in self.tables:
+            groups.setdefault(table.setting, []).append(table)
+        return list(groups.values())
+
+    def name(self, table: Table) -> str:
+        """A setting's name: the task, and what tells it from the others."""
+        several = len({table.cell.model for table in self.tables}) > 1
+        model = f" on {table.cell.model}" if several else ""
+        return f"{table.cell.task}{model}" + (f" ({table.differs})" if table.differs else "")
+
+
+def settings(measured: Measured) -> list[dict[str, Any]]:
+    """Each setting with its metrics; methods and lengths are told by their places in the setting's lists."""
+    return [_setting(measured, group) for group in measured.settings]
+
+
+def _setting(measured: Measured, group: Sequence[Table]) -> dict[str, Any]:
+    table = group[0]
+    protocol, rest = caption(table).split("\n", 1)
+    return {
+        "id": table.setting,
+        "label": measured.name(table),
+        "protocol": protocol,
+        "about": rest,
+        "trained": table.cell.trained_length,
+        "lengths": table.lengths,
+        "methods": table.methods,
+        "cells": [_cell(measured, table, place, record) for place, record in table.entries.items()],
+        "metrics": [_metric(measured, each) for each in group],
+    }
+
+
+def _cell(measured: Measured, table: Table, place: tuple[str, int], record: Record) -> dict[str, Any]:
+    found = {**_place(table, *place), "id": record.cell, "samples": len(measured.samples.get(record.cell, ()))}
+    return {**found, "refused": record.refused} if record.refused else found
+
+
+def _place(table: Table, method: str, length: int) -> dict[str, int]:
+    return {"method": table.methods.index(method), "length": table.lengths.index(length)}
+
+
+def _metric(measured: Measured, table: Table) -> dict[str, Any]:
+    """One metric of a setting."""
+    levels = chances(table)
+    return {
+        "metric": table.metric,
+        "label": table.label,
+        "better": table.better,
+        "scored": table.scored,
+        "ranked": [table.methods.index(method) for method in ranked(table)],
+        "chance": [_rounded(levels.get(length)) for length in table.lengths],
+        "values": [{**_place(table, *place), **_value(table, record)} for place, record in table.entries.items()],
+        "depths": list(_depths(table, measured.samples)),
+        "paired": _paired(measured.paired.get(table.name)),
+    }
+
+
+def past(table: Table) -> list[int]:
+    """The lengths beyond the trained one at which every method has a value."""
+    return [length for length in shared_lengths(table) if length > table.cell.trained_length]
+
+
+def ranked(table: Table) -> list[str]:
+    """Methods, the best mean past the trained length first, over lengths that all share; those without values last.
+
+    Where no such length lies past it, the mean over all shared lengths; where no side is better, the table's order.
+    """
+    if not table.better:
+        return table.methods
+    lengths = past(table) or shared_lengths(table)
+
+    def worth(method: str) -> tuple[bool, float]:
+        known = {record.length: record.value for record in table.of(method) if record.value is not None}
+        values = [known[length] for length in lengths if length in known]
+        return not known, -table.better * math.fsum(values) / max(len(values), 1)
+
+    return sorted(table.methods, key=worth)
+
+
+def text(record: Record) -> str:
+    """A value and its interval with the digits of the tables; `refused` or `no value`."""
+    if record.value is None:
+        return "refused" if record.refused else "no value"
+    shown = entries.number(record, record.value)
+    if record.low is None or record.high is None:
+        return shown
+    return f"{shown} [{entries.number(record, record.low)}, {entries.number(record, record.high)}]"
+
+
+def _value(table: Table, record: Record) -> dict[str, Any]:
+    notes: dict[str, int] = {}
+    entries.entry(record, notes, asked=table.cell.n)
+    if record.truncated:
+        notes[f"{record.truncated} of {record.n} samples truncated"] = len(notes)
+    numbers = {side: _rounded(getattr(record, side)) for side in ("value", "low", "high")}
+    found = {**numbers, "n": record.n, "clusters": record.clusters, "text": text(record)}
+    return {**found, "notes": list(notes)} if notes else found
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.{DIGITS}g}")
+
+
+def _depths(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Iterator[dict[str, Any]]:
+    """By method and length: the strata of depth from the start to the end of the text."""
+    strata: dict[tuple[str, int], list[list[float | None]]] = {}
+    for each in depth_strata(table, samples):
+        ends = (each.interval.low, each.interval.high) if each.interval else (None, None)
+        row = [each.n, *map(_rounded, (each.value, *ends))]
+        strata.setdefault((each.method, each.length), []).append(row)
+    for place, rows in strata.items():
+        if any(row[0] for row in rows):
+            yield {**_place(table, *place), "strata": rows}
+
+
+def _paired(found: differences.Differences | None) -> dict[str, Any] | None:
+    """Paired differences to the baseline."""
+    if found is None:
+        return None
+    table = found.table
+    rows = [{**_place(table, *place), **_difference(table, each)} for place, each in found.entries.items()]
+    counts = Counter((each.pairs, each.clusters) for each in found.entries.values() if each.pairs)
+    usual = max(counts, key=counts.__getitem__, default=(0, 0))
+    coverage = list(differences._coverage(found, usual))
+    return {"baseline": found.baseline, "unit": found.unit, "coverage": coverage, "rows": rows}
+
+
+def _difference(table: Table, each: differences.Difference) -> dict[str, Any]:
+    """A difference as it is read; or why there is none."""
+    if each.difference is None:
+        why = f"refused: {each.refused}" if each.refused else each.apart
+        return {"text": "refused" if each.refused else "no pairs", "why": why}
+    digits = decimals(table)
+    row: dict[str, Any] = {
+        "value": _rounded(each.difference),
+        "text": wording.signed(each.difference, digits),
+        "pairs": each.pairs,
+        "clusters": each.clusters,
+        "significant": each.significant,
+    }
+    if each.low is not None and each.high is not None:
+        row["interval"] = f"[{wording.signed(each.low, digits)}, {wording.signed(each.high, digits)}]"
+    if each.p is not None and each.p_holm is not None:
+        row["p"] = f"p {each.p:.2g}, {each.p_holm:.2g} after Holm's correction"
+    dropped = {"failed": each.failed, "truncated": each.truncated, "unpaired": each.unpaired}
+    return row | {word: count for word, count in dropped.items() if count}
+
+
+def decimals(table: Table) -> str:
+    """How differences are written: points with one decimal, nats with three, measures with four digits."""
+    return ".1f" if table.scored else ".3f" if table.metric == "nll" else ".4g"

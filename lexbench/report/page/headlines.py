@@ -1,0 +1,194 @@
+"""The summary at the top: of each task the best methods past the trained length, and what they cost inside it."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lexbench.record import Record
+from lexbench.report import leaders
+from lexbench.report.differences import BASELINE
+from lexbench.report.page.data import Measured, decimals, past, ranked, text
+from lexbench.report.statistics import LEVEL
+from lexbench.report.summaries import Summary, summaries
+from lexbench.report.summary_statistics import shared_lengths
+from lexbench.report.tables import Table
+from lexbench.report.wording import signed
+
+BEST = 3
+"""Methods besides the baseline."""
+NAMED = 6
+"""Methods that a sentence names; of more it tells the number."""
+SUMMARIES = {"price": "price up to {trained}", "effective_length": "effective length", "collapse": "collapse from"}
+"""Names of summaries, and the heads of their columns."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A value as it is read, and its interval below it."""
+
+    value: str = ""
+    interval: str = ""
+    best: bool = False
+
+
+def headlines(measured: Measured) -> Iterator[dict[str, Any]]:
+    """Of each setting, by its first metric, where one side of it is better."""
+    for table, *_ in measured.settings:
+        if table.metric is not None and table.better and any(record.value for record in table.entries.values()):
+            yield _headline(measured, table)
+
+
+def _headline(measured: Measured, table: Table) -> dict[str, Any]:
+    order = [method for method in ranked(table) if any(record.value is not None for record in table.of(method))]
+    rows = order[:BEST]
+    rows += [BASELINE] if BASELINE in table.methods and BASELINE not in rows else []
+    means, marks = _means(measured, table, order)
+    said = {(each.name, each.method): each for each in summaries(_few(table, rows), measured.samples)}
+    columns = [*_levels(measured, table, rows, means, marks), *_summed(table, rows, said)]
+    why = dict.fromkeys(
+        said[name, row].note
+        for name in SUMMARIES
+        for row in rows
+        if (name, row) in said and said[name, row].value is None
+    )
+    return {
+        "id": table.setting,
+        "name": measured.name(table),
+        "label": table.label,
+        "side": "higher is better" if table.better > 0 else "lower is better",
+        "sentence": _sentence(table, means, marks),
+        "methods": len(table.methods),
+        "more": len(table.methods) - len(rows),
+        "columns": [{"head": head, "unit": unit} for head, unit, _ in columns],
+        "rows": [
+            {
+                "method": row,
+                "baseline": row == BASELINE,
+                "entries": [entries.get(row, Shown()) for _, _, entries in columns],
+            }
+            for row in rows
+        ],
+        "notes": list(why),
+    }
+
+
+def _few(table: Table, rows: Sequence[str]) -> Table:
+    """The table of some methods alone, where that changes no summary of theirs: averages go over the same lengths."""
+    kept = [method for method in table.methods if method in rows]
+    few = replace(table, methods=kept, entries={at: each for at, each in table.entries.items() if at[0] in rows})
+    return few if shared_lengths(few) == shared_lengths(table) else table
+
+
+Means = dict[str, Record]
+Marks = dict[str, leaders.Mark]
+Column = tuple[str, str, dict[str, Shown]]
+"""Head, unit, and the entry of each method."""
+
+
+def _means(measured: Measured, table: Table, order: Sequence[str]) -> tuple[Means, Marks]:
+    """Of each method the mean past the trained length, and whether it can be told from the best one."""
+    lengths = past(table)
+    if not lengths:
+        return {}, {}
+    rows = {method: [table.entries[method, length] for length in lengths] for method in order}
+    means = {method: leaders.mean(records, measured.samples) for method, records in rows.items()}
+    return means, leaders.marks(rows, means, measured.samples)
+
+
+def _levels(measured: Measured, table: Table, rows: Sequence[str], means: Means, marks: Marks) -> Iterator[Column]:
+    """Values: the mean past the trained length, that of the longest length, and its difference to the baseline."""
+    trained, longest = table.cell.trained_length, table.lengths[-1]
+    lengths = past(table)
+    if len(lengths) > 1:
+        ends = f"{lengths[0]:,} to {lengths[-1]:,}, {len(lengths)} lengths"
+        best = {row: marks[row].best for row in rows if row in marks}
+        yield f"mean past {trained:,}", ends, {row: _split(text(means[row]), best.get(row, False)) for row in rows}
+    records = {row: table.entries.get((row, longest)) for row in rows}
+    yield (
+        f"at {longest:,}",
+        f"{longest / trained:.3g}x the trained length",
+        {row: _split(text(record)) for row, record in records.items() if record is not None},
+    )
+    paired = measured.paired.get(table.name)
+    if paired is not None:
+        gaps = {row: paired.entries[row, longest] for row in rows if (row, longest) in paired.entries}
+        yield (
+            f"minus {BASELINE}",
+            f"{paired.unit}, at {longest:,}",
+            {
+                row: _numbers(each.difference, each.low, each.high, decimals(table), "*" if each.significant else "")
+                for row, each in gaps.items()
+                if each.difference is not None
+            },
+        )
+
+
+def _summed(table: Table, rows: Sequence[str], said: dict[tuple[str, str], Summary]) -> Iterator[Column]:
+    """What sums up a method's curve."""
+    for name, head in SUMMARIES.items():
+        known = {row: said[name, row] for row in rows if (name, row) in said and said[name, row].value is not None}
+        if not known:
+            continue
+        unit = next(iter(known.values())).unit
+        if unit == "tokens":
+            entries = {row: _tokens(each) for row, each in known.items()}
+        else:
+            entries = {row: _numbers(each.value, each.low, each.high, decimals(table)) for row, each in known.items()}
+        if name == "price":
+            entries.pop(BASELINE, None)
+            unit = f"{unit}, minus {BASELINE}"
+        yield head.format(trained=f"{table.cell.trained_length:,}"), unit, entries
+
+
+def _tokens(each: Summary) -> Shown:
+    """A length: `never` or beyond all that was measured, where it is infinite; brackets where the ends differ."""
+
+    def at(value: float) -> str:
+        if math.isinf(value):
+            return "never" if each.name == "collapse" else f"\u2265 {each.limit:,}"
+        return f"{value:,.0f}"
+
+    if each.value is None:
+        return Shown()
+    if each.low is None or each.high is None:
+        return Shown(at(each.value), "no interval")
+    if each.low == each.high == each.value:
+        return Shown(at(each.value))
+    return Shown(at(each.value), f"[{at(each.low)}, {at(each.high)}]")
+
+
+def _numbers(value: float | None, low: float | None, high: float | None, digits: str, mark: str = "") -> Shown:
+    """A difference with its sign, its mark and its interval."""
+    if value is None:
+        return Shown()
+    interval = "" if low is None or high is None else f"[{signed(low, digits)}, {signed(high, digits)}]"
+    return Shown(signed(value, digits) + mark, interval)
+
+
+def _split(shown: str, best: bool = False) -> Shown:
+    value, bracket, interval = shown.partition(" [")
+    return Shown(value, bracket.strip() + interval, best)
+
+
+def _sentence(table: Table, means: Means, marks: Marks) -> str:
+    """The best method in words, those that cannot be told from it, and the baseline; empty without lengths beyond."""
+    best = [method for method, mark in marks.items() if mark.best]
+    if not best:
+        return ""
+    level = [method for method, mark in marks.items() if mark.level]
+    several = "has the best mean" if len(best) == 1 else "share the best mean"
+    told = [f"{_listed(best)} {several} past {table.cell.trained_length:,} tokens, {text(means[best[0]])}"]
+    if BASELINE in means and BASELINE not in best:
+        told.append(f"where the unmodified model ({BASELINE}) has {text(means[BASELINE])}")
+    said = ", ".join(told)
+    if level:
+        return f"{said}; not distinguishable from it: {_listed(level)}."
+    worse = all(mark.best or (mark.p_holm is not None and mark.p_holm <= LEVEL) for mark in marks.values())
+    return f"{said}; every other method is significantly worse." if worse else f"{said}."
+
+
+def _listed(methods: Sequence[str]) -> str:
+    if len(methods) > NAMED:
+        return f"{', '.join(methods[:NAMED])} and {len(methods) - NAMED} more"
+    return ", ".join(methods)

@@ -1,0 +1,209 @@
+"use strict";
+// The page's data, what is chosen, and how elements are made. Text enters by textContent alone: none of it is markup.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const BASELINE = "none";
+const BEST = 4; // methods shown at first, besides the baseline
+
+const chosen = {
+  setting: 0,
+  metric: 0,
+  methods: [], // places in the setting's methods, in the order in which they were chosen
+  acted: false, // the reader has done anything: before, the address stays as it is
+  touched: false, // by the reader: then other tasks keep the choice, as far as they have the methods
+};
+
+const byId = (id) => document.getElementById(id);
+const setting = () => data.settings[chosen.setting];
+const metric = () => setting().metrics[chosen.metric];
+const tokens = (length) => length.toLocaleString("en-US");
+const multiple = (length) => `${Number((length / setting().trained).toPrecision(3))}x`;
+const several = (count, noun) => `${count.toLocaleString("en-US")} ${noun}${count === 1 ? "" : "s"}`;
+
+/** An element with attributes and children; children that are texts become text. */
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== undefined && child !== ""));
+  return element;
+}
+
+function options(select, labels, place) {
+  select.replaceChildren(...labels.map((label, value) => make("option", { value }, label)));
+  select.value = place;
+}
+
+/** The entries of a list by their method and length: at(list, method, length) is one of them, or undefined. */
+const indices = new WeakMap();
+function at(list, method, length) {
+  if (!indices.has(list)) indices.set(list, new Map(list.map((each) => [`${each.method} ${each.length}`, each])));
+  return indices.get(list).get(`${method} ${length}`);
+}
+
+/** A table that can be read out: a head, and rows of a label and cells; notes stand below. */
+function table(label, head, rows, notes = []) {
+  const top = make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, ...[text].flat())));
+  const body = rows.map(({ name, cells, kind }) => {
+    return make("tr", { class: kind }, make("th", { scope: "row" }, make("bdi", {}, name)), ...cells);
+  });
+  const made = make("table", {}, make("thead", {}, top), make("tbody", {}, ...body));
+  const list = notes.length ? [make("ol", { class: "notes" }, ...notes.map((note) => make("li", {}, note)))] : [];
+  return [make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, made), ...list];
+}
+
+const heads = () => setting().lengths.map((length) => [tokens(length), make("small", {}, multiple(length))]);
+
+// Colours ------------------------------------------------------------------------------------------------------------
+
+const probe = make("span", { hidden: true });
+document.body.append(probe);
+
+/** The colour that a class has in the theme that is shown. */
+function colour(name) {
+  probe.className = name;
+  return getComputedStyle(probe).color;
+}
+
+function faint(name, share) {
+  const [red, green, blue] = colour(name).match(/[\d.]+/g);
+  return `rgba(${red}, ${green}, ${blue}, ${share})`;
+}
+
+/** A method keeps its look as long as it is chosen: slot 0 is the baseline's. */
+const slots = new Map();
+function slot(method) {
+  const name = setting().methods[method];
+  if (name === BASELINE) return 0;
+  if (!slots.has(name)) {
+    const shown = new Set(chosen.methods.map((each) => setting().methods[each]));
+    for (const other of slots.keys()) if (!shown.has(other)) slots.delete(other);
+    const taken = new Set(slots.values());
+    let free = 1;
+    while (taken.has(free)) free += 1;
+    slots.set(name, free);
+  }
+  return slots.get(name);
+}
+
+// What is chosen ------------------------------------------------------------------------------------------------------
+
+function best() {
+  const { methods } = setting();
+  const known = metric().ranked.filter((method) => metric().values.some((each) => each.method === method && each.value !== null));
+  const first = known.filter((method) => methods[method] !== BASELINE).slice(0, BEST);
+  const base = methods.indexOf(BASELINE);
+  return base < 0 ? first : [base, ...first];
+}
+
+/** Choose a setting and a metric; methods that the reader chose stay, by their names. */
+function choose(place, metricPlace) {
+  const before = data.settings[chosen.setting].methods;
+  const kept = chosen.touched ? chosen.methods.map((method) => before[method]) : [];
+  chosen.setting = place;
+  chosen.metric = metricPlace;
+  chosen.methods = kept.map((name) => setting().methods.indexOf(name)).filter((method) => method >= 0);
+  if (!chosen.methods.length && !(chosen.touched && kept.length === 0)) {
+    chosen.touched = false;
+    chosen.methods = best();
+  }
+  options(byId("metric"), setting().metrics.map((each) => each.label), metricPlace);
+  byId("setting").value = place;
+  byId("about").textContent = `${setting().protocol}. ${setting().about}.`;
+}
+
+function pick(methods) {
+  chosen.touched = true;
+  chosen.methods = methods;
+  draw();
+}
+
+/** Draw all that depends on what is chosen. */
+function draw() {
+  for (const what of document.querySelectorAll(".what")) what.textContent = `${setting().label}, ${metric().label}`;
+  drawCurves();
+  drawDepths();
+  drawPaired();
+  remember();
+}
+
+// The address ---------------------------------------------------------------------------------------------------------
+
+/** Keep in the address what is chosen: it can be sent on, and outlives a reload. */
+function remember() {
+  if (!chosen.acted) return;
+  const { methods, lengths } = setting();
+  const kept = new URLSearchParams({ setting: setting().id, metric: metric().metric ?? "" });
+  if (chosen.touched) for (const method of chosen.methods) kept.append("method", methods[method]);
+  if (browser.picked) {
+    kept.set("cell", methods[browser.method]);
+    kept.set("length", lengths[browser.length]);
+    kept.set("sample", browser.shown[browser.place]?.index ?? "");
+  }
+  location.replace(`#${kept}`);
+}
+
+/** Choose what the address says, as far as this page has it. */
+function recall() {
+  const kept = new URLSearchParams(location.hash.slice(1));
+  const place = data.settings.findIndex((each) => each.id === kept.get("setting"));
+  if (place < 0) return choose(0, 0);
+  choose(place, Math.max(0, setting().metrics.findIndex((each) => each.metric === kept.get("metric"))));
+  const { methods, lengths } = setting();
+  const named = kept.getAll("method").map((name) => methods.indexOf(name)).filter((method) => method >= 0);
+  if (named.length) Object.assign(chosen, { touched: true, methods: named });
+  const cell = { method: methods.indexOf(kept.get("cell")), length: lengths.indexOf(Number(kept.get("length"))) };
+  if (cell.method >= 0 && cell.length >= 0) browser.wanted = { ...cell, index: Number(kept.get("sample")) };
+}
+
+function start() {
+  if (!data.settings.length) {
+    byId("explore").hidden = true;
+    return;
+  }
+  options(byId("setting"), data.settings.map((each) => each.label), 0);
+  recall();
+  for (const kind of ["change", "click", "keydown"]) {
+    byId("explore").addEventListener(kind, () => (chosen.acted = true), true);
+  }
+  byId("setting").addEventListener("change", (event) => {
+    choose(Number(event.target.value), 0);
+    draw();
+    drawBrowser();
+  });
+  byId("metric").addEventListener("change", (event) => {
+    choose(chosen.setting, Number(event.target.value));
+    draw();
+    drawBrowser();
+  });
+  for (const link of document.querySelectorAll("a[data-setting]")) {
+    link.addEventListener("click", () => {
+      choose(data.settings.findIndex((each) => each.id === link.dataset.setting), 0);
+      draw();
+      drawBrowser();
+    });
+  }
+  startCurves();
+  startDepths();
+  startPaired();
+  startBrowser();
+  draw();
+  drawBrowser();
+}
+
+// Theme and paper -----------------------------------------------------------------------------------------------------
+
+function startTheme() {
+  const root = document.documentElement;
+  const again = () => data.settings.length && (draw(), drawSample());
+  const show = (theme) => {
+    if (theme) root.dataset.theme = theme;
+    else delete root.dataset.theme;
+    again();
+  };
+  byId("theme").addEventListener("change", (event) => show(event.target.value));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  addEventListener("beforeprint", () => (fitToPaper(true), show("light")));
+  addEventListener("afterprint", () => (fitToPaper(false), show(byId("theme").value)));
+}

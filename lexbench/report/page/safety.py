@@ -1,0 +1,88 @@
+"""What keeps untrusted text harmless: names, prompts, outputs and reasons come from models and from others' files.
+
+HTML        jinja's autoescape, and in the page textContent: text is never parsed as markup
+JSON        `<` is escaped, so that no text ends the script element that holds it
+characters  those that reorder text, or show nothing, are written out: the reader sees that they are there
+policy      a content security policy allows the scripts and styles of this package by their hashes, and no request
+"""
+
+import base64
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+"""Control characters but tab and line feed, marks of direction (Unicode TR 9), and halves of surrogate pairs."""
+ESCAPES = re.compile(r"\\(?:u(00[01][0-9a-f])|.)")
+"""Of JSON: control characters, and all others, so that an escaped backslash begins none."""
+EMPTY = ""
+"""The style element that plotly.js makes before it fills it by rules, which no policy forbids."""
+
+
+def visible(text: str) -> str:
+    """A text whose hidden characters are written out: `⟨U+202E⟩`."""
+    return HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
+
+
+def as_json(value: Any) -> str:
+    """JSON that may stand in a script element of HTML: no `<`, and nothing hidden; what is not finite is a text."""
+    return _dumped(value, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def indented(value: Any) -> str:
+    """JSON to read, nothing hidden; not yet escaped."""
+    return _dumped(value, indent=1)
+
+
+def _dumped(value: Any, **form: Any) -> str:
+    form |= {"ensure_ascii": False, "allow_nan": False, "default": _listed}
+    try:
+        text = json.dumps(value, **form)
+    except ValueError:
+        text = json.dumps(_finite(value), **form)
+    return visible(ESCAPES.sub(lambda found: f"⟨U+{found[1].upper()}⟩" if found[1] else found[0], text))
+
+
+def _listed(value: Any) -> Any:
+    """Numbers and arrays of numpy as plain ones."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is no JSON: facts must hold plain values, got {value!r}")
+
+
+def _finite(value: Any) -> Any:
+    """A value whose infinite and undefined numbers are texts."""
+    if isinstance(value, np.generic | np.ndarray):
+        return _finite(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def fingerprint(content: str) -> str:
+    """The hash by which a policy allows an inline script or style."""
+    return "'sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode() + "'"
+
+
+def policy(scripts: Sequence[str], styles: Sequence[str], served: bool) -> str:
+    """The strictest content security policy under which the page works.
+
+    plotly.js makes an empty style element, and shows a heatmap as a `data:` picture; it evaluates nothing.
+    """
+    allowed = {
+        "default-src": "'none'",
+        "script-src": " ".join(map(fingerprint, scripts)),
+        "style-src": " ".join(map(fingerprint, [EMPTY, *styles])),
+        "img-src": "data:",
+        "connect-src": "'self'" if served else "'none'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    return "; ".join(f"{directive} {sources}" for directive, sources in allowed.items())

@@ -1,0 +1,255 @@
+"""Run folders as they are at this moment: names, sizes and times of files; little is read, and nothing twice."""
+
+import hashlib
+import json
+import math
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+INSIDE = ("cells", "jobs", "report")
+"""What a run folder holds; no run folder is looked for below these."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A cell that a job will measure, or has measured."""
+
+    method: str
+    task: str
+    length: int
+    seed: int
+    tokens: int
+    """To read and write, over all questions; 0 where the cell is refused from the start."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job of a run folder, as its file tells."""
+
+    name: str
+    model: str
+    n: int
+    """Samples a cell."""
+    begun: float
+    """When it was begun last, in seconds since the epoch."""
+    planned: Mapping[str, Planned]
+    """By cell, in the order in which they run."""
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A cell that is being measured, or was left."""
+
+    method: str
+    task: str
+    length: int
+    n: int
+    samples: int
+    written: float
+    """When the last sample came, in seconds since the epoch."""
+    seconds_per_sample: float | None
+    """From what was written since it was first looked at."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder at one moment."""
+
+    folder: Path
+    finished: Mapping[str, float]
+    """Cell to the time of its file."""
+    refused: frozenset[str]
+    unfinished: Mapping[str, Unfinished]
+    jobs: Sequence[Job]
+    seconds: Mapping[str, float]
+    """What cells took."""
+    problems: Sequence[str]
+    """Files that could not be read, by name."""
+
+
+@dataclass
+class _Growing:
+    """An unfinished cell's file, of which only what was added is read."""
+
+    cell: dict[str, Any] | None = None
+    offset: int = 0
+    lines: int = 0
+    first: tuple[float, int] | None = None
+    """Time and samples when it was first looked at."""
+
+
+class Watch:
+    """Run folders, or folders of run folders, looked at again and again."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        for folder in folders:
+            if not folder.is_dir():
+                raise ValueError(f"run folder {folder} does not exist: give one that `lexbench run` writes to")
+        self.folders = [Path(folder) for folder in folders]
+        self._growing: dict[Path, _Growing] = {}
+        self._read: dict[Path, tuple[tuple[int, int], Any]] = {}
+        self._lock = threading.Lock()
+
+    def folders_of_runs(self) -> list[Path]:
+        """The folders themselves, or the run folders below them, as of now; each once."""
+        found: dict[Path, None] = {}
+        for folder in self.folders:
+            for place, below, _ in os.walk(folder):
+                if "cells" in below or "jobs" in below:
+                    found[Path(place)] = None
+                if Path(place) == folder and Path(place) in found:
+                    break
+                below[:] = sorted(name for name in below if name not in INSIDE)
+        return list(found)
+
+    def state(self) -> tuple[str, int]:
+        """What changes when, and only when, a finished cell's file does; and how many cells are finished."""
+        files = [
+            (folder, name, status)
+            for folder in self.folders_of_runs()
+            for name, status in _listed(folder / "cells", ".parquet")
+        ]
+        lines = [f"{folder} {name} {status.st_mtime_ns} {status.st_size}" for folder, name, status in files]
+        return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()[:16], len({name for _, name, _ in files})
+
+    def runs(self) -> list[Run]:
+        """What lies in every run folder."""
+        with self._lock:
+            return [self._run(folder) for folder in self.folders_of_runs()]
+
+    def _run(self, folder: Path) -> Run:
+        problems: list[str] = []
+        files = {name.removesuffix(".parquet"): status for name, status in _listed(folder / "cells", ".parquet")}
+        finished, refused = {}, set()
+        for cell, status in files.items():
+            verdict = self._once(folder / "cells" / f"{cell}.parquet", status, _is_refused)
+            if verdict is None:
+                problems.append(f"cells/{cell}.parquet")
+                continue
+            finished[cell] = status.st_mtime
+            if verdict:
+                refused.add(cell)
+        unfinished = {}
+        for name, _ in _listed(folder / "cells", ".jsonl"):
+            cell = name.removesuffix(".jsonl")
+            found = self._unfinished(folder / "cells" / name) if cell not in files else None
+            if found:
+                unfinished[cell] = found
+        jobs = []
+        for name, status in _listed(folder / "jobs", ".json"):
+            job = self._once(folder / "jobs" / name, status, _job)
+            if job is None:
+                problems.append(f"jobs/{name}")
+            else:
+                jobs.append(job)
+        costs = [self._once(folder / name, status, _seconds) for name, status in _listed(folder, "costs.jsonl")]
+        return Run(folder, finished, frozenset(refused), unfinished, jobs, costs[0] or {} if costs else {}, problems)
+
+    def _once(self, file: Path, status: os.stat_result, read: Any) -> Any:
+        """What `read` makes of a file, kept until it changes; None where it cannot be read."""
+        version = (status.st_mtime_ns, status.st_size)
+        if self._read.get(file, (None,))[0] != version:
+            try:
+                made = read(file)
+            except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, pa.ArrowException):
+                made = None
+            self._read[file] = (version, made)
+        return self._read[file][1]
+
+    def _unfinished(self, file: Path) -> Unfinished | None:
+        """What an unfinished cell's file tells; None where it has no whole line, or has gone meanwhile."""
+        known = self._growing.setdefault(file, _Growing())
+        try:
+            with file.open("rb") as stream:
+                status = os.fstat(stream.fileno())
+                if status.st_size < known.offset:  # cut by a run that goes on, or begun anew
+                    known = self._growing[file] = _Growing()
+                if known.cell is None:
+                    head = stream.readline()
+                    if not head.endswith(b"\n"):
+                        return None
+                    known.cell, known.offset = dict(json.loads(head)), stream.tell()
+                _count(stream, known)
+            cell = known.cell
+            told = (str(cell["method"]), str(cell["task"]), _whole(cell["length"], 1), _whole(cell["n"], 1))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        known.first = known.first or (status.st_mtime, known.lines)
+        gone, came = status.st_mtime - known.first[0], known.lines - known.first[1]
+        return Unfinished(*told, known.lines, status.st_mtime, gone / came if came > 0 and gone > 0 else None)
+
+
+def _count(stream: BinaryIO, known: _Growing) -> None:
+    """Count the lines that were added; a torn one is read again the next time."""
+    place = known.offset
+    stream.seek(place)
+    while added := stream.read(1 << 20):
+        if whole := added.rfind(b"\n") + 1:
+            known.lines += added.count(b"\n")
+            known.offset = place + whole
+        place += len(added)
+
+
+def _listed(folder: Path, suffix: str) -> list[tuple[str, os.stat_result]]:
+    """Files of a folder whose names end so, sorted; none where the folder is not there yet."""
+    found = []
+    try:
+        for entry in os.scandir(folder):
+            if entry.name.endswith(suffix) and not entry.name.startswith("."):
+                try:
+                    found.append((entry.name, entry.stat()))
+                except FileNotFoundError:  # finished, and cleared away, meanwhile
+                    continue
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(found, key=lambda each: each[0])
+
+
+def _is_refused(file: Path) -> bool:
+    """Whether a finished cell's file holds a refusal."""
+    return json.loads(pq.read_metadata(file).metadata[b"refused"]) is not None
+
+
+def _job(file: Path) -> Job:
+    """A job's file; of one that names no cells the plan is empty."""
+    content = json.loads(file.read_bytes())
+    config = content["config"]
+    planned = {
+        str(row["cell"]): Planned(
+            method=str(row["method"]),
+            task=str(row["task"]),
+            length=_whole(row["length"], 1),
+            seed=_whole(row["seed"], 0),
+            tokens=_whole(row["tokens"], 0),
+        )
+        for row in content.get("cells", [])
+    }
+    return Job(file.stem, str(config["model"]["name"]), _whole(config["n"], 1), file.stat().st_mtime, planned)
+
+
+def _seconds(file: Path) -> dict[str, float]:
+    """What each cell took, over all its rows; a row that is no row is left out."""
+    found: dict[str, float] = {}
+    for line in file.read_bytes().splitlines():
+        try:
+            row = json.loads(line)
+            cell, seconds = str(row["cell"]), float(row["seconds"])
+        except (ValueError, KeyError, TypeError):  # written at this moment, or damaged
+            continue
+        if 0 <= seconds < math.inf:
+            found[cell] = found.get(cell, 0.0) + seconds
+    return found
+
+
+def _whole(value: Any, least: int) -> int:
+    """A whole number of at least so much; ValueError for anything else."""
+    if not isinstance(value, int) or value < least:
+        raise ValueError(f"{value!r} must be a whole number of at least {least}")
+    return value
