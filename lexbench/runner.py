@@ -152,8 +152,8 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False) -> list[Cell]:
 
     store = Store(job.results)
     backend = opened(job.model, job.backend)
-    store.write_text(f"jobs/{_hash(job.config)}.json", _job_page(job, backend))
     cells = [(cell_of(job, step, backend), step) for step in steps]
+    store.write_text(f"jobs/{_hash(job.config)}.json", _job_page(job, backend, cells))
     costs = [1.0 if store.finished(cell) else max(step.estimate.flops, 1.0) for cell, step in cells]
     preflight = Preflight(job.results, backend, lexbench.__version__)
     with tqdm(total=sum(costs), unit_scale=True, disable=quiet, dynamic_ncols=True, bar_format=BAR) as bar:
@@ -383,8 +383,8 @@ def _hash(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _job_page(job: Job, backend: Backend) -> str:
-    """What was asked, and everything that it was measured with."""
+def _job_page(job: Job, backend: Backend, cells: Sequence[tuple[Cell, Step]]) -> str:
+    """What was asked, everything that it is measured with, and the cells in the order in which they run."""
     measured = {
         "model_revision": backend.revision,
         "backend": backend.version,
@@ -392,5 +392,10 @@ def _job_page(job: Job, backend: Backend) -> str:
         "kernel": backend.kernel,
         "corpus_fingerprint": job.corpus.fingerprint,
     }
-    page = {"config": job.config, "provenance": {**provenance.gather(), **measured}}
+    names = ("method", "task", "length", "seed")
+    planned = [
+        {"cell": cell.id, **{name: getattr(cell, name) for name in names}, "tokens": step.estimate.tokens}
+        for cell, step in cells
+    ]
+    page = {"config": job.config, "provenance": {**provenance.gather(), **measured}, "cells": planned}
     return json.dumps(page, indent=1, sort_keys=True, default=str) + "\n"
