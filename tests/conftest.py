@@ -1,11 +1,13 @@
 """What many tests need: a tokenizer with BOS, trained here, and real data where there is some."""
 
 import os
+import shutil
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything reads it: no test waits for a network
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import tokenizers
@@ -13,6 +15,9 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.tokenizer import FastTokenizer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 PASSAGE = """A pass key is hidden in this text. What is the pass key? The grass is green, the sky is blue and the sun is
 yellow. Here we go: there and back again. Remember it."""
@@ -54,3 +59,18 @@ def shared() -> Path:
     if not (folder / "stories260K-hf").is_dir():
         pytest.skip("no shared data here")
     return folder
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator["Browser"]:
+    """A headless browser: that of LEXBENCH_CHROMIUM, or one on the path."""
+    from playwright.sync_api import sync_playwright
+
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = os.environ.get("LEXBENCH_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if not found:
+        pytest.skip("no chromium: install it, or name it in LEXBENCH_CHROMIUM")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -3,9 +3,7 @@
 import functools
 import http.server
 import json
-import os
 import re
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -48,18 +46,6 @@ def with_prompt(finished: Finished) -> Finished:
         for each in finished.samples
     ]
     return Finished(finished.cell, samples, finished.refused)
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """A headless browser, started once."""
-    found = os.environ.get("LEXBENCH_CHROMIUM") or shutil.which("chromium")
-    if not found:
-        pytest.skip("no chromium: install it, or name it in LEXBENCH_CHROMIUM")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @dataclass

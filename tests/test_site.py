@@ -1,7 +1,6 @@
 """The documentation's site: it builds strictly, asks for nothing from outside, and lacks no link and no method."""
 
 import os
-import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -9,6 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
+from playwright.sync_api import Browser
 
 from lexbench import assets, cli
 
@@ -96,28 +96,22 @@ def test_the_page_of_commands_has_them_all(site: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_browser_opens_it_from_a_folder_without_a_network(site: Path, scheme: str) -> None:
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if not browser:
-        pytest.skip("no browser here")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
-        page = opened.new_context(color_scheme=scheme).new_page()  # type: ignore[arg-type]
-        faults: list[str] = []
-        page.on("request", lambda each: faults.append(each.url) if each.url.startswith("http") else None)
-        page.on("console", lambda each: faults.append(each.text) if each.type == "error" else None)
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        for name in ("index", "protocols", "gallery/methods", "gallery/encodings", "commands"):
-            page.goto((site / f"{name}.html").as_uri())
-            page.wait_for_load_state("networkidle")
-        dark = page.evaluate("document.body.dataset.mdColorScheme")
-        page.click("input[name=query]")
-        page.keyboard.type("sign flips")
-        page.wait_for_selector(".md-search-result__list a")
-        first = page.locator(".md-search-result__list a").first.get_attribute("href") or ""
-        opened.close()
+def test_a_browser_opens_it_from_a_folder_without_a_network(site: Path, scheme: str, chromium: Browser) -> None:
+    context = chromium.new_context(color_scheme=scheme)  # type: ignore[arg-type]
+    page = context.new_page()
+    faults: list[str] = []
+    page.on("request", lambda each: faults.append(each.url) if each.url.startswith("http") else None)
+    page.on("console", lambda each: faults.append(each.text) if each.type == "error" else None)
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    for name in ("index", "protocols", "gallery/methods", "gallery/encodings", "commands"):
+        page.goto((site / f"{name}.html").as_uri())
+        page.wait_for_load_state("networkidle")
+    dark = page.evaluate("document.body.dataset.mdColorScheme")
+    page.click("input[name=query]")
+    page.keyboard.type("sign flips")
+    page.wait_for_selector(".md-search-result__list a")
+    first = page.locator(".md-search-result__list a").first.get_attribute("href") or ""
+    context.close()
     assert dark == ("slate" if scheme == "dark" else "default")
     assert "statistics.html" in first
     assert faults == []

@@ -151,17 +151,23 @@ def page(found: Sequence[Differences]) -> str:
 def markdown(found: Differences) -> str:
     """The table with aligned columns, the baseline's values first, and its notes below."""
     notes: dict[str, int] = {}
-    counts = Counter((each.pairs, each.clusters) for each in found.entries.values() if each.pairs)
-    usual = max(counts, key=counts.__getitem__, default=(0, 0))
+    usual = _usual(found)
     lengths, methods = found.table.lengths, [row for row in found.table.methods if row != found.baseline]
     rows = [[f"{found.baseline} (value)", *(_level(found, length, notes) for length in lengths)]]
     rows += [[row, *(_entry(found, row, length, notes, usual) for length in lengths)] for row in methods]
-    below = [*(f"({mark}) {text}" for text, mark in notes.items()), *_coverage(found, usual)]
+    below = [*(f"({mark}) {text}" for text, mark in notes.items()), *coverage(found)]
     return "\n".join([*aligned(found.table, rows), "", "  \n".join(below)]) + "\n"
 
 
-def _coverage(found: Differences, usual: tuple[int, int]) -> Iterator[str]:
+def _usual(found: Differences) -> tuple[int, int]:
+    """Pairs and clusters of most entries."""
+    counts = Counter((each.pairs, each.clusters) for each in found.entries.values() if each.pairs)
+    return max(counts, key=counts.__getitem__, default=(0, 0))
+
+
+def coverage(found: Differences) -> Iterator[str]:
     """Pairs and clusters of most entries; and whether they are too few for any entry to be significant."""
+    usual = _usual(found)
     tested = [each.clusters for each in found.entries.values() if each.p is not None]
     if tested:
         yield f"{several(usual[0], 'pair')} in {several(usual[1], 'cluster')} an entry, where no note says else."

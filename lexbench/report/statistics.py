@@ -23,11 +23,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Interval:
-    """A 95 % confidence interval, and how it was made: wilson, newcombe or cluster_bootstrap."""
+    """A 95 % confidence interval."""
 
     low: float
     high: float
     kind: str
+    """How it was made: wilson, newcombe, cluster_bootstrap or welch; mover where it is recovered from those of parts
+    (summary_statistics); `cluster_bootstrap+newcombe` where those of two are added (tuning)."""
 
 
 def wilson(successes: float, n: int) -> Interval:

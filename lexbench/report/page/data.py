@@ -1,7 +1,6 @@
 """What the page's charts and tables are drawn from: values, intervals, depths and paired differences as plain data."""
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -158,9 +157,7 @@ def _paired(found: differences.Differences | None) -> dict[str, Any] | None:
         return None
     table = found.table
     rows = [{**_place(table, *place), **_difference(table, each)} for place, each in found.entries.items()]
-    counts = Counter((each.pairs, each.clusters) for each in found.entries.values() if each.pairs)
-    usual = max(counts, key=counts.__getitem__, default=(0, 0))
-    coverage = list(differences._coverage(found, usual))
+    coverage = list(differences.coverage(found))
     return {"baseline": found.baseline, "unit": found.unit, "coverage": coverage, "rows": rows}
 
 
