@@ -29,6 +29,24 @@ the same questions are paired, whatever else differs:
   lexbench compare runs/x runs/x --a method=none --b method=yarn
   lexbench compare runs/before runs/after
 """
+TUNING = """\
+settings are written as key=value, in hydra's grammar:
+  model=NAME corpus=NAME backend=NAME   a name of the registry (lexbench list)
+  model.path=DIR backend.dtype=float32  a parameter of one of them
+  length=32768                          tokens in use, prompt and answer, above the trained length
+  budget=30min | 2h | 90s | 40          a time, that of earlier commands counted, or a number of candidates
+  out=DIR                               folder; the same command goes on there
+  price=0.02                            nats per token that may be lost inside the trained length, against none
+  worth=1                               nats per token that finding all needles is worth; 0: only the text counts
+  methods=[yarn,ntk]                    what is tried (default: all that change frequencies or distances, hide no key)
+  n=32 first=4                          questions of the last rung, and fresh ones of each finalist | of the first rung
+  eta=2                                 one in eta goes on to the next rung, to eta times as many questions
+  seed=0                                of draws and questions; fresh questions have the next one
+  nll=last_segment                      the task whose likelihood counts
+  needles=[needle,passkey]              the first that the model can do inside its trained length counts
+  space.yarn.beta_fast.low=16           what is drawn of a method's parameter; of another one +space.pi.factor=[4,8]
+  common.factor.high=2                  the same for every method that has such a parameter
+"""
 AT_LENGTH = """\
 settings are written as key=value, in hydra's grammar:
   model=NAME method=NAME            a name of the registry (lexbench list)
@@ -109,6 +127,7 @@ def _parser() -> argparse.ArgumentParser:
         default="monotone",
         help="of the effective length; fixed: RULER's",
     )
+    board.add_argument("--margin", type=float, help="of the effective length: nats of likelihoods, points of scores")
     board.add_argument("--task", nargs="+", default=[], metavar="NAME", help="of these tasks only")
     board.add_argument("--format", choices=("markdown", "csv", "latex", "json", "html"), default="markdown")
     board.add_argument(
@@ -144,7 +163,7 @@ def _parser() -> argparse.ArgumentParser:
         "tune",
         _tune,
         "which method, with which parameters, for this model at this length? the same command goes on",
-        "settings: model=NAME length=32768 budget=30min out=DIR methods=[yarn,ntk] price=0.02 n=32 seed=0\n",
+        TUNING,
     )
     show = add(
         "show",
@@ -282,9 +301,8 @@ def _leaderboard(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.report.leaderboard import leaderboard
 
     _no_more(words)
-    text = leaderboard(
-        options.runs, options.rows, options.columns, options.task, options.format, options.published, options.rule
-    )
+    choices = (options.rows, options.columns, options.task, options.format, options.published)
+    text = leaderboard(options.runs, *choices, options.rule, options.margin)
     if options.out:
         write_text(options.out, text)
     print(options.out or text)

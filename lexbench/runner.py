@@ -153,7 +153,7 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False) -> list[Cell]:
     store = Store(job.results)
     backend = opened(job.model, job.backend)
     cells = [(cell_of(job, step, backend), step) for step in steps]
-    store.write_text(f"jobs/{_hash(job.config)}.json", _job_page(job, backend, cells))
+    keep_job(store, job, backend, cells)
     costs = [1.0 if store.finished(cell) else max(step.estimate.flops, 1.0) for cell, step in cells]
     preflight = Preflight(job.results, backend, lexbench.__version__)
     with tqdm(total=sum(costs), unit_scale=True, disable=quiet, dynamic_ncols=True, bar_format=BAR) as bar:
@@ -379,12 +379,8 @@ def _attention(method: Method, model: Model, length: int) -> tuple[Attention | N
         return None, refusal.reason
 
 
-def _hash(config: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-def _job_page(job: Job, backend: Backend, cells: Sequence[tuple[Cell, Step]]) -> str:
-    """What was asked, everything that it is measured with, and the cells in the order in which they run."""
+def keep_job(store: Store, job: Job, backend: Backend, cells: Sequence[tuple[Cell, Step]] = ()) -> None:
+    """Write jobs/<hash>.json: what was asked, what it is measured with, and the cells in their order."""
     measured = {
         "model_revision": backend.revision,
         "backend": backend.version,
@@ -398,4 +394,6 @@ def _job_page(job: Job, backend: Backend, cells: Sequence[tuple[Cell, Step]]) ->
         for cell, step in cells
     ]
     page = {"config": job.config, "provenance": {**provenance.gather(), **measured}, "cells": planned}
-    return json.dumps(page, indent=1, sort_keys=True, default=str) + "\n"
+    text = json.dumps(page, indent=1, sort_keys=True, default=str)
+    name = hashlib.sha256(json.dumps(job.config, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    store.write_text(f"jobs/{name}.json", f"{text}\n")

@@ -8,7 +8,7 @@ follows from the seed and the answers, so that the same command repeats itself w
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from lexbench.backends import Backend
 from lexbench.files import write_text
 from lexbench.model import Model
 from lexbench.record import Refused
-from lexbench.runner import Job, checkpoint_of, opened
+from lexbench.runner import Job, answered, checkpoint_of, keep_job, opened
+from lexbench.store import Store
 from lexbench.tuning import page
 from lexbench.tuning.bench import Bench, Clock, Part, seconds_spent
 from lexbench.tuning.ranking import Row
@@ -98,8 +99,11 @@ def tune(
     job = _job(model, corpus, backend, settings, out, length)
     configs = _configs(model, settings, length)
     parameters = [parameters_of(config, settings.space, settings.common, model, length) for config in configs]
+    _check_tasks(job)
+    before = _before(out)
     loaded = opened(model, backend)
-    _claim(out, _asked(job, loaded, settings))
+    _claim(out, before, _asked(job, loaded, settings))
+    _keep_jobs(job, loaded, configs)
 
     clock = Clock(seconds_spent(out / "search") + seconds_spent(out / "final"), started)
     done = _finished_with(out, settings)
@@ -159,7 +163,7 @@ def _job(
     return Job.of(
         model=model,
         methods=[named("none")],
-        tasks=[_task(entry) for entry in (settings.nll, *settings.needles)],
+        tasks=[_task("nll", settings.nll), *(_task("needles", entry) for entry in settings.needles)],
         corpus=corpus,
         backend=backend,
         lengths=[model.trained_length, length],
@@ -170,11 +174,42 @@ def _job(
     )
 
 
-def _task(entry: str | Mapping[str, Any]) -> dict[str, Any]:
-    given = {"name": entry} if isinstance(entry, str) else dict(entry)
-    if "name" not in given:
-        raise ValueError(f"tune's task lacks its name, got {given}: e.g. {{name: needle, options: 4}}")
-    return {**assets.read("task", str(given["name"])), **given}
+USUAL = {"nll": "nll=last_segment", "needles": "needles=[needle,passkey]"}
+"""What to give instead of a task that does not serve."""
+
+
+def _task(setting: str, entry: Any) -> dict[str, Any]:
+    """The config of one task; ValueError for anything else."""
+    given = {"name": entry} if isinstance(entry, str) else entry
+    if not isinstance(given, Mapping) or "name" not in given:
+        raise ValueError(f"tune's {setting} must name a task, got {entry!r}: e.g. {USUAL[setting]}")
+    config = {**assets.read("task", str(given["name"])), **given}
+    if "suite" in config:
+        raise ValueError(
+            f"tune's {setting} must name a single task, got the suite {given['name']}: e.g. {USUAL[setting]}"
+        )
+    return config
+
+
+def _check_tasks(job: Job) -> None:
+    """ValueError for a task that does not give what it is asked for, by one question that is answered without weights;
+    Refused where the text has none."""
+    chance = opened(job.model, {**assets.read("backend", "chance"), "name": "chance"})
+    for place, task in enumerate(job.tasks):
+        setting, wanted = ("needles", "an accuracy") if place else ("nll", "likelihoods")
+        try:
+            question = task.built.questions(chance.tokenizer, job.model.trained_length, 1, job.seeds[0])[0]
+            sample = answered(chance, task.built, question)
+        except Refused:
+            if place:
+                continue  # the search passes over needles that cannot be
+            raise
+        gives = ["likelihoods" if sample.nll is not None else "nothing"] if not sample.scores else list(sample.scores)
+        if sample.failed is None and ("accuracy" if place else "likelihoods") not in gives:
+            raise ValueError(
+                f"tune's {setting} must give {wanted}, got {task.label}, which gives {', '.join(gives)}: "
+                f"e.g. {USUAL[setting]}"
+            )
 
 
 def _configs(model: Model, settings: Settings, length: int) -> list[dict[str, Any]]:
@@ -205,20 +240,36 @@ def _asked(job: Job, backend: Backend, settings: Settings) -> dict[str, Any]:
     return whole
 
 
-def _claim(out: Path, asked: Mapping[str, Any]) -> None:
-    """Write what is asked into a new folder; ValueError naming what differs in that of another tune."""
+def _before(out: Path) -> dict[str, Any] | None:
+    """What the folder's tune was asked; None of a new one. ValueError where that cannot be read."""
     file = out / "settings.json"
     if not file.exists():
-        write_text(file, json.dumps(asked, indent=1) + "\n")
-        return
+        return None
     try:
-        before = dict(json.loads(file.read_text(encoding="utf-8")))
+        before = json.loads(file.read_text(encoding="utf-8"))
     except ValueError:
-        raise ValueError(f"{file} must be a JSON object: remove {out}, or give another out=") from None
+        before = None
+    if not isinstance(before, dict):
+        raise ValueError(f"{file} must be a JSON object: remove {out}, or give another out=")
+    return before
+
+
+def _claim(out: Path, before: Mapping[str, Any] | None, asked: Mapping[str, Any]) -> None:
+    """Write what is asked into a new folder; ValueError naming what differs in that of another tune."""
+    if before is None:
+        write_text(out / "settings.json", json.dumps(asked, indent=1) + "\n")
+        return
     differ = [name for name in {**before, **asked} if before.get(name) != asked.get(name)]
     if differ:
         said = "; ".join(f"{name} {before.get(name)}, now {asked.get(name)}" for name in differ)
         raise ValueError(f"{out} holds another tune, with {said}: give another out=, or remove it")
+
+
+def _keep_jobs(job: Job, backend: Backend, configs: Sequence[Mapping[str, Any]]) -> None:
+    """Write what both run folders are measured with; which cells there will be follows from the answers."""
+    for name, seed in zip(("search", "final"), job.seeds, strict=True):
+        config = {**job.config, "method": [named("none"), *configs], "seeds": [seed]}
+        keep_job(Store(job.results / name), replace(job, config=config), backend)
 
 
 def _finished_with(out: Path, settings: Settings) -> bool:

@@ -4,6 +4,7 @@ import csv
 import itertools
 import json
 import math
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 import yaml
 
-from lexbench import Attention, Model, Refused, assets, export
+from lexbench import Attention, Model, Refused, assets, cli, export
 from lexbench.backends.chance import Chance
 from lexbench.checkpoint import read_model
 from lexbench.report.pairs import Outcome
@@ -348,6 +349,18 @@ def test_a_price_whose_interval_reaches_above_the_stated_one_is_doubtful() -> No
     ]
 
 
+def test_what_is_too_dear_may_be_in_doubt_as_well() -> None:
+    none = measured([2.0] * 4, [], [1.0] * 4)
+    far = measured([1.0] * 4, [], [1.06] * 4)
+    near = measured([1.5] * 4, [], [1.0, 1.0, 1.0, 1.2])  # 0.05 on average; one resample in three lacks the dear one
+    rows = rank(list(zip(candidates("far", "near", "none"), (far, near, none), strict=True)), none, 0.02, 1.0)
+    assert [(row.candidate.label, row.dear, row.doubtful) for row in rows] == [
+        ("none", False, False),
+        ("far", True, False),
+        ("near", True, True),
+    ]
+
+
 def test_two_alike_are_not_told_apart() -> None:
     rng = np.random.default_rng(1)
     best, other = (measured(list(2 + 0.1 * rng.standard_normal(12)), [1.0] * 12, [1.0] * 12) for _ in range(2))
@@ -496,6 +509,46 @@ def test_what_is_too_dear_inside_the_trained_length_is_out_and_shown(lexlet: Mod
     assert "| +0.500 [+0.500, +0.500] | too dear inside the trained length |" in " ".join(written.split())
     lax = run(lexlet, tmp_path / "lax", price=0.6, **asked)
     assert {row.candidate.label for row in lax.rows} == {"none", "yarn", "pi"} and not lax.rows[0].dear
+
+
+def test_where_nothing_within_the_price_beats_none_what_lies_above_it_is_shown(
+    lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inside, yarn loses 0.8 nats on 2 texts of 8: 0.2 on average, and one resample in ten has neither."""
+
+    def score(self: Fake, question: Score) -> Scored:
+        self._count(question.cluster, question.length, question.index)
+        yarn = self.last.scale is not None
+        loss = 0.8 * (yarn and question.index % 4 == 0) if question.length == 256 else 3.0 - 2 * yarn
+        return Scored(nll=np.full(question.length - question.start, loss, dtype=np.float32))
+
+    monkeypatch.setattr(Fake, "score", score)
+    result = run(lexlet, tmp_path, methods=("yarn",), space={}, budget=1)
+    assert [(row.candidate.label, row.dear) for row in result.rows] == [("none", False), ("yarn", True)]
+    table = result.table()
+    assert "4 times the trained: **none**; nothing within the price beats none.\n" in table
+    assert "\nAbove the price inside the trained length: yarn +0.200 [0.000, +" in table
+    assert "| 2. yarn too dear ~ |" in " ".join(table.split())
+    assert table.count("~") == 2  # and the legend's
+    assert "\n8 fresh questions of each kind" in table and "2 candidates measured in 1 round, " in table
+
+
+def test_both_run_folders_say_what_they_are_measured_with(lexlet: Model, tmp_path: Path) -> None:
+    run(lexlet, tmp_path)
+    for name, seed in (("search", 0), ("final", 1)):
+        (file,) = (tmp_path / name / "jobs").iterdir()
+        page = json.loads(file.read_text())
+        assert page["config"]["seeds"] == [seed] and page["config"]["lengths"] == [256, 1024]
+        assert [method["name"] for method in page["config"]["method"]] == ["none", "pi"]
+        assert page["provenance"]["model_revision"] == "chance" and page["provenance"]["python"]
+
+
+def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["tune", "--help"])
+    said = capsys.readouterr().out
+    for name in Settings.__dataclass_fields__:
+        assert re.search(rf"^  (?:.* )?{name}[.=]\S+ .*\w", said, re.MULTILINE), name
 
 
 def test_a_method_is_priced_as_it_is_deployed(lexlet: Model, tmp_path: Path) -> None:
@@ -650,14 +703,36 @@ def test_a_candidate_without_finite_likelihood_is_out(
         ({"space": {"pi": {"fctor": [1]}}}, "unknown parameter space.pi.fctor"),
         ({"space": {"pi": 8}}, "space of pi must be parameters with their ranges, got 8"),
         ({"needles": ("paskey",)}, "unknown task 'paskey'"),
+        ({"needles": (5,)}, r"needles must name a task, got 5: e.g. needles=\[needle,passkey\]"),
+        ({"needles": ({"options": 4},)}, r"needles must name a task, got {'options': 4}: e.g. needles="),
+        ({"needles": None}, r"needles must be a list, got None: e.g. needles=\[needle\]"),
+        ({"needles": ("quick",)}, "needles must name a single task, got the suite quick: e.g. needles="),
+        (
+            {"needles": ("passkey", "last_segment")},
+            "needles must give an accuracy, got last_segment, which gives likelih",
+        ),
+        ({"nll": 5}, "nll must name a task, got 5: e.g. nll=last_segment"),
+        ({"nll": None}, "nll must name a task, got None"),
+        ({"nll": "quick"}, "nll must name a single task, got the suite quick: e.g. nll=last_segment"),
+        ({"nll": "passkey"}, "nll must give likelihoods, got passkey, which gives accuracy.*: e.g. nll=last_segment"),
+        ({"methods": (5,)}, "got 5"),
+        ({"methods": ()}, r"methods must be a list, got \(\): e.g. methods=\[yarn\]"),
+        ({"space": 5}, "space must be methods with what is drawn, got 5"),
     ],
 )
 def test_what_cannot_be_tuned_is_said_in_one_line(
-    changed: dict[str, Any], said: str, lexlet: Model, tmp_path: Path
+    changed: dict[str, Any], said: str, lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Fake, "__init__", lambda self, model: pytest.fail("a model is loaded"))
     with pytest.raises(ValueError, match=said) as caught:
         run(lexlet, **{"out": tmp_path / "new", **changed})
     assert "\n" not in str(caught.value) and not list(tmp_path.iterdir())
+
+
+def test_a_text_without_questions_leaves_no_folder(lexlet: Model, tmp_path: Path) -> None:
+    with pytest.raises(Refused):
+        run(lexlet, tmp_path / "new", nll={"name": "last_segment", "targets": 300})
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_model_without_a_checkpoint_is_said(tmp_path: Path) -> None:
@@ -672,9 +747,29 @@ def test_a_folder_serves_one_tune_only(lexlet: Model, tmp_path: Path) -> None:
         ValueError, match=r"holds another tune, with price 0.02, now 0.1; n 8, now 4: give another out="
     ):
         run(lexlet, tmp_path, price=0.1, n=4)
-    (tmp_path / "settings.json").write_text("{")
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", "[]", "null", '"n"'])
+def test_a_folder_whose_settings_are_none_is_said_before_a_model_is_loaded(
+    content: str, lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Fake, "__init__", lambda self, model: pytest.fail("a model is loaded"))
+    (tmp_path / "settings.json").write_text(content)
     with pytest.raises(ValueError, match=r"settings.json must be a JSON object: remove"):
         run(lexlet, tmp_path)
+    assert (tmp_path / "settings.json").read_text() == content
+
+
+def test_what_a_folder_has_spent_leaves_out_lines_that_are_no_cost(tmp_path: Path) -> None:
+    assert bench.seconds_spent(tmp_path / "new") == bench.seconds_spent(tmp_path) == 0
+    (tmp_path / "cells").mkdir()
+    (tmp_path / "cells/a.jsonl").write_text("")
+    rows = [
+        {"cell": name, "seconds": s, "tokens": 3, "peak_bytes": 1} for name, s in (("a", 1.5), ("a", 0.25), ("b", 2))
+    ]
+    lines = [*map(json.dumps, rows), '{"cell": "a"}', "[1]", '{"cell": "b", "sec']
+    (tmp_path / "costs.jsonl").write_text("\n".join(lines))
+    assert bench.seconds_spent(tmp_path) == 1.5 + 0.25 + 2
 
 
 @pytest.mark.parametrize(("text_", "seconds"), [("90s", 90), ("30min", 1800), ("1.5h", 5400), ("2 h", 7200)])

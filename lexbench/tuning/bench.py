@@ -1,6 +1,5 @@
 """Where candidates are asked: the same questions for all, one after the other, each kept as soon as it is answered."""
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from lexbench.backends import Backend
 from lexbench.methods import Method
 from lexbench.plan import Estimate, Step
 from lexbench.record import Cell, Refused, Sample
+from lexbench.report import costs
 from lexbench.report.pairs import Outcome, outcomes
 from lexbench.report.records import records_of
 from lexbench.runner import Job, Named, answered, cell_of
@@ -181,7 +181,8 @@ class Bench:
 
 
 def seconds_spent(folder: Path) -> float:
-    """Seconds of all measurements in a run folder, by its costs."""
-    file = folder / "costs.jsonl"
-    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    return sum(float(json.loads(line)["seconds"]) for line in lines if line.endswith("}"))
+    """Seconds of all measurements in a run folder, by its costs; 0 where nothing has been measured."""
+    try:
+        return sum(cost.seconds for cost in costs.load([folder]).values())
+    except ValueError:  # no run folder yet
+        return 0.0

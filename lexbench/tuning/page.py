@@ -13,7 +13,7 @@ from lexbench.files import write_text
 from lexbench.record import Refused
 from lexbench.report.entries import columns
 from lexbench.report.pairs import Paired
-from lexbench.report.wording import signed
+from lexbench.report.wording import several, signed
 from lexbench.tuning.ranking import Row
 from lexbench.tuning.space import Candidate
 
@@ -29,13 +29,16 @@ Best first. Loss: NLL of the text plus {worth} times the share of needles missed
 accuracy, and in points what is gained on none. Price: NLL at the trained length {trained} minus that of none, with the
 method as it is deployed for {length} tokens; {price} is allowed. Brackets hold 95 % intervals over resampled documents
 or haystacks. `=`: not distinguishable from the best at 0.05, by sign flips over documents and haystacks, after Holm's
-correction over the table. `~`: the interval reaches above the price that is allowed.
+correction over the table. `~`: the interval of the price reaches to the other side of what is allowed, so
+that *too dear* or not is in doubt.
 """
 
 
 def ranking(result: "Result") -> str:
     """The finalists on fresh questions, and how much there was to choose from."""
     lines = [_sentence(result), ""]
+    if result.winner is None or result.winner.label == "none":
+        lines += [line for line in (_dear(result),) if line]
     if not result.rows:
         lines += [
             "No time was left for fresh questions: the order is the search's own, and flatters. Raise budget.",
@@ -57,6 +60,8 @@ def ranking(result: "Result") -> str:
 
 def _sentence(result: "Result") -> str:
     best = f"**{_safe(result.winner.label)}**" if result.winner else "nothing within the price"
+    if result.winner and result.winner.label == "none":
+        best += "; nothing within the price beats none"
     stretch = result.length / result.model.trained_length
     return f"Best for {_safe(result.model.name)} at {result.length} tokens, {stretch:.3g} times the trained: {best}."
 
@@ -67,7 +72,8 @@ def _safe(label: str) -> str:
 
 
 def _entries(result: "Result", row: Row, place: int) -> list[str]:
-    mark = " too dear" if row.dear else " =" if row.tied else ""
+    doubt = " ~" if row.doubtful else ""
+    mark = f" too dear{doubt}" if row.dear else " =" if row.tied else ""
     needles = "–"
     if row.needles is not None and row.needles.value is not None:
         needles = f"{row.needles.value:.2f}, {_difference(row.needles, 100, '.0f')}"
@@ -78,7 +84,7 @@ def _entries(result: "Result", row: Row, place: int) -> list[str]:
         "best" if place == 0 else _difference(row.behind),
         _difference(row.text),
         needles,
-        _difference(row.inside) + (" ~" if row.doubtful else ""),
+        _difference(row.inside) + ("" if row.dear else doubt),
         ", ".join(served) or "nothing",
     ]
 
@@ -99,15 +105,19 @@ def _notes(result: "Result") -> Iterator[str]:
     if settings.worth == 0:
         needles = "not asked for"
     yield (
-        f"{result.fresh} fresh questions of each kind (seed {settings.seed + 1}; the search had seed {settings.seed}), "
-        f"the same ones for all; needles: {_safe(needles)}.  "
+        f"{several(result.fresh, 'fresh question')} of each kind (seed {settings.seed + 1}; "
+        f"the search had seed {settings.seed}), the same ones for all; needles: {_safe(needles)}.  "
     )
     if result.seen:
-        yield f"{result.seen} of the {result.fresh} fresh texts are from documents of which the search read, too.  "
+        texts = several(result.fresh, "fresh text")
+        yield f"From documents of which the search read, too: {result.seen} of {texts}.  "
     if result.fresh < settings.n:
         yield f"The budget ended before all {settings.n} fresh questions were asked.  "
     measured = sum(bool(tried.curve) for tried in result.tried)
-    yield f"{measured} candidates measured in {result.rounds} rounds, {result.answers} answers."
+    yield (
+        f"{several(measured, 'candidate')} measured in {several(result.rounds, 'round')}, "
+        f"{several(result.answers, 'answer')}."
+    )
 
 
 def _tried(result: "Result", most: int | None = None) -> list[str]:
@@ -181,13 +191,16 @@ def _arguments(candidate: Candidate, length: int) -> str:
     return ", ".join([repr(method), *(f"{key}={value!r}" for key, value in more.items()), f"length={length}"])
 
 
-def _dear(result: "Result", target: str) -> str:
-    """The cheapest candidates above the price that a target can serve."""
-    above = [(tried, tried.price.difference) for tried in result.tried if tried.price and tried.price.difference]
-    dear = sorted((pair for pair in above if pair[1] > result.settings.price), key=lambda pair: pair[1])
-    able = (tried for tried, _ in dear if _export(result, tried.candidate, target)[0] is not None)
-    said = [f"{_safe(tried.candidate.label)} {_difference(tried.price)}" for tried in itertools.islice(able, CHEAPEST)]
-    return f"What could be, above the price inside the trained length: {'; '.join(said)}.\n" if said else ""
+def _dear(result: "Result", target: str | None = None) -> str:
+    """The cheapest candidates above the price that a target can serve, if one is given; by fresh questions if asked."""
+    fresh = {row.candidate.label: row.inside for row in result.rows}
+    paid = [(tried.candidate, fresh.get(tried.candidate.label, tried.price)) for tried in result.tried]
+    above = [(each, price, price.difference) for each, price in paid if price and price.difference is not None]
+    dear = sorted((each for each in above if each[2] > result.settings.price), key=lambda each: each[2])
+    able = (each for each in dear if target is None or _export(result, each[0], target)[0] is not None)
+    said = [f"{_safe(each.label)} {_difference(price)}" for each, price, _ in itertools.islice(able, CHEAPEST)]
+    what = "What could be, above" if target else "Above"
+    return f"{what} the price inside the trained length: {'; '.join(said)}.\n" if said else ""
 
 
 def markdown(result: "Result") -> str:

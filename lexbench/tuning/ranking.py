@@ -73,7 +73,7 @@ class Row:
     """Its price is above the stated one."""
 
     doubtful: bool = False
-    """It is not, but its interval reaches above."""
+    """The price's interval reaches to the other side of the stated one."""
 
     @property
     def tied(self) -> bool:
@@ -102,6 +102,7 @@ def price_of(none: Measured, found: Measured) -> Paired:
 def _row(candidate: Candidate, found: Measured, none: Measured, price: float, worth: float) -> Row:
     inside = price_of(none, found)
     assert inside.difference is not None, "none and a finalist without failures have a difference"
+    dear, interval = inside.difference > price, inside.interval
     return Row(
         candidate=candidate,
         loss=found.loss(worth),
@@ -109,8 +110,8 @@ def _row(candidate: Candidate, found: Measured, none: Measured, price: float, wo
         needles=paired(none.needles, found.needles, "accuracy") if found.needles else None,
         inside=inside,
         behind=Paired(),
-        dear=inside.difference > price,
-        doubtful=inside.difference <= price and inside.interval is not None and inside.interval.high > price,
+        dear=dear,
+        doubtful=interval is not None and (interval.low <= price if dear else interval.high > price),
     )
 
 

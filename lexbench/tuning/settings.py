@@ -52,10 +52,16 @@ class Settings:
         for name in ("price", "worth"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"tune's {name} must be finite and at least 0 nats, got {getattr(self, name)}")
-        for name in ("methods", "needles"):
+        for name, usual in (("methods", "yarn"), ("needles", "needle")):
             value = getattr(self, name)
-            if isinstance(value, str) or not isinstance(value, Sequence | None) or (name == "methods" and value == ()):
-                raise ValueError(f"tune's {name} must be a list, got {value!r}: e.g. {name}=[{value or 'yarn'}]")
+            lacks = value is None if name == "needles" else value is not None and not value
+            if isinstance(value, str) or not isinstance(value, Sequence | None) or lacks:
+                said = value if isinstance(value, str) and value else usual
+                raise ValueError(f"tune's {name} must be a list, got {value!r}: e.g. {name}=[{said}]")
+        if not isinstance(self.space, Mapping):
+            raise ValueError(
+                f"tune's space must be methods with what is drawn, got {self.space!r}: see configs/tune.yaml"
+            )
         for method, entry in {**self.space, "common": self.common}.items():
             if not isinstance(entry, Mapping):
                 raise ValueError(f"tune's space of {method} must be parameters with their ranges, got {entry!r}")
