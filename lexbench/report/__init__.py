@@ -47,7 +47,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     samples = {finished.cell.id: finished.samples for finished in loaded.finished}
     every, spent = tables(loaded.finished), costs.load(folders)
     found = {table.name: each for table in every if (each := differences(table, samples, BASELINE))}
-    lines = ["# lexbench report", "", _summary(folders, loaded), "", LEGEND, *_summaries(every, samples, out)]
+    lines = ["# lexbench report", "", _summary(folders, loaded), "", LEGEND, *_summaries(every, samples, spent, out)]
     lines += _differences(list(found.values()), out)
     shown: set[str] = set()
     for table in every:
@@ -71,7 +71,9 @@ def _summary(folders: Sequence[Path], loaded: "Loaded") -> str:
     return "\n".join(lines)
 
 
-def _summaries(every: "Sequence[Table]", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
+def _summaries(
+    every: "Sequence[Table]", samples: "dict[str, list[Sample]]", spent: "dict[str, Cost]", out: Path
+) -> list[str]:
     """What each curve says in a few numbers, and the line that links them; none where there is no curve."""
     from lexbench.report.leaderboard import by_method
     from lexbench.report.leaderboard_formats import as_csv, markdown
@@ -79,7 +81,7 @@ def _summaries(every: "Sequence[Table]", samples: "dict[str, list[Sample]]", out
 
     if not any(table.metric == "nll" or table.scored for table in every):
         return []
-    boards = by_method(every, samples, "summary")
+    boards = by_method(every, samples, "summary", costs=spent)
     found = Leaderboard(rows="method", columns="summary", boards=boards, published=[], unreadable=[], unfinished=[])
     write_text(out / "tables" / "summaries.md", f"# What the curves say\n\n{markdown(found)}")
     write_text(out / "tables" / "summaries.csv", as_csv(found))

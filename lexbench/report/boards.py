@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from lexbench.record import Record
 from lexbench.report import metrics
-from lexbench.report.entries import entry, number, share
+from lexbench.report.entries import entry, number, samples_of, share
 from lexbench.report.leaders import Mark, Samples, exponentiated, marks, mean
 from lexbench.report.statistics import LEVEL
 from lexbench.report.wording import some
@@ -48,8 +48,9 @@ class Entry:
     n: int | None = None
     """Samples behind the value."""
     clusters: int | None = None
-    truncated: int = 0
-    failed: int = 0
+    truncated: int | None = None
+    """Samples; None where a value does not come from samples, as is `failed`."""
+    failed: int | None = None
     cut: str | None = None
     """Share of the samples that were truncated, where any sample of the board was."""
     refused: str | None = None
@@ -179,7 +180,6 @@ def _entry(record: Record, truncated: bool, asked: int | None) -> Entry:
     ends = None
     if record.value is not None and record.low is not None and record.high is not None:
         ends = number(record, record.low), number(record, record.high)
-    samples = record.n if metrics.is_score(record.metric) else record.n + record.failed
     value = "no value" if record.value is None else number(record, record.value)
     return Entry(
         shown="refused" if record.refused else value,
@@ -192,7 +192,7 @@ def _entry(record: Record, truncated: bool, asked: int | None) -> Entry:
         clusters=record.clusters,
         truncated=record.truncated,
         failed=record.failed,
-        cut=share(record.truncated, samples) if truncated and record.value is not None else None,
+        cut=share(record.truncated, samples_of(record)) if truncated and record.value is not None else None,
         refused=record.refused,
         notes=tuple(notes),
     )
@@ -206,7 +206,8 @@ def _limits(column: Column, shown: Mapping[str, Record], found: Mapping[str, Mar
     tests = sum(mark.p_holm is not None for mark in found.values())
     clusters = max((shown[row].clusters for row in found), default=0)
     if tests and tests * 2.0 ** (1 - clusters) > LEVEL:
-        yield f"At {column.head} {clusters} documents or haystacks are too few to tell any row from the best."
+        named = "1 document or haystack is" if clusters == 1 else f"{clusters} documents or haystacks are"
+        yield f"At {column.head}, {named} too few to tell any row from the best."
 
 
 def _sorted(named: Sequence[str], shared: Sequence[Column], shown: Mapping[Place, Record]) -> tuple[list[str], str]:

@@ -4,15 +4,21 @@ from collections.abc import Iterator, Sequence
 
 from lexbench.record import Record
 from lexbench.report import metrics
+from lexbench.report.wording import several
 
 CUT = "cut: share of the samples that were truncated."
 """Said below a table whose entries have that share."""
+FATES = ("left out of the value", "counted as 0")
+"""Of samples that failed: of likelihoods and measures, and of scores."""
 
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a Markdown table: its first column to the left, the others to the right, each of one width."""
+    """Lines of a Markdown table: its first column to the left, the others to the right, each of one width.
+
+    Of three characters or more: a rule of one, `:`, is no Markdown.
+    """
     safe = [[label.replace("|", "\\|"), *entries] for label, *entries in rows]
-    widths = [max(len(line[column]) for line in [head, *safe]) for column in range(len(head))]
+    widths = [max(3, *(len(line[column]) for line in [head, *safe])) for column in range(len(head))]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
     return [_line(row, widths) for row in (head, rule, *safe)]
 
@@ -58,7 +64,7 @@ def entry(
         if counted:
             text += f" n {record.n}"
         if truncated:
-            text += f" {share(record.truncated, _samples(record))} cut"
+            text += f" {share(record.truncated, samples_of(record))} cut"
     marks = [notes.setdefault(note, len(notes) + 1) for note in _notes(record, asked)]
     return f"{text} ({', '.join(map(str, marks))})" if marks else text
 
@@ -73,25 +79,24 @@ def share(count: int, of: int) -> str:
     return f"{0 if count == 0 else 100 if count == of else min(99, max(1, round(100 * count / of)))}%"
 
 
-def _samples(record: Record) -> int:
+def samples_of(record: Record) -> int:
     """Samples of the cell or part: those behind the value, and those that failed and are left out of it."""
     return record.n if metrics.is_score(record.metric) else record.n + record.failed
 
 
 def _notes(record: Record, asked: int | None) -> Iterator[str]:
     """What a reader must know of a value."""
-    samples = _samples(record)
+    samples = samples_of(record)
     if record.refused:
         yield f"refused: {' '.join(record.refused.split())}"
         return
     if asked is not None and record.metric is not None and samples != asked:
-        yield f"{samples} samples of {asked} asked"
+        yield f"{several(samples, 'sample')} of {asked} asked"
     if record.failed:
-        scored = metrics.is_score(record.metric)
-        fate = "counted as 0" if scored else "left out of the value" if record.metric else "no score"
+        fate = FATES[metrics.is_score(record.metric)] if record.metric else "no score"
         yield f"{record.failed} of {samples or asked} samples failed, {fate}"
     if record.value is not None and record.low is None:
-        yield f"no interval: {record.clusters} cluster{'s' if record.clusters != 1 else ''}"
+        yield f"no interval: {several(record.clusters, 'cluster')}"
 
 
 def number(record: Record, value: float) -> str:

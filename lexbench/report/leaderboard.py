@@ -1,11 +1,15 @@
 """The leaderboard: a board for each setting of run folders, and beside it what papers print, as a table of its own."""
 
+import difflib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lexbench.record import Cell, Record
+from lexbench.report import costs as costs_of_runs
 from lexbench.report.boards import Board, Column, Place, lengths_board
+from lexbench.report.costs import Cost
 from lexbench.report.leaderboard_formats import FORMATS
 from lexbench.report.leaderboard_sections import Leaderboard
 from lexbench.report.leaders import Samples
@@ -28,6 +32,7 @@ def leaderboard(
     form: str = "markdown",
     published: Sequence[str] = (),
     rule: str = RULES[0],
+    margin: float | None = None,
 ) -> str:
     """The leaderboard of run folders in one of the formats; the headline metric of each task.
 
@@ -40,14 +45,20 @@ def leaderboard(
         form: markdown, csv, latex, json or html.
         published: names of published tables (results/published) that follow below.
         rule: of the effective length among the summaries: monotone, any, or fixed (RULER's threshold, of scores).
+        margin: of the effective length, nats of likelihoods or points of scores, `fixed`: the threshold; None: 0.1,
+            15 or 85.6.
 
-    Raises ValueError in one line: for a name that is none of the choices, where nothing is measured, and where models
-    share no protocol or no length.
+    Raises ValueError in one line: for a name that is none of the choices, a rule or margin without columns=summary,
+    one margin for nats and points, where nothing is measured, and where models share no protocol or no length.
     """
     known = {"rows": (rows, ROWS), "columns": (columns, COLUMNS), "format": (form, FORMATS), "rule": (rule, RULES)}
     for noun, (given, choices) in known.items():
         if given not in choices:
             raise ValueError(f"unknown {noun} {given!r}: choose from {', '.join(choices)}")
+    if columns != "summary" and (rule != RULES[0] or margin is not None):
+        raise ValueError("rule and margin are of the effective length, which is a summary: add columns=summary")
+    if margin is not None and not 0 <= margin < math.inf:
+        raise ValueError(f"margin {margin:g} is no distance: give nats of likelihoods or points of scores, 0 or more")
     papers = published_tables(published)
     if papers and form == "csv":
         raise ValueError("published tables do not join ours in one CSV: take results/published/*.csv, or format json")
@@ -57,12 +68,18 @@ def leaderboard(
         why = loaded.problems[0] if loaded.problems else "the run is unfinished: the same run command goes on"
         raise ValueError(f"no cell of {', '.join(map(str, folders))} can be shown: {why}")
     samples = {each.cell.id: each.samples for each in finished}
-    make = by_method if rows == "method" else by_model
+    every, ruled = tables(finished), (rule, margin)
+    if margin is not None and len({table.scored for table in every if table.scored or table.metric == "nll"}) > 1:
+        raise ValueError("margin is nats of likelihoods and points of scores: choose tasks of one kind with --task")
+    if rows == "method":
+        boards = by_method(every, samples, columns, *ruled, costs_of_runs.load(folders))
+    else:
+        boards = by_model(every, samples, columns, *ruled)
     return FORMATS[form](
         Leaderboard(
             rows=rows,
             columns=columns,
-            boards=make(tables(finished), samples, columns, rule),
+            boards=boards,
             published=papers,
             unreadable=loaded.problems,
             unfinished=[f"{cell.method} {cell.task} at {cell.length} on {cell.model}" for cell in loaded.unfinished],
@@ -77,7 +94,9 @@ def _of_tasks(finished: Iterable[Finished], tasks: Sequence[str]) -> Iterator[Fi
     bare = {name.split("(")[0] for name in known}
     for task in tasks:
         if task not in {*known, *bare}:
-            raise ValueError(f"unknown task {task!r} in these runs: choose from {', '.join(known)}")
+            close = difflib.get_close_matches(task, [*known, *sorted(bare)], n=1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise ValueError(f"unknown task {task!r} in these runs: {hint}choose from {', '.join(known)}")
     wanted = set(tasks)
     return (each for each in every if not wanted or {each.cell.task, each.cell.task.split("(")[0]} & wanted)
 
@@ -99,8 +118,15 @@ def _about(cell: Cell) -> dict[str, object]:
     return {name: getattr(cell, name) for name in names}
 
 
-def by_method(every: Sequence[Table], samples: Samples, columns: str, rule: str = RULES[0]) -> list[Board]:
-    """A board for every setting: methods on one model."""
+def by_method(
+    every: Sequence[Table],
+    samples: Samples,
+    columns: str,
+    rule: str = RULES[0],
+    margin: float | None = None,
+    costs: Mapping[str, Cost] | None = None,
+) -> list[Board]:
+    """A board for every setting: methods on one model; among summaries what each method cost, where that is known."""
     boards = []
     for table in _headlines(every):
         cell = table.cell
@@ -108,7 +134,9 @@ def by_method(every: Sequence[Table], samples: Samples, columns: str, rule: str 
         about = {**_about(cell), "model": cell.model, "trained_length": cell.trained_length, "name": table.name}
         if columns == "summary":
             shown = dict.fromkeys(table.methods, table)
-            boards += summary_board(title, caption(table), about, "method", shown, samples, rule=rule)
+            boards += summary_board(
+                title, caption(table), about, "method", shown, samples, rule=rule, margin=margin, costs=costs
+            )
             continue
         heads = [
             Column(
@@ -134,7 +162,9 @@ def by_method(every: Sequence[Table], samples: Samples, columns: str, rule: str 
     return boards
 
 
-def by_model(every: Sequence[Table], samples: Samples, columns: str, rule: str = RULES[0]) -> list[Board]:
+def by_model(
+    every: Sequence[Table], samples: Samples, columns: str, rule: str = RULES[0], margin: float | None = None
+) -> list[Board]:
     """A board for every task and method that several models were measured by alike."""
     asked: dict[tuple[str, str], list[Table]] = {}
     for table in _headlines(every, "bits_per_byte" if columns == "length" else None):
@@ -151,7 +181,7 @@ def by_model(every: Sequence[Table], samples: Samples, columns: str, rule: str =
         alike = [group for group in groups.values() if len({table.cell.model for table in group}) > 1]
         if not alike:
             raise ValueError(_mixed(task, method, found))
-        boards += [board for group in alike for board in _of_models(group, method, samples, columns, rule)]
+        boards += [board for group in alike for board in _of_models(group, method, samples, columns, rule, margin)]
     if not boards:
         raise ValueError("these runs hold no likelihood and no score, so no curve to sum up: take columns=length")
     return boards
@@ -190,7 +220,7 @@ def _mixed(task: str, method: str, found: Sequence[Table]) -> str:
 
 
 def _of_models(
-    group: Sequence[Table], method: str, samples: Samples, columns: str, rule: str = RULES[0]
+    group: Sequence[Table], method: str, samples: Samples, columns: str, rule: str, margin: float | None
 ) -> list[Board]:
     """Models of one setting under one method."""
     shown: dict[str, Table] = {}
@@ -213,7 +243,7 @@ def _of_models(
     )
     about = {**_about(cell), "method": method, "trained_lengths": trained, "name": f"{cell.task}-{method}"}
     if columns == "summary":
-        return summary_board(title, text, about, "model", shown, samples, method, rule)
+        return summary_board(title, text, about, "model", shown, samples, method, rule, margin)
     heads, records = _across(shown, method)
     return [
         lengths_board(

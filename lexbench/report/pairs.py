@@ -34,7 +34,7 @@ class Outcome:
     targets: int | None = None
     """Of a likelihood, where it is known."""
     failed: bool = False
-    """A failed score counts as 0; all else is left out."""
+    """A failed score counts as 0; all else is left out. A likelihood that is not finite failed, too."""
     truncated: bool = False
     depth: float | None = None
     """Cluster, targets, depth, bytes and words tell questions apart; None: not known."""
@@ -78,12 +78,14 @@ def outcomes(samples: Sequence[Sample], metric: str) -> list[Outcome]:
 
 
 def _outcome(sample: Sample, metric: str) -> Outcome:
-    failed = sample.failed is not None or (metric == "nll" and sample.nll is None)
-    amount: float | None = None
-    if failed:
+    failed = sample.failed is not None
+    amount: float | None
+    if metric == "nll":
+        nats = math.nan if failed or sample.nll is None else float(sample.nll.astype(np.float64).sum())
+        failed = not math.isfinite(nats)
+        amount = None if failed else nats
+    elif failed:
         amount = 0.0 if is_score(metric) else None
-    elif sample.nll is not None and metric == "nll":
-        amount = float(sample.nll.astype(np.float64).sum())
     else:
         amount = float(sample.scores[metric])
     return Outcome(

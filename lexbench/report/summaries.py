@@ -1,7 +1,8 @@
 """What a curve says: each method of a table in a few numbers, with intervals and with what they cover.
 
 Values are NLL in nats per token, averaged as nats (a perplexity is exp of a level, taken once at the end), or points,
-hundredths of a score. A length has a value where the cell was measured and not refused; shared are the lengths at which
+hundredths of a score. An area goes over all that a method answered; all that is compared with `none`, over what both
+did. A length has a value where the cell was measured and not refused; shared are the lengths at which
 every method has one (methods without any value aside). Trained length: T.
 
     effective_length      the largest length up to which every measured length is within a margin of the level; inf:
@@ -9,7 +10,6 @@ every method has one (methods without any value aside). Trained length: T.
     collapse              the length from which on every measured length is beyond a rise from the level; inf: never
     area                  mean height of the curve over log2(length / T) by trapezoids, over the shared lengths, and
     area_beyond           over those from T on
-    area_difference       area of the method - area of none, on the same questions
     price                 method - none on the same questions, mean of the shared lengths up to T: what Su's tables of
                           length extrapolation show as the loss at the trained length
     context_gain          NLL at T (or the longest shared length below it) - NLL at the longest shared length, over the
@@ -42,6 +42,7 @@ from lexbench.report.pairs import Outcome, paired
 from lexbench.report.summary_statistics import (
     Curves,
     Estimate,
+    Level,
     Summary,
     combination,
     curves_of,
@@ -66,6 +67,7 @@ FIXED = 85.6
 OUTER = 0.25
 """Of the depth at either end."""
 RULES = ("monotone", "any", "fixed")
+THE_BASELINE = "the baseline"
 NOTHING = "no value at any length"
 OWN = f"{BASELINE} has no value there, and a method that is worse everywhere can look long"
 ROUNDED = 1e-9
@@ -90,7 +92,7 @@ def summaries(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Sum
             _collapse(curves, row),
             _mean_height(curves, row, "area", curves.shared, table.lengths),
             _mean_height(curves, row, "area_beyond", beyond, [at for at in table.lengths if at >= curves.trained]),
-            *_differences(curves, row),
+            _price(curves, row),
             *([] if table.scored else [_context_gain(curves, samples, row)]),
             *(each for each in biases if each.method == row),
         ]
@@ -139,14 +141,20 @@ def _judged(curves: Curves, row: str, share: float) -> Judged:
     found: Judged = []
     for length in curves.table.lengths:
         level = curves.levels.get((row, length))
-        references = curves.references(row, length) if share else []
-        if level is not None and (references or not share):
-            terms = [[(better * share, each)] for each in references] or [[]]
-            behind = [combination([*term, (-better, level)], curves.scored) for term in terms]
-            found.append((length, _largest(behind)))
-        elif level is None and found and (row, length) in curves.table.entries:
+        terms: list[list[tuple[float, Level]]] = [[(-better, level)]] if level is not None and not share else []
+        if level is not None and share:
+            pairs = [curves.pair(each, (row, length)) for each in curves.references(row, length)]
+            terms = [[(better * share, pair[0]), (-better, pair[1])] for pair in pairs if pair]
+        if terms:
+            found.append((length, _largest([combination(each, curves.scored) for each in terms])))
+        elif found and (row, length) in curves.table.entries:
             found.append((length, None))
     return found
+
+
+def _last(judged: Judged) -> int:
+    """The longest length that has an answer."""
+    return max(length for length, behind in judged if behind)
 
 
 def _largest(estimates: Sequence[Estimate]) -> Estimate:
@@ -177,7 +185,7 @@ def _inverted(
         interval=None if low is None else "inversion",
         unit="tokens",
         note="; ".join([*note, *([] if low is not None else ["no interval: too few clusters"])]),
-        limit=judged[-1][0],
+        limit=_last(judged),
     )
 
 
@@ -197,7 +205,7 @@ def _effective_length(curves: Curves, row: str, rule: str, margin: float) -> Sum
                 return math.nan if math.isnan(end) else reached
         return math.inf if reached == judged[-1][0] else reached
 
-    first, last = judged[0][0], judged[-1][0]
+    first, last = judged[0][0], _last(judged)
     value = reach("value")
     unit = "points" if curves.scored else "nats"
     threshold = f"at least {margin:g} points" if rule == "fixed" else f"within {margin:g} {unit} of {_level(curves)}"
@@ -226,7 +234,7 @@ def _collapse(curves: Curves, row: str) -> Summary:
         return begins
 
     depth = "less than half of what is above chance in" if curves.scored else f"more than {RISE:g} nats above"
-    note = [f"never, up to {judged[-1][0]}"] if begin("value") == math.inf else []
+    note = [f"never, up to {_last(judged)}"] if begin("value") == math.inf else []
     note += [f"{depth} {_level(curves)}", *_coverage(curves, row, judged), *([] if curves.base else [OWN])]
     return _inverted(curves, row, "collapse", judged, begin, note)
 
@@ -239,7 +247,7 @@ def _unjudged(curves: Curves, row: str, judged: Judged, slack: float) -> str | N
         return f"no level: no length up to the trained {curves.trained} has a value"
     if not curves.scored or slack < 0:
         return None
-    best = max(level.value for level in curves.references(row, curves.trained))
+    best = max(curves.levels[place].value for place in curves.references(row, curves.trained))
     chance = max(curves.chance(length) for length in curves.table.lengths)
     if best - slack > chance + ROUNDED:
         return None
@@ -289,28 +297,17 @@ def _trapezoids(lengths: Sequence[int]) -> dict[int, float]:
     return dict(zip(lengths, weights.tolist(), strict=True))
 
 
-def _differences(curves: Curves, row: str) -> list[Summary]:
-    """What the method changes: over the whole curve, and inside the trained length."""
-    shared, inside = curves.shared, curves.inside
-    every = curves.table.lengths
-    up_to = [length for length in every if length <= curves.trained]
-    if len(shared) < 2:
-        area = curves.summary(row, "area_difference", _no_area(shared))
-    else:
-        area = _difference(curves, row, "area_difference", _trapezoids(shared), every)
-    if not inside:
-        reason = f"no length up to the trained {curves.trained} that all methods have"
-        return [area, curves.summary(row, "price", reason)]
-    return [area, _difference(curves, row, "price", {length: 1 / len(inside) for length in inside}, up_to)]
-
-
-def _difference(curves: Curves, row: str, name: str, weights: Mapping[int, float], of: Sequence[int]) -> Summary:
-    """Method - none on the same questions, averaged over lengths by weights."""
-    if row == BASELINE:
-        return replace(curves.summary(row, name, "the baseline"), value=0.0)
+def _price(curves: Curves, row: str) -> Summary:
+    """Method - none on the same questions, mean of the shared lengths up to the trained one."""
+    name, weights = "price", {length: 1 / len(curves.inside) for length in curves.inside}
     missing = [each for each in (BASELINE, row) if not curves.valued(each)]
     if missing:
         return curves.summary(row, name, f"{missing[0]} has no value at any length")
+    if not weights:
+        reason = f"no length up to the trained {curves.trained} that all methods have"
+        return curves.summary(row, name, reason)
+    if row == BASELINE:
+        return replace(curves.summary(row, name, THE_BASELINE), value=0.0)
     sides = {length: (curves.outcomes[BASELINE, length], curves.outcomes[row, length]) for length in weights}
     found = {length: gaps(*pair) for length, pair in sides.items()}
     if not all(found.values()):
@@ -324,7 +321,8 @@ def _difference(curves: Curves, row: str, name: str, weights: Mapping[int, float
     parts = {(length, sign): halves(found[length])[sign < 0] for length in found for sign in (1, -1)}
     known = levels(parts, curves.right_or_wrong)
     terms = [(sign * weights[length], level) for (length, sign), level in known.items()]
-    note = f"{_covers(list(weights), of)}; {whole.pairs} pairs"
+    up_to = [length for length in curves.table.lengths if length <= curves.trained]
+    note = f"{_covers(list(weights), up_to)}; {whole.pairs} pairs"
     return curves.summary(row, name, combination(terms, curves.right_or_wrong), note, whole.p)
 
 

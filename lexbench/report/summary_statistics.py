@@ -225,10 +225,23 @@ class Curves:
         """Whether a method has a value at any length."""
         return any(name == row for name, _ in self.levels)
 
-    def references(self, row: str, length: int) -> list[Level]:
+    def references(self, row: str, length: int) -> list[Place]:
         """Of which the best is the level at a length."""
         name, end = self.base or row, min(length, self.trained)
-        return [self.levels[name, each] for each in self.table.lengths if each <= end and (name, each) in self.levels]
+        return [(name, each) for each in self.table.lengths if each <= end and (name, each) in self.levels]
+
+    def pair(self, one: Place, other: Place) -> tuple[Level, Level] | None:
+        """The levels of two cells over the questions that both have an amount of; None where they share none.
+
+        Cells whose questions are of other documents are no pairs: their levels are those of all that each has.
+        """
+        known = [{each.index: each for each in self.outcomes[at] if each.amount is not None} for at in (one, other)]
+        both = sorted(known[0].keys() & known[1].keys())
+        alike = all(known[0][index].cluster == known[1][index].cluster for index in both)
+        if not alike or len(both) == len(known[0]) == len(known[1]):
+            return self.levels[one], self.levels[other]
+        found = levels({side: [known[side][index] for index in both] for side in (0, 1)}, self.scored)
+        return (found[0], found[1]) if len(found) == 2 else None
 
     def chance(self, length: int) -> float:
         """What guessing gives; 0 where it is not known."""

@@ -44,7 +44,6 @@ NATS_TRUTH = {
     ("pi", "collapse"): 2048,
     ("none", "area"): (3.0 / 2 + 2.95 + 3.02 + 3.3 + 4.0 / 2) / 4,
     ("pi", "area_beyond"): (3.0 / 2 + 3.05 + 3.2 + 3.5 / 2) / 3,
-    ("pi", "area_difference"): (0.06 / 2 + 0.05 + 0.03 - 0.1 - 0.5 / 2) / 4,
     ("pi", "price"): (0.06 + 0.05) / 2,
     ("none", "context_gain"): 2.95 - 4.0,
     ("pi", "context_gain"): 3.0 - 3.5,
@@ -61,9 +60,6 @@ SHARES_TRUTH = {
     ("pi", "collapse"): 2048,
     ("none", "area"): 100 * (MEANS["none"][0] / 2 + sum(MEANS["none"][1:4]) + MEANS["none"][4] / 2) / 4,
     ("pi", "area_beyond"): 100 * (MEANS["pi"][1] / 2 + sum(MEANS["pi"][2:4]) + MEANS["pi"][4] / 2) / 3,
-    ("pi", "area_difference"): 100
-    * sum(w * (two - one) for w, one, two in zip((0.5, 1, 1, 1, 0.5), MEANS["none"], MEANS["pi"], strict=True))
-    / 4,
     ("pi", "price"): 100 * (0.96 + 0.95 - 0.99 - 0.98) / 2,
     ("none", "position_bias"): 2.0,
     ("pi", "position_bias"): 1.0,

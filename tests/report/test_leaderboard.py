@@ -19,6 +19,7 @@ from scipy.stats import binomtest
 
 from lexbench.record import Sample
 from lexbench.report.boards import Board, Entry
+from lexbench.report.entries import columns
 from lexbench.report.leaderboard import by_method, by_model, leaderboard
 from lexbench.report.leaderboard_formats import FORMATS
 from lexbench.report.leaders import against, marks
@@ -98,7 +99,7 @@ def test_a_column_in_which_all_are_alike_has_no_best() -> None:
 def test_too_few_clusters_to_tell_anything_are_said() -> None:
     made = board([answers(method, 512, [hit] * 5) for method, hit in (("none", 1), ("pi", 0))])
     assert made.entries["pi", "512"].mark.level  # p is 2 / 2^5
-    assert "At 512 (2x) 5 documents or haystacks are too few to tell any row from the best." in made.remarks
+    assert "At 512 (2x), 5 documents or haystacks are too few to tell any row from the best." in made.remarks
     enough = board([answers(method, 512, [hit] * 6) for method, hit in (("none", 1), ("pi", 0))])
     assert not enough.entries["pi", "512"].mark.level and not any("too few" in said for said in enough.remarks)
 
@@ -338,7 +339,7 @@ def test_summaries_stand_as_they_are_and_lengths_beyond_all_measured_say_so() ->
     made = board(found, columns="summary")
     [table] = [each for each in tables(found) if each.metric == "nll"]
     expected = {(each.method, each.name): each for each in summaries(table, {f.cell.id: f.samples for f in found})}
-    assert {place for place in expected if place[1] != "area_difference"} == set(made.entries)
+    assert set(expected) == set(made.entries)
     for place, entry in made.entries.items():
         each = expected[place]
         assert (entry.value, entry.low, entry.high) == (each.value, each.low, each.high)
@@ -350,11 +351,102 @@ def test_summaries_stand_as_they_are_and_lengths_beyond_all_measured_say_so() ->
     assert "effective length (tokens): up to it every length is within 0.1 nats" in " ".join(made.remarks)
 
 
+def test_a_row_that_ran_out_of_memory_gains_no_mark() -> None:
+    def made(**curves: Sequence[float]) -> Board:
+        lengths = (256, 512, 1024, 2048)
+        found = [
+            texts(row, n, *[[loss, loss]] * 8) if loss else Finished(cell("last_segment", row, n, n=8), [], "no memory")
+            for row, curve in curves.items()
+            for n, loss in zip(lengths, curve, strict=True)
+        ]
+        return board(found, columns="summary")
+
+    def collapse(made: Board) -> dict[str, tuple[str, bool]]:
+        entries = {row: made.entries[row, "collapse"] for row in sorted(made.rows)}
+        return {row: (entry.shown, entry.mark.best) for row, entry in entries.items()}
+
+    later = made(none=(3, 4, 4, 4), pi=(3, 3, 3, 4), yarn=(3, 3, 0, 0))
+    assert collapse(later) == {"none": ("512", False), "pi": ("2048", True), "yarn": ("> 512", False)}
+    assert "refused at 1024, 2048" in later.entries["yarn", "collapse"].notes
+    sooner = made(none=(3, 4, 4, 4), pi=(3, 4, 4, 4), yarn=(3, 3, 0, 0))  # yarn may be the best, and nobody knows
+    assert collapse(sooner) == {"none": ("512", False), "pi": ("512", False), "yarn": ("> 512", False)}
+    held = made(none=(3, 3, 3, 3), pi=(3, 3, 3, 4), yarn=(3, 3, 3, 0))
+    assert collapse(held) == {"none": ("> 2048", True), "pi": ("2048", False), "yarn": ("> 1024", False)}
+    most = made(none=(3, 3, 3, 3), pi=(3, 3, 3, 0), yarn=(3, 3, 3, 0))
+    assert not any("refused" in remark for remark in most.remarks)  # it holds of two rows, and not of all
+
+
+def test_what_the_baseline_is_stands_in_its_own_entry() -> None:
+    made = board([texts("none", n, [3.0], [3.1]) for n in (256, 512)], columns="summary")
+    assert made.entries["none", "price"].notes == ("the baseline",)
+    assert not any("the baseline" in remark for remark in made.remarks)
+
+
+def test_summaries_say_what_failed_and_what_was_truncated() -> None:
+    changed = [texts("none", n, *[[3.0, 3.0]] * 16) for n in (256, 512, 1024)]
+    for each in [texts("pi", n, *[[3.0, 3.0]] * 16) for n in (256, 512, 1024)]:
+        lost = [replace(one, nll=None, failed="gone") for one in each.samples[:3]]
+        last = replace(each.samples[-1], truncated=each.cell.length == 512)
+        changed.append(Finished(each.cell, [*lost, *each.samples[3:-1], last]))
+    made = board(changed, columns="summary")
+    for name in ("effective_length", "area", "price"):
+        entry, whole = (made.entries[row, name] for row in ("pi", "none"))
+        assert (entry.n, entry.failed, entry.truncated) == (39, 9, 1)
+        assert "over all lengths 9 of 48 samples failed, left out of the value" in entry.notes
+        assert "over all lengths 1 of 48 samples truncated" in entry.notes
+        assert (whole.n, whole.failed, whole.truncated) == (48, 0, 0)
+    scored = [answers(row, n, [1, 1, 0, 0]) for row in ("none", "pi") for n in (256, 512)]
+    lost = [replace(one, failed="gone", scores={}) if one.index == 3 else one for one in scored[-1].samples]
+    entry = board([*scored[:-1], Finished(scored[-1].cell, lost)], columns="summary").entries["pi", "area"]
+    assert (entry.n, entry.failed) == (8, 1)
+    assert "over all lengths 1 of 8 samples failed, counted as 0" in entry.notes
+
+
+def test_costs_stand_among_the_summaries_of_a_run_that_has_them(tmp_path: Path) -> None:
+    found = [texts(row, n, *[[3.0, 3.0]] * 8) for row in ("none", "pi") for n in (256, 512)]
+    keep(tmp_path, found)  # 1.5 seconds and as many tokens as the length
+
+    def shown() -> tuple[dict[tuple[str, str], dict[str, Any]], str]:
+        [made] = json.loads(leaderboard([tmp_path], columns="summary", form="json"))["boards"]
+        return {(each["row"], each["column"]): each for each in made["entries"]}, " ".join(made["remarks"])
+
+    entries, remarks = shown()
+    seconds = entries["pi", "seconds_per_token"]
+    assert (seconds["value"], seconds["shown"]) == (1.5 / 512, "0.00293")
+    assert (seconds["failed"], seconds["n"], seconds["best"]) == (None, None, False)
+    assert "at 512; wall clock, timed once: compare inside one run only" in remarks
+    assert "bytes_per_token" not in {column for _, column in entries}  # peaks of a process say nothing
+    rows = [
+        {"cell": each.cell.id, "seconds": 1, "tokens": 9, "peak_bytes": 7 + 64 * each.cell.length, "own_peak": True}
+        for each in found
+    ]
+    (tmp_path / "costs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    memory = [shown()[0][row, "bytes_per_token"] for row in ("none", "pi")]
+    assert [(each["value"], each["shown"]) for each in memory] == [(64.0, "64")] * 2
+    (tmp_path / "costs.jsonl").unlink()
+    assert not any(column.endswith("per_token") for _, column in shown()[0])
+
+
+def test_counts_of_one_are_singular_and_narrow_columns_are_markdown() -> None:
+    made = board([texts(row, n, [loss, loss]) for row, loss in (("none", 3.0), ("pi", 4.0)) for n in (512, 1024)])
+    assert "At mean of 2, 1 document or haystack is too few to tell any row from the best." in made.remarks
+    one = Finished(cell("last_segment", "none", 512, n=16), [text(0, [3.0, 3.0])])
+    assert "1 sample of 16 asked" in board([one]).entries["none", "512"].notes
+    assert columns(["m", "1"], [["a", "2"]])[1] == "| --- | --: |"
+
+
 def test_summaries_of_models_leave_out_what_depends_on_the_tokenizer() -> None:
     found = [finished("last_segment", "none", n, model=name) for name in ("a", "b") for n in (128, 256, 512)]
     made = board(found, rows="model", columns="summary")
     assert [each.name for each in made.columns] == ["effective_length", "collapse"]
     assert made.remarks[-1].startswith("Nats per token of models with other tokenizers")
+    assert "neither ranked nor marked" in made.remarks[-1]
+    flat = [texts("none", n, *[[3.0, 3.0]] * 8, model="b") for n in (128, 256, 512)]
+    flat += [texts("none", n, *[[loss] * 2] * 8, model="a") for n, loss in ((128, 3.0), (256, 3.0), (512, 4.0))]
+    apart = board(flat, rows="model", columns="summary")
+    assert [apart.entries[row, "effective_length"].shown for row in "ab"] == ["256", "> 512"]
+    assert apart.rows == ["a", "b"] and apart.remarks[0] == "Rows by name."
+    assert not any(entry.mark.best for entry in apart.entries.values())
 
 
 # Formats
@@ -523,6 +615,12 @@ def test_published_tables_stand_below_ours_and_share_nothing_with_them(tmp_path:
         ({"columns": "depth"}, "unknown columns 'depth': choose from length, summary"),
         ({"tasks": ["needle"]}, "unknown task 'needle' in these runs: choose from last_segment, passkey"),
         ({"published": ["yarn2"]}, "unknown published table 'yarn2': did you mean yarn-2"),
+        ({"tasks": ["passky"]}, "unknown task 'passky' in these runs: did you mean passkey? choose from last_segment"),
+        ({"rule": "fixed"}, "rule and margin are of the effective length, which is a summary: add columns=summary"),
+        ({"margin": 0.2}, "rule and margin are of the effective length, which is a summary: add columns=summary"),
+        ({"margin": -1.0, "columns": "summary"}, "margin -1 is no distance"),
+        ({"margin": math.nan, "columns": "summary"}, "margin nan is no distance"),
+        ({"margin": 1.0, "columns": "summary"}, "choose tasks of one kind with --task"),
         ({"rows": "model"}, "rows=model needs two models, these runs hold lexlet alone"),
     ],
 )
@@ -617,6 +715,11 @@ def test_the_rule_of_the_effective_length_is_a_choice(tmp_path: Path) -> None:
     assert "at least 85.6 points" in said("fixed")
     assert "within 15 points" in said("any") and "rule any" in said("any")
     likelihood = {rule: leaderboard([tmp_path], columns="summary", tasks=["last_segment"], rule=rule) for rule in RULES}
-    assert likelihood["fixed"] == likelihood["monotone"]  # RULER's threshold is one of scores
+    remark = "The fixed threshold, RULER's, is one of scores: effective length by the monotone rule here."
+    assert remark not in likelihood["monotone"] and remark not in said("fixed")
+    assert likelihood["fixed"].replace(f"{remark}  \n", "") == likelihood["monotone"]
+    wider = leaderboard([tmp_path], columns="summary", tasks=["passkey"], margin=40.0)
+    assert "within 40 points" in wider and "within 15 points" not in wider
+    assert "within 0.3 nats" in leaderboard([tmp_path], columns="summary", tasks=["last_segment"], margin=0.3)
     with pytest.raises(ValueError, match="unknown rule 'best': choose from monotone, any, fixed"):
         said("best")

@@ -127,7 +127,7 @@ def test_a_refusal_ends_a_curve_but_not_before_it_begins() -> None:
     assert (each.value, each.high, each.limit) == (512, 512, 2048)
     assert "3 of 5 lengths; refused at 1024" in each.note
     last = found({"none": FLAT, "pi": {256: 3.0, 512: 3.0, 2048: "table ends"}}, "effective_length")["pi"]
-    assert last.value == 512 and "refused at 2048" in last.note
+    assert (last.value, last.limit) == (512, 512) and "refused at 2048" in last.note
     ragged = found({"none": FLAT, "pi": {256: 3.0, 1024: 3.0}}, "effective_length")["pi"]
     assert (ragged.value, ragged.limit) == (math.inf, 1024)
     assert ragged.note.startswith(">= 1024, the longest measured") and "2 of 5 lengths" in ragged.note
@@ -234,7 +234,8 @@ def test_collapse_begins_where_the_curve_stays_beyond_the_rise() -> None:
     gone = found({"none": {256: 3.0, 512: 4.0, 1024: "out of memory"}}, "collapse")["none"]
     assert gone.value == 512 and "refused at 1024" in gone.note
     held = found({"none": {256: 3.0, 512: 3.0, 1024: "out of memory"}}, "collapse")["none"]
-    assert held.value == math.inf  # a refusal is no collapse
+    assert (held.value, held.limit) == (math.inf, 512)  # a refusal is no collapse, and no proof of none
+    assert held.note.startswith("never, up to 512; ") and "refused at 1024" in held.note
 
 
 def test_a_score_collapses_where_it_loses_half_of_what_is_above_chance() -> None:
@@ -246,6 +247,69 @@ def test_a_score_collapses_where_it_loses_half_of_what_is_above_chance() -> None
     assert by["collapse"].low == 512  # 24 of 40 may be less than 0.55, and
     assert by["collapse"].high == math.inf  # 21 of 40 may be more
     assert {each.name: each for each in summaries(table, samples)}["collapse"].value == math.inf  # half of 0.85
+
+
+# Failed samples
+
+
+def without(samples: Sequence[Sample], *indexes: int) -> list[Sample]:
+    """The same with some of them failed."""
+    return [replace(each, failed="gone", nll=None) if each.index in indexes else each for each in samples]
+
+
+def test_levels_and_lengths_are_compared_on_the_documents_that_both_sides_have() -> None:
+    table, samples = table_of({"none": {256: 3.0, 512: 3.0, 1024: 3.0}, "pi": {256: 3.0, 512: 3.05, 1024: 3.45}}, n=16)
+    for name, each in samples.items():  # document 0 is hard for all
+        samples[name] = [
+            replace(one, nll=one.nll + np.float32(3.0)) if one.index == 0 and one.nll is not None else one
+            for one in each
+        ]
+    lost = table.entries["pi", 1024].cell
+    samples[lost] = without(samples[lost], 0)
+    # the level is 3 + 3 / 16 = 3.19 over 16 documents, and 3.0 over the 15 that pi has at 1024: 0.26 or 0.45 behind
+    by = {each.method: each for each in effective_lengths(table, samples, margin=0.4)}
+    assert (by["pi"].value, by["pi"].low, by["pi"].high) == (512, 512, 512)
+    assert by["none"].value == math.inf
+    by = {each.method: each for each in effective_lengths(table, samples, margin=0.46)}
+    assert by["pi"].value == math.inf
+
+
+def test_a_baseline_that_failed_is_left_out_on_both_sides() -> None:
+    table, samples = table_of({"none": {256: 3.0, 512: 3.0}, "pi": {256: 3.0, 512: 3.0}}, n=16)
+    for name, each in samples.items():
+        samples[name] = [replace(one, nll=np.full(4, 3.0 + 0.1 * (one.index - 7.5), np.float32)) for one in each]
+    level = table.entries["none", 256].cell
+    samples[level] = without(samples[level], 13, 14, 15)  # what is left has a mean of 3 - 0.15
+    by = {each.method: each for each in summaries(table, samples) if each.name == "effective_length"}
+    assert {(each.value, each.low, each.high) for each in by.values()} == {(math.inf,) * 3}
+    samples[level] = without(samples[level], *range(1, 16))
+    other = table.entries["pi", 512].cell
+    samples[other] = without(samples[other], 0)  # no document in common
+    [pi] = [each for each in summaries(table, samples) if (each.method, each.name) == ("pi", "effective_length")]
+    assert (pi.value, pi.limit) == (256, 256) and "no value at 512" in pi.note
+
+
+def test_lengths_with_other_documents_are_compared_as_they_are() -> None:
+    table, samples = table_of({"none": {256: 3.0, 512: 3.05}}, n=16)
+    level, longer = (table.entries["none", length].cell for length in (256, 512))
+    spread = [3.0 + 0.1 * (index - 7.5) for index in range(16)]  # a mean of 2.85 in the first 13
+    samples[level] = [replace(each, nll=np.full(4, spread[each.index], np.float32)) for each in samples[level]]
+    samples[longer] = [replace(each, cluster=f"other {each.index}") for each in samples[longer][:13]]
+    by = {each.name: each for each in summaries(table, samples)}
+    assert by["effective_length"].value == math.inf  # 0.05 - 0.015 behind, and not 0.185
+
+
+def test_amounts_that_are_not_finite_failed() -> None:
+    table, samples = table_of({"none": {256: 3.0}, "pi": {256: 3.25}}, n=8)
+    name = table.entries["pi", 256].cell
+    for odd in (np.nan, np.inf):
+        broken = [replace(each, nll=np.full(4, odd, np.float32)) if each.index < 3 else each for each in samples[name]]
+        made = outcomes(broken, "nll")
+        assert [(each.failed, each.amount is None) for each in made] == [(True, True)] * 3 + [(False, False)] * 5
+        by = {each.method: each for each in summaries(table, {**samples, name: broken}) if each.name == "price"}
+        assert by["pi"].value == pytest.approx(0.25, abs=1e-6) and by["pi"].note.startswith(
+            "1 of 1 lengths: 256; 5 pairs"
+        )
 
 
 # Areas and differences
@@ -290,15 +354,14 @@ def test_averages_go_over_the_lengths_that_all_methods_have() -> None:
     assert by["pi", "price"].value == pytest.approx(0.25, abs=1e-6)
     for name in ("effective_length", "collapse", "area", "area_beyond", "context_gain"):
         assert by["dca", name].value is None and by["dca", name].note == "no value at any length"
-    for name in ("area_difference", "price"):
-        assert by["dca", name].value is None and by["dca", name].note == "dca has no value at any length"
+    assert by["dca", "price"].value is None and by["dca", "price"].note == "dca has no value at any length"
 
 
 @pytest.mark.parametrize("curve", [{256: 3.0}, {2048: 3.0}])
 def test_one_length_has_no_area_and_no_gain(curve: Curve) -> None:
     table, samples = table_of({"none": curve, "pi": curve})
     by = {(each.method, each.name): each for each in summaries(table, samples)}
-    for name in ("area", "area_beyond", "area_difference", "context_gain"):
+    for name in ("area", "area_beyond", "context_gain"):
         assert by["pi", name].value is None and "that all methods have" in by["pi", name].note
     assert (by["pi", "price"].value is None) == (256 not in curve)
 
@@ -320,6 +383,26 @@ def test_the_price_is_the_mean_paired_difference_inside_the_trained_length() -> 
     assert by["pi"].note == "2 of 2 lengths: 128 to 256; 80 pairs"
     assert (by["none"].value, by["none"].low, by["none"].note) == (0.0, None, "the baseline")
     assert found({"pi": dear}, "price")["pi"].note == "none has no value at any length"
+    refused: dict[str, Curve] = {"none": dict.fromkeys(dear, "out of memory"), "pi": dear}
+    said = {(each.value, each.note) for each in found(refused, "price").values()}
+    assert said == {(None, "none has no value at any length")}
+
+
+def test_the_p_of_a_price_flips_whole_documents_over_all_its_lengths() -> None:
+    shifts = {128: [0.5, -0.4, 0.3, 0.2, -0.6], 256: [-0.1, 0.3, 0.2, -0.2, 0.4]}
+    table, samples = table_of({"none": dict.fromkeys(shifts, 3.0), "pi": dict.fromkeys(shifts, 3.0)}, n=5)
+    for length, each in shifts.items():
+        at = table.entries["pi", length].cell
+        samples[at] = [
+            replace(sample, nll=sample.nll + np.float32(shift))
+            for sample, shift in zip(samples[at], each, strict=True)
+            if sample.nll is not None
+        ]
+    price = next(s for s in summaries(table, samples) if (s.method, s.name) == ("pi", "price"))
+    sums = np.mean(list(shifts.values()), axis=0)
+    flipped = [abs(np.dot(signs, sums)) for signs in itertools.product((1, -1), repeat=5)]
+    assert price.value == pytest.approx(sums.mean(), abs=1e-6)
+    assert price.p == sum(each >= abs(sums.sum()) - 1e-6 for each in flipped) / 32
 
 
 def test_the_price_at_one_length_is_the_paired_difference_with_its_interval() -> None:
@@ -377,31 +460,6 @@ def test_partial_scores_are_resampled_and_unlike_questions_are_not_paired() -> N
 def _ends(interval: Interval | None) -> tuple[float, float]:
     assert interval is not None
     return interval.low, interval.high
-
-
-def test_the_difference_of_areas_is_paired() -> None:
-    curves: dict[str, Curve] = {"none": RISING, "pi": {**RISING, 1024: 3.0, 2048: 3.0}}
-    by = found(curves, "area_difference")
-    expected = -(0.2 * 1 + 1.0 * 0.5) / 4  # of four octaves: 1024 counts one, 2048 half
-    assert (by["pi"].value, by["pi"].low, by["pi"].high) == pytest.approx((expected,) * 3, abs=1e-5)
-    assert by["pi"].note == "5 of 5 lengths: 128 to 2048; 200 pairs"
-
-
-def test_the_p_of_a_difference_of_areas_weighs_lengths_as_the_area_does() -> None:
-    shifts = {256: [0.5, -0.4, 0.3, 0.2, -0.6], 512: [-0.1, 0.3, 0.2, -0.2, 0.4], 1024: [0.6, 0.1, -0.3, 0.5, 0.2]}
-    table, samples = table_of({"none": dict.fromkeys(shifts, 3.0), "pi": dict.fromkeys(shifts, 3.0)}, n=5)
-    for length, each in shifts.items():
-        at = table.entries["pi", length].cell
-        samples[at] = [
-            replace(sample, nll=sample.nll + np.float32(shift))
-            for sample, shift in zip(samples[at], each, strict=True)
-            if sample.nll is not None
-        ]
-    found = next(s for s in summaries(table, samples) if (s.method, s.name) == ("pi", "area_difference"))
-    sums = np.array([0.25, 0.5, 0.25]) @ np.array(list(shifts.values()))
-    flipped = [abs(np.dot(signs, sums)) for signs in itertools.product((1, -1), repeat=5)]
-    assert found.value == pytest.approx(sums.mean(), abs=1e-6)
-    assert found.p == sum(each >= abs(sums.sum()) - 1e-6 for each in flipped) / 32
 
 
 # Context gain
@@ -578,5 +636,5 @@ def test_a_whole_run_says_what_its_curves_say() -> None:
     assert by["nll", "none", "collapse"].value == 512
     assert by["nll", "rerope", "effective_length"].value == 1024  # refused at 2048
     assert "refused at 2048" in by["nll", "rerope", "effective_length"].note
-    assert by["nll", "ntk", "area_difference"].p == pytest.approx(2.0 ** (1 - 8))  # 8 documents, all alike
+    assert (by["nll", "ntk", "price"].value, by["nll", "ntk", "price"].p) == (0.0, 1.0)  # the same up to 256
     assert by["accuracy", "none", "position_bias_beyond"].value is not None
