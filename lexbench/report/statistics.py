@@ -1,9 +1,11 @@
 """Intervals and tests. Examples of one document or haystack are not independent: clusters are drawn, never examples."""
 
+import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +19,8 @@ EXACT = 14
 """Clusters up to which all sign flips are tried."""
 BLOCK = 1 << 22
 """Numbers drawn at once."""
+FEW = 128
+"""Clusters up to which draws are kept: some megabytes each."""
 
 Floats = NDArray[np.float64]
 
@@ -111,13 +115,26 @@ def sign_flip_p(sums: ArrayLike) -> float:
     if len(values) <= EXACT:
         flips = np.arange(1 << len(values))[:, None] >> np.arange(len(values)) & 1
         return float(np.mean(np.abs((1 - 2 * flips) @ values) >= least))
-    rng = np.random.default_rng(0)
-    rows = max(1, BLOCK // len(values))
-    hits = 0
-    for start in range(0, FLIPS, rows):
-        drawn = rng.integers(2, size=(min(rows, FLIPS - start), len(values)), dtype=np.int8)
-        hits += int(np.sum(np.abs((1.0 - 2.0 * drawn) @ values) >= least))
+    hits = sum(int(np.sum(np.abs((1.0 - 2.0 * flips) @ values) >= least)) for flips in _kept(_flips, len(values)))
     return (hits + 1) / (FLIPS + 1)
+
+
+def _flips(clusters: int) -> Iterator[NDArray[np.int8]]:
+    """Blocks of [flips, clusters]: 1 where a cluster's sign is turned."""
+    rng = np.random.default_rng(0)
+    rows = max(1, BLOCK // clusters)
+    for start in range(0, FLIPS, rows):
+        yield rng.integers(2, size=(min(rows, FLIPS - start), clusters), dtype=np.int8)
+
+
+def _kept(draw: Callable[[int], Iterator[Any]], clusters: int) -> Iterable[Any]:
+    """The blocks drawn for so many clusters; where these are few, drawn once and kept."""
+    return _drawn(draw, clusters) if clusters <= FEW else draw(clusters)
+
+
+@functools.lru_cache(maxsize=32)
+def _drawn(draw: Callable[[int], Iterator[Any]], clusters: int) -> tuple[Any, ...]:
+    return tuple(draw(clusters))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -146,7 +163,7 @@ def cluster_sums(numerators: ArrayLike, denominators: ArrayLike, clusters: Seque
 def resampled(sums: ArrayLike) -> Floats:
     """[resamples, columns] totals of sums [clusters, columns]: clusters drawn 2000 times, the same way everywhere."""
     values = np.asarray(sums, np.float64)
-    return np.concatenate([counts @ values for counts in _draws(len(values))])
+    return np.concatenate([counts @ values for counts in _kept(_draws, len(values))])
 
 
 def _draws(clusters: int) -> Iterator[Floats]:
