@@ -119,7 +119,7 @@ class Record:
     """Lower end of the 95 % interval; None where one cluster allows none."""
     high: float | None
     interval: str | None
-    """wilson or cluster_bootstrap; mover: of a mean of several cells' scores, never in records.jsonl."""
+    """wilson or cluster_bootstrap; of a mean over cells, mover."""
     n: int
     """Samples behind the value."""
     clusters: int

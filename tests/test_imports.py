@@ -48,6 +48,7 @@ ALLOWED = {  # folder or module under lexbench: what of ours it may import
     "native": {"native", "encodings", "corpora", "files", "assets", "tokenizer", "task", "record"},
     "store": {"record", "files"},
     "report": {"record", "store", "report", "files"},
+    "view": {"view", "report", "store", ""},
     "show": {"attention", "model"},
     "show_panels": {"attention", "model", "report", "show"},
     "show_plots": {"attention", "model", "report", "show", "show_panels"},

@@ -386,8 +386,7 @@ def test_cells_that_are_refused_from_the_start_take_no_time(tmp_path: Path) -> N
     page = json.loads(file.read_text())
     page["cells"][1]["tokens"] = 0
     file.write_text(json.dumps({**page, "cells": page["cells"][1:]}))
-    assert tell(tmp_path)["remaining"] is None  # not by the clock of this test, but nothing was written for years
-    assert tell(tmp_path)["jobs"][0]["remaining"] == {"low": 0.0, "high": 0.0}
+    assert tell(tmp_path)["remaining"] == {"low": 0.0, "high": 0.0}
     file.write_text(json.dumps(page))
     measured(tmp_path, one, 2.0, NOW)
     assert tell(tmp_path)["remaining"] == {"low": 0.0, "high": 0.0}

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -39,13 +40,12 @@ class Slow(Chance):
 '''
 
 
-@pytest.fixture
+@contextmanager
 def sweep(tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """A run of 6 cells of 12 samples, some 25 seconds, begun in `tmp_path / "run"`."""
     (tmp_path / "configs/backend").mkdir(parents=True)
     (tmp_path / "configs/backend/slow.yaml").write_text("_target_: slow_backend.Slow\n")
     (tmp_path / "slow_backend.py").write_text(SLOW)
-    (tmp_path / "run").mkdir()
     settings = ["backend=slow", "task=passkey", "lengths=[192,256,512]", "seed=[0,1]", "n=12"]
     process = subprocess.Popen(
         [sys.executable, "-m", "lexbench.cli", "run", *settings, f"results={tmp_path / 'run'}"],
@@ -58,9 +58,11 @@ def sweep(tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    yield process
-    process.kill()
-    process.wait()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 class Seen:
@@ -89,18 +91,18 @@ def picture(page: sync_api.Page, name: str) -> None:
         page.screenshot(path=Path(folder) / f"{name}.png")
 
 
-def test_a_running_sweep(
-    tmp_path: Path, sweep: "subprocess.Popen[bytes]", seen: Seen, request: pytest.FixtureRequest
-) -> None:
+def test_a_running_sweep(tmp_path: Path, seen: Seen, request: pytest.FixtureRequest) -> None:
     page, scheme = seen.page, request.node.callspec.params["seen"]
     expect = sync_api.expect
-    with server([tmp_path / "run"], 0) as serving:
+    (tmp_path / "run").mkdir()
+    with server([tmp_path / "run"], 0) as serving, ExitStack() as ending:
         threading.Thread(target=serving.serve_forever, daemon=True).start()
         page.goto(serving.url)
         status = page.locator("#progress").get_by_role("status")
-        expect(status).to_have_text("No cell yet: a run that has begun appears here.", timeout=15_000)
+        expect(status).to_have_text("No cell yet: a run that has begun appears here.", timeout=60_000)
         picture(page, f"{scheme}-empty")
 
+        running = ending.enter_context(sweep(tmp_path))
         expect(status).to_have_text(re.compile("^[1-4] of 6 cells finished$"), timeout=60_000)
         bar = page.get_by_role("progressbar", name="Cells finished")
         before = bar.evaluate("bar => bar.value")
@@ -125,7 +127,7 @@ def test_a_running_sweep(
         page.get_by_label("Metric").select_option(label="contains")  # a choice of the reader
 
         expect(status).to_have_text("6 of 6 cells finished", timeout=60_000)
-        assert sweep.wait(timeout=30) == 0
+        assert running.wait(timeout=60) == 0
         expect(region).to_be_hidden()
         page.get_by_role("button", name=re.compile("^Show [1-5] new cells?$")).click()
         expect(page.locator("#progress")).to_have_attribute("data-cells", "6", timeout=30_000)

@@ -100,8 +100,7 @@ class Server(ThreadingHTTPServer):
     def _page(self) -> Response:
         made = self.pages.get(PATIENCE)
         if made is None:
-            content, policy = waiting(self.watch.folders)
-            return Response(HTTPStatus.OK, "text/html", content, policy)
+            return Response(HTTPStatus.OK, "text/html", *waiting(self.watch.folders))
         if made.failed:
             return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the page cannot be made: the terminal says why")
         content = made.content
