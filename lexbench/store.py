@@ -125,8 +125,11 @@ class Store:
         """Cells that a run began and did not finish, sorted by id; what cannot be read goes to `problems`."""
         left = []
         for file in sorted((self.folder / "cells").glob("*.jsonl")):
-            with file.open("rb") as stream:
-                head = stream.readline()
+            try:
+                with file.open("rb") as stream:
+                    head = stream.readline()
+            except FileNotFoundError:  # finished at this moment
+                continue
             if head.endswith(b"\n") and not file.with_suffix(".parquet").exists():
                 try:
                     left.append(_cell(_parsed(head, file), file))

@@ -327,6 +327,18 @@ def test_files_of_older_versions_are_read(tmp_path: Path) -> None:
     assert (found.cell, store.problems) == (this, [])
 
 
+def test_a_cell_that_is_finished_while_it_is_looked_at_is_not_unfinished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, done = cell("passkey", "none", 256), cell("passkey", "ntk", 256)
+    for each in (begun, done):
+        fill(tmp_path, each, SAMPLES[2:])
+    listed = sorted((tmp_path / "cells").glob("*.jsonl"))
+    Store(tmp_path).finish(done)
+    monkeypatch.setattr(Path, "glob", lambda folder, pattern: listed)
+    assert Store(tmp_path).unfinished() == [begun]
+
+
 def test_files_of_newer_versions_are_problems_with_a_remedy(tmp_path: Path) -> None:
     done, begun = finished("passkey", "none", 256, n=2), cell("passkey", "none", 512)
     store = keep(tmp_path, [done])
