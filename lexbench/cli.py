@@ -301,6 +301,8 @@ def _leaderboard(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.report.leaderboard import leaderboard
 
     _no_more(words)
+    if options.out and options.out.is_dir():
+        raise ValueError(f"--out {options.out} is a folder: give a file, e.g. --out {options.out / 'leaderboard.md'}")
     choices = (options.rows, options.columns, options.task, options.format, options.published)
     text = leaderboard(options.runs, *choices, options.rule, options.margin)
     if options.out:

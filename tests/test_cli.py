@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from lexbench import cli
 from lexbench.checkpoint import on_disk
+from tests.report.fake_run import finished, keep
 
 
 def lexbench(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -298,3 +299,11 @@ def test_a_slip_is_said_in_one_line(words: list[str], said: str, capsys: pytest.
     assert (code, printed.out) == (2, "")
     assert said in printed.err
     assert printed.err.count("\n") == 1
+
+
+def test_a_leaderboard_goes_into_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep(tmp_path / "run", [finished("passkey", method, 512, n=4) for method in ("none", "pi")])
+    assert cli.main(["leaderboard", str(tmp_path / "run"), "--out", str(tmp_path)]) == 2
+    assert "is a folder: give a file, e.g. --out" in capsys.readouterr().err
+    assert cli.main(["leaderboard", str(tmp_path / "run"), "--out", str(tmp_path / "board.md")]) == 0
+    assert "## passkey on lexlet: accuracy" in (tmp_path / "board.md").read_text()
