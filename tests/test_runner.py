@@ -68,6 +68,7 @@ def wait_for(folder: Path, samples: int, process: "subprocess.Popen[bytes]") -> 
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_any_moment_ends_as_an_undisturbed_one(tmp_path: Path, slow: dict[str, str]) -> None:
     quiet = {"env": slow, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     subprocess.run(command(tmp_path / "whole"), check=True, **quiet)  # type: ignore[call-overload]

@@ -21,6 +21,8 @@ from lexbench.store import Finished
 from tests.report.fake_run import cell
 from tests.report.pictures import assert_legible, drawn
 
+pytestmark = pytest.mark.slow
+
 LONG = "self_extend(window=1024, group=8, note='a name that nobody would give'), hf(dtype=bfloat16, revision=0123abcd)"
 Samples = Mapping[str, Sequence[Sample]]
 
@@ -93,11 +95,8 @@ CASES: dict[str, tuple[Sequence[str], Sequence[int], dict[str, Any]]] = {
 }
 
 
-FEW = [case for case in CASES if case != "many"]
-
-
 @pytest.mark.parametrize("task", ["prefix", "passkey"])
-@pytest.mark.parametrize("case", [*FEW, pytest.param("many", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", CASES)
 def test_no_figure_cuts_words_off_or_lays_them_on_one_another(tmp_path: Path, case: str, task: str) -> None:
     methods, lengths, more = CASES[case]
     cells = made(methods, lengths, task, **more)
