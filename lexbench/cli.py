@@ -343,13 +343,11 @@ def _tune(options: argparse.Namespace, words: list[str]) -> int:
         from lexbench.checkpoint import read_model
         from lexbench.tune import tune
 
-        target = {"_target_": "lexbench.tuning.settings.Settings"}
-        names = assets.parameters(assets.class_of(target, "tune"))
         result = tune(
             model=read_model(config["model"]),
             corpus={**config["corpus"], "name": choices["corpus"]},
             backend={**(config["backend"] or {}), "name": choices["backend"]},
-            settings=assets.build({**target, **{name: config[name] for name in names}}, "tune"),
+            settings=_asked("tune", "lexbench.tuning.settings.Settings", config),
         )
         print(result.table())
         print(result.file)
@@ -401,8 +399,6 @@ def _search(options: argparse.Namespace, words: list[str]) -> int:
         from lexbench.checkpoint import read_model
         from lexbench.search import find
 
-        target = {"_target_": "lexbench.evolution.Settings"}
-        names = assets.parameters(assets.class_of(target, "search"))
         result = find(
             model=read_model(config["model"]),
             corpus=assets.build(config["corpus"], "corpus"),
@@ -410,13 +406,20 @@ def _search(options: argparse.Namespace, words: list[str]) -> int:
             length=_length(config),
             out=config["out"],
             n=config["n"],
-            settings=assets.build({**target, **{name: config[name] for name in names}}, "search"),
+            settings=_asked("search", "lexbench.evolution.Settings", config),
         )
         print(result.table())
         print(result.file)
 
     settings.jobs("search", job, settings.arguments("search", words))
     return 0
+
+
+def _asked(command: str, target: str, config: dict[str, Any]) -> Any:
+    """The settings of a command, as its class has them."""
+    built = {"_target_": target}
+    names = assets.parameters(assets.class_of(built, command))
+    return assets.build({**built, **{name: config[name] for name in names}}, command)
 
 
 def _bounds(text: str) -> tuple[int, ...]:

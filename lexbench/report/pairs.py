@@ -122,21 +122,37 @@ def paired(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str) -
     units = np.array([one.units for one, _ in used], np.float64)
     if not units.sum() > 0:
         return counted
-    gaps = value - base
-    gaps[np.abs(gaps) <= ROUNDING * np.abs(base)] = 0.0
+    differences = np.array([each.amount for each in gaps(baseline, other)], np.float64)
     clusters = [one.cluster for one, _ in used]
     scored = is_score(metric)
-    base_value, other_value, difference = (math.fsum(sums) / math.fsum(units) for sums in (base, value, gaps))
+    base_value, other_value, difference = (math.fsum(sums) / math.fsum(units) for sums in (base, value, differences))
     return replace(
         counted,
         baseline_value=base_value,
         value=other_value,
         difference=difference,
-        interval=difference_interval(gaps, clusters) if scored else cluster_bootstrap(gaps, units, clusters),
-        p=sign_flip_p(cluster_sums(gaps, units, clusters)[:, 0]),
+        interval=difference_interval(differences, clusters)
+        if scored
+        else cluster_bootstrap(differences, units, clusters),
+        p=sign_flip_p(cluster_sums(differences, units, clusters)[:, 0]),
         pairs=len(used),
         clusters=len(set(clusters)),
     )
+
+
+def gaps(baseline: Sequence[Outcome], other: Sequence[Outcome]) -> list[Outcome]:
+    """Other minus baseline for each question that has both amounts, by index; `paired` says whether they are alike.
+
+    A gap of the size of rounding is none.
+    """
+    before = {each.index: each.amount for each in baseline}
+    found = []
+    for each in sorted(other, key=lambda each: each.index):
+        base = before.get(each.index)
+        if base is not None and each.amount is not None:
+            gap = each.amount - base
+            found.append(replace(each, amount=0.0 if abs(gap) <= ROUNDING * abs(base) else gap))
+    return found
 
 
 def _alike(one: Outcome, other: Outcome) -> bool:

@@ -38,7 +38,7 @@ import numpy as np
 from lexbench.record import Sample
 from lexbench.report.differences import BASELINE
 from lexbench.report.gain import gains
-from lexbench.report.pairs import Outcome, paired
+from lexbench.report.pairs import Outcome, gaps, paired
 from lexbench.report.summary_statistics import (
     Curves,
     Estimate,
@@ -46,7 +46,6 @@ from lexbench.report.summary_statistics import (
     Summary,
     combination,
     curves_of,
-    gaps,
     halves,
     levels,
     shared_lengths,

@@ -22,7 +22,7 @@ import numpy as np
 
 from lexbench.record import Sample
 from lexbench.report.differences import BASELINE
-from lexbench.report.pairs import ROUNDING, Outcome, outcomes
+from lexbench.report.pairs import Outcome, outcomes
 from lexbench.report.statistics import CONFIDENCE, Floats, Interval, mean_interval, resampled
 from lexbench.report.tables import Place, Table
 
@@ -140,21 +140,6 @@ def _correlations(weights: Mapping[Level, float]) -> Floats:
         found[np.ix_(varied, varied)] = np.corrcoef(draws)
     signs = np.sign(list(weights.values()))
     return np.asarray(found * np.outer(signs, signs))
-
-
-def gaps(baseline: Sequence[Outcome], other: Sequence[Outcome]) -> list[Outcome]:
-    """Other minus baseline for each question that has both amounts; `pairs.paired` says whether they are alike.
-
-    A gap of the size of rounding is none, as in `pairs.paired`.
-    """
-    before = {each.index: each.amount for each in baseline}
-    found = []
-    for each in other:
-        base = before.get(each.index)
-        if base is not None and each.amount is not None:
-            gap = each.amount - base
-            found.append(replace(each, amount=0.0 if abs(gap) <= ROUNDING * abs(base) else gap))
-    return found
 
 
 def halves(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:
