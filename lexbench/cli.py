@@ -475,7 +475,7 @@ def _verify(options: argparse.Namespace, words: list[str]) -> int:
         model = read_model(config["model"])
         _, method, label = compose.read({**config["method"], "name": choices["method"]})
         length = _length(config) or 2 * model.trained_length
-        backend = opened(model, {**config["backend"], "name": choices["backend"]})
+        backend = opened(model, {**config["backend"], "name": choices["backend"]}, length)
         try:
             if not isinstance(backend, verify.Verifiable):
                 raise Refused(f"{backend.name} shows no logits to verify: use backend=hf")

@@ -64,7 +64,7 @@ def find(
     name, built, label = compose.read(method)
     file = _checked(model, name, rule, out, n)
     attention = built.attention(model, rule.longest)
-    loaded = opened(model, backend)
+    loaded = opened(model, backend, rule.longest)
     texts = EncodedCorpus(corpus, loaded.tokenizer)
     chosen = _documents(texts, rule, n)
     header = _header(loaded, label, rule, corpus.fingerprint(), len(chosen))

@@ -6,7 +6,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,14 @@ from tqdm import tqdm
 import lexbench
 from lexbench import assets, compose, provenance
 from lexbench.attention import Attention
-from lexbench.backends import Backend
+from lexbench.backends import Backend, Remote
 from lexbench.checkpoint import locate, read_model
 from lexbench.corpora import Corpus
 from lexbench.excerpt import excerpt
 from lexbench.methods import Method
 from lexbench.model import Model
 from lexbench.plan import Step, describe, estimate
-from lexbench.record import Cell, Refused, Sample
+from lexbench.record import Cell, Refused, Sample, Unavailable
 from lexbench.report.records import records_of
 from lexbench.store import Store
 from lexbench.task import Answer, AnyQuestion, Choose, Mark, Probe, Score, Task, Write
@@ -151,18 +151,22 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False) -> list[Cell]:
         return []
 
     store = Store(job.results)
-    backend = opened(job.model, job.backend)
-    cells = [(cell_of(job, step, backend), step) for step in steps]
-    keep_job(store, job, backend, cells)
-    costs = [1.0 if store.finished(cell) else max(step.estimate.flops, 1.0) for cell, step in cells]
-    preflight = Preflight(job.results, backend, lexbench.__version__)
-    with tqdm(total=sum(costs), unit_scale=True, disable=quiet, dynamic_ncols=True, bar_format=BAR) as bar:
-        for (cell, step), cost in zip(cells, costs, strict=True):
-            bar.set_description(f"{step.task.label} {step.method.label} {step.length}")
-            if store.finished(cell):
-                bar.update(cost)
-            else:
-                _measure(store, backend, preflight, tokenizer, cell, step, bar, cost)
+    backend = opened(job.model, job.backend, max(job.lengths))
+    try:
+        cells = [(cell_of(job, step, backend), step) for step in steps]
+        keep_job(store, job, backend, cells)
+        costs = [1.0 if store.finished(cell) else max(step.estimate.flops, 1.0) for cell, step in cells]
+        preflight = Preflight(job.results, backend, lexbench.__version__)
+        with tqdm(total=sum(costs), unit_scale=True, disable=quiet, dynamic_ncols=True, bar_format=BAR) as bar:
+            for (cell, step), cost in zip(cells, costs, strict=True):
+                bar.set_description(f"{step.task.label} {step.method.label} {step.length}")
+                if store.finished(cell):
+                    bar.update(cost)
+                else:
+                    _measure(store, backend, preflight, tokenizer, cell, step, bar, cost)
+    finally:
+        if isinstance(backend, Remote):
+            backend.close()
     store.write_records(record for finished in store.load() for record in records_of(finished))
     return [cell for cell, _ in cells]
 
@@ -174,10 +178,10 @@ def checkpoint_of(model: Model) -> str:
     return model.path
 
 
-def opened(model: Model, config: Mapping[str, Any]) -> Backend:
-    """The backend of a config, with the model loaded."""
+def opened(model: Model, config: Mapping[str, Any], longest: int) -> Backend:
+    """The backend of a config, with the model loaded, for questions of at most `longest` tokens."""
     checkpoint_of(model)
-    backend: Backend = _built("backend", config, model=model)
+    backend: Backend = _built("backend", config, model=model, longest=longest)
     return backend
 
 
@@ -205,24 +209,39 @@ def _measure(
         backend.attend(step.attention)
         done = {sample.index for sample in store.resume(cell)}
         questions, _ = _questions(step.task.built, tokenizer, step.length, cell.n, step.seed)
-        for question in questions:
-            if question.index not in done:
-                assert question.length <= step.length, f"a question of {question.length} tokens at {step.length}"
-                store.append(cell, answered(backend, step.task.built, question))
-                tokens += question.length
+        missing = [question for question in questions if question.index not in done]
+        longest = max((question.length for question in missing), default=0)
+        assert longest <= step.length, f"a question of {longest} tokens at {step.length}"
+        bar.update(cost * (1 - len(missing) / len(questions)))
+        for question, answer in zip(missing, _answers(backend, missing), strict=True):
+            store.append(cell, _sample(backend, step.task.built, question, answer))
+            tokens += question.length
             bar.update(cost / len(questions))
         store.finish(cell)
+    except Unavailable as refusal:
+        store.put_off(cell, refusal.reason)
     except Refused as refusal:
         store.refuse(cell, refusal.reason)
     finally:  # an interrupted cell has cost something, too
-        seconds, peak = time.monotonic() - started, provenance.peak_bytes()
-        store.cost(cell, seconds=seconds, tokens=tokens, peak_bytes=peak, own_peak=own_peak)
+        seconds = time.monotonic() - started
+        peak = None if isinstance(backend, Remote) else provenance.peak_bytes()
+        store.cost(cell, seconds=seconds, tokens=tokens, peak_bytes=peak, own_peak=own_peak and peak is not None)
 
 
 def answered(backend: Backend, task: Task, question: AnyQuestion) -> Sample:
     """The sample of one question, with what was asked as text."""
-    sample = task.score(question, _ask(backend, question))
-    return replace(sample, prompt=excerpt(question, backend.tokenizer))
+    return _sample(backend, task, question, _ask(backend, question))
+
+
+def _sample(backend: Backend, task: Task, question: AnyQuestion, answer: Answer) -> Sample:
+    return replace(task.score(question, answer), prompt=excerpt(question, backend.tokenizer))
+
+
+def _answers(backend: Backend, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
+    """Many at once where the backend gains from it, else one by one."""
+    if isinstance(backend, Remote):
+        return backend.answers(questions)
+    return (_ask(backend, question) for question in questions)
 
 
 def _ask(backend: Backend, question: AnyQuestion) -> Answer:

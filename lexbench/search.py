@@ -86,7 +86,7 @@ def find(
     seeds = {name: model.inv_freq() / _frequencies(attention) for name, attention in methods.items()}
     space = settings.space(model.rotated // 2, length / model.trained_length, critical_pair(model))
 
-    loaded = opened(model, backend)
+    loaded = opened(model, backend, length)
     task = api.task("last_segment", corpus=corpus).for_lengths([length])
     questions = [
         question

@@ -66,12 +66,8 @@ class Store:
         """What `load` and `unfinished` could not read, one line each, since the last `load`."""
 
     def finished(self, cell: Cell) -> bool:
-        """Whether the cell is measured, or refused, in a file that can be read."""
-        file = self._file(cell, "parquet")
-        try:
-            return file.exists() and b"cell" in (pq.read_schema(file).metadata or {})
-        except pa.ArrowInvalid:
-            return False
+        """Whether the cell is measured, or refused for good, in a file that can be read."""
+        return _settled(self._file(cell, "parquet"))
 
     def resume(self, cell: Cell) -> list[Sample]:
         """Samples that an interrupted run left, in the order in which they were measured; a torn line is cut off."""
@@ -102,8 +98,15 @@ class Store:
         """The cell has no honest answer; samples that it has already are dropped."""
         self._close(cell, [], reason)
 
-    def cost(self, cell: Cell, *, seconds: float, tokens: int, peak_bytes: int, own_peak: bool = False) -> None:
-        """What measuring took, this time; `own_peak`: the peak is counted from the cell's start, not the process's."""
+    def put_off(self, cell: Cell, reason: str) -> None:
+        """The cell has no answer now: it counts as refused until a run finishes it, and keeps the samples it has."""
+        self._write(cell, _parquet(cell, [], reason, again=True))
+
+    def cost(self, cell: Cell, *, seconds: float, tokens: int, peak_bytes: int | None, own_peak: bool = False) -> None:
+        """What measuring took, this time; `own_peak`: the peak is counted from the cell's start, not the process's.
+
+        `peak_bytes` is None where the memory is another process's.
+        """
         row = {"cell": cell.id, "seconds": round(seconds, 3), "tokens": tokens, "peak_bytes": peak_bytes}
         row["own_peak"] = own_peak
         with (self.folder / "costs.jsonl").open("ab") as stream:
@@ -140,7 +143,7 @@ class Store:
     def write_records(self, records: Iterable[Record]) -> None:
         """Replace records.jsonl; also clears away what a process killed at the end of a cell has left of it."""
         for file in (self.folder / "cells").glob("*.jsonl"):
-            if file.with_suffix(".parquet").exists():
+            if _settled(file.with_suffix(".parquet")):
                 file.unlink(missing_ok=True)
         rows = sorted(records, key=_order)
         write_text(self.folder / "records.jsonl", "".join(f"{_json(asdict(row))}\n" for row in rows))
@@ -153,12 +156,15 @@ class Store:
         return self.folder / "cells" / f"{cell.id}.{suffix}"
 
     def _close(self, cell: Cell, samples: list[Sample], refused: str | None) -> None:
+        self._write(cell, _parquet(cell, samples, refused))
+        self._file(cell, "jsonl").unlink(missing_ok=True)
+
+    def _write(self, cell: Cell, content: bytes) -> None:
         file = self._file(cell, "parquet")
         for left in file.parent.glob(f".{file.name}.*"):  # temporary files of a killed process
             left.unlink()
         if not self.finished(cell):  # another process may have been faster
-            write_bytes(file, _parquet(cell, samples, refused))
-        self._file(cell, "jsonl").unlink(missing_ok=True)
+            write_bytes(file, content)
 
 
 def _order(record: Record) -> tuple[str, str, str, int, int, str, str]:
@@ -166,8 +172,17 @@ def _order(record: Record) -> tuple[str, str, str, int, int, str, str]:
     return r.model, r.task, r.method, r.length, r.seed, r.metric or "", r.cell
 
 
-def _parquet(cell: Cell, samples: list[Sample], refused: str | None) -> bytes:
-    """A finished cell's file; the same samples give the same bytes."""
+def _settled(file: Path) -> bool:
+    """Whether a cell's file is there, can be read, and is not to be asked again."""
+    try:
+        about = (pq.read_schema(file).metadata or {}) if file.exists() else {}
+    except pa.ArrowInvalid:
+        return False
+    return b"cell" in about and b"again" not in about
+
+
+def _parquet(cell: Cell, samples: list[Sample], refused: str | None, again: bool = False) -> bytes:
+    """A finished cell's file, or that of one to ask `again`; the same samples give the same bytes."""
     once = {sample.index: sample for sample in samples}
     rows = []
     for _, sample in sorted(once.items()):
@@ -178,7 +193,7 @@ def _parquet(cell: Cell, samples: list[Sample], refused: str | None) -> bytes:
             "statistics": _packed(sample.statistics),
         }
         rows.append({**row, "parts": list(sample.parts), **{name: _json(value) for name, value in json_fields.items()}})
-    about = {"cell": _json(_cell_row(cell)), "refused": _json(refused)}
+    about = {"cell": _json(_cell_row(cell)), "refused": _json(refused), **({"again": "true"} if again else {})}
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema=COLUMNS.with_metadata(about)), sink, compression="zstd")
     return bytes(sink.getvalue())

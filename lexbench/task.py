@@ -34,11 +34,17 @@ class Write(Question):
     """All that a flawless model writes, with the space that it begins with."""
     chance: float = 0.0
     """Accuracy, on average, of guessing among all possible answers."""
+    until: tuple[str, ...] = ()
+    """Texts after which nothing counts: writing may end as soon as one of them stands in the answer."""
 
     @property
     def length(self) -> int:
         """Tokens in all: prompt and room."""
         return len(self.prompt) + self.room
+
+    def said(self, text: str) -> bool:
+        """Whether one of the texts that end it stands in the answer."""
+        return any(end in text for end in self.until)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -101,7 +101,7 @@ def tune(
     parameters = [parameters_of(config, settings.space, settings.common, model, length) for config in configs]
     _check_tasks(job)
     before = _before(out)
-    loaded = opened(model, backend)
+    loaded = opened(model, backend, length)
     _claim(out, before, _asked(job, loaded, settings))
     _keep_jobs(job, loaded, configs)
 
@@ -194,7 +194,7 @@ def _task(setting: str, entry: Any) -> dict[str, Any]:
 def _check_tasks(job: Job) -> None:
     """ValueError for a task that does not give what it is asked for, by one question that is answered without weights;
     Refused where the text has none."""
-    chance = opened(job.model, {**assets.read("backend", "chance"), "name": "chance"})
+    chance = opened(job.model, {**assets.read("backend", "chance"), "name": "chance"}, job.model.trained_length)
     for place, task in enumerate(job.tasks):
         setting, wanted = ("needles", "an accuracy") if place else ("nll", "likelihoods")
         try:

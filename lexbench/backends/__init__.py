@@ -1,15 +1,31 @@
 """One model under one Attention: what the runner asks of a backend."""
 
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from typing import Protocol, runtime_checkable
 
 from lexbench.attention import Attention
 from lexbench.model import Model
-from lexbench.task import Choose, Chosen, Mark, Marked, Probe, Probed, Score, Scored, Tokenizer, Write, Written
+from lexbench.task import (
+    Answer,
+    AnyQuestion,
+    Choose,
+    Chosen,
+    Mark,
+    Marked,
+    Probe,
+    Probed,
+    Score,
+    Scored,
+    Tokenizer,
+    Write,
+    Written,
+)
 
 
 class Backend(Protocol):
     """A loaded model. Built from a yaml's parameters and the model's facts: `Hf(model, dtype=..., ...)`.
 
+    A parameter `longest`, where it has one, is filled with the tokens of the longest question to come.
     `attend` raises Refused naming the slot that it cannot realise; the questions' methods raise Refused where
     they cannot answer at all, and convert running out of memory at batch 1 to Refused in one place.
     """
@@ -44,3 +60,14 @@ class Backend(Protocol):
 
     def probe(self, question: Probe) -> Probed:
         """Attention statistics."""
+
+
+@runtime_checkable
+class Remote(Backend, Protocol):
+    """A backend whose model runs in other processes: it takes many questions at once, and its memory is not ours."""
+
+    def answers(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
+        """The answer of each question in turn; later ones are worked on meanwhile."""
+
+    def close(self) -> None:
+        """End what was started, and free its memory; again does nothing."""

@@ -108,6 +108,7 @@ class Hf:
                 if not ended:
                     new.append(token)
                     feed = torch.tensor([[token]], device=self._device)
+                    ended = bool(question.until) and question.said(self.tokenizer.decode(new))
         tokens = torch.tensor(new, dtype=torch.int64).numpy()
         return Written(tokens=tokens, text=self.tokenizer.decode(tokens), hit_room=not ended)
 

@@ -148,6 +148,8 @@ class Native:
             if int(following) in self._ends:
                 break
             tokens = torch.cat([tokens, following])
+            if question.until and question.said(self.tokenizer.decode(tokens[len(question.prompt) :].numpy())):
+                break
         new = tokens[len(question.prompt) :].numpy()
         return Written(tokens=new, text=self.tokenizer.decode(new), hit_room=len(new) == question.room)
 

@@ -31,8 +31,8 @@ class Cost:
     """All that was spent on it."""
     tokens: int
     """Read and written in these seconds."""
-    peak_bytes: int
-    """Most memory held by the process."""
+    peak_bytes: int | None
+    """Most memory held by the process; None: the model ran in another."""
     own_peak: bool = False
     """Whether it was counted from the cell's start; False: an upper bound, which an earlier cell may have reached."""
     measurements: int = 1
@@ -84,7 +84,7 @@ def _rows(file: Path) -> Iterator[tuple[str, Cost]]:
             cost = Cost(
                 seconds=float(row["seconds"]),
                 tokens=int(row["tokens"]),
-                peak_bytes=int(row["peak_bytes"]),
+                peak_bytes=None if row["peak_bytes"] is None else int(row["peak_bytes"]),
                 own_peak=row.get("own_peak") is True,
             )
             yield str(row["cell"]), cost
@@ -97,7 +97,7 @@ def _added(before: Cost, after: Cost) -> Cost:
     return Cost(
         seconds=before.seconds + after.seconds,
         tokens=before.tokens + after.tokens,
-        peak_bytes=max(before.peak_bytes, after.peak_bytes),
+        peak_bytes=max((peak for peak in (before.peak_bytes, after.peak_bytes) if peak is not None), default=None),
         own_peak=before.own_peak and after.own_peak,
         measurements=before.measurements + after.measurements,
     )
@@ -144,12 +144,15 @@ def _seconds(row: str, costs: Mapping[int, Cost]) -> Summary:
 
 def _bytes(row: str, costs: Mapping[int, Cost]) -> Summary:
     value: float | None = None
+    peaks = {length: cost.peak_bytes for length, cost in costs.items() if cost.peak_bytes is not None}
     if len(costs) < 2:
         note = "needs two lengths at which all methods have a cost"
+    elif len(peaks) < len(costs):
+        note = "the model ran in another process, whose memory was not seen"
     elif not all(cost.own_peak for cost in costs.values()):
         note = "peaks were not counted cell by cell: each holds what its process held before"
     else:
         first, last = min(costs), max(costs)
-        value = (costs[last].peak_bytes - costs[first].peak_bytes) / (last - first)
-        note = f"rise of the peak from {first} to {last}; {costs[last].peak_bytes} bytes in all at {last}"
+        value = (peaks[last] - peaks[first]) / (last - first)
+        note = f"rise of the peak from {first} to {last}; {peaks[last]} bytes in all at {last}"
     return Summary(method=row, name="bytes_per_token", value=value, unit="bytes per token", note=note)

@@ -1,0 +1,188 @@
+"""Questions as completions: what engines that continue a prompt, and say how likely tokens were, can answer."""
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lexbench.record import Refused
+from lexbench.task import (
+    Answer,
+    AnyQuestion,
+    Choose,
+    Chosen,
+    Mark,
+    Marked,
+    Probe,
+    Probed,
+    Score,
+    Scored,
+    Tokenizer,
+    Tokens,
+    Write,
+    Written,
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Continue:
+    """Write greedily what follows the tokens, at most `room` of them; an end token ends it and is not given."""
+
+    tokens: Tokens
+    room: int
+    until: tuple[str, ...] = ()
+    """Texts after which it may end."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Continued:
+    """Reply to Continue: the new tokens."""
+
+    tokens: Tokens
+    hit_room: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Likely:
+    """Reply `[len(tokens) - start]` nats: the NLL of tokens[start:], each given all tokens before it."""
+
+    tokens: Tokens
+    start: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Next:
+    """Reply `[len(options)]` nats: the NLL of each option, of the whole vocabulary, as the token after `tokens`."""
+
+    tokens: Tokens
+    options: Tokens
+
+
+Request = Continue | Likely | Next
+Losses = NDArray[np.float32]
+Reply = Continued | Losses
+Steps = Generator[list[Request], list[Reply], Answer]
+"""Asks for replies, batch after batch, and returns the answer that they make."""
+
+
+class Completions:
+    """Base of backends that answer every question by completions; `ask` is all that they differ in.
+
+    `by_prefix`: prompts that begin alike are read once (a prefix cache), so that an option of several tokens is best
+    asked token by token, behind the prompt that is there already.
+    """
+
+    name: ClassVar[str]
+    by_prefix: ClassVar[bool] = False
+    tokenizer: Tokenizer
+
+    def ask(self, requests: Sequence[Request]) -> list[Reply]:
+        """The replies to all requests; Refused where one of them cannot be answered."""
+        raise NotImplementedError
+
+    def write(self, question: Write) -> Written:
+        """Greedy continuation."""
+        return self._answered(question)  # type: ignore[return-value]
+
+    def choose(self, question: Choose) -> Chosen:
+        """NLL of each option."""
+        return self._answered(question)  # type: ignore[return-value]
+
+    def mark(self, question: Mark) -> Marked:
+        """NLL of each option at each place."""
+        return self._answered(question)  # type: ignore[return-value]
+
+    def score(self, question: Score) -> Scored:
+        """NLL of the targets."""
+        return self._answered(question)  # type: ignore[return-value]
+
+    def probe(self, question: Probe) -> Probed:
+        """Engines do not show their attention."""
+        raise Refused(f"{self.name} does not show its attention: run it with backend=hf")
+
+    def steps(self, question: AnyQuestion) -> Steps:
+        """What to ask for a question, and the answer that the replies make."""
+        if isinstance(question, Write):
+            return self._writing(question)
+        if isinstance(question, Choose):
+            return self._choosing(question)
+        if isinstance(question, Mark):
+            return _marking(question)
+        if isinstance(question, Score):
+            return _scoring(question)
+        self.probe(question)
+        raise AssertionError("a probe is refused")
+
+    def _answered(self, question: AnyQuestion) -> Answer:
+        """One question's answer."""
+        steps = self.steps(question)
+        requests = next(steps)
+        while True:
+            try:
+                requests = steps.send(self.ask(requests))
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+
+    def _writing(self, question: Write) -> Steps:
+        [reply] = yield [Continue(tokens=question.prompt, room=question.room, until=question.until)]
+        assert isinstance(reply, Continued)
+        text = self.tokenizer.decode(reply.tokens)
+        return Written(tokens=reply.tokens, text=text, hit_room=reply.hit_room and not question.said(text))
+
+    def _choosing(self, question: Choose) -> Steps:
+        """The first tokens of all options behind the prompt, then the others; or each option as a whole."""
+        prompt, options = question.prompt, question.options
+        if not self.by_prefix and max(map(len, options)) > 1:
+            wholes = [np.concatenate([prompt, option]) for option in options]
+            replies = yield [Likely(tokens=whole, start=len(prompt)) for whole in wholes]
+            return Chosen(nll=np.array([_losses(reply).astype(np.float64).sum() for reply in replies]))
+        first = np.unique(np.array([option[0] for option in options]))
+        [heads] = yield [Next(tokens=prompt, options=first)]
+        sums = _losses(heads)[np.searchsorted(first, [option[0] for option in options])].astype(np.float64)
+        later = [(which, place) for which, option in enumerate(options) for place in range(1, len(option))]
+        if later:
+            replies = yield [
+                Next(tokens=np.concatenate([prompt, options[which][:place]]), options=options[which][place : place + 1])
+                for which, place in later
+            ]
+            for (which, _), reply in zip(later, replies, strict=True):
+                sums[which] += _losses(reply)[0]
+        return Chosen(nll=sums)
+
+
+def in_turn(backend: Completions, questions: Sequence[AnyQuestion], at_once: int) -> Iterator[Answer]:
+    """Answers in order, `at_once` questions side by side: all their first requests together, then all the next ones."""
+    for begin in range(0, len(questions), at_once):
+        running = {place: backend.steps(question) for place, question in enumerate(questions[begin : begin + at_once])}
+        answers: dict[int, Answer] = {}
+        asked = {place: next(steps) for place, steps in running.items()}
+        while asked:
+            replies = iter(backend.ask([request for requests in asked.values() for request in requests]))
+            following = {}
+            for place, requests in asked.items():
+                try:
+                    following[place] = running[place].send([next(replies) for _ in requests])
+                except StopIteration as end:
+                    answers[place] = end.value
+            asked = following
+        yield from (answers[place] for place in running)
+
+
+def _marking(question: Mark) -> Steps:
+    """A token behind each place; the last one first, which leaves its prefix to the others."""
+    places, tokens = question.places, question.tokens
+    [last] = yield [Next(tokens=tokens[: places[-1]], options=question.options)]
+    others = yield [Next(tokens=tokens[:place], options=question.options) for place in places[:-1]]
+    return Marked(nll=np.stack([*map(_losses, others), _losses(last)]))
+
+
+def _scoring(question: Score) -> Steps:
+    [reply] = yield [Likely(tokens=question.tokens, start=question.start)]
+    return Scored(nll=_losses(reply))
+
+
+def _losses(reply: Reply) -> Losses:
+    assert isinstance(reply, np.ndarray), "likelihoods were asked"
+    return reply
