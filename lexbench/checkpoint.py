@@ -237,6 +237,12 @@ def weight_files(folder: Path) -> list[Path]:
     return files
 
 
+def modified(folder: Path) -> list[tuple[str, int, int]]:
+    """Name, bytes and time (ns) of the folder's files: the same as long as nobody writes to it."""
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+
+
 def fingerprint(folder: Path) -> str:
     """Hash of config, tokenizer and weights: whole files up to 256 MB, beyond that 256 blocks spread over each."""
     digest = hashlib.sha256()

@@ -236,6 +236,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace, words: list[str]) -> int:
+    from lexbench.loading import sharing
     from lexbench.report import tables
 
     measured: list[tuple[Path, list[str]]] = []
@@ -247,7 +248,8 @@ def _run(options: argparse.Namespace, words: list[str]) -> int:
         cells = execute(asked, dry_run=config["dry_run"])
         measured.append((asked.results, [cell.id for cell in cells]))
 
-    settings.jobs("run", job, settings.arguments("run", [*words, *(["dry_run=true"] if options.dry_run else [])]))
+    with sharing():
+        settings.jobs("run", job, settings.arguments("run", [*words, *(["dry_run=true"] if options.dry_run else [])]))
     shown = tables.terminal(measured)
     if shown:
         print(shown)
@@ -470,7 +472,7 @@ def _verify(options: argparse.Namespace, words: list[str]) -> int:
     rows: list[tuple[str, int, list[verify.Check] | str]] = []
 
     def job(config: dict[str, Any], choices: dict[str, str]) -> None:
-        from lexbench.runner import opened
+        from lexbench.loading import opened
 
         model = read_model(config["model"])
         _, method, label = compose.read({**config["method"], "name": choices["method"]})

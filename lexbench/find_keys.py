@@ -17,10 +17,10 @@ from lexbench.backends import Backend
 from lexbench.corpora import Corpus
 from lexbench.files import write_text
 from lexbench.keys import FORMAT, KeyTokens, Rule, read, spans_of
+from lexbench.loading import opened
 from lexbench.model import Model
 from lexbench.perplexity import EncodedCorpus
 from lexbench.record import Refused
-from lexbench.runner import opened
 from lexbench.task import Score, Tokens
 
 

@@ -20,6 +20,7 @@ from lexbench.backends import Backend, Remote
 from lexbench.checkpoint import locate, read_model
 from lexbench.corpora import Corpus
 from lexbench.excerpt import excerpt
+from lexbench.loading import checkpoint_of, done_with, opened
 from lexbench.methods import Method
 from lexbench.model import Model
 from lexbench.plan import Step, describe, estimate
@@ -165,24 +166,9 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False) -> list[Cell]:
                 else:
                     _measure(store, backend, preflight, tokenizer, cell, step, bar, cost)
     finally:
-        if isinstance(backend, Remote):
-            backend.close()
+        done_with(backend)
     store.write_records(record for finished in store.load() for record in records_of(finished))
     return [cell for cell, _ in cells]
-
-
-def checkpoint_of(model: Model) -> str:
-    """Folder or name on the hub; ValueError where the model is facts only."""
-    if model.path is None:
-        raise ValueError(f"model {model.name} has no checkpoint to run: give model.path=DIR or a hub name")
-    return model.path
-
-
-def opened(model: Model, config: Mapping[str, Any], longest: int) -> Backend:
-    """The backend of a config, with the model loaded, for questions of at most `longest` tokens."""
-    checkpoint_of(model)
-    backend: Backend = _built("backend", config, model=model, longest=longest)
-    return backend
 
 
 BAR = "{percentage:3.0f}% |{bar:20}| {elapsed} gone, {remaining} to go  {desc}"
@@ -223,9 +209,14 @@ def _measure(
     except Refused as refusal:
         store.refuse(cell, refusal.reason)
     finally:  # an interrupted cell has cost something, too
-        seconds = time.monotonic() - started
-        peak = None if isinstance(backend, Remote) else provenance.peak_bytes()
-        store.cost(cell, seconds=seconds, tokens=tokens, peak_bytes=peak, own_peak=own_peak and peak is not None)
+        note_cost(store, backend, cell, started, tokens, own_peak)
+
+
+def note_cost(store: Store, backend: Backend, cell: Cell, started: float, tokens: int, own_peak: bool) -> None:
+    """Keep what a cell took since `started` (of time.monotonic); memory where it is this process's own."""
+    peak = None if isinstance(backend, Remote) else provenance.peak_bytes()
+    seconds, own_peak = time.monotonic() - started, own_peak and peak is not None
+    store.cost(cell, seconds=seconds, tokens=tokens, peak_bytes=peak, own_peak=own_peak)
 
 
 def answered(backend: Backend, task: Task, question: AnyQuestion) -> Sample:

@@ -14,10 +14,10 @@ from lexbench.backends import Backend
 from lexbench.corpora import Corpus
 from lexbench.evolution import Candidate, Found, Settings, search
 from lexbench.files import write_text
+from lexbench.loading import opened
 from lexbench.methods.rotary import critical_dimension, su_scale
 from lexbench.model import Model
 from lexbench.record import Refused
-from lexbench.runner import opened
 from lexbench.task import Score
 
 SEEDS = ("pi", "ntk", "yarn")

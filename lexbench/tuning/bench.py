@@ -10,11 +10,11 @@ from lexbench.attention import Attention
 from lexbench.backends import Backend
 from lexbench.methods import Method
 from lexbench.plan import Estimate, Step
-from lexbench.record import Cell, Refused, Sample
+from lexbench.record import Cell, Refused, Sample, Unavailable
 from lexbench.report import costs
 from lexbench.report.pairs import Outcome, outcomes
 from lexbench.report.records import records_of
-from lexbench.runner import Job, Named, answered, cell_of
+from lexbench.runner import Job, Named, answered, cell_of, note_cost
 from lexbench.store import Store
 from lexbench.task import AnyQuestion
 from lexbench.tuning.space import Candidate
@@ -160,13 +160,15 @@ class Bench:
                 tokens += question.length
             if len(known) == cell.n:
                 self.store.finish(cell)
+        except Unavailable as refusal:
+            self.store.put_off(cell, refusal.reason)
+            raise
         except Refused as refusal:
             self.store.refuse(cell, refusal.reason)
             raise
         finally:
             if tokens:
-                seconds, peak = time.monotonic() - started, provenance.peak_bytes()
-                self.store.cost(cell, seconds=seconds, tokens=tokens, peak_bytes=peak, own_peak=own_peak)
+                note_cost(self.store, self._backend, cell, started, tokens, own_peak)
 
     def _attend(self, candidate: Candidate) -> None:
         """Put the model under the candidate, which proves itself the first time; Refused where it cannot."""
