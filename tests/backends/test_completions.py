@@ -1,0 +1,146 @@
+"""Questions as completions: an engine that is asked token by token answers as the model itself does."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from lexbench import assets
+from lexbench.backends.completions import Completions, Continue, Continued, Likely, Next, Reply, Request, in_turn
+from lexbench.backends.hf import Hf
+from lexbench.checkpoint import read_model
+from lexbench.record import Refused
+from lexbench.task import AnyQuestion, Choose, Chosen, Mark, Marked, Probe, Score, Scored, Write, Written
+
+MODEL = read_model(assets.read("model", "lexlet"))
+TOKENS = np.random.default_rng(5).integers(3, 2000, 80)
+OPTIONS = tuple(np.random.default_rng(size).integers(3, 2000, size) for size in (1, 3, 2, 3))
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class Engine(Completions):
+    """Answers requests by transformers; remembers what was asked, batch by batch."""
+
+    name = "engine"
+
+    def __init__(self, hf: Hf) -> None:
+        self.hf = hf
+        self.tokenizer = hf.tokenizer
+        self.asked: list[list[Request]] = []
+
+    def ask(self, requests: Sequence[Request]) -> list[Reply]:
+        self.asked.append(list(requests))
+        return [self._reply(request) for request in requests]
+
+    def _reply(self, request: Request) -> Reply:
+        if isinstance(request, Continue):
+            whole = self.hf.write(Write(index=0, cluster="", prompt=request.tokens, room=request.room))
+            return Continued(tokens=whole.tokens, hit_room=whole.hit_room)
+        if isinstance(request, Likely):
+            return self._nll(request.tokens, request.start)
+        ways = [self._nll(np.append(request.tokens, option), len(request.tokens)) for option in request.options]
+        return np.concatenate(ways)
+
+    def _nll(self, tokens: np.ndarray, start: int) -> np.ndarray:
+        return self.hf.score(Score(index=0, cluster="", tokens=tokens, start=start, bytes=1, words=1)).nll
+
+
+class ByPrefix(Engine):
+    by_prefix = True
+
+
+@pytest.fixture(scope="module")
+def hf() -> Hf:
+    return Hf(MODEL, dtype="float64")
+
+
+@pytest.fixture(params=[Engine, ByPrefix])
+def engine(request: pytest.FixtureRequest, hf: Hf) -> Engine:
+    built: Engine = request.param(hf)
+    return built
+
+
+def choose(index: int = 0) -> Choose:
+    return Choose(index=index, cluster="c", prompt=TOKENS[: 40 + index], options=OPTIONS, expected=0)
+
+
+def mark() -> Mark:
+    tokens = TOKENS.copy()
+    places = np.array([10, 11, 40, 79])
+    tokens[places] = [7, 9, 7, 8]
+    return Mark(index=0, cluster="c", tokens=tokens, places=places, options=np.array([9, 8, 7]))
+
+
+def write(room: int = 12, until: tuple[str, ...] = ()) -> Write:
+    return Write(index=0, cluster="c", prompt=TOKENS[:30], room=room, until=until)
+
+
+def score() -> Score:
+    return Score(index=0, cluster="c", tokens=TOKENS, start=50, bytes=1, words=1)
+
+
+def test_an_option_of_several_tokens_costs_their_sum(engine: Engine, hf: Hf) -> None:
+    np.testing.assert_allclose(engine.choose(choose()).nll, hf.choose(choose()).nll, atol=1e-5)
+
+
+def test_options_are_asked_behind_the_prompt_where_it_is_read_once(hf: Hf) -> None:
+    engine = ByPrefix(hf)
+    engine.choose(choose())
+    [[first], others] = engine.asked
+    assert isinstance(first, Next) and first.tokens.tolist() == TOKENS[:40].tolist()
+    assert len(others) == sum(len(option) - 1 for option in OPTIONS)
+    assert all(isinstance(other, Next) and len(other.options) == 1 for other in others)
+
+
+def test_whole_options_are_asked_where_every_request_reads_its_prompt(hf: Hf) -> None:
+    engine = Engine(hf)
+    engine.choose(choose())
+    [requests] = engine.asked
+    assert [len(request.tokens) for request in requests] == [40 + len(option) for option in OPTIONS]
+
+
+def test_marks_are_what_comes_next_at_each_place(engine: Engine, hf: Hf) -> None:
+    np.testing.assert_allclose(engine.mark(mark()).nll, hf.mark(mark()).nll, atol=1e-5)
+
+
+def test_a_single_place_is_marked(engine: Engine, hf: Hf) -> None:
+    whole = mark()
+    alone = Mark(index=0, cluster="c", tokens=whole.tokens, places=whole.places[2:3], options=whole.options)
+    np.testing.assert_allclose(engine.mark(alone).nll, hf.mark(alone).nll, atol=1e-5)
+
+
+def test_targets_and_what_is_written_are_the_engines(engine: Engine, hf: Hf) -> None:
+    np.testing.assert_array_equal(engine.score(score()).nll, hf.score(score()).nll)
+    ours, theirs = engine.write(write()), hf.write(write())
+    assert (ours.tokens.tolist(), ours.text, ours.hit_room) == (theirs.tokens.tolist(), theirs.text, theirs.hit_room)
+
+
+def test_an_attention_is_not_shown(engine: Engine) -> None:
+    with pytest.raises(Refused, match="engine does not show its attention: run it with backend=hf"):
+        engine.probe(Probe(index=0, cluster="c", tokens=TOKENS))
+
+
+def test_answers_come_in_order_and_their_requests_go_together(engine: Engine) -> None:
+    questions: list[AnyQuestion] = [choose(), score(), mark(), choose(3), write()]
+    together = list(in_turn(engine, questions, at_once=3))
+    batches = len(engine.asked)
+    kinds = [type(answer) for answer in together]
+    assert kinds == [Chosen, Scored, Marked, Chosen, Written]
+    assert batches == 2 + (2 if engine.by_prefix else 1)  # two rounds of the first three, of the last two one or two
+    alone = [engine._answered(question) for question in questions]
+    for one, other in zip(together, alone, strict=True):
+        if isinstance(one, Written):
+            assert isinstance(other, Written) and one.text == other.text
+        else:
+            np.testing.assert_array_equal(one.nll, other.nll)  # type: ignore[union-attr]
+
+
+def test_writing_may_end_where_a_text_stands(hf: Hf) -> None:
+    whole = hf.write(write(room=30))
+    end = hf.tokenizer.decode(whole.tokens[:9])[-1:]
+    assert end.strip() or end  # something to stop at
+    short = hf.write(write(room=30, until=(end,)))
+    assert end in short.text and whole.text.startswith(short.text)
+    assert not short.hit_room
+    assert not hf.tokenizer.decode(short.tokens[:-1]).count(end)  # it ended with the first token that said it

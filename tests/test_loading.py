@@ -1,0 +1,139 @@
+"""Backends are opened once for the jobs of a sweep, and ended when nobody needs them."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from lexbench import api, assets, loading, runner
+from lexbench.backends.chance import Chance
+from lexbench.checkpoint import read_model
+from lexbench.model import Model
+from lexbench.record import Refused, Unavailable
+from lexbench.store import Store
+from lexbench.task import Answer, AnyQuestion, Score
+
+MODEL = read_model(assets.read("model", "lexlet"))
+EVENTS: list[str] = []
+
+
+class Far(Chance):
+    """Chance, as if it ran elsewhere: says when it starts and ends, and may be down."""
+
+    gone: int | None = None
+    """Question at which it is down."""
+
+    def __init__(self, model: Model, longest: int) -> None:
+        super().__init__(model)
+        EVENTS.append(f"start {longest}")
+
+    def answers(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
+        for question in questions:
+            if question.index == self.gone:
+                raise Unavailable("server is down")
+            assert isinstance(question, Score)
+            yield self.score(question)
+
+    def close(self) -> None:
+        EVENTS.append("end")
+
+
+FAR = {"_target_": f"{__name__}.Far", "name": "far"}
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    EVENTS.clear()
+    monkeypatch.setattr(
+        assets,
+        "class_of",
+        lambda config, noun, of=assets.class_of: Far if "Far" in str(config.get("_target_")) else of(config, noun),
+    )
+
+
+def test_each_job_has_its_own_backend() -> None:
+    for _ in range(2):
+        loading.done_with(loading.opened(MODEL, FAR, 128))
+    assert EVENTS == ["start 128", "end", "start 128", "end"]
+
+
+def test_jobs_that_share_have_one_until_the_last_is_done() -> None:
+    with loading.sharing():
+        first = loading.opened(MODEL, FAR, 512)
+        loading.done_with(first)
+        assert loading.opened(MODEL, FAR, 128) is first
+        assert EVENTS == ["start 512"]
+    assert EVENTS == ["start 512", "end"]
+
+
+def test_another_backend_or_a_longer_question_ends_the_one_before() -> None:
+    with loading.sharing():
+        loading.opened(MODEL, FAR, 128)
+        loading.opened(MODEL, FAR, 512)
+        assert EVENTS == ["start 128", "end", "start 512"]
+        loading.opened(MODEL, {**assets.read("backend", "chance"), "name": "chance"}, 512)
+        assert EVENTS[3:] == ["end"]
+    assert EVENTS[4:] == []
+
+
+def test_a_checkpoint_that_changed_is_loaded_again(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(assets.PACKAGE / "lexlet", folder)
+    model = read_model({"path": str(folder), "trained_length": 256})
+    with loading.sharing():
+        loading.opened(model, FAR, 128)
+        os.utime(folder / "config.json", (1, 1))
+        loading.opened(model, FAR, 128)
+    assert EVENTS == ["start 128", "end", "start 128", "end"]
+
+
+def test_an_error_in_a_sweep_ends_the_backend() -> None:
+    with contextlib.suppress(RuntimeError), loading.sharing():
+        loading.opened(MODEL, FAR, 128)
+        raise RuntimeError
+    assert EVENTS == ["start 128", "end"]
+
+
+def run(folder: Path) -> None:
+    job = runner.Job.of(
+        model=MODEL,
+        methods=[{**assets.read("method", "none"), "name": "none"}],
+        tasks=[{**assets.read("task", "last_segment"), "name": "last_segment"}],
+        corpus={**assets.read("corpus", "synthetic"), "name": "synthetic"},
+        backend=FAR,
+        lengths=[128, 256],
+        multiples=None,
+        n=4,
+        seeds=[0],
+        results=folder,
+    )
+    runner.execute(job, quiet=True)
+
+
+def test_what_was_unavailable_is_asked_again_and_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Far, "gone", 2)
+    run(tmp_path)
+    assert EVENTS == ["start 256", "end"]
+    store = Store(tmp_path)
+    assert [found.refused for found in store.load()] == ["server is down"] * 2
+    assert {len(store.resume(found.cell)) for found in store.load()} == {2}
+    monkeypatch.setattr(Far, "gone", None)
+    run(tmp_path)
+    assert [found.refused for found in store.load()] == [None, None]
+    assert [[sample.index for sample in found.samples] for found in store.load()] == [[0, 1, 2, 3]] * 2
+    tokens = api.Run(tmp_path).records()["tokens_max"]
+    assert sorted(set(tokens)) == [128, 256]
+
+
+def test_a_refusal_ends_a_cell_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Far, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
+        raise Refused("no honest answer")
+
+    monkeypatch.setattr(Far, "answers", refuse)
+    run(tmp_path)
+    monkeypatch.undo()
+    store = Store(tmp_path)
+    assert all(store.finished(found.cell) and found.refused == "no honest answer" for found in store.load())
