@@ -31,7 +31,6 @@ class Backend(Protocol):
     """
 
     model: Model
-    tokenizer: Tokenizer
     name: str
     """hf, native, chance, ..."""
     version: str
@@ -42,6 +41,10 @@ class Backend(Protocol):
     """What computes attention: sdpa, eager, dense."""
     revision: str
     """Fingerprint of the weights, or the hub's commit."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The checkpoint's, by which questions are made."""
 
     def attend(self, attention: Attention) -> None:
         """Put the model under this Attention, exactly; an empty one gives the model unchanged."""

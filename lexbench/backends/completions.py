@@ -74,7 +74,7 @@ class Completions:
     asked token by token, behind the prompt that is there already.
     """
 
-    name: ClassVar[str]
+    name: str
     by_prefix: ClassVar[bool] = False
     tokenizer: Tokenizer
 

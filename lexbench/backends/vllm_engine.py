@@ -141,7 +141,7 @@ class Engine:
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").splitlines()
         named = [found[1] for line in lines if (found := re.search(r"\b\w*(?:Error|Exception): (.+)", line))]
-        ours = [each for each in named if "Engine core initialization failed" not in each]
+        ours = [each for each in named if "initialization failed" not in each]  # which only say that another failed
         said = ours[-1] if ours else f"{type(error).__name__}: {error}"
         return " ".join(said.split())[:300]
 
