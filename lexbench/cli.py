@@ -29,6 +29,10 @@ the same questions are paired, whatever else differs:
   lexbench compare runs/x runs/x --a method=none --b method=yarn
   lexbench compare runs/before runs/after
 """
+SHARING = """\
+nothing is uploaded; of many methods a card shows only none, unless --method names others:
+  lexbench share runs/x --card README.md --method yarn --samples shared
+"""
 TUNING = """\
 settings are written as key=value, in hydra's grammar:
   model=NAME corpus=NAME backend=NAME   a name of the registry (lexbench list)
@@ -159,6 +163,12 @@ def _parser() -> argparse.ArgumentParser:
     gate.add_argument("--markdown", type=Path, metavar="FILE", help="write a summary there")
     gate.add_argument("--github", action="store_true", help="print annotations of GitHub Actions, too")
     gate.add_argument("--json", action="store_true", help="as data")
+    given = add("share", _share, "results for others: a model card's block, and samples as a dataset", SHARING)
+    given.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder, or a folder of run folders")
+    given.add_argument("--card", metavar="FILE", help="put the results into this model card; -: print them")
+    given.add_argument("--samples", type=Path, metavar="DIR", help="write the samples there, as datasets load them")
+    given.add_argument("--task", nargs="+", default=[], metavar="NAME", help="of these tasks only")
+    given.add_argument("--method", nargs="+", default=[], metavar="NAME", help="of these methods only")
     add(
         "tune",
         _tune,
@@ -338,6 +348,18 @@ def _check(options: argparse.Namespace, words: list[str]) -> int:
     )
     print(said)
     return code
+
+
+def _share(options: argparse.Namespace, words: list[str]) -> int:
+    from lexbench import share
+
+    _no_more(words)
+    chosen = {"tasks": options.task, "methods": options.method}
+    said, notes = share.command(options.runs, card=options.card, samples=options.samples, **chosen)
+    print(said)
+    for note in notes:
+        print(f"lexbench: {note}", file=sys.stderr)
+    return 0
 
 
 def _tune(options: argparse.Namespace, words: list[str]) -> int:
@@ -552,6 +574,7 @@ COMMANDS = (
     "leaderboard",
     "compare",
     "check",
+    "share",
     "tune",
     "show",
     "verify",

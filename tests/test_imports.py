@@ -53,6 +53,7 @@ ALLOWED = {  # folder or module under lexbench: what of ours it may import
     "native": {"native", "encodings", "corpora", "files", "assets", "tokenizer", "task", "record"},
     "store": {"record", "files"},
     "report": {"record", "store", "report", "files"},
+    "share": {"report", "files"},
     "view": {"view", "report", "store", ""},
     "show": {"attention", "model"},
     "show_panels": {"attention", "model", "report", "show"},
@@ -73,6 +74,7 @@ WITHOUT_TORCH = [
     "lexbench.view",
     "lexbench.find_keys",
     "lexbench.loading",
+    "lexbench.share",
 ]
 
 

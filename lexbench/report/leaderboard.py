@@ -1,6 +1,5 @@
 """The leaderboard: a board for each setting of run folders, and beside it what papers print, as a table of its own."""
 
-import difflib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from lexbench.report.costs import Cost
 from lexbench.report.leaderboard_formats import FORMATS
 from lexbench.report.leaderboard_sections import Leaderboard
 from lexbench.report.leaders import Samples
+from lexbench.report.named import named
 from lexbench.report.published import published as published_tables
 from lexbench.report.records import load
 from lexbench.report.summaries import RULES
@@ -90,18 +90,11 @@ def leaderboard(
 def _of_tasks(finished: Iterable[Finished], tasks: Sequence[str]) -> Iterator[Finished]:
     """Cells of the named tasks."""
     every = list(finished)
-    known = sorted({each.cell.task for each in every})
-    bare = {name.split("(")[0] for name in known}
-    for task in tasks:
-        if task not in {*known, *bare}:
-            close = difflib.get_close_matches(task, [*known, *sorted(bare)], n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            raise ValueError(f"unknown task {task!r} in these runs: {hint}choose from {', '.join(known)}")
-    wanted = set(tasks)
-    return (each for each in every if not wanted or {each.cell.task, each.cell.task.split("(")[0]} & wanted)
+    labels = named((each.cell.task for each in every), tasks, "task")
+    return (each for each in every if each.cell.task in labels)
 
 
-def _headlines(every: Iterable[Table], instead_of_nll: str | None = None) -> list[Table]:
+def headlines(every: Iterable[Table], instead_of_nll: str | None = None) -> list[Table]:
     """Of each setting the table of the first metric; of likelihoods another one, where that is asked for."""
     settings: dict[str, list[Table]] = {}
     for table in every:
@@ -128,7 +121,7 @@ def by_method(
 ) -> list[Board]:
     """A board for every setting: methods on one model; among summaries what each method cost, where that is known."""
     boards = []
-    for table in _headlines(every):
+    for table in headlines(every):
         cell = table.cell
         title = f"{cell.task} on {cell.model}: {table.label}"
         about = {**_about(cell), "model": cell.model, "trained_length": cell.trained_length, "name": table.name}
@@ -167,7 +160,7 @@ def by_model(
 ) -> list[Board]:
     """A board for every task and method that several models were measured by alike."""
     asked: dict[tuple[str, str], list[Table]] = {}
-    for table in _headlines(every, "bits_per_byte" if columns == "length" else None):
+    for table in headlines(every, "bits_per_byte" if columns == "length" else None):
         for method in table.methods:
             asked.setdefault((table.cell.task, method), []).append(table)
     several = {key: found for key, found in asked.items() if len({table.cell.model for table in found}) > 1}

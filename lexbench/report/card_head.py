@@ -1,0 +1,75 @@
+"""The head of a card on the Hugging Face hub: YAML between two lines of dashes at the beginning of its README.md."""
+
+from typing import Any
+
+import yaml
+from huggingface_hub.repocard import REGEX_YAML_BLOCK
+
+MARK = "\ufeff"
+"""Some editors begin a file with it."""
+
+
+def head(card: str) -> dict[str, Any]:
+    """The head's data; empty where the card has none. ValueError where it is no YAML, or no mapping."""
+    found = REGEX_YAML_BLOCK.search(card.removeprefix(MARK))
+    return _data(found[2]) if found else {}
+
+
+def with_key(card: str, key: str, value: Any) -> str:
+    """The card with one key of its head replaced, or added; the rest stays as it is, to the letter.
+
+    Raises ValueError where the head is no YAML or no mapping, or written so that one key cannot be replaced alone.
+    """
+    mark, text = (MARK, card[1:]) if card.startswith(MARK) else ("", card)
+    end = "\r\n" if "\r\n" in text else "\n"
+    new = dumped({key: value}).replace("\n", end)
+    found = REGEX_YAML_BLOCK.search(text)
+    if not found:
+        return f"{mark}---{end}{new}---{end}{text}"
+    old = found[2]
+    expected = {**_data(old), key: value}
+    begin, stop = _span(old, key)
+    rest = old[stop:]
+    before = old[:begin] + (end if begin == stop and old and not old.endswith("\n") else "")
+    changed = before + (new + rest if rest else new.removesuffix(end))
+    try:
+        same = dumped(_data(changed)) == dumped(expected)
+    except ValueError:
+        same = False
+    if not same:
+        raise ValueError(f"{key} cannot be replaced alone: write the head with a key a line, without aliases")
+    return mark + text[: found.start(2)] + changed + text[found.end(2) :]
+
+
+def dumped(data: Any) -> str:
+    """Plain data as YAML, in its own order."""
+    return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+
+
+def _data(text: str) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"its head is no YAML: {error}") from error
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ValueError("its head is no mapping of keys to values")
+    return data
+
+
+def _span(text: str, key: str) -> tuple[int, int]:
+    """Where a key and its value begin and end; twice the text's end where there is no such key.
+
+    Comments and blank lines that follow belong to what comes next.
+    """
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    pairs = root.value if isinstance(root, yaml.MappingNode) else []
+    places = [*(node.start_mark.index for node, _ in pairs), len(text)]
+    for (node, _), begin, stop in zip(pairs, places, places[1:], strict=False):
+        if node.value == key:
+            lines = text[begin:stop].splitlines(keepends=True)
+            while not lines[-1].strip() or lines[-1].startswith("#"):
+                lines.pop()
+            return begin, begin + len("".join(lines))
+    return len(text), len(text)
