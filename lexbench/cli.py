@@ -33,6 +33,10 @@ SHARING = """\
 nothing is uploaded; of many methods a card shows only none, unless --method names others:
   lexbench share runs/x --card README.md --method yarn --samples shared
 """
+IMPORTING = """\
+what lm_eval wrote to its --output_path with --log_samples becomes cells of a run folder, under their own protocol:
+  lexbench import lm_eval out/model --into runs/imported --trained-length 4096 --length 4096
+"""
 TUNING = """\
 settings are written as key=value, in hydra's grammar:
   model=NAME corpus=NAME backend=NAME   a name of the registry (lexbench list)
@@ -169,6 +173,13 @@ def _parser() -> argparse.ArgumentParser:
     given.add_argument("--samples", type=Path, metavar="DIR", help="write the samples there, as datasets load them")
     given.add_argument("--task", nargs="+", default=[], metavar="NAME", help="of these tasks only")
     given.add_argument("--method", nargs="+", default=[], metavar="NAME", help="of these methods only")
+    foreign = add("import", _import, "results of another harness become cells of a run folder", IMPORTING)
+    foreign.add_argument("harness", choices=("lm_eval",))
+    foreign.add_argument("results", nargs="+", type=Path, metavar="RESULTS", help="results_*.json, or a folder of them")
+    foreign.add_argument("--into", required=True, type=Path, metavar="DIR", help="run folder")
+    foreign.add_argument("--trained-length", type=int, metavar="N", help="tokens, where the results do not say")
+    foreign.add_argument("--length", type=int, metavar="N", help="tokens in use, where neither task nor model says")
+    foreign.add_argument("--tokenizer", metavar="DIR", help="counts the tokens of the prompts: a folder or hub name")
     add(
         "tune",
         _tune,
@@ -360,6 +371,16 @@ def _share(options: argparse.Namespace, words: list[str]) -> int:
     for note in notes:
         print(f"lexbench: {note}", file=sys.stderr)
     return 0
+
+
+def _import(options: argparse.Namespace, words: list[str]) -> int:
+    from lexbench.imports import lm_eval
+
+    _no_more(words)
+    facts = {"trained_length": options.trained_length, "length": options.length, "tokenizer": options.tokenizer}
+    said, code = lm_eval.command(options.results, options.into, **facts)
+    print(said)
+    return code
 
 
 def _tune(options: argparse.Namespace, words: list[str]) -> int:
@@ -575,6 +596,7 @@ COMMANDS = (
     "compare",
     "check",
     "share",
+    "import",
     "tune",
     "show",
     "verify",

@@ -18,7 +18,7 @@ DOCS = ROOT / "docs"
 PAGES = ["../README.md", *sorted(page.name for page in DOCS.glob("*.md"))]
 OWN = ("methods.md", "tasks.md")
 """Pages whose outputs have tests of their own."""
-QUICK = ("files.md", "index.md", "limits.md", "protocols.md", "statistics.md")
+QUICK = ("files.md", "importing.md", "index.md", "limits.md", "protocols.md", "statistics.md")
 FENCE = re.compile(r"^(?:`(mine/\S+)`:\n\n)?```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REASONS = ("downloads", "needs", "serves", "takes")
 """How the title begins of commands that no test can run."""

@@ -53,6 +53,7 @@ ALLOWED = {  # folder or module under lexbench: what of ours it may import
     "native": {"native", "encodings", "corpora", "files", "assets", "tokenizer", "task", "record"},
     "store": {"record", "files"},
     "report": {"record", "store", "report", "files"},
+    "imports": {"imports", "record", "checkpoint", "excerpt", "tokenizer", "store", "report", ""},
     "share": {"report", "files"},
     "view": {"view", "report", "store", ""},
     "show": {"attention", "model"},
@@ -73,6 +74,7 @@ WITHOUT_TORCH = [
     "lexbench.tune",
     "lexbench.view",
     "lexbench.find_keys",
+    "lexbench.imports.lm_eval",
     "lexbench.loading",
     "lexbench.share",
 ]

@@ -12,6 +12,7 @@ from lexbench.record import Cell, Record
 from lexbench.report import metrics
 from lexbench.report.entries import CUT, best_of, columns, entry, noted
 from lexbench.report.records import dataframe, records_of
+from lexbench.report.wording import escaped
 from lexbench.store import Finished, Store
 
 Place = tuple[str, int]
@@ -165,7 +166,7 @@ def caption(table: Table) -> str:
 def heading(table: Table) -> list[str]:
     """The task, the model and the caption above the tables of one setting."""
     protocol, rest = caption(table).split("\n", 1)
-    return [f"## {table.cell.task} on {table.cell.model}", "", f"Protocol: {protocol}.  ", f"{rest}.", ""]
+    return [f"## {escaped(table.cell.task)} on {escaped(table.cell.model)}", "", f"Protocol: {protocol}.  ", f"{rest}.", ""]
 
 
 def markdown(table: Table) -> str:
