@@ -166,7 +166,8 @@ def caption(table: Table) -> str:
 def heading(table: Table) -> list[str]:
     """The task, the model and the caption above the tables of one setting."""
     protocol, rest = caption(table).split("\n", 1)
-    return [f"## {escaped(table.cell.task)} on {escaped(table.cell.model)}", "", f"Protocol: {protocol}.  ", f"{rest}.", ""]
+    title = f"## {escaped(table.cell.task)} on {escaped(table.cell.model)}"
+    return [title, "", f"Protocol: {protocol}.  ", f"{rest}.", ""]
 
 
 def markdown(table: Table) -> str:
