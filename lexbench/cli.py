@@ -245,6 +245,8 @@ def _parser() -> argparse.ArgumentParser:
         AT_LENGTH + "tokens of the text that is read (default: twice the trained length)\n",
     )
     proof.add_argument("--json", action="store_true", help="as data")
+    next_door = "lm-evaluation-harness with its own arguments, which --help lists, and --model lexbench"
+    commands.add_parser("lm_eval", help=next_door, add_help=False).set_defaults(command=_lm_eval)
     names = add("list", _list, "names of the registry", "--config-dir DIR adds your own\n")
     names.add_argument("group", nargs="?", choices=assets.GROUPS)
     add(
@@ -550,6 +552,12 @@ def _length(config: dict[str, Any]) -> int | None:
     return length
 
 
+def _lm_eval(options: argparse.Namespace, words: list[str]) -> int:
+    from lexbench import harness
+
+    return harness.main(words)
+
+
 def _list(options: argparse.Namespace, words: list[str]) -> int:
     flags, given = settings.split(words)
     _no_more([*flags, *given])
@@ -597,6 +605,7 @@ COMMANDS = (
     "check",
     "share",
     "import",
+    "lm_eval",
     "tune",
     "show",
     "verify",

@@ -53,6 +53,8 @@ ALLOWED = {  # folder or module under lexbench: what of ours it may import
     "native": {"native", "encodings", "corpora", "files", "assets", "tokenizer", "task", "record"},
     "store": {"record", "files"},
     "report": {"record", "store", "report", "files"},
+    "harness": CORE
+    | {"", "harness", "assets", "backends", "checkpoint", "compose", "loading", "methods", "runner", "verify"},
     "imports": {"imports", "record", "checkpoint", "excerpt", "tokenizer", "store", "report", ""},
     "share": {"report", "files"},
     "view": {"view", "report", "store", ""},
@@ -74,6 +76,7 @@ WITHOUT_TORCH = [
     "lexbench.tune",
     "lexbench.view",
     "lexbench.find_keys",
+    "lexbench.harness",
     "lexbench.imports.lm_eval",
     "lexbench.loading",
     "lexbench.share",
