@@ -61,6 +61,10 @@ settings are written as key=value, in hydra's grammar:
   method.factor=8  model.path=DIR   a parameter of one of them
   method=[yarn,log_n]               several methods at once
   length=32768                      """
+AGAINST = """\
+other backends asked the same questions, compared token by token:
+  lexbench verify -m method=none,yarn length=512,1024 task=last_segment n=2 --against native vllm,memory_share=0.3
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -242,7 +246,14 @@ def _parser() -> argparse.ArgumentParser:
         "verify",
         _verify,
         "does a method do what it says on a model? exit code 1 where a check fails",
-        AT_LENGTH + "tokens of the text that is read (default: twice the trained length)\n",
+        AT_LENGTH + "tokens of the text that is read (default: twice the trained length)\n" + AGAINST,
+    )
+    proof.add_argument(
+        "--against",
+        nargs="+",
+        default=[],
+        metavar="BACKEND",
+        help="compare these with backend=NAME, token by token: NAME, or NAME,parameter=value",
     )
     proof.add_argument("--json", action="store_true", help="as data")
     next_door = "lm-evaluation-harness with its own arguments, which --help lists, and --model lexbench"
@@ -508,6 +519,29 @@ def _keys(options: argparse.Namespace, words: list[str]) -> int:
 
 
 def _verify(options: argparse.Namespace, words: list[str]) -> int:
+    return _parity(options, words) if options.against else _prove(options, words)
+
+
+def _parity(options: argparse.Namespace, words: list[str]) -> int:
+    import json
+
+    from lexbench import parity
+
+    others = [parity.against(word) for word in options.against]
+    asked: list[tuple[dict[str, Any], dict[str, str]]] = []
+    settings.jobs("run", lambda *point: asked.append(point), settings.arguments("verify", _with_task(words)))
+    found = parity.compare(parity.job_of(asked), others)
+    print(json.dumps(found.as_data(), indent=1) if options.json else parity.table(found))
+    return 1 if found.failed else 0
+
+
+def _with_task(words: list[str]) -> list[str]:
+    """Of likelihoods, where no task is named: a run's usual tasks are more than it takes to compare backends."""
+    named = any(word.startswith("task") for word in words)
+    return words if named else [*words, "task=last_segment"]
+
+
+def _prove(options: argparse.Namespace, words: list[str]) -> int:
     import json
     from dataclasses import asdict
 

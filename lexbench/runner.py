@@ -199,7 +199,7 @@ def _measure(
         longest = max((question.length for question in missing), default=0)
         assert longest <= step.length, f"a question of {longest} tokens at {step.length}"
         bar.update(cost * (1 - len(missing) / len(questions)))
-        for question, answer in zip(missing, _answers(backend, missing), strict=True):
+        for question, answer in zip(missing, answers(backend, missing), strict=True):
             store.append(cell, _sample(backend, step.task.built, question, answer))
             tokens += question.length
             bar.update(cost / len(questions))
@@ -228,7 +228,7 @@ def _sample(backend: Backend, task: Task, question: AnyQuestion, answer: Answer)
     return replace(task.score(question, answer), prompt=excerpt(question, backend.tokenizer))
 
 
-def _answers(backend: Backend, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
+def answers(backend: Backend, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
     """Many at once where the backend gains from it, else one by one."""
     if isinstance(backend, Remote):
         return backend.answers(questions)

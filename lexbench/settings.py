@@ -145,7 +145,7 @@ ONE_LENGTH = ([*assets.GROUPS], ["length"])
 SETTINGS = {
     "run": ([*assets.GROUPS], ["lengths", "multiples", "n", "seed", "results", "dry_run"]),
     "show": ONE_LENGTH,
-    "verify": ONE_LENGTH,
+    "verify": ([*assets.GROUPS], ["length", "n", "seed"]),
     "export": ONE_LENGTH,
     "train": (["recipe"], ["out", "corpora", "held_out"]),
     "keys": (["model", "method", "corpus", "backend"], ["out", "longest", "short", "window", "gain", "loss", "n"]),

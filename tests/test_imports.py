@@ -15,7 +15,7 @@ SHARED = {
     "methods": {"methods", "methods.rotary", "methods.distances"},
     "backends": {
         *("backends", "backends.rotary", "backends.hook", "backends.evidence"),
-        *("backends.completions", "backends.vllm_engine", "backends.http"),
+        *("backends.completions", "backends.vllm_engine", "backends.http", "backends.dialect", "backends.replies"),
     },
 }
 """What plug-ins of one kind have in common; beyond it they never import one another."""

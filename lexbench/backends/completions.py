@@ -2,7 +2,6 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,15 +67,15 @@ Steps = Generator[list[Request], list[Reply], Answer]
 
 
 class Completions:
-    """Base of backends that answer every question by completions; `ask` is all that they differ in.
-
-    `by_prefix`: prompts that begin alike are read once (a prefix cache), so that an option of several tokens is best
-    asked token by token, behind the prompt that is there already.
-    """
+    """Base of backends that answer every question by completions; `ask` is all that they differ in."""
 
     name: str
-    by_prefix: ClassVar[bool] = False
     tokenizer: Tokenizer
+
+    @property
+    def by_prefix(self) -> bool:
+        """Whether prompts that begin alike are read once, so that an option is best asked token by token."""
+        return False
 
     def ask(self, requests: Sequence[Request]) -> list[Reply]:
         """The replies to all requests; Refused where one of them cannot be answered."""

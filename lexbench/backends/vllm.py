@@ -50,7 +50,6 @@ class Vllm(Completions):
     """
 
     name = "vllm"
-    by_prefix = True
 
     def __init__(
         self,
@@ -105,6 +104,11 @@ class Vllm(Completions):
         self._failed: dict[str, Refused] = {}
         self._lengths: set[int] = set()
         """Lengths at which the model's own angles are those of the engine."""
+
+    @property
+    def by_prefix(self) -> bool:
+        """The prefix cache does not serve likelihoods of a prompt, but what comes next behind one."""
+        return True
 
     def attend(self, attention: Attention) -> None:
         """Put the model under this Attention, and prove by the engine's own numbers that it is.

@@ -47,7 +47,9 @@ class Engine(Completions):
 
 
 class ByPrefix(Engine):
-    by_prefix = True
+    @property
+    def by_prefix(self) -> bool:
+        return True
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,259 @@
+"""One server over HTTP: retries within their bound, at the pace allowed, and no key anywhere."""
+
+import email.utils
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lexbench.backends import http
+from lexbench.backends.http import Fault, Pace, Rejected, Server, checked_url, is_loopback
+from lexbench.record import Refused, Unavailable
+from tests.backends import scripted
+
+KEY = "sk-very-secret-0123456789"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(http, "LONGEST_PAUSE", 0.03)
+
+
+def client(url: str, **changed: Any) -> Server:
+    settings = {"key": None, "key_variable": "OPENAI_API_KEY", "timeout": 5.0, "retries": 3}
+    return Server(url, **{**settings, "requests_per_minute": None, **changed})
+
+
+def failing(times: int, reply: scripted.Reply) -> Callable[[scripted.Body], scripted.Reply]:
+    """The reply so many times, then a good one."""
+    left = iter(range(times))
+    return lambda _: reply if next(left, None) is not None else (200, {"fine": True})
+
+
+DOWN = [
+    (500, {"error": {"message": "out of\norder"}}),
+    (503, b"<html>starting</html>"),
+    (429, {"message": "slow down"}),
+    (408, {}),
+    None,
+    (200, b'{"fine": ', {"Content-Length": "50"}),  # it breaks in the middle
+]
+
+
+@pytest.mark.parametrize("reply", DOWN)
+def test_what_fails_for_a_while_is_asked_again(reply: scripted.Reply) -> None:
+    with scripted.serving(failing(3, reply)) as server:
+        assert client(server.url).post("completions", {"a": 1}) == {"fine": True}
+        assert server.asked == [{"a": 1}] * 4
+
+
+@pytest.mark.parametrize("reply", DOWN[:5])
+def test_the_bound_holds_and_later_one_attempt_is_enough_until_one_succeeds(reply: scripted.Reply) -> None:
+    with scripted.serving(failing(4 + 1, reply)) as server:
+        one = client(server.url)
+        with pytest.raises(Unavailable, match=r"4 attempts.*run the same command again") as refusal:
+            one.post("completions", {})
+        assert "\n" not in refusal.value.reason and len(server.asked) == 4
+        with pytest.raises(Unavailable):
+            one.post("completions", {})
+        assert len(server.asked) == 5
+        assert one.post("completions", {}) == {"fine": True}
+        server.answer = failing(3, reply)
+        assert one.post("completions", {}) == {"fine": True}
+
+
+def test_a_server_that_is_down_is_first_asked_for_no_more_than_its_list() -> None:
+    with scripted.serving(lambda _: (500, {})) as server:
+        one = client(server.url, retries=0)
+        with pytest.raises(Unavailable):
+            one.post("completions", {})
+        server.models = (503, {})
+        with pytest.raises(Unavailable, match="503"):
+            one.post("completions", {})
+        assert len(server.asked) == 1
+        server.models, server.answer = (404, {}), failing(0, None)  # it has no list, but it answers
+        assert one.post("completions", {}) == {"fine": True}
+
+
+def test_pauses_double_up_to_the_longest_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(Server, "_sleep", lambda self, seconds, reason: pauses.append(seconds))
+    monkeypatch.setattr(http, "FIRST_PAUSE", 1.0)
+    monkeypatch.setattr(http, "LONGEST_PAUSE", 30.0)
+    with scripted.serving(failing(8, (500, {}))) as server:
+        client(server.url, retries=8).post("completions", {})
+    pauses = pauses[1::2]  # before each attempt comes its turn
+    for pause, usual in zip(pauses, (1, 2, 4, 8, 16, 30, 30, 30), strict=True):
+        assert 0.75 * usual <= pause <= 1.25 * usual
+    assert len(set(pauses)) == 8
+
+
+@pytest.mark.parametrize("dated", [False, True])
+def test_a_server_that_says_when_to_come_back_is_obeyed(dated: bool) -> None:
+    seconds = 2 if dated else 0.4  # a date has whole seconds
+    said = email.utils.formatdate(time.time() + seconds, usegmt=True) if dated else str(seconds)
+    with scripted.serving(failing(1, (429, {}, {"Retry-After": said}))) as server:
+        assert client(server.url).post("completions", {}) == {"fine": True}
+        assert server.at[1] - server.at[0] > (0.9 if dated else 0.39)
+
+
+def test_a_server_that_wants_more_patience_than_we_have_is_not_waited_for() -> None:
+    later: scripted.Reply = (429, {}, {"Retry-After": "3600"})
+    with scripted.serving(failing(1, later)) as server, pytest.raises(Unavailable, match="429"):
+        client(server.url).post("completions", {})
+    assert len(server.asked) == 1
+
+
+def test_an_answer_that_takes_too_long_is_none() -> None:
+    said = r"no answer within 0\.1 seconds \(2 attempts\)"
+    with scripted.serving(failing(0, None), seconds=0.5) as server, pytest.raises(Unavailable, match=said):
+        client(server.url, timeout=0.1, retries=1).post("completions", {})
+
+
+def test_nobody_there_is_said_with_the_address() -> None:
+    with scripted.serving(failing(0, None)) as server:
+        url = server.url
+    with pytest.raises(Unavailable, match=rf"{url} does not answer \(.*refused.*\) \(4 attempts\)"):
+        client(url).post("completions", {})
+    with pytest.raises(Fault):
+        client(url).get("models")
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        ((400, {"error": {"message": "too\nlong: 9 tokens"}}), "says HTTP 400: too long: 9 tokens"),
+        ((422, {"detail": [{"loc": "prompt"}]}), 'says HTTP 422: [{"loc": "prompt"}]'),
+        ((413, b"Payload | Too Large"), "says HTTP 413: Payload | Too Large"),
+        ((404, {"error": "no such model"}), "says HTTP 404: no such model"),
+        ((501, {}), "says HTTP 501: {}"),
+        ((307, b"", {"Location": "http://b/v1"}), "it has moved to http://b/v1, give that as backend.url"),
+    ],
+)
+def test_a_no_is_passed_on_in_one_line_and_not_asked_again(reply: scripted.Reply, said: str) -> None:
+    with scripted.serving(failing(9, reply)) as server:
+        with pytest.raises(Rejected) as refusal:
+            client(server.url).post("completions", {})
+        assert said in refusal.value.reason and "\n" not in refusal.value.reason
+        assert not isinstance(refusal.value, Unavailable) and len(server.asked) == 1
+
+
+@pytest.mark.parametrize("said", [b"<html>hello</html>", b"[1, 2]", b"", b'"text"', b"\xff\xfe", b"[" * 100_000])
+def test_an_answer_that_is_no_object_is_malformed(said: bytes) -> None:
+    with scripted.serving(failing(9, (200, said))) as server:
+        with pytest.raises(Refused, match="malformed answer") as refusal:
+            client(server.url).post("completions", {})
+        assert len(refusal.value.reason) < 500 and len(server.asked) == 1
+
+
+def test_a_long_answer_of_a_server_is_cut() -> None:
+    said = (400, {"message": "x " * 9999})
+    with scripted.serving(failing(9, said)) as server, pytest.raises(Rejected) as refusal:
+        client(server.url).post("completions", {})
+    assert len(refusal.value.reason) < 400
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_wrong_key_is_said_by_the_name_of_its_variable_and_never_shown(status: int) -> None:
+    said = {"error": {"message": f"Incorrect API key provided: {KEY}."}}
+    with scripted.serving(failing(9, (status, said))) as server:
+        with pytest.raises(Unavailable, match=r"provided: \*\*\*\.: .*set MY_KEY") as refusal:
+            client(server.url, key=KEY, key_variable="MY_KEY").post("completions", {})
+        assert KEY not in refusal.value.reason and len(server.asked) == 1
+        assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize("status", [200, 307, 400, 429, 500])
+def test_a_key_that_the_server_says_back_is_starred_out(status: int) -> None:
+    echoed = f"{'a' * 290} {KEY} {KEY}".encode()  # also where the line is cut
+    with scripted.serving(lambda _: (status, echoed, {"Location": KEY})) as server:
+        one = client(server.url, key=KEY, retries=1)
+        with pytest.raises(Refused) as refusal:
+            one.post("completions", {})
+        assert "sk-" not in refusal.value.reason and KEY not in repr(one) + repr(refusal.value)
+
+
+def test_a_placeholder_is_no_secret() -> None:
+    one = client("http://127.0.0.1:1/v1", key="EMPTY")
+    assert not one.holds_key("EMPTY") and not client("http://127.0.0.1:1/v1").holds_key("")
+    assert client("http://127.0.0.1:1/v1", key=KEY).holds_key(f"it is {KEY}!")
+
+
+def test_requests_are_as_far_apart_as_the_rate_says() -> None:
+    with scripted.serving(failing(0, None)) as server:
+        one = client(server.url, requests_per_minute=600)
+        threads = [threading.Thread(target=one.post, args=("completions", {})) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert max(server.at) - min(server.at) > 4 * 0.1 - 0.02
+
+
+def test_turns_are_taken_once_and_held_back_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    pace = Pace(2.0)
+    assert [pace.turn() for _ in range(3)] == [0.0, 2.0, 4.0]
+    pace.hold(30.0)
+    assert pace.turn() == 30.0
+    assert [Pace(0.0).turn() for _ in range(2)] == [0.0, 0.0]
+
+
+def test_a_thread_that_is_told_to_stop_gives_up_its_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "FIRST_PAUSE", 60.0)
+    monkeypatch.setattr(http, "LONGEST_PAUSE", 60.0)
+    stop = threading.Event()
+    with scripted.serving(failing(9, (500, {}))) as server:
+        one = client(server.url)
+        one.heed(stop)
+        threading.Timer(0.1, stop.set).start()
+        begin = time.monotonic()
+        with pytest.raises(Unavailable, match="500"):
+            one.post("completions", {})
+        assert time.monotonic() - begin < 5 and len(server.asked) == 1
+
+
+@pytest.fixture
+def proxied(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("proxied")
+def test_a_proxy_of_the_environment_is_not_asked_for_this_machine() -> None:
+    with scripted.serving(failing(0, None)) as server:
+        assert client(server.url).post("completions", {}) == {"fine": True}
+
+
+def test_what_is_this_machine() -> None:
+    assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.8.8.8", "::1", "[::1]")))
+    assert not any(map(is_loopback, ("example.com", "10.0.0.1", "localhost.example.com", "0.0.0.0")))
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000/v1", "localhost", "ftp://a/v1", "http://", "", "http://a:x/v1"])
+def test_an_address_must_be_whole(url: str) -> None:
+    with pytest.raises(ValueError, match=r"backend\.url must be a whole address: e\.g\."):
+        checked_url(url)
+
+
+@pytest.mark.parametrize(
+    "url", [f"http://me:{KEY}@a/v1", f"http://{KEY}@a/v1", f"http://a/v1?key={KEY}", "http://a/#b"]
+)
+def test_an_address_that_goes_into_records_must_hold_no_secret(url: str) -> None:
+    with pytest.raises(ValueError, match="neither a password") as error:
+        checked_url(url)
+    assert KEY not in str(error.value)
+
+
+def test_beside_the_interface_and_behind_it() -> None:
+    with scripted.serving(failing(0, None), version="0.1") as server:
+        assert client(f"{server.url}/").get("models") == scripted.listing("one")
+        assert client(server.url).get("/version") == {"version": "0.1"}
+        one = client(server.url)
+        one.close()
+        one.close()

@@ -1,0 +1,651 @@
+"""A server is asked for exactly what a question means, and never believed."""
+
+import contextlib
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lexbench
+from lexbench import assets
+from lexbench.attention import Attention
+from lexbench.backends import Remote, http
+from lexbench.backends.openai import OpenAI, in_order, started_with
+from lexbench.checkpoint import read_model
+from lexbench.record import Refused, Unavailable
+from lexbench.store import Store
+from lexbench.task import Choose, Mark, Probe, Score, Write
+from lexbench.tokenizer import load_tokenizer
+from tests.backends import scripted
+from tests.backends.scripted import Body, Reply, completion, echo, listing, nll, serving, vllm
+
+MODEL = read_model(assets.read("model", "lexlet"))
+TOKENIZER = load_tokenizer(assets.PACKAGE / "lexlet")
+TEXT = (
+    "Once there was a grey cat that lived in a small house beside the river, and every day it went to see the boats. "
+)
+TOKENS = np.append(0, TOKENIZER.encode(TEXT * 4).ids)[:100]
+OPTIONS = tuple(np.random.default_rng(size).integers(3, 2000, size) for size in (1, 4, 2, 4))
+KEY = "sk-very-secret-0123456789"
+LISTED = listing("one", **scripted.VLLM)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(http, "LONGEST_PAUSE", 0.03)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+@contextlib.contextmanager
+def asking(
+    answer: Callable[[Body], Reply], models: Any = LISTED, **changed: Any
+) -> Iterator[tuple[OpenAI, scripted.Server]]:
+    """A backend whose server answers so; what it has asked when it was built is forgotten."""
+    with serving(answer, models, version="0.30.0") as server:
+        backend = OpenAI(MODEL, url=server.url, **{"retries": 2, "timeout": 5.0, **changed})
+        server.asked.clear()
+        yield backend, server
+        backend.close()
+
+
+def score(tokens: Any = TOKENS, start: int = 1) -> Score:
+    return Score(index=0, cluster="a", tokens=tokens, start=start, bytes=1, words=1)
+
+
+def choice() -> Choose:
+    return Choose(index=0, cluster="a", prompt=TOKENS[:50], options=OPTIONS, expected=1)
+
+
+def mark(options: Sequence[int] = (9, 8, 7)) -> Mark:
+    tokens = TOKENS.copy()
+    tokens[[20, 21, 90]] = options[:3]
+    return Mark(index=0, cluster="a", tokens=tokens, places=np.array([20, 21, 90]), options=np.array(options))
+
+
+def write(room: int = 20, until: tuple[str, ...] = ()) -> Write:
+    return Write(index=0, cluster="a", prompt=TOKENS[:50], room=room, until=until)
+
+
+def costs(tokens: Any, start: int) -> list[float]:
+    """By the formula, nats of tokens[start:]."""
+    plain = [int(token) for token in tokens]
+    return [nll(plain, place) for place in range(start, len(plain))]
+
+
+# one question after another
+
+SERVERS: dict[str, Callable[[Body], Reply]] = {
+    "vllm": vllm(),
+    "echo without writing": echo(TOKENIZER, [(0, 0)]),
+    "echo with a candidate": echo(TOKENIZER, [(1, 0)]),
+    "echo that must write": echo(TOKENIZER, [(1, 1)]),
+    "echo of text": echo(TOKENIZER, [(0, 0)], text=True),
+}
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def backend(request: pytest.FixtureRequest) -> Iterator[OpenAI]:
+    with asking(SERVERS[request.param]) as (built, _):
+        yield built
+
+
+@pytest.mark.parametrize("start", [1, 60, 99])
+def test_a_score_is_what_the_server_says_of_each_token(backend: OpenAI, start: int) -> None:
+    losses = backend.score(score(start=start)).nll
+    assert losses.dtype == np.float32
+    assert losses.tolist() == costs(TOKENS, start)
+
+
+def test_an_option_costs_the_sum_of_its_tokens(backend: OpenAI, request: pytest.FixtureRequest) -> None:
+    texts = tuple(TOKENIZER.encode(text).ids for text in (" no", " yes it is", " perhaps", " a boat"))
+    prompt = TOKENIZER.encode(TEXT).ids
+    question = Choose(index=0, cluster="a", prompt=np.append(0, prompt), options=texts, expected=0)
+    wholes = [np.concatenate([question.prompt, option]) for option in texts]
+    assert backend.choose(question).nll.tolist() == [sum(costs(whole, len(question.prompt))) for whole in wholes]
+
+
+def test_marks_are_costs_of_each_option_at_each_place() -> None:
+    for answer in (vllm(), echo(TOKENIZER, [(1, 1)])):
+        with asking(answer) as (backend, _):
+            question = mark()
+            expected = [
+                [costs(np.append(question.tokens[:place], option), place)[0] for option in question.options]
+                for place in question.places
+            ]
+            assert backend.mark(question).nll.tolist() == expected
+
+
+def test_vllm_is_asked_for_no_token_beyond_a_question() -> None:
+    with asking(vllm()) as (backend, server):
+        backend.score(score())
+        backend.choose(choice())
+        backend.mark(mark())
+        assert all(len(body["prompt"]) + body["max_tokens"] <= 100 for body in server.asked)
+        assert [len(body["prompt"]) for body in server.asked][:1] == [99]
+        # The prompt of a choice is read with all first tokens at once, and only scored texts ask for prompt_logprobs.
+        heads = [body for body in server.asked if len(body["prompt"]) == 50]
+        assert [body["logprob_token_ids"] for body in heads] == [sorted({int(option[0]) for option in OPTIONS})]
+        assert [body for body in server.asked if "prompt_logprobs" in body] == server.asked[:1]
+        assert all(body["model"] == "one" and body["temperature"] == 0 for body in server.asked)
+
+
+def test_more_options_than_vllm_takes_are_asked_in_parts() -> None:
+    options = [9, 8, 7, *range(100, 397)]
+    with asking(vllm()) as (backend, server):
+        losses = backend.mark(mark(options)).nll
+        assert losses.shape == (3, 300)
+        assert losses[2, -1] == costs(np.append(mark(options).tokens[:90], 396), 90)[0]
+        assert sorted({len(body["logprob_token_ids"]) for body in server.asked}) == [44, 128]
+
+
+def test_what_a_server_understands_is_found_out_once() -> None:
+    with serving(vllm(), LISTED, version="0.30.0") as server:
+        backend = OpenAI(MODEL, url=server.url)
+        before = len(server.asked)
+        backend.score(score())
+        backend.score(score())
+        assert (before, len(server.asked) - before) == (3, 2)
+
+
+def test_a_server_that_scores_no_prompt_is_refused_by_a_clear_word_and_still_writes() -> None:
+    with asking(echo(TOKENIZER, [], written=" a boat")) as (backend, _):
+        with pytest.raises(Refused, match="neither prompt_logprobs nor echo") as refusal:
+            backend.score(score())
+        assert not isinstance(refusal.value, Unavailable)
+        assert backend.write(write()).text == " a boat"
+        with pytest.raises(Refused, match="does not show its attention"):
+            backend.probe(Probe(index=0, cluster="a", tokens=TOKENS))
+
+
+def test_a_server_of_texts_is_asked_only_for_tokens_that_are_a_text() -> None:
+    with asking(echo(TOKENIZER, text=True)) as (backend, server):
+        backend.score(score())
+        assert server.asked[-1]["prompt"] == TOKENIZER.decode(TOKENS[1:])  # it puts BOS there itself
+        torn = np.append(TOKENS, TOKENIZER.encode("q").ids.tolist() * 3 + [0])
+        with pytest.raises(Refused, match="as text only, and no text has these tokens"):
+            backend.score(score(torn))
+
+
+# writing
+
+BOATS = TOKENIZER.encode(" a boat and a cat. And then").ids
+
+
+@pytest.mark.parametrize(
+    ("room", "ends", "wrote", "hit_room"),
+    [(20, True, len(BOATS), False), (3, True, 3, True), (len(BOATS), False, len(BOATS), True)],
+)
+def test_new_tokens_are_given_without_the_end_token(room: int, ends: bool, wrote: int, hit_room: bool) -> None:
+    with asking(vllm(BOATS.tolist(), ends=ends)) as (backend, server):
+        answer = backend.write(write(room))
+        assert answer.tokens.tolist() == BOATS[:wrote].tolist() and answer.hit_room is hit_room
+        assert answer.text == TOKENIZER.decode(BOATS[:wrote])
+        [body] = server.asked
+        assert body["max_tokens"] == room and body["prompt"] == TOKENS[:50].tolist()
+        # vLLM takes all else from the model's own generation_config.json
+        assert (body["stop_token_ids"], body["ignore_eos"], body["repetition_penalty"]) == ([1], True, 1.0)
+
+
+def test_a_server_that_writes_on_behind_the_end_is_cut_there() -> None:
+    with asking(vllm([5, 6, 1, 7, 8], ends=False)) as (backend, _):
+        answer = backend.write(write(5))
+        assert answer.tokens.tolist() == [5, 6] and not answer.hit_room
+
+
+def test_texts_that_end_it_are_told_to_the_server_four_at_most() -> None:
+    until = (".", "", "\n", "a", "b", "c")
+    with asking(vllm(BOATS.tolist(), ends=False)) as (backend, server):
+        answer = backend.write(write(len(BOATS), until))
+        assert server.asked[0]["stop"] == [".", "\n", "a", "b"]
+        assert not answer.hit_room  # one of them stands in what it wrote
+        backend.write(write(len(BOATS)))
+        assert "stop" not in server.asked[1]
+
+
+@pytest.mark.parametrize("text", [" a boat.", "", "\n\nseven"])
+def test_a_server_that_gives_texts_only_is_read_as_text(text: str) -> None:
+    with asking(echo(TOKENIZER, written=text)) as (backend, server):
+        if text:
+            answer = backend.write(write())
+            assert (answer.text, answer.hit_room) == (text, False)
+            assert answer.tokens.tolist() == TOKENIZER.encode(text).ids.tolist()
+        server.answer = lambda body: (200, completion(50, {"text": text, "finish_reason": "length"}))
+        assert backend.write(write(1)).hit_room
+
+
+def test_an_answer_cut_short_of_its_room_is_refused() -> None:
+    for answer in (vllm(), echo(TOKENIZER)):
+        with asking(answer) as (backend, server):
+            said = {"text": " a boat", "token_ids": [5], "finish_reason": "length"}
+            whole = completion(50, said, system_fingerprint="vllm-0.30.0-abc")
+            server.answer = lambda _, whole=whole: (200, whole)  # type: ignore[misc]
+            with pytest.raises(Refused, match="stopped after 1 of 20 tokens"):
+                backend.write(write())
+
+
+# what is wrong with an answer
+
+MALFORMED: list[tuple[str, Callable[[Body], object], str]] = [
+    ("no choices", lambda answer: answer.pop("choices"), "choices must be a list, got NoneType"),
+    ("two choices", lambda answer: answer["choices"].append({}), "one choice"),
+    ("choices of text", lambda answer: answer.update(choices=["x"]), "choices.0 must be a dict, got str"),
+    ("no list", lambda answer: answer["choices"][0].update(prompt_logprobs=7), "prompt_logprobs must be a list"),
+    ("nothing", lambda answer: answer["choices"][0].pop("prompt_logprobs"), "prompt_logprobs must be a list"),
+    ("too few", lambda answer: answer["choices"][0]["prompt_logprobs"].pop(), "98 entries for 99 tokens"),
+    ("too many", lambda answer: answer["choices"][0]["prompt_logprobs"].append(None), "100 entries"),
+    ("null", lambda answer: put(answer, None, whole=True), "at 40 is not of token"),
+    ("another token", lambda answer: put(answer, {"1": {"logprob": -1.0}}, whole=True), "at 40 is not of token"),
+    ("no number", lambda answer: put(answer, "-1.5"), "must be finite and at most 0, got -1.5"),
+    ("true", lambda answer: put(answer, True), "got True"),
+    ("false", lambda answer: put(answer, False), "got False"),
+    ("missing", lambda answer: put(answer, None), "of place 40 must be finite and at most 0, got None"),
+    ("NaN", lambda answer: put(answer, math.nan), "got nan"),
+    ("infinite", lambda answer: put(answer, -math.inf), "got -inf"),
+    ("vLLM's infinite", lambda answer: put(answer, -9999.0), "got -9999.0"),
+    ("a logit", lambda answer: put(answer, 3.25), "got 3.25"),
+    ("huge", lambda answer: put(answer, 10**400), "got 1000"),
+    ("no next", lambda answer: answer["choices"][0].update(logprobs=None), "logprobs.top_logprobs.0 must be a dict"),
+    ("no option", lambda answer: answer["choices"][0]["logprobs"]["top_logprobs"][0].clear(), "got None"),
+    ("cut", lambda answer: answer["usage"].update(prompt_tokens=64), "has read 64 of 99 tokens"),
+    ("BOS twice", lambda answer: answer["usage"].update(prompt_tokens=100), "has read 100 of 99 tokens"),
+    ("odd count", lambda answer: answer["usage"].update(prompt_tokens="a\nb"), "has read a b of 99 tokens"),
+]
+
+
+def put(answer: Body, value: Any, whole: bool = False) -> None:
+    """In the place of a log-probability, or of all that is said of a token."""
+    entries = answer["choices"][0]["prompt_logprobs"]
+    if whole:
+        entries[40] = value
+    else:
+        [entry] = entries[40].values()
+        entry["logprob"] = value
+
+
+@pytest.mark.parametrize(("change", "said"), [row[1:] for row in MALFORMED], ids=[row[0] for row in MALFORMED])
+def test_a_number_that_cannot_be_trusted_is_refused(change: Callable[[Body], object], said: str) -> None:
+    def answer(body: Body) -> Reply:
+        status, whole = vllm()(body)  # type: ignore[misc]
+        if len(body["prompt"]) == 99:
+            change(whole)
+        return status, whole
+
+    with asking(answer) as (backend, _):
+        with pytest.raises(Refused) as refusal:
+            backend.score(score())
+        assert said in refusal.value.reason and "\n" not in refusal.value.reason
+        assert type(refusal.value) is Refused
+
+
+ECHOED: list[tuple[Callable[[Body], object], str]] = [
+    (lambda said: said["token_logprobs"].pop(), "99 log-probabilities of 100 tokens for 100"),
+    (lambda said: said["tokens"].pop(), "100 log-probabilities of 99 tokens for 100"),
+    (lambda said: said.update(token_logprobs=said["token_logprobs"] + [-1, -1]), "102 log-probabilities"),
+    (lambda said: said["token_logprobs"].__setitem__(40, None), "of place 40 must be finite"),
+    (lambda said: said.update(tokens=None), "logprobs.tokens must be a list"),
+    (lambda said: said.update(tokens=[*said["tokens"][1:], "x"]), "are not of"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), ECHOED)
+def test_an_echo_that_cannot_be_trusted_is_refused(change: Callable[[Body], object], said: str) -> None:
+    def answer(body: Body) -> Reply:
+        status, whole = echo(TOKENIZER)(body)  # type: ignore[misc]
+        if len(body["prompt"]) == 100:
+            change(whole["choices"][0]["logprobs"])
+        return status, whole
+
+    with asking(answer) as (backend, _), pytest.raises(Refused, match="malformed answer") as refusal:
+        backend.score(score())
+    assert said in refusal.value.reason
+
+
+@pytest.mark.parametrize("spelling", ["\u2581{}", "\u0120{}", " {}"])
+def test_tokens_are_known_in_every_spelling(spelling: str) -> None:
+    def answer(body: Body) -> Reply:
+        status, whole = echo(TOKENIZER)(body)  # type: ignore[misc]
+        if status == 200 and (said := whole["choices"][0]["logprobs"]):
+            said["tokens"] = [spelling.format(text.strip()) for text in said["tokens"]]
+        return status, whole
+
+    with asking(answer) as (backend, _):
+        assert backend.score(score()).nll.tolist() == costs(TOKENS, 1)
+
+
+@pytest.mark.parametrize("ids", [None, "abc", [5, None], [5, -1], [5, 10**9], [5, True], [5] * 21, [5.0]])
+def test_new_tokens_that_are_none_are_refused(ids: Any) -> None:
+    with asking(vllm()) as (backend, server):
+        whole = completion(50, {"token_ids": ids}, system_fingerprint="vllm-0.30.0-abc")
+        server.answer = lambda _: (200, whole)
+        with pytest.raises(Refused, match="malformed answer"):
+            backend.write(write())
+
+
+def test_an_answer_that_was_broken_off_is_none() -> None:
+    with asking(vllm()) as (backend, server):
+        whole = completion(50, {"token_ids": [5], "finish_reason": "abort"}, system_fingerprint="vllm-0.30.0-abc")
+        server.answer = lambda _: (200, whole)
+        with pytest.raises(Unavailable, match=r"broke an answer off \(abort\)"):
+            backend.write(write())
+
+
+def test_a_text_whose_tokens_the_server_does_not_count_is_refused() -> None:
+    def answer(body: Body) -> Reply:
+        status, whole = echo(TOKENIZER, text=True)(body)  # type: ignore[misc]
+        if status == 200 and not body.get("echo") and len(body["prompt"]) > 60:
+            del whole["usage"]
+        return status, whole
+
+    with asking(answer) as (backend, _):
+        assert backend.score(score()).nll.tolist() == costs(TOKENS, 1)  # the echo itself says which tokens
+        with pytest.raises(Refused, match="has read an unknown number of 50 tokens"):
+            backend.write(write())
+
+
+# a server that changes
+
+
+def test_another_server_under_the_same_name_is_noticed() -> None:
+    with asking(vllm()) as (backend, server):
+        assert backend.revision == "one (/models/one, vllm-0.30.0-abc, max_model_len 512)"
+        assert backend.version == "vLLM 0.30.0"
+        server.answer = vllm(fingerprint="vllm-0.30.0-def")
+        with pytest.raises(Unavailable, match="not the server that this run began with"):
+            backend.score(score())
+
+
+def test_a_model_that_is_gone_is_said_with_what_is_there() -> None:
+    with asking(vllm()) as (backend, server):
+        server.answer = lambda _: (404, {"error": {"message": "The model `one` does not exist."}})
+        with pytest.raises(Refused, match="does not exist"):
+            backend.score(score())
+        server.models = listing("two", "three|four")
+        with pytest.raises(Unavailable, match=r"serves one no longer, but two, three\|four: give backend\.served"):
+            backend.score(score())
+
+
+def test_too_long_for_the_server_is_refused_in_its_own_words() -> None:
+    with asking(vllm()) as (backend, server):
+        server.answer = lambda _: (400, {"error": {"message": "maximum context length\nis 64 tokens"}})
+        with pytest.raises(Refused, match="maximum context length is 64 tokens") as refusal:
+            backend.score(score())
+        assert not isinstance(refusal.value, Unavailable) and len(server.asked) == 1
+
+
+# many questions
+
+
+def test_answers_come_in_order_and_so_many_are_on_the_way() -> None:
+    questions = [score(TOKENS[:size]) for size in range(99, 69, -1)]
+    with asking(vllm(), concurrency=4) as (backend, server):
+        assert isinstance(backend, Remote)
+        server.seconds = 0.02
+        for question, answer in zip(questions, backend.answers(questions), strict=True):
+            assert answer.nll.tolist() == costs(question.tokens, 1)  # type: ignore[union-attr]
+        assert server.at_once == 4
+        assert list(backend.answers([])) == []
+
+
+def test_what_came_before_a_refusal_is_kept_and_nothing_behind_it_is_begun() -> None:
+    begun: list[int] = []
+
+    def work(item: int, _: threading.Event) -> int:
+        begun.append(item)
+        if item == 3:
+            raise Refused("three")
+        time.sleep(0.05)
+        return item
+
+    results = in_order(work, range(50), 2)
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(Refused, match="three"):
+        next(results)
+    assert max(begun) <= 4
+
+
+def test_one_that_is_unavailable_stops_those_that_wait() -> None:
+    def work(item: int, stop: threading.Event) -> int:
+        if item == 1:
+            raise Unavailable("down")
+        assert stop.wait(30)
+        raise Unavailable("told to stop")
+
+    begin = time.monotonic()
+    with pytest.raises(Unavailable, match="down"):
+        list(in_order(work, range(50), 2))
+    assert time.monotonic() - begin < 10
+
+
+def test_a_question_that_waits_for_the_server_ends_with_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    with asking(vllm()) as (backend, server):
+        monkeypatch.setattr(http, "FIRST_PAUSE", 60.0)
+        monkeypatch.setattr(http, "LONGEST_PAUSE", 60.0)
+        server.answer = lambda body: (500, {}) if len(body["prompt"]) > 60 else (401, {})
+        threads, begin = threading.active_count(), time.monotonic()
+        with pytest.raises(Unavailable, match="HTTP 401"):
+            list(backend.answers([score(), score(TOKENS[:50])]))
+        while threading.active_count() > threads + 2:  # those of the server, which keep two connections
+            assert time.monotonic() - begin < 20
+            time.sleep(0.01)
+
+
+def test_nobody_works_for_one_who_has_gone() -> None:
+    stops: list[threading.Event] = []
+
+    def work(item: int, stop: threading.Event) -> int:
+        stops.append(stop)
+        return item if item == 0 else int(stop.wait(30))
+
+    results = in_order(work, range(50), 2)
+    assert next(results) == 0
+    results.close()  # type: ignore[attr-defined]
+    assert stops[0].is_set() and len(stops) <= 3
+
+
+# whole runs
+
+
+def run(folder: Path, server: scripted.Server, **changed: Any) -> list[Any]:
+    """Rows of the records of a run with two cells."""
+    config = {**assets.read("backend", "openai"), "name": "openai", "url": server.url, "retries": 3, **changed}
+    corpus = {"name": "synthetic", "count": 8, "words": 200}
+    settings: dict[str, Any] = {"task": "last_segment", "corpus": corpus, "lengths": [64, 100], "n": 6}
+    lexbench.run("lexlet", results=folder, backend=config, **settings)
+    return sorted(Store(folder).load(), key=lambda finished: finished.cell.length)
+
+
+def losses(finished: Any) -> list[list[float]]:
+    return [sample.nll.tolist() for sample in finished.samples]
+
+
+def after(good: int, bad: Callable[[Body], Reply], answer: Callable[[Body], Reply]) -> Callable[[Body], Reply]:
+    """Good answers so many times, then bad ones."""
+    left = iter(range(good))
+    return lambda body: answer(body) if next(left, None) is not None else bad(body)
+
+
+def test_a_cell_that_a_dead_server_broke_off_goes_on_where_it_was(tmp_path: Path) -> None:
+    with serving(vllm(), LISTED, version="0.30.0") as server:
+        whole = run(tmp_path / "whole", server)
+        asked = len(server.asked)
+        server.answer = after(3 + 4, lambda _: None, vllm())
+        short, long = run(tmp_path / "broken", server, concurrency=1)
+        assert "does not answer" in str(short.refused) and "4 attempts" in str(short.refused)
+        assert "does not answer" in str(long.refused) and "attempts" not in str(long.refused)
+        server.answer = vllm()
+        server.asked.clear()
+        again = run(tmp_path / "broken", server)
+    assert [one.refused for one in again] == [None, None]
+    assert list(map(losses, again)) == list(map(losses, whole))
+    assert asked - len(server.asked) == 4  # samples that were there already
+
+
+def test_a_server_that_comes_back_in_time_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "LONGEST_PAUSE", 0.2)
+    with serving(vllm(), LISTED, version="0.30.0") as server:
+        whole = run(tmp_path / "whole", server)
+    died = threading.Event()
+
+    def dying(body: Body) -> Reply:
+        died.set()
+        return None
+
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(serving(after(3 + 4, dying, vllm()), LISTED, version="0.30.0"))
+        port = int(first.url.split(":")[2].removesuffix("/v1"))
+        results: list[Any] = []
+        runner = threading.Thread(target=lambda: results.extend(run(tmp_path / "died", first, retries=20)))
+        runner.start()
+        assert died.wait(30)
+        stack.close()
+        time.sleep(0.3)
+        with serving(vllm(), LISTED, port=port, version="0.30.0"):
+            runner.join()
+    assert [one.refused for one in results] == [None, None]
+    assert list(map(losses, results)) == list(map(losses, whole))
+
+
+def test_only_the_cell_that_is_refused_ends(tmp_path: Path) -> None:
+    def answer(body: Body) -> Reply:
+        return (400, {"message": "too long"}) if len(body["prompt"]) > 64 else vllm()(body)
+
+    with serving(answer, LISTED, version="0.30.0") as server:
+        short, long = run(tmp_path, server)
+    assert short.refused is None and "HTTP 400: too long" in str(long.refused)
+
+
+def test_the_key_is_in_nothing_that_a_run_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MY_KEY", f"{KEY}\n")
+    models = listing("one", root=KEY, owned_by="vllm", parent=f"a{KEY}", max_model_len=KEY)
+    for number, reply in enumerate([(429, {"error": {"message": f"key {KEY}"}}), (200, f"no json {KEY}".encode())]):
+        answer = after(3 + 2, lambda _, reply=reply: reply, vllm(fingerprint=KEY))  # type: ignore[misc]
+        with serving(answer, models, version=KEY, key=KEY) as server:
+            found = run(tmp_path / str(number), server, key_variable="MY_KEY", concurrency=1)
+        assert all("***" in str(one.refused) for one in found)
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert {file.parent.name for file in files} >= {"cells", "jobs", "0", "1"}
+    assert not [file for file in files if KEY.encode() in file.read_bytes()]
+    assert KEY not in "".join(capfd.readouterr())
+
+
+def test_an_answer_that_holds_the_key_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    written = TOKENIZER.encode(f" it is {KEY}").ids.tolist()
+    for answer in (vllm(written), echo(TOKENIZER, written=f" it is {KEY}")):
+        with asking(answer) as (backend, _), pytest.raises(Refused, match="wrote the key") as refusal:
+            backend.write(write(60))
+        assert KEY not in refusal.value.reason
+        assert KEY not in repr(backend) + repr(backend.revision)
+
+
+# the method that a server has
+
+
+def test_a_server_has_the_method_that_it_was_started_with() -> None:
+    yarn = lexbench.method("yarn", factor=4).attention(MODEL, 1024)
+    with asking(vllm()) as (backend, _):
+        backend.attend(Attention())
+        with pytest.raises(Unavailable, match=r"serves none, .*export --to vllm.*backend\.serves=\.\.\."):
+            backend.attend(yarn)
+    with asking(vllm(), serves={"name": "yarn", "factor": 4}) as (backend, _):
+        backend.attend(yarn)
+        backend.attend(lexbench.method("yarn").attention(MODEL, 1024))  # the same numbers
+        with pytest.raises(Unavailable, match=r"serves yarn\(factor=4\)"):
+            backend.attend(Attention())
+        with pytest.raises(Unavailable):
+            backend.attend(lexbench.method("yarn").attention(MODEL, 512))
+
+
+def test_a_method_that_follows_the_length_serves_one() -> None:
+    label, slots = started_with("ntk", 1024, MODEL)
+    assert label == "ntk at 1024 tokens"
+    assert slots == lexbench.method("ntk").attention(MODEL, 1024).as_data()
+    assert started_with("none", None, MODEL) == ("none", {})
+    both = lexbench.method([{"name": "ntk", "factor": 4}, "log_n"]).attention(MODEL, 1024)
+    assert started_with(({"name": "ntk", "factor": 4}, "log_n"), None, MODEL) == ("ntk(factor=4)+log_n", both.as_data())
+    with pytest.raises(ValueError, match=r"backend\.serves=ntk follows the length: give backend\.serves_length=N"):
+        started_with("ntk", None, MODEL)
+
+
+# what a user can get wrong
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"url": "127.0.0.1:8000/v1"}, "backend.url must be a whole address"),
+    ({"concurrency": 0}, "backend.concurrency must be at least 1, got 0"),
+    ({"timeout": -1.0}, "backend.timeout must be seconds above 0, got -1.0"),
+    ({"timeout": 0.0}, "backend.timeout must be"),
+    ({"timeout": math.nan}, "backend.timeout must be"),
+    ({"retries": -1}, "backend.retries must be at least 0, got -1"),
+    ({"requests_per_minute": 0.0}, "backend.requests_per_minute must be above 0, got 0.0"),
+    ({"serves_length": 0}, "backend.serves_length must be at least 1 token, got 0"),
+    ({"serves": "yran"}, "backend.serves: unknown method 'yran': did you mean yarn?"),
+    ({"serves": {"name": "yarn", "facto": 4}}, "backend.serves: unknown parameter method.facto"),
+    ({"serves": 7}, "backend.serves: compose lists methods, got 7"),
+    ({"serves": None}, "backend.serves: "),
+    ({"key_variable": KEY}, "must be the name of an environment variable"),
+    ({"served": "tow"}, "serves no 'tow': give backend.served=NAME from one, two"),
+    ({}, "serves not exactly one model: give backend.served=NAME from one, two"),
+]
+
+
+@pytest.mark.parametrize(("changed", "said"), WRONG)
+def test_what_cannot_be_is_said_in_one_line_with_a_remedy(changed: dict[str, Any], said: str) -> None:
+    with serving(vllm(), listing("one", "two")) as server:
+        with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
+            OpenAI(MODEL, **{"url": server.url, **changed})
+        assert said in str(error.value) and KEY not in str(error.value)
+
+
+def test_a_server_that_cannot_be_asked_is_a_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def said(answer: Callable[[Body], Reply] | None = None, models: Any = LISTED, **changed: Any) -> str:
+        with (
+            serving(answer or vllm(), models, **changed) as server,
+            pytest.raises(ValueError, match=r"^[^\n]*$") as error,
+        ):
+            OpenAI(MODEL, url=server.url, retries=1)
+        return str(error.value)
+
+    with serving(vllm()) as server:
+        pass
+    with pytest.raises(ValueError, match=r"does not answer .*: start the server, or give backend\.url="):
+        OpenAI(MODEL, url=server.url)
+    assert "set OPENAI_API_KEY" in said(key=KEY)
+    assert "malformed answer" in said(models={"data": "x"})
+    assert "backend.served=NAME from none" in said(models={"data": [7, {}, {"id": 5}]})
+    assert "HTTP 400: chat only" in said(lambda _: (400, {"message": "chat only"}))
+    assert "HTTP 503" in said(lambda _: (503, {}))
+    with serving(vllm()) as server, pytest.raises(ValueError, match=r"HTTP 404: Not Found: does backend\.url end"):
+        OpenAI(MODEL, url=server.url.removesuffix("/v1"))
+    monkeypatch.setenv("OPENAI_API_KEY", "two words")
+    assert "the key in OPENAI_API_KEY must be of plain characters" in said()
+    with pytest.raises(ValueError, match="no tokenizer"):
+        OpenAI(lexbench.Model(name="facts", trained_length=8, head_dim=8))
+
+
+def test_a_key_is_sent_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with serving(vllm(), LISTED, key=KEY) as server:
+        backend = OpenAI(MODEL, url=server.url)
+        assert (backend.name, backend.dtype, backend.kernel, backend.version) == ("openai", "unknown", "server", "vLLM")
+    with serving(echo(TOKENIZER)) as server:
+        backend = OpenAI(MODEL, url=server.url, key_variable=None, served="one", dtype="bfloat16")
+        assert all("Authorization" not in headers for headers in server.headers)
+        assert (backend.version, backend.revision, backend.dtype) == ("OpenAI API", "one", "bfloat16")
+
+
+def test_the_command_line_says_it_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from lexbench import cli
+
+    settings = ["backend=openai", "backend.url=http://127.0.0.1:9/v1", "task=last_segment", "corpus=synthetic", "n=1"]
+    assert cli.main(["run", *settings, "lengths=[64]", f"results={tmp_path}"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("lexbench: http://127.0.0.1:9/v1 does not answer")
+    assert os.listdir(tmp_path) == []  # noqa: PTH208
