@@ -530,6 +530,8 @@ def _parity(options: argparse.Namespace, words: list[str]) -> int:
     others = [parity.against(word) for word in options.against]
     asked: list[tuple[dict[str, Any], dict[str, str]]] = []
     settings.jobs("run", lambda *point: asked.append(point), settings.arguments("verify", _with_task(words)))
+    if not asked:  # --cfg job shows the settings, and runs nothing
+        return 0
     found = parity.compare(parity.job_of(asked), others)
     print(json.dumps(found.as_data(), indent=1) if options.json else parity.table(found))
     return 1 if found.failed else 0
@@ -537,7 +539,7 @@ def _parity(options: argparse.Namespace, words: list[str]) -> int:
 
 def _with_task(words: list[str]) -> list[str]:
     """Of likelihoods, where no task is named: a run's usual tasks are more than it takes to compare backends."""
-    named = any(word.startswith("task") for word in words)
+    named = any(word.startswith("task=") for word in words)
     return words if named else [*words, "task=last_segment"]
 
 

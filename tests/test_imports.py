@@ -53,6 +53,20 @@ ALLOWED = {  # folder or module under lexbench: what of ours it may import
     "native": {"native", "encodings", "corpora", "files", "assets", "tokenizer", "task", "record"},
     "store": {"record", "files"},
     "report": {"record", "store", "report", "files"},
+    "agreement": {"attention", "task"},
+    "parity": CORE
+    | {
+        "agreement",
+        "assets",
+        "backends",
+        "checkpoint",
+        "loading",
+        "plan",
+        "provenance",
+        "report",
+        "runner",
+        "tokenizer",
+    },
     "harness": CORE
     | {"", "harness", "assets", "backends", "checkpoint", "compose", "loading", "methods", "runner", "verify"},
     "imports": {"imports", "record", "checkpoint", "excerpt", "tokenizer", "store", "report", ""},
@@ -79,6 +93,7 @@ WITHOUT_TORCH = [
     "lexbench.harness",
     "lexbench.imports.lm_eval",
     "lexbench.loading",
+    "lexbench.parity",
     "lexbench.share",
 ]
 

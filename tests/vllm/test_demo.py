@@ -8,8 +8,8 @@ import pytest
 
 import lexbench
 
-METHODS = ("none", "pi", "ntk", "yarn")
-RUN: dict[str, Any] = {"method": METHODS, "task": "demo", "corpus": "synthetic", "multiples": [0.5, 1, 2, 4], "n": 8}
+METHODS = ("none", "yarn")
+RUN: dict[str, Any] = {"method": METHODS, "task": "demo", "corpus": "synthetic", "multiples": [0.5, 2], "n": 4}
 BACKENDS = {"hf": {}, "native": {}, "vllm": {"memory_share": 0.08}}
 
 
@@ -30,7 +30,7 @@ def test_every_value_lies_within_the_intervals_of_transformers(
     tables: dict[str, dict[tuple[Any, ...], dict[str, Any]]], name: str
 ) -> None:
     theirs, ours = tables["hf"], tables[name]
-    assert theirs.keys() == ours.keys() and len(theirs) > 50
+    assert theirs.keys() == ours.keys() and len(theirs) > 15
     for key, record in ours.items():
         assert theirs[key]["refused"] is None and record["refused"] is None, key
         if theirs[key]["low"] is not None:

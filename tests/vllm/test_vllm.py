@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import assets
+from lexbench import agreement, assets
 from lexbench.attention import Attention
 from lexbench.backends.hf import Hf
 from lexbench.backends.vllm import Vllm
@@ -43,8 +43,8 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
 
 
 def tolerance(length: int) -> float:
-    """Nats: 64 roundings of float32, and of the angles at the last position."""
-    return 64 * 2.0**-24 + 4 * length * 2.0**-24
+    """Nats that one token may differ by."""
+    return agreement.tolerance(["float32"], length, 1).largest
 
 
 def score(length: int, start: int | None = None) -> Score:
