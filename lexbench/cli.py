@@ -519,7 +519,11 @@ def _keys(options: argparse.Namespace, words: list[str]) -> int:
 
 
 def _verify(options: argparse.Namespace, words: list[str]) -> int:
-    return _parity(options, words) if options.against else _prove(options, words)
+    if options.against:
+        return _parity(options, words)
+    if extra := [word for word in words if word.startswith(("n=", "seed=", "task", "corpus"))]:
+        raise ValueError(f"verify reads {extra[0]} with --against only: without it a random text is read")
+    return _prove(options, words)
 
 
 def _parity(options: argparse.Namespace, words: list[str]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lexbench import assets
-from lexbench.backends import Backend, Remote
+from lexbench.backends import Backend
 from lexbench.checkpoint import locate, modified
 from lexbench.model import Model
 
@@ -34,15 +34,17 @@ def checkpoint_of(model: Model) -> str:
 def opened(model: Model, config: Mapping[str, Any], longest: int) -> Backend:
     """The backend of a config, with the model loaded, for questions of at most `longest` tokens.
 
-    Within `sharing`, the one that the job before had, where it is the same and no file of the model has changed.
+    Within `sharing`, the one that the job before had, where it is the same and no file of the model has changed. Angles
+    that a model scales itself may follow the longest question: there only jobs of the same length share one.
     """
     if _shared is None:
         return _built(model, config, longest)
     folder = locate(checkpoint_of(model), model.revision, weights=False)
     key = json.dumps([asdict(model), dict(config), modified(folder)], sort_keys=True, default=str)
-    if _shared.backend is None or _shared.key != key or _shared.longest < longest:
-        _end(_shared.backend)
-        _shared.backend = None
+    fits = longest <= _shared.longest if model.rope_scaling is None else longest == _shared.longest
+    if _shared.backend is None or _shared.key != key or not fits:
+        before, _shared.backend = _shared.backend, None
+        _end(before)
         _shared.backend = _built(model, config, longest)
         _shared.key, _shared.longest = key, longest
     return _shared.backend
@@ -62,8 +64,8 @@ def sharing() -> Iterator[None]:
     try:
         yield
     finally:
-        _end(_shared.backend)
-        _shared = before
+        last, _shared = _shared.backend, before
+        _end(last)
 
 
 def _built(model: Model, config: Mapping[str, Any], longest: int) -> Backend:
@@ -74,5 +76,5 @@ def _built(model: Model, config: Mapping[str, Any], longest: int) -> Backend:
 
 
 def _end(backend: Backend | None) -> None:
-    if isinstance(backend, Remote):
-        backend.close()
+    if close := getattr(backend, "close", None):
+        close()

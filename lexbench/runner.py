@@ -193,6 +193,7 @@ def _measure(
         if failed := preflight.failure(step.attention, step.length):
             raise Refused(f"{step.method.label} {failed}")
         backend.attend(step.attention)
+        started = time.monotonic()  # an engine may have been started for it, and serves all cells
         done = {sample.index for sample in store.resume(cell)}
         questions, _ = _questions(step.task.built, tokenizer, step.length, cell.n, step.seed)
         missing = [question for question in questions if question.index not in done]

@@ -55,6 +55,8 @@ class Finished:
     cell: Cell
     samples: list[Sample]
     refused: str | None = None
+    again: bool = False
+    """It was put off: there is no answer yet, and the next run asks."""
 
 
 class Store:
@@ -219,7 +221,7 @@ def _finished(file: Path) -> Finished:
         row.update(statistics=_unpacked(json.loads(row.get("statistics") or "{}")))
         nll = losses[place].values
         samples.append(Sample(**row, nll=None if nll is None else nll.to_numpy().astype(np.float32)))
-    return Finished(_cell(cell, file), samples, refused)
+    return Finished(_cell(cell, file), samples, refused, b"again" in about)
 
 
 def _known(names: Iterable[str], known: Collection[str], file: Path) -> None:

@@ -86,6 +86,11 @@ class Hf:
         self._positions = Placed(self._network, model.name, model.trained_length, self._positions_end)
         self._passes = [self._positions.prepare(Attention())]
 
+    def close(self) -> None:
+        """Let go of the network, and give a GPU its memory back."""
+        del self._network, self._base, self._head, self._positions, self._passes
+        torch.cuda.empty_cache()
+
     def attend(self, attention: Attention) -> None:
         """Put the model under this Attention; what cannot be realised exactly is Refused by the slot's name."""
         self._positions.remove()

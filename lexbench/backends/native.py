@@ -151,7 +151,8 @@ class Native:
             if question.until and question.said(self.tokenizer.decode(tokens[len(question.prompt) :].numpy())):
                 break
         new = tokens[len(question.prompt) :].numpy()
-        return Written(tokens=new, text=self.tokenizer.decode(new), hit_room=len(new) == question.room)
+        text = self.tokenizer.decode(new)
+        return Written(tokens=new, text=text, hit_room=len(new) == question.room and not question.said(text))
 
     @torch.inference_mode()
     def probe(self, question: Probe) -> Probed:

@@ -1,8 +1,10 @@
 """Checkpoints in Hugging Face form, run by vLLM's engine in processes of its own."""
 
+import hashlib
 import importlib.metadata
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +16,7 @@ from lexbench.backends.completions import Completions, Continue, Continued, Repl
 from lexbench.backends.vllm_engine import Engine, Table
 from lexbench.checkpoint import end_tokens, fingerprint, locate, on_disk, weight_files
 from lexbench.model import Model
-from lexbench.record import Refused
+from lexbench.record import Refused, Unavailable
 from lexbench.task import Answer, AnyQuestion
 from lexbench.tokenizer import load_tokenizer
 
@@ -80,12 +82,12 @@ class Vllm(Completions):
         weight_files(folder)
         self.model = model
         self.dtype = dtype
-        self.kernel = "vllm+prefix_cache" if prefix_caching else "vllm"
+        self._overrides = dict(hf_overrides or {})
+        self.kernel = "+".join(["vllm", *(["prefix_cache"] if prefix_caching else []), *_marked(self._overrides)])
         self.revision = fingerprint(folder) if on_disk(model.path) else folder.name
         self.tokenizer = load_tokenizer(folder, model.bos)
         self._longest = longest
         self._at_once = at_once
-        self._overrides = dict(hf_overrides or {})
         self._restart = restart or "rope_parameters" in self._overrides
         self._arguments: dict[str, Any] = {
             "folder": str(folder),
@@ -101,7 +103,8 @@ class Vllm(Completions):
         }
         self._engine: Engine | None = None
         self._attention = Attention()
-        self._failed: dict[str, Refused] = {}
+        self._failed: dict[str, str] = {}
+        """Why an engine did not start, or did not turn as it should; by what was asked."""
         self._lengths: set[int] = set()
         """Lengths at which the model's own angles are those of the engine."""
 
@@ -116,17 +119,22 @@ class Vllm(Completions):
         Refused names the slots that no table of cos and sin can state, or says where the engine has other numbers.
         """
         self._check(attention)
-        changed = attention.as_data() != self._attention.as_data()
-        if self._engine is not None and changed and (self._restart or not self._writable()):
-            self.close()
-        if self._engine is None:
-            stated = self._stated(attention)
-            self._start(stated or self._stated(Attention()) or {})
-            changed = stated is None
-        if changed:
-            self._turn(attention)
-        self._attention = attention
-        self._prove()
+        if why := self._failed.get(_key(attention.as_data())):
+            raise Refused(why)
+        with self._at_work():
+            changed = attention.as_data() != self._attention.as_data()
+            if self._engine is not None and changed and (self._restart or not self._writable()):
+                self.close()
+            if self._engine is None:
+                stated = self._stated(attention)
+                self._start(stated or self._stated(Attention()) or {})
+                changed = stated is None
+            if changed:
+                if not self._writable():
+                    raise self._refusal(attention.slots(), "its rotary module has no table to write")
+                self._turn(attention)
+            self._attention = attention
+            self._prove()
 
     def answers(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
         """The answers in turn; `at_once` questions are in the engine together."""
@@ -136,21 +144,36 @@ class Vllm(Completions):
         """The replies to all requests; an answer that a text may end is written piece by piece."""
         longest = max((len(each.tokens) + getattr(each, "room", 0) for each in requests), default=0)
         if longest > self._longest:
-            raise Refused(f"vllm was started for {self._longest} tokens, asked for {longest}: give backend.longest")
-        assert self._engine is not None, "attend comes first"
+            raise Unavailable(f"vllm was started for {self._longest} tokens, asked for {longest}: give backend.longest")
         self._check_length(longest)
-        replies = self._engine.ask([_piece(request) for request in requests])
-        while unfinished := [place for place in range(len(requests)) if self._goes_on(requests[place], replies[place])]:
-            following = self._engine.ask([_piece(requests[place], replies[place]) for place in unfinished])
-            for place, reply in zip(unfinished, following, strict=True):
-                replies[place] = _joined(replies[place], reply)
-        return replies
+        with self._at_work():
+            assert self._engine is not None, "attend comes first"
+            replies = self._engine.ask([_piece(request) for request in requests])
+            while unfinished := [place for place, each in enumerate(requests) if self._goes_on(each, replies[place])]:
+                following = self._engine.ask([_piece(requests[place], replies[place]) for place in unfinished])
+                for place, reply in zip(unfinished, following, strict=True):
+                    replies[place] = _joined(replies[place], reply)
+            return replies
 
     def close(self) -> None:
         """End the engine; the next `attend` starts another."""
         if self._engine is not None:
             self._engine.close()
             self._engine = None
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """Whatever breaks, or is interrupted, inside ends the engine: what is left in it must not answer others."""
+        try:
+            yield
+        except Unavailable:
+            self.close()
+            raise
+        except Refused:
+            raise
+        except BaseException:
+            self.close()
+            raise
 
     def _goes_on(self, request: Request, reply: Reply) -> bool:
         """Whether a piece of an answer is followed by another."""
@@ -164,20 +187,20 @@ class Vllm(Completions):
     def _check(self, attention: Attention) -> None:
         """Refused by slot where the engine, or the model, does not allow it."""
 
-        def refuse(slots: Sequence[str], why: str) -> Refused:
-            return Refused(
-                f"vllm cannot realise {', '.join(slots)} on {self.model.name}: {why}, run it with backend=hf"
-            )
-
         if unknown := [slot for slot in attention.slots() if slot not in REALISABLE]:
-            raise refuse(unknown, "its engine turns queries and keys by one table of cos and sin")
+            raise self._refusal(unknown, "its engine turns queries and keys by one table of cos and sin")
         if attention.slots() and self.model.rope_scaling is not None:
-            raise refuse(attention.slots(), "it already scales its angles")
+            raise self._refusal(attention.slots(), "it already scales its angles")
         if attention.slots() and self.model.rope_base is None:
-            raise refuse(attention.slots(), "it has no rotary positions")
+            raise self._refusal(attention.slots(), "it has no rotary positions")
         attention.check_fits(self.model.name, pairs=self.model.rotated // 2, heads=0, kv_heads=0, layers=0)
         if self._restart and attention.keep_first is not None:
-            raise refuse(["keep_first"], "rope parameters have no word for it (backend.restart=false writes its table)")
+            raise self._refusal(
+                ["keep_first"], "rope parameters have no word for it (backend.restart=false writes its table)"
+            )
+
+    def _refusal(self, slots: Sequence[str], why: str) -> Refused:
+        return Refused(f"vllm cannot realise {', '.join(slots)} on {self.model.name}: {why}, run it with backend=hf")
 
     def _check_length(self, length: int) -> None:
         """Refused where the model's own angles at this length are not those of the engine, which has one table."""
@@ -185,7 +208,7 @@ class Vllm(Completions):
             return
         here, there = scaled_angles(self.model, length), scaled_angles(self.model, self._longest)
         if not all(np.array_equal(one.inv_freq, other.inv_freq) for one, other in zip(here, there, strict=True)):
-            raise Refused(
+            raise Unavailable(
                 f"vllm turns {self.model.name} as for {self._longest} tokens, its own angles at {length} are others: "
                 f"run lengths up to {length} by themselves"
             )
@@ -199,21 +222,22 @@ class Vllm(Completions):
             return {}
         try:
             words = export.as_data(Held(attention), "asked", self.model, self._longest, "vllm")
-        except Refused:
+        except Refused as refusal:
             if attention.slots() and not self._restart:
                 return None
-            raise
+            raise (
+                Unavailable(refusal.reason) if self.model.rope_scaling else refusal
+            ) from None  # by the longest length
         return dict(words["hf_overrides"])
 
     def _start(self, stated: Mapping[str, Any]) -> None:
         asked = {**stated, **self._overrides}
-        key = json.dumps(asked, sort_keys=True)
-        if key in self._failed:
-            raise self._failed[key]
+        if why := self._failed.get(_key(["start", asked])):
+            raise Unavailable(why)
         try:
             self._engine = Engine(hf_overrides=asked, **self._arguments)
-        except Refused as refusal:
-            self._failed[key] = refusal
+        except Unavailable as refusal:
+            self._failed[_key(["start", asked])] = refusal.reason
             raise
 
     def _writable(self) -> bool:
@@ -232,11 +256,20 @@ class Vllm(Completions):
         first = self._attention.keep_first or 0
         spread = np.linspace(0, self._longest - 1, PLACES).astype(np.int64)
         places = np.unique([*spread, *range(min(first + 1, self._longest))])
-        for table in self._engine.tables(places.tolist()):
-            faults = [self._fault(table, angles, places) for angles in self._expected()]
-            if None not in faults:
-                self.close()
-                raise Refused(f"vllm does not turn {self.model.name} as it should: {faults[0]}")
+        tables, expected = self._engine.tables(places.tolist()), self._expected()
+        faults = [[self._fault(table, angles, places) for angles in expected] for table in tables]
+        if tables and not expected:
+            why = "it turns by angles, and the facts of the model have no base: give model.rope_base=..."
+        elif expected and not tables:
+            why = "it shows no table of angles to compare"
+        elif unmatched := [each for each in (*faults, *zip(*faults, strict=True)) if None not in each]:
+            why = str(unmatched[0][0])
+        else:
+            return
+        self.close()
+        why = f"vllm does not turn {self.model.name} as it should: {why}"
+        self._failed[_key(self._attention.as_data())] = why
+        raise Refused(why)
 
     def _expected(self) -> list["Angles"]:
         """What the tables must hold: the Attention's angles, or those of the model's kinds of layers."""
@@ -296,7 +329,7 @@ class Angles:
             assert self.own is not None
             early = places < self.first
             turned[early], scale[early] = places[early, None] * self.own, 1.0
-        slack = scale * (turned * 2.0**-22 + 1e-6 + rounding)
+        slack = scale * (turned * 2.0**-20 + 1e-6 + rounding)
         return scale * np.cos(turned), scale * np.sin(turned), slack
 
 
@@ -315,9 +348,20 @@ def scaled_angles(model: Model, length: int) -> list[Angles]:
             plain = replace(model, rope_scaling=None, rope_base=float(parameters["rope_theta"]))
             found.append(Angles(plain.inv_freq(), 1.0))
             continue
+        if parameters["rope_type"] not in ROPE_INIT_FUNCTIONS:
+            raise Refused(f"transformers does not know how {model.name} scales its angles ({parameters['rope_type']})")
         inv_freq, scale = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, "cpu", seq_len=length, layer_type=kind)
         found.append(Angles(inv_freq.double().numpy(), float(scale)))
     return found
+
+
+def _key(asked: Any) -> str:
+    return json.dumps(asked, sort_keys=True)
+
+
+def _marked(overrides: Mapping[str, Any]) -> list[str]:
+    """What tells a changed config from others, where there is one."""
+    return [f"overrides {hashlib.sha256(_key(overrides).encode()).hexdigest()[:8]}"] if overrides else []
 
 
 def _piece(request: Request, before: Reply | None = None) -> Request:

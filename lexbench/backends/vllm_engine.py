@@ -3,10 +3,12 @@
 import multiprocessing
 import os
 import re
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -14,7 +16,7 @@ import numpy as np
 
 from lexbench.attention import Floats
 from lexbench.backends.completions import Continue, Continued, Likely, Next, Reply, Request
-from lexbench.record import Refused
+from lexbench.record import Refused, Unavailable
 from lexbench.task import Tokens
 
 SETTINGS = {
@@ -56,7 +58,7 @@ class Engine:
         eager: without compiling; None: on a CPU.
         arguments: others of vLLM's `LLM`.
 
-    Raises Refused where it does not start, with the engine's own reason.
+    Raises Unavailable where it does not start, or dies, with its own reason: memory may be free later, settings others.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class Engine:
         self._ends = list(ends)
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (it is the engine's as long as that runs)
         try:
-            with _outputs_into(self._log):
+            with _outputs_into(self._log), _interruptible():
                 from vllm import LLM
                 from vllm.platforms import current_platform
 
@@ -90,11 +92,11 @@ class Engine:
                     **arguments,
                 )
         except Exception as error:  # whatever a GPU, a kernel or a config may say
-            raise Refused(f"vllm's engine does not start ({self._reason(error)}): {REMEDY}") from None
+            raise Unavailable(f"vllm's engine does not start ({self._reason(error)}): {REMEDY}") from None
 
     def tables(self, places: Sequence[int]) -> list[Table]:
         """The different tables of all workers."""
-        found = self._llm.collective_rpc("lexbench_tables", args=(list(places),))
+        found = self._called("lexbench_tables", list(places))
         return [
             Table(**{**table, "cos": np.array(table["cos"]), "sin": np.array(table["sin"])})
             for worker in found
@@ -103,8 +105,16 @@ class Engine:
 
     def turn(self, inv_freq: Floats, scale: float, first: int, own: Floats) -> None:
         """Write all tables, and forget what was read under others."""
-        self._llm.collective_rpc("lexbench_turn", args=(inv_freq.tolist(), scale, first, own.tolist()))
-        self._llm.reset_prefix_cache()
+        self._called("lexbench_turn", inv_freq.tolist(), scale, first, own.tolist())
+        if not self._llm.reset_prefix_cache():
+            raise Unavailable("vllm's engine still holds what was read under another method: an interrupted question")
+
+    def _called(self, name: str, *arguments: Any) -> Any:
+        """What a method of all workers gives."""
+        try:
+            return self._llm.collective_rpc(name, args=arguments)
+        except Exception as error:  # of whatever it is that broke in another process
+            raise Unavailable(f"vllm's engine is lost ({self._reason(error)}): the next cell starts another") from None
 
     def ask(self, requests: Sequence[Request]) -> list[Reply]:
         """The replies to all requests, which are in the engine together; Refused where it cannot answer one."""
@@ -115,7 +125,7 @@ class Engine:
         try:
             outputs = self._llm.generate(prompts, asked, use_tqdm=False) if requests else []
         except Exception as error:  # whatever an engine may say while it computes
-            raise Refused(f"vllm's engine gives no answer ({self._reason(error)})") from None
+            raise Unavailable(f"vllm's engine gives no answer ({self._reason(error)})") from None
         return [_reply(request, output) for request, output in zip(requests, outputs, strict=True)]
 
     def _asked(self, request: Request) -> dict[str, Any]:
@@ -131,7 +141,8 @@ class Engine:
 
     def close(self) -> None:
         """End the engine's processes; their memory is free when this returns."""
-        self._llm.llm_engine.engine_core.shutdown()
+        with suppress(Exception):  # a dead engine has nothing to end
+            self._llm.llm_engine.engine_core.shutdown()
         multiprocessing.active_children()  # joins those that have ended
         del self._llm
         self._log.close()
@@ -184,3 +195,30 @@ def _outputs_into(log: IO[bytes]) -> Iterator[None]:
         for number, before in zip((1, 2), kept, strict=True):
             os.dup2(before, number)
             os.close(before)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C ends what is inside, though a library may miss it: it is said again every second until it is heard."""
+    main = threading.main_thread()
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not main or before is not signal.default_int_handler:
+        yield
+        return
+    heard = threading.Event()
+
+    def insist() -> None:
+        while not heard.wait(1.0):
+            signal.pthread_kill(main.ident or 0, signal.SIGINT)
+
+    def interrupt(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        threading.Thread(target=insist, daemon=True).start()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        heard.set()
+        signal.signal(signal.SIGINT, before)

@@ -38,6 +38,7 @@ class Turning:
             )
         return found
 
+    @torch.inference_mode()
     def lexbench_turn(self, inv_freq: list[float], scale: float, first: int, own: list[float]) -> None:
         """Write every table: pair p turns by inv_freq[p] a token, times scale; the first tokens by own[p], unscaled."""
         for module in self._lexbench_modules():

@@ -47,7 +47,9 @@ def load(folders: Iterable[Path]) -> Loaded:
     problems: list[str] = []
     for store in stores:
         for cell in store.load():
-            finished.setdefault(cell.cell.id, cell)
+            known = finished.get(cell.cell.id)
+            if known is None or (known.again and not cell.again):
+                finished[cell.cell.id] = cell
         left.update({cell.id: cell for cell in store.unfinished()})
         problems += store.problems
     for problem in problems:

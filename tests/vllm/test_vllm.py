@@ -1,10 +1,12 @@
-"""vLLM's real engine: what it answers, what it refuses, and what is caught. tests/vllm/test_parity.py has all methods."""
+"""vLLM's real engine: what it answers, what it refuses, what is caught; test_parity.py has every method."""
 
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -263,3 +265,21 @@ def test_a_run_measures_what_can_be_and_records_the_rest(tmp_path: Path) -> None
     costs = [json.loads(line) for line in (tmp_path / "run/costs.jsonl").read_text().splitlines()]
     assert {cost["peak_bytes"] for cost in costs} == {None}  # another process's
     assert "Traceback" not in done.stderr and "EngineCore" not in done.stdout + done.stderr
+
+
+def test_ctrl_c_while_the_engine_starts_ends_the_run_and_its_processes(tmp_path: Path) -> None:
+    words = ["run", "task=last_segment", "backend=vllm", f"backend.memory_share={SHARE}", f"results={tmp_path / 'run'}"]
+    log = (tmp_path / "log").open("w+")
+    running = subprocess.Popen([sys.executable, "-m", "lexbench.cli", *words], stderr=log, start_new_session=True)
+    listed = ["ps", "-o", "pid=", "-s", str(running.pid)]
+    waited = time.monotonic()
+    while len(subprocess.run(listed, capture_output=True, text=True).stdout.split()) < 3:  # the engine's own process
+        assert running.poll() is None and time.monotonic() - waited < 200
+        time.sleep(0.5)
+    time.sleep(5)
+    os.killpg(running.pid, signal.SIGINT)
+    assert running.wait(timeout=60) == 130
+    log.seek(0)
+    assert "interrupted; all that was measured is kept" in log.read()
+    time.sleep(5)
+    assert not subprocess.run(listed, capture_output=True, text=True).stdout.split()

@@ -1,0 +1,193 @@
+"""What the vLLM backend does with an engine, shown on one that is made up; tests/vllm has the real one."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import lexbench
+from lexbench import assets
+from lexbench.attention import Attention, Floats
+from lexbench.backends import vllm
+from lexbench.backends.completions import Likely, Reply, Request
+from lexbench.backends.vllm import Vllm
+from lexbench.backends.vllm_engine import Table
+from lexbench.checkpoint import read_model
+from lexbench.record import Refused, Unavailable
+from lexbench.task import Score
+
+MODEL = read_model(assets.read("model", "lexlet"))
+YARN = lexbench.method("yarn").attention(MODEL, 512)
+
+
+class Engine:
+    """Turns as its config says, in float64; what goes wrong is set from outside."""
+
+    started: ClassVar[list[dict[str, Any]]] = []
+    ended = 0
+    tables_shown = 1
+    writable = True
+    interrupted = False
+    wrong = 0.0
+
+    def __init__(self, hf_overrides: dict[str, Any], **arguments: Any) -> None:
+        self.started.append(hf_overrides)
+        self.rows = arguments["max_model_len"]
+        rope = hf_overrides.get("rope_parameters", {})
+        divided = np.asarray(rope.get("long_factor", rope.get("factor", 1.0)))
+        base = rope.get("rope_theta", 10000.0)
+        self.inv_freq: Floats = MODEL.inv_freq(base) / divided
+        self.scale, self.first, self.own = rope.get("long_mscale", 1.0), 0, MODEL.inv_freq()
+
+    def tables(self, places: Sequence[int]) -> list[Table]:
+        at = np.asarray(places)[:, None]
+        angles = np.where(at < self.first, at * self.own, at * self.inv_freq)
+        scale = np.where(at < self.first, 1.0, self.scale) * np.ones_like(angles)
+        cos, sin = scale * np.cos(angles) + self.wrong, scale * np.sin(angles)
+        return [Table("Made", self.rows, True, self.writable, cos, sin)] * self.tables_shown
+
+    def turn(self, inv_freq: Floats, scale: float, first: int, own: Floats) -> None:
+        self.inv_freq, self.scale, self.first, self.own = inv_freq, scale, first, own
+
+    def ask(self, requests: Sequence[Request]) -> list[Reply]:
+        if self.interrupted:
+            raise KeyboardInterrupt
+        return [np.zeros(len(each.tokens) - each.start, np.float32) for each in requests if isinstance(each, Likely)]
+
+    def close(self) -> None:
+        type(self).ended += 1
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Engine]]:
+    made = type("Made", (Engine,), {"started": [], "ended": 0})
+    monkeypatch.setattr(vllm, "Engine", made)
+    monkeypatch.setattr(vllm, "_version", lambda: "vllm 0")
+    return made  # type: ignore[return-value]
+
+
+def score(length: int = 64) -> Score:
+    return Score(index=0, cluster="a", tokens=np.arange(length), start=8, bytes=1, words=1)
+
+
+def test_one_engine_is_written_for_every_method(engine: type[Engine]) -> None:
+    backend = Vllm(MODEL, longest=512)
+    for name in ("ntk_by_parts", "yarn", "none", "pi"):
+        backend.attend(lexbench.method(name).attention(MODEL, 512))
+    backend.attend(replace(YARN, keep_first=7))
+    [stated] = engine.started
+    assert stated["rope_parameters"]["rope_type"] == "longrope" and stated["max_position_embeddings"] == 512
+    assert engine.ended == 0
+
+
+def test_engines_are_started_anew_where_that_is_asked_or_tables_cannot_be_written(engine: type[Engine]) -> None:
+    for writable, restart in ((True, True), (False, False)):
+        engine.started.clear()
+        engine.writable, engine.ended = writable, 0
+        backend = Vllm(MODEL, longest=512, restart=restart)
+        for name in ("none", "ntk_by_parts", "pi"):
+            backend.attend(lexbench.method(name).attention(MODEL, 512))
+        kinds = [each["rope_parameters"]["rope_type"] for each in engine.started]
+        assert kinds == ["default", "longrope", "linear"]
+        assert engine.ended == 2
+        with pytest.raises(Refused, match=r"cannot realise .*keep_first.*: (rope parameters|its rotary module) ha"):
+            backend.attend(replace(YARN, keep_first=7))
+
+
+def test_an_engine_that_turns_otherwise_is_refused_once_and_for_all(engine: type[Engine]) -> None:
+    engine.wrong = 1e-3
+    backend = Vllm(MODEL, longest=512)
+    for _ in range(3):
+        with pytest.raises(
+            Refused, match=r"does not turn lexlet as it should: cos and sin of pair \d+ at position \d+ di"
+        ):
+            backend.attend(Attention())
+    assert len(engine.started) == 1 and engine.ended == 1
+
+
+def test_rounding_of_the_dtype_is_allowed_for(engine: type[Engine]) -> None:
+    engine.wrong = 2.0**-9  # half of a unit in bfloat16's last place, at 1
+    Vllm(MODEL, longest=512, dtype="bfloat16").attend(YARN)
+    with pytest.raises(Refused, match="does not turn"):
+        Vllm(MODEL, longest=512, dtype="float16").attend(YARN)
+
+
+def test_an_engine_without_a_table_proves_nothing(engine: type[Engine]) -> None:
+    engine.tables_shown = 0
+    with pytest.raises(Refused, match="it shows no table of angles to compare"):
+        Vllm(MODEL, longest=512).attend(YARN)
+
+
+def test_a_model_whose_facts_lack_the_base_cannot_be_proved(engine: type[Engine]) -> None:
+    with pytest.raises(
+        Refused, match=r"it turns by angles, and the facts of the model have no base: give model\.rope_b"
+    ):
+        Vllm(replace(MODEL, rope_base=None), longest=512).attend(Attention())
+
+
+def test_an_interrupted_question_ends_the_engine(engine: type[Engine]) -> None:
+    backend = Vllm(MODEL, longest=512)
+    backend.attend(YARN)
+    engine.interrupted = True
+    with pytest.raises(KeyboardInterrupt):
+        backend.score(score())
+    assert engine.ended == 1
+    engine.interrupted = False
+    backend.attend(YARN)
+    assert len(engine.started) == 2
+    np.testing.assert_array_equal(backend.score(score()).nll, np.zeros(56))
+
+
+def test_an_engine_that_does_not_start_is_put_off_and_not_tried_again(
+    engine: type[Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+
+    def fails(**given: Any) -> None:
+        tries.append(given)
+        raise Unavailable("vllm's engine does not start (no memory)")
+
+    monkeypatch.setattr(vllm, "Engine", fails)
+    backend = Vllm(MODEL, longest=512)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="no memory"):
+            backend.attend(Attention())
+    assert len(tries) == 1
+
+
+def test_more_tokens_than_it_was_started_for_are_put_off(engine: type[Engine]) -> None:
+    backend = Vllm(MODEL, longest=32)
+    backend.attend(Attention())
+    with pytest.raises(Unavailable, match=r"was started for 32 tokens, asked for 64: give backend\.longest"):
+        backend.score(score())
+
+
+def test_a_changed_config_is_another_kernel(engine: type[Engine]) -> None:
+    kernels = {Vllm(MODEL, longest=32, hf_overrides=each).kernel for each in ({}, {"rms_norm_eps": 1.0}, {"a": 1})}
+    assert len(kernels) == 3 and "vllm+prefix_cache" in kernels
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"dtype": "int8"}, "backend.dtype must be one of float32, float16, bfloat16, got int8"),
+        ({"at_once": 0}, "backend.at_once must be at least 1, got 0"),
+        ({"tensor_parallel": 0}, "backend.tensor_parallel must be at least 1, got 0"),
+        ({"memory_share": 1.5}, "backend.memory_share must be above 0 and at most 1, got 1.5: e.g. 0.9"),
+    ],
+)
+def test_bad_parameters_are_one_line(engine: type[Engine], given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Vllm(MODEL, **{"longest": 64, **given})
+
+
+def test_without_vllm_the_line_to_install_it_is_said() -> None:
+    try:
+        import vllm as installed  # noqa: F401
+    except ImportError:
+        with pytest.raises(
+            ValueError, match=r"backend=vllm needs vLLM, which is not installed: pip install 'lexbench\["
+        ):
+            Vllm(MODEL, longest=64)
