@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,25 @@ def test_another_backend_or_a_longer_question_ends_the_one_before() -> None:
         loading.opened(MODEL, {**assets.read("backend", "chance"), "name": "chance"}, 512)
         assert EVENTS[3:] == ["end"]
     assert EVENTS[4:] == []
+
+
+def test_a_model_that_scales_its_angles_is_shared_at_one_length_only() -> None:
+    scaled = replace(MODEL, rope_scaling={"rope_type": "dynamic", "factor": 2.0})
+    with loading.sharing():
+        for longest in (512, 512, 128):
+            loading.opened(scaled, FAR, longest)
+    assert EVENTS == ["start 512", "end", "start 128", "end"]
+
+
+def test_a_backend_that_cannot_be_ended_is_not_handed_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stuck(self: Far) -> None:
+        raise OSError("stuck")
+
+    with contextlib.suppress(OSError), loading.sharing():
+        loading.opened(MODEL, FAR, 128)
+        monkeypatch.setattr(Far, "close", stuck)
+    monkeypatch.undo()
+    assert loading._shared is None
 
 
 def test_a_checkpoint_that_changed_is_loaded_again(tmp_path: Path) -> None:
