@@ -210,14 +210,13 @@ def _measure(
     except Refused as refusal:
         store.refuse(cell, refusal.reason)
     finally:  # an interrupted cell has cost something, too
-        note_cost(store, backend, cell, started, tokens, own_peak)
+        note_cost(store, backend, cell, time.monotonic() - started, tokens, own_peak)
 
 
-def note_cost(store: Store, backend: Backend, cell: Cell, started: float, tokens: int, own_peak: bool) -> None:
-    """Keep what a cell took since `started` (of time.monotonic); memory where it is this process's own."""
+def note_cost(store: Store, backend: Backend, cell: Cell, seconds: float, tokens: int, own_peak: bool) -> None:
+    """Keep what a cell took; memory where it is this process's own."""
     peak = None if isinstance(backend, Remote) else provenance.peak_bytes()
-    seconds, own_peak = time.monotonic() - started, own_peak and peak is not None
-    store.cost(cell, seconds=seconds, tokens=tokens, peak_bytes=peak, own_peak=own_peak)
+    store.cost(cell, seconds=seconds, tokens=tokens, peak_bytes=peak, own_peak=own_peak and peak is not None)
 
 
 def answered(backend: Backend, task: Task, question: AnyQuestion) -> Sample:

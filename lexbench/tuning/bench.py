@@ -168,7 +168,7 @@ class Bench:
             raise
         finally:
             if tokens:
-                note_cost(self.store, self._backend, cell, started, tokens, own_peak)
+                note_cost(self.store, self._backend, cell, time.monotonic() - started, tokens, own_peak)
 
     def _attend(self, candidate: Candidate) -> None:
         """Put the model under the candidate, which proves itself the first time; Refused where it cannot."""
