@@ -26,6 +26,11 @@ from tests.answerers import perfect, written
 ROOT = Path(__file__).parent.parent.parent
 ANSWERS = {"passage_retrieval_en": "Paragraph 3", "passage_retrieval_zh": "段落3", "passage_count": "3", "lcc": "x = 1"}
 CLASSES = ["Date", "Food"]
+QUICK = {"gov_report", "vcsum", "hotpotqa", "multifieldqa_zh", "trec", "passage_count", "lcc"} | {
+    "passage_retrieval_en",
+    "passage_retrieval_zh",
+}
+"""Data sets of every metric; the others are slow tests."""
 
 
 def example(dataset: str, number: int, **more: Any) -> dict[str, Any]:
@@ -97,7 +102,9 @@ def ids(questions: list[Write]) -> list[str]:
 # every data set
 
 
-@pytest.mark.parametrize("name", longbench.DATASETS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in longbench.DATASETS]
+)
 def test_every_data_set_asks_and_scores(data: Data, tokenizer: FastTokenizer, name: str) -> None:
     facts = longbench.DATASETS[name]
     for e in [False, True] if facts.n_e else [False]:
