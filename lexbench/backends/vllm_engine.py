@@ -73,6 +73,7 @@ class Engine:
         for name, value in SETTINGS.items():
             os.environ.setdefault(name, value)
         self._ends = list(ends)
+        before = multiprocessing.active_children()
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (it is the engine's as long as that runs)
         try:
             with _outputs_into(self._log), _interruptible():
@@ -93,6 +94,8 @@ class Engine:
                 )
         except Exception as error:  # whatever a GPU, a kernel or a config may say
             raise Unavailable(f"vllm's engine does not start ({self._reason(error)}): {REMEDY}") from None
+
+        self._processes = [each for each in multiprocessing.active_children() if each not in before]
 
     def tables(self, places: Sequence[int]) -> list[Table]:
         """The different tables of all workers."""
@@ -143,7 +146,8 @@ class Engine:
         """End the engine's processes; their memory is free when this returns."""
         with suppress(Exception):  # a dead engine has nothing to end
             self._llm.llm_engine.engine_core.shutdown()
-        multiprocessing.active_children()  # joins those that have ended
+        for process in self._processes:
+            process.join(10.0)
         del self._llm
         self._log.close()
 

@@ -173,8 +173,8 @@ def test_an_engine_started_by_rope_parameters_alone_scores_the_same(hf: Hf, ende
 
 def children() -> int:
     """Processes that this one has."""
-    listed = subprocess.run(["ps", "--ppid", str(os.getpid()), "-o", "args="], capture_output=True, text=True)
-    return sum("ps --ppid" not in line for line in listed.stdout.splitlines())
+    listed = subprocess.run(["ps", "--ppid", str(os.getpid()), "-o", "stat=,args="], capture_output=True, text=True)
+    return sum("ps --ppid" not in line and not line.startswith("Z") for line in listed.stdout.splitlines())
 
 
 DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0}
