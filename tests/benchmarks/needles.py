@@ -1,4 +1,4 @@
-"""Needles on vLLM against transformers: python tests/benchmarks/vllm.py (in .venv-vllm, or where vLLM is installed)
+"""Needles on vLLM against transformers: python tests/benchmarks/needles.py (in .venv-vllm, or where vLLM is installed)
 
 Every backend answers the same questions: needles at every depth and length, written (greedy, the answer's room) and
 chosen (likelihoods of four options). Prints tokens per second, prompts and answers counted, with vLLM's prefix cache on
