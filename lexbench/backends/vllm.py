@@ -111,7 +111,7 @@ class Vllm(Completions):
     @property
     def by_prefix(self) -> bool:
         """The prefix cache does not serve likelihoods of a prompt, but what comes next behind one."""
-        return True
+        return bool(self._arguments["enable_prefix_caching"])
 
     def attend(self, attention: Attention) -> None:
         """Put the model under this Attention, and prove by the engine's own numbers that it is.

@@ -164,6 +164,11 @@ def test_more_tokens_than_it_was_started_for_are_put_off(engine: type[Engine]) -
         backend.score(score())
 
 
+def test_options_are_asked_whole_where_no_prefix_is_kept(engine: type[Engine]) -> None:
+    assert Vllm(MODEL, longest=32).by_prefix
+    assert not Vllm(MODEL, longest=32, prefix_caching=False).by_prefix
+
+
 def test_a_changed_config_is_another_kernel(engine: type[Engine]) -> None:
     kernels = {Vllm(MODEL, longest=32, hf_overrides=each).kernel for each in ({}, {"rms_norm_eps": 1.0}, {"a": 1})}
     assert len(kernels) == 3 and "vllm+prefix_cache" in kernels
