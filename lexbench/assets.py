@@ -22,7 +22,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import yaml
 
 PACKAGE = Path(__file__).resolve().parent
-GROUPS = ("model", "method", "task", "corpus", "backend")
+GROUPS = ("model", "method", "encoding", "task", "corpus", "backend")
 
 
 def asset(name: str) -> Path:
@@ -171,7 +171,13 @@ def source_of(file: Path, noun: str) -> Path:
     return next((place for place in beside if place.is_file()), asset("tasks") / file)
 
 
-DOES = {"task": "questions", "method": "attention", "corpus": "documents", "backend": "attend"}
+DOES = {
+    "task": "questions",
+    "method": "attention",
+    "encoding": "meet",
+    "corpus": "documents",
+    "backend": "attend",
+}
 """By noun, what tells its class from others in a file."""
 
 

@@ -141,11 +141,13 @@ FLAGS = ("--help", "-h", "--hydra-help", "--multirun", "-m", "--run", "-r", "--r
 """Hydra's own that pass through, beside those with a value."""
 LISTED = {"task": "suite", "method": "compose"}
 """Groups that take a list of names, and what such a list is in a yaml: several tasks, methods at once."""
-ONE_LENGTH = ([*assets.GROUPS], ["length"])
+PARTS = [group for group in assets.GROUPS if group != "encoding"]
+"""Groups that make up a run; an encoding is part of a model."""
+ONE_LENGTH = (PARTS, ["length"])
 SETTINGS = {
-    "run": ([*assets.GROUPS], ["lengths", "multiples", "n", "seed", "results", "dry_run"]),
+    "run": (PARTS, ["lengths", "multiples", "n", "seed", "results", "dry_run"]),
     "show": ONE_LENGTH,
-    "verify": ([*assets.GROUPS], ["length", "n", "seed"]),
+    "verify": (PARTS, ["length", "n", "seed"]),
     "export": ONE_LENGTH,
     "train": (["recipe"], ["out", "corpora", "held_out"]),
     "keys": (["model", "method", "corpus", "backend"], ["out", "longest", "short", "window", "gain", "loss", "n"]),

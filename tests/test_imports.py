@@ -15,7 +15,8 @@ SHARED = {
     "methods": {"methods", "methods.rotary", "methods.distances"},
     "backends": {
         *("backends", "backends.rotary", "backends.hook", "backends.evidence"),
-        *("backends.completions", "backends.vllm_engine", "backends.http", "backends.dialect", "backends.replies"),
+        *("backends.completions", "backends.http", "backends.dialect", "backends.replies"),
+        *("backends.vllm_angles", "backends.vllm_engine"),
     },
 }
 """What plug-ins of one kind have in common; beyond it they never import one another."""
@@ -33,7 +34,7 @@ ALLOWED = {  # folder or module under lexbench: what of ours it may import
     "definition": {"attention", "model"},
     "export": {"attention", "checkpoint", "methods", "model", "record"},
     "verify": {"attention", "backends", "definition", "files", "task"},
-    "encodings": {"encodings"},
+    "encodings": {"encodings", "attention", "task"},
     "kernels": {"attention", "kernels"},
     "corpora": {"corpora"},
     "perplexity": CORE | {"corpora", "samples"},
@@ -50,7 +51,18 @@ ALLOWED = {  # folder or module under lexbench: what of ours it may import
     | {"kernels", "native", "encodings", "checkpoint", "tokenizer", "definition", "methods", *SHARED["backends"]}
     | {"export", "compose"},
     "loading": {"assets", "backends", "checkpoint", "model"},
-    "native": {"native", "encodings", "corpora", "files", "assets", "tokenizer", "task", "record"},
+    "native": {
+        "native",
+        "encodings",
+        "attention",
+        "kernels",
+        "corpora",
+        "files",
+        "assets",
+        "tokenizer",
+        "task",
+        "record",
+    },
     "store": {"record", "files"},
     "report": {"record", "store", "report", "files"},
     "agreement": {"attention", "task"},
@@ -69,7 +81,7 @@ ALLOWED = {  # folder or module under lexbench: what of ours it may import
     },
     "harness": CORE
     | {"", "harness", "assets", "backends", "checkpoint", "compose", "loading", "methods", "runner", "verify"},
-    "imports": {"imports", "record", "checkpoint", "excerpt", "tokenizer", "store", "report", ""},
+    "imports": {"imports", "harness.rooms", "record", "checkpoint", "excerpt", "tokenizer", "store", "report", ""},
     "share": {"report", "files"},
     "view": {"view", "report", "store", ""},
     "show": {"attention", "model"},

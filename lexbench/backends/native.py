@@ -9,13 +9,13 @@ from torch.nn import functional as F
 
 from lexbench.attention import Attention
 from lexbench.checkpoint import end_tokens, fingerprint, locate, weight_files
-from lexbench.encodings import Encoding
-from lexbench.encodings.rope import Rope
-from lexbench.kernels import dense, likelihood, rotations
-from lexbench.kernels.logits import Logits
+from lexbench.encodings import Encoding, Rotate
+from lexbench.kernels import likelihood, rotations
 from lexbench.kernels.observed import Observer
 from lexbench.model import Model
-from lexbench.native.decoder import load
+from lexbench.native.attend import Layer, together
+from lexbench.native.decoder import Cache
+from lexbench.native.folder import load
 from lexbench.record import Refused
 from lexbench.task import (
     Choose,
@@ -36,7 +36,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 class Native:
-    """A Llama folder (tied embeddings, plain RoPE) in our own decoder, without any cache.
+    """A folder that `lexbench train` made, or a Llama's (tied embeddings, plain RoPE), in our own decoder.
 
     Args:
         model: facts, with the folder in `path`.
@@ -58,12 +58,14 @@ class Native:
         self.tokenizer = load_tokenizer(folder, model.bos)
         self._ends = end_tokens(folder)
         self._decoder = load(folder, DTYPES[dtype])
-        self._plain = self._decoder.encoding
         self._passes: tuple[Attention, ...] = (Attention(),)
 
     def attend(self, attention: Attention) -> None:
-        """Every slot is realised, by its definition; but frequencies that follow a cache's history are Refused."""
-        shape = self._decoder.shape
+        """Every slot is realised, by its definition; Refused where the encoding has no place for one.
+
+        Frequencies that follow a cache's history are Refused, too.
+        """
+        shape, encoding = self._decoder.shape, self._decoder.encoding
         attention.check_fits(
             self.model.name,
             pairs=shape.head_dim // 2,
@@ -72,48 +74,62 @@ class Native:
             layers=shape.layers,
         )
         passes = attention.mixture or (attention,)
-        if any(part.dynamic is not None for one in passes for part in one.parts()):
+        parts = [part for one in passes for part in one.parts()]
+        if any(part.dynamic is not None for part in parts):
             raise Refused("native cannot realise dynamic: it has no cache whose keys could keep older frequencies")
+        if not encoding.remaps and any(part.remap is not None or part.head_ratios is not None for part in parts):
+            raise Refused(f"{encoding.name} knows no distances but its own: use a method that remaps none")
+        try:
+            for one in passes:
+                for layer in range(shape.layers):
+                    self._settled(one, layer)
+        except ValueError as error:
+            raise Refused(str(error)) from None
         self._passes = passes
 
-    def _turn(self, attention: Attention) -> dense.Rotate:
-        """Rotation at the Attention's frequencies and scale, the first tokens at the model's own."""
-        assert isinstance(self._plain, Rope)
-        changed = Rope(self.model.head_dim, self._plain.base)
-        if attention.inv_freq is not None:
-            changed.inv_freq = torch.from_numpy(attention.inv_freq.copy())
-        if attention.scale is not None:
-            changed.scale = attention.scale
-        if attention.keep_first is None:
-            return changed.rotate
-        return rotations.keeping_first(attention.keep_first, self._plain.rotate, changed.rotate)
+    def _settled(self, whole: Attention, layer: int) -> tuple[Attention, Rotate]:
+        """What holds in a layer, the encoding's own slots with it, and how vectors are rotated there."""
+        encoding, method = self._decoder.encoding.at(layer), whole.at(layer)
+        rotate = encoding.rotating(method)
+        if method.keep_first is not None:
+            rotate = rotations.keeping_first(method.keep_first, encoding.rotate, rotate)
+        return together(method, encoding.attention, encoding.name), rotate
+
+    def _check_length(self, tokens: int) -> None:
+        longest = self._decoder.encoding.longest
+        if longest is not None and tokens > longest:
+            raise Refused(f"{self._decoder.encoding.name} has positions for {longest} tokens, asked for {tokens}")
 
     @torch.inference_mode()
-    def _logits(self, tokens: Tensor, prompt: int) -> Tensor:
-        """[T, vocabulary], of a question with so many tokens before its answer."""
-        return likelihood.mixed(torch.stack([self._pass(attention, tokens, prompt) for attention in self._passes]))
+    def _logits(self, tokens: Tensor, prompt: int, length: int) -> Tensor:
+        """[T, vocabulary], of a question of so many tokens with so many before its answer."""
+        self._check_length(length)
+        passes = [self._pass(attention, tokens, prompt, length) for attention in self._passes]
+        return likelihood.mixed(torch.stack(passes))
 
-    def _pass(self, whole: Attention, tokens: Tensor, prompt: int, observer: Observer | None = None) -> Tensor:
-        def attend(layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            attention, ratios = whole.at(layer), None
-            rotate, scaling = self._turn(attention), q.shape[-1] ** -0.5
+    def _pass(
+        self, whole: Attention, tokens: Tensor, prompt: int, length: int, observer: Observer | None = None
+    ) -> Tensor:
+        def attend(layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
+            attention, rotate = self._settled(whole, layer)
             if attention.head_ratios is not None:
-                asking, known = q[:, :, prompt - 1 : prompt], k[:, :, :prompt]
+                asking, known = encoding.prepare(q[:, :, prompt - 1 : prompt], k[:, :, :prompt])
+                scaling = encoding.scaling(q.shape[-1])
                 ratios = rotations.ranked_ratios(asking, known, rotate, scaling, attention.head_ratios)
-            if observer is not None:
-                observer(layer, q, k, Logits(attention=attention, rotate=rotate, ratios=ratios, scaling=scaling))
-            if ratios is not None:
                 rotate = rotations.per_head(ratios, rotate)
-            return dense.attend(q, k, v, torch.arange(q.shape[2]), attention, rotate, scaling)
+            settled = Layer(encoding, attention, q, k, positions, rotate)
+            if observer is not None:
+                observer(layer, *settled.observed())
+            return settled.attended(v)
 
-        return self._decoder(tokens[None], attend)[0]  # type: ignore[no-any-return]
+        return self._decoder(tokens[None], attend, cache=Cache(length))[0]  # type: ignore[no-any-return]
 
     def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> Tensor:
         """[T, vocabulary] next-token logits, each piece's by a full forward pass up to its end: there is no cache."""
         ends = [sum(pieces[: number + 1]) for number in range(len(pieces))]
         ids = torch.from_numpy(tokens)
         return torch.cat(
-            [self._logits(ids[:end], prompt)[end - size :] for end, size in zip(ends, pieces, strict=True)]
+            [self._logits(ids[:end], prompt, len(ids))[end - size :] for end, size in zip(ends, pieces, strict=True)]
         )
 
     def score(self, question: Score) -> Scored:
@@ -131,20 +147,21 @@ class Native:
     def mark(self, question: Mark) -> Marked:
         """NLL of the options, from all logits at once."""
         tokens = torch.from_numpy(question.tokens[: question.places[-1]])
-        logits = self._logits(tokens, int(question.places[0]))[torch.from_numpy(question.places - 1)]
+        logits = self._logits(tokens, int(question.places[0]), question.length)[torch.from_numpy(question.places - 1)]
         return Marked(nll=-logits.log_softmax(-1)[:, torch.from_numpy(question.options)].float().numpy())
 
     @torch.inference_mode()
     def _losses(self, tokens: Tokens, start: int) -> Tensor:
         """NLL of tokens[start:]."""
         ids = torch.from_numpy(tokens)
-        return F.cross_entropy(self._logits(ids[:-1], start)[start - 1 :], ids[start:], reduction="none")
+        logits = self._logits(ids[:-1], start, len(ids))[start - 1 :]
+        return F.cross_entropy(logits, ids[start:], reduction="none")
 
     def write(self, question: Write) -> Written:
         """Greedy, a full forward pass for every token."""
         tokens = torch.from_numpy(question.prompt)
         for _ in range(question.room):
-            following = self._logits(tokens, len(question.prompt))[-1].argmax()[None]
+            following = self._logits(tokens, len(question.prompt), question.length)[-1].argmax()[None]
             if int(following) in self._ends:
                 break
             tokens = torch.cat([tokens, following])
@@ -159,6 +176,8 @@ class Native:
         """Statistics of one forward pass."""
         if len(self._passes) > 1:
             raise Refused("native cannot probe a mixture: each of its passes attends in its own way")
+        self._check_length(question.length)
         observer = Observer(question.length, question.first, question.last)
-        self._pass(self._passes[0], torch.from_numpy(question.tokens), question.length, observer)
+        tokens = torch.from_numpy(question.tokens)
+        self._pass(self._passes[0], tokens, question.length, question.length, observer)
         return Probed(statistics=observer.statistics())

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from lexbench.encodings import Encoding
+from lexbench.encodings import Encoding, apart
 
 
 class Alibi(Encoding):
@@ -24,9 +24,8 @@ class Alibi(Encoding):
         self.register_buffer("slopes", torch.tensor(slopes(heads), dtype=torch.float64), persistent=False)
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """[H, Tq, Tk] float64."""
-        apart = query_positions.to(torch.float64)[:, None] - key_positions.to(torch.float64)[None, :]
-        return -self.slopes[:, None, None] * apart
+        """[H, Q, K] float64, with a batch before it where positions have one."""
+        return -self.slopes[:, None, None] * apart(query_positions, key_positions)
 
 
 def slopes(heads: int) -> list[float]:

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from lexbench.encodings import Encoding, angles, turned
+from lexbench.encodings import Rotary, frequencies
 
 
-class Xpos(Encoding):
+class Xpos(Rotary):
     """RoPE in the half layout, and what pair p adds to a logit times zeta_p^((i - j) / B).
 
         zeta_p = (p / (d/2) + gamma) / (1 + gamma)
@@ -23,23 +23,18 @@ class Xpos(Encoding):
         scale_base: B, tokens over which pair p fades to zeta_p.
     """
 
-    inv_freq: Tensor
+    remaps = False  # nobody has said at which distance a remapped pair decays
     fading: Tensor
 
     def __init__(self, head_dim: int, base: float = 10000.0, gamma: float = 0.4, scale_base: float = 512.0) -> None:
-        super().__init__()
+        super().__init__(frequencies(head_dim, base), base)
         if not (gamma > 0 and scale_base > 0):
             raise ValueError(f"xpos needs gamma and scale_base above 0, got {gamma} and {scale_base}: 0.4 and 512")
         pairs = torch.arange(0, head_dim, 2, dtype=torch.float64)
         zeta = (pairs / head_dim + gamma) / (1 + gamma)
-        self.register_buffer("inv_freq", base ** (-pairs / head_dim), persistent=False)
         self.register_buffer("fading", zeta.log() / scale_base, persistent=False)
 
     @property
     def decay(self) -> Tensor:
         """[d / 2] ln zeta_p / B, below 0."""
         return self.fading
-
-    def rotate(self, vectors: Tensor, positions: Tensor) -> Tensor:
-        """[B, H, T, D] turned; cos and sin are made in float64."""
-        return turned(vectors, angles(self.inv_freq, positions))

@@ -66,7 +66,7 @@ def attend(
     for start in range(0, asked, chunk):
         rows = slice(start, min(start + chunk, asked))
         scores = masked_scores(asking[:, :, rows], known[:, :, : total - asked + rows.stop], attention, rotate)
-        output[:, :, rows] = _per_group(scores.softmax(-1), content[:, :, : scores.shape[-1]])
+        output[:, :, rows] = per_group(scores.softmax(-1), content[:, :, : scores.shape[-1]])
     return output
 
 
@@ -86,7 +86,7 @@ def masked_scores(queries: Tensor, keys: Tensor, attention: Attention, rotate: R
         held = region.holds(here[:, None], there[None, :]) & seen
         if held.any():
             rows, span = _stretch(np.asarray(held.any(1))), _stretch(np.asarray(held.any(0)))
-            logits = _per_group(
+            logits = per_group(
                 at(queries[:, :, rows], region.query(here[rows])), at(keys[:, :, span], region.key(there[span])).mT
             )
             mine = torch.from_numpy(held[rows, span]).to(device)
@@ -112,7 +112,7 @@ def scaled(queries: Tensor, attention: Attention, total: int) -> Tensor:
     return (queries.to(precise) * torch.from_numpy(scale).to(queries.device, precise)[:, None]).to(queries.dtype)
 
 
-def _per_group(rows: Tensor, columns: Tensor) -> Tensor:
+def per_group(rows: Tensor, columns: Tensor) -> Tensor:
     """[B, H, R, M] times [B, KV, M, N], the H / KV heads of a group against one key head, which is never copied."""
     batch, heads, count, inner = rows.shape
     grouped = rows.reshape(batch, columns.shape[1], -1, inner)

@@ -39,6 +39,9 @@ class Logits:
     """[D / 2] by how much the logarithm of a pair's product changes per token of distance (xPos); pairs (p, p + D/2)"""
     bias: Bias | None = None
     """An encoding's, beside the attention's."""
+    made: Callable[[int, int], Tensor] | None = None
+    """(start, stop) -> [H, stop - start, stop] of all heads, -inf where not seen, by whoever knows another rule: where
+    heads or keys mix, or positions follow the content. Everything else is left out then."""
 
     def __post_init__(self) -> None:
         if self.decay is not None and self.attention.remap is not None:
@@ -93,6 +96,10 @@ def rows(group: Group, logits: Logits, chunk: int | None = None, begin: int = 0)
     """
     total, device = group.length, group.keys.device
     chunk = chunk or max(1, dense.SCORES // (group.queries.shape[1] * total))
+    if logits.made is not None:
+        for start in range(begin, total, chunk):
+            yield logits.made(start, min(start + chunk, total))[group.heads]
+        return
     shape = replace(logits.attention, bias=None)
     for start in range(begin, total, chunk):
         stop = min(start + chunk, total)

@@ -77,6 +77,8 @@ def mean_logits(queries: Tensor, keys: Tensor, logits: Logits) -> Tensor:
 
 def _curve(group: Group, logits: Logits) -> Tensor:
     """[G, T] s[n]."""
+    if logits.made is not None:
+        return _by_rows(group, logits)
     attention, biases = logits.attention, _biases(group, logits)
     match attention.remap, attention.mask:
         case ((None | Remap() | Stairs()), (None | Window())) if biases is not None:

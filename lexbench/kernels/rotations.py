@@ -24,8 +24,11 @@ def per_head(ratios: Sequence[float], rotate: Rotate) -> Rotate:
     """Positions of key head h, and of the query heads that share it, divided by ratios[h]."""
 
     def turn(vectors: Tensor, positions: Tensor) -> Tensor:
-        groups = vectors.chunk(len(ratios), dim=1)
-        return torch.cat([rotate(g, positions / ratio) for g, ratio in zip(groups, ratios, strict=True)], dim=1)
+        groups, places = (
+            vectors.chunk(len(ratios), dim=1),
+            positions.to(torch.float64),
+        )  # whole ones would become float32
+        return torch.cat([rotate(g, places / ratio) for g, ratio in zip(groups, ratios, strict=True)], dim=1)
 
     return turn
 

@@ -23,7 +23,8 @@ from tqdm import tqdm
 from lexbench.corpora import Corpus, hash_documents
 from lexbench.encodings.rope import Rope
 from lexbench.files import write_bytes, write_text
-from lexbench.native.decoder import Decoder, Shape, save
+from lexbench.native.decoder import Decoder, Shape
+from lexbench.native.folder import save
 from lexbench.native.lessons import WORDLESS, Lesson, TextLesson, gather, row
 from lexbench.task import Encoded, Frame, Tokens
 from lexbench.tokenizer import FastTokenizer, load_tokenizer
@@ -127,7 +128,7 @@ def train(recipe: Recipe, corpora: Sequence[Corpus], held_out: Sequence[Corpus],
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     decoder = Decoder(recipe.shape(), Rope(recipe.shape().head_dim, recipe.base))
-    decoder.initialise(torch.Generator().manual_seed(recipe.seed))
+    decoder.initialise(recipe.seed)
     decoder.to(device)
     optimizer = _optimizer(decoder, recipe)
     run = _Run(out, key, recipe.steps)
@@ -148,7 +149,7 @@ def train(recipe: Recipe, corpora: Sequence[Corpus], held_out: Sequence[Corpus],
                 run.checkpoint(decoder, optimizer, done)
 
     bos, eos = range(len(SPECIAL))
-    save(decoder.cpu(), out, recipe.trained_length, bos, eos, torch.float16)
+    save(decoder.cpu(), out, recipe.trained_length, bos=bos, eos=eos, dtype=torch.float16)
     settings = {"bos_token_id": bos, "eos_token_id": eos, "do_sample": False}
     write_text(out / "generation_config.json", json.dumps(settings, indent=1) + "\n")
     write_text(out / "training.json", json.dumps(run.summary(recipe, texts, command, device), indent=1) + "\n")

@@ -1,0 +1,182 @@
+"""Attention under an encoding and a method at once, by definition: for training, for use, and for those who look on."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lexbench.attention import Attention, Positions
+from lexbench.encodings import Encoding, Rotate
+from lexbench.kernels import dense
+from lexbench.kernels.logits import Logits
+
+
+class Layer:
+    """One layer's queries and keys, and everything that makes logits of them.
+
+    Args:
+        encoding: of this layer.
+        attention: the method's and the encoding's own slots together; `inv_freq` and `scale` are in `rotate`.
+        queries: [B, H, Q, D] of the last Q of K tokens, as projected.
+        keys: [B, KV, K, D] as projected; each serves H / KV heads.
+        positions: [K] or [B, K].
+        rotate: the encoding's, perhaps changed by a method; None: its own.
+
+    Raises:
+        ValueError: the attention asks for a remap that the encoding cannot follow.
+    """
+
+    def __init__(
+        self,
+        encoding: Encoding,
+        attention: Attention,
+        queries: Tensor,
+        keys: Tensor,
+        positions: Tensor,
+        rotate: Rotate | None = None,
+    ) -> None:
+        if attention.remap is not None and not encoding.remaps:
+            raise ValueError(
+                f"{encoding.name} knows no other distances than its own, remap asks for them: use a method without one"
+            )
+        self.encoding, self.attention, self.positions = encoding, attention, positions
+        self.rotate = rotate or encoding.rotate
+        self.queries, self.keys = encoding.prepare(queries, keys)
+        self.scaling = encoding.scaling(queries.shape[-1])
+        self.asked, self.total = queries.shape[2], keys.shape[2]
+
+    @property
+    def _here(self) -> Tensor:
+        return self.positions[..., self.total - self.asked :]
+
+    def attended(self, values: Tensor, chunk: int | None = None) -> Tensor:
+        """[B, H, Q, D] of values [B, KV, K, D], in the dtype of the queries.
+
+        PyTorch's fused kernel answers where nothing but queries, keys and a bias is asked for; else `chunk` queries at
+        once, None: as many as make `dense.SCORES` scores, with scores in float32 or better.
+        """
+        if self._fits_fused():
+            return self._fused(values)
+        batch, heads = self.queries.shape[:2]
+        chunk = chunk or max(1, dense.SCORES // (batch * heads * self.total * self.encoding.held))
+        parts = [
+            self._mixed(self.logits(start, min(start + chunk, self.asked)), values)
+            for start in range(0, self.asked, chunk)
+        ]
+        return torch.cat(parts, dim=2).to(self.queries.dtype)
+
+    def _mixed(self, logits: Tensor, values: Tensor) -> Tensor:
+        return dense.per_group(logits.softmax(-1), values[:, :, : logits.shape[-1]].to(logits.dtype))
+
+    def _fits_fused(self) -> bool:
+        shaped = self.attention.remap is not None or self.attention.mask is not None or self.encoding.rescores
+        faded = self.encoding.decay is not None and self.total > 2048  # beyond, factors leave half precision's range
+        return not shaped and not faded and self.asked in (1, self.total)
+
+    def _fused(self, values: Tensor) -> Tensor:
+        scaled = dense.scaled(self.queries, self.attention, self.total)
+        queries, keys = self.encoding.meet(scaled, self.keys, self._here, self.positions, self.rotate)
+        bias = self._biases(np.arange(self.total - self.asked, self.total), np.arange(self.total))
+        if bias is None:
+            causal = self.asked > 1
+            return F.scaled_dot_product_attention(
+                queries, keys, values, is_causal=causal, scale=self.scaling, enable_gqa=True
+            )
+        unseen = torch.ones(self.asked, self.total, dtype=torch.bool, device=bias.device).triu(
+            1 + self.total - self.asked
+        )
+        mask = bias.to(queries.dtype).masked_fill(unseen, -torch.inf)
+        mask = mask if mask.dim() == 4 else mask[None]
+        return F.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=mask, scale=self.scaling, enable_gqa=True
+        )
+
+    def logits(self, start: int, stop: int) -> Tensor:
+        """[B, H, stop - start, K'] of some queries, over the keys up to the last of them; -inf where not seen."""
+        first, last = self.total - self.asked + start, self.total - self.asked + stop
+        here, there = np.arange(first, last), np.arange(last)
+        precise = torch.promote_types(self.queries.dtype, torch.float32)
+        queries = dense.scaled(self.queries[:, :, :stop].to(precise), self.attention, last)[:, :, start:]
+        keys, seen = self.keys[:, :, :last].to(precise), self._seen(here, there)
+        if self.attention.remap is None:
+            queries, keys = self.encoding.meet(
+                queries, keys, self.positions[..., first:last], self.positions[..., :last], self.rotate
+            )
+            scores = dense.per_group(queries * self.scaling, keys.mT)
+        else:
+            shape = Attention(remap=self.attention.remap)
+            scores = dense.masked_scores(queries * self.scaling, keys, shape, self.rotate)
+        if self.encoding.rescores:
+            scores = self.encoding.rescore(
+                scores.masked_fill(~seen, 0.0),
+                seen,
+                queries,
+                self.positions[..., first:last],
+                self.positions[..., :last],
+            )
+            scores = _added(scores, self._methods_bias(here, there))
+        else:
+            scores = _added(scores, self._biases(here, there))
+        return scores.masked_fill(~seen, -torch.inf)
+
+    def _seen(self, here: Positions, there: Positions) -> Tensor:
+        seen = there[None, :] <= here[:, None]
+        if self.attention.mask is not None:
+            seen &= self.attention.mask.allowed(here, there)
+        return torch.from_numpy(seen).to(self.queries.device)
+
+    def _methods_bias(self, here: Positions, there: Positions) -> Tensor | None:
+        if self.attention.bias is None:
+            return None
+        return torch.from_numpy(self.attention.bias(here, there)).to(self.queries.device)
+
+    def _biases(self, here: Positions, there: Positions) -> Tensor | None:
+        """The encoding's bias, and the method's."""
+        own = self.encoding.bias(self.positions[..., here[0] : here[-1] + 1], self.positions[..., : len(there)])
+        other = self._methods_bias(here, there)
+        return other if own is None else _added(own, other)
+
+    def observed(self) -> tuple[Tensor, Tensor, Logits]:
+        """Queries, keys and how logits are made of them, for the statistics of `lexbench.kernels.observed`."""
+        rest = replace(self.attention, inv_freq=None, scale=None, keep_first=None, head_ratios=None)
+        if self.encoding.rescores:
+            return self.queries, self.keys, Logits(rotate=self.rotate, scaling=1.0, made=self._made)
+        queries, keys, rotate = self.queries, self.keys, self.rotate
+        if self.encoding.decay is None and self.attention.remap is None:
+            queries, keys = self.encoding.meet(queries, keys, self.positions, self.positions, rotate)
+            rotate = _unmoved
+        made = Logits(
+            rotate=rotate,
+            scaling=self.scaling,
+            attention=rest,
+            decay=self.encoding.decay,
+            bias=self._bias_at,
+        )
+        return queries, keys, made
+
+    def _made(self, start: int, stop: int) -> Tensor:
+        return self.logits(start, stop)[0]
+
+    def _bias_at(self, query_places: Tensor, key_places: Tensor) -> Tensor | None:
+        """The encoding's bias at tokens given by their indices."""
+        positions = self.positions.reshape(-1, self.total)[0]
+        bias = self.encoding.bias(positions[query_places.long()], positions[key_places.long()])
+        return bias if bias is None or bias.dim() == 3 else bias[0]
+
+
+def _unmoved(vectors: Tensor, positions: Tensor) -> Tensor:
+    return vectors
+
+
+def _added(scores: Tensor, bias: Tensor | None) -> Tensor:
+    return scores if bias is None else scores + bias.to(scores.dtype)
+
+
+def together(method: Attention, own: Attention, name: str) -> Attention:
+    """A method's slots beside those of an encoding; ValueError where both ask for the same."""
+    try:
+        return method.merged(own)
+    except ValueError as error:
+        raise ValueError(f"{name} and the method exclude each other ({error}): use another method") from None

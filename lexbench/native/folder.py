@@ -1,0 +1,113 @@
+"""A trained decoder as a folder: Hugging Face's Llama where it is one, else in our own words.
+
+config.json          sizes in Llama's words; `encoding` and `block` where model_type is lexbench
+model.safetensors    weights under Llama's names; the encoding's under `model.encoding.`
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from safetensors.torch import save as serialize
+
+from lexbench.encodings.rope import Rope
+from lexbench.files import write_bytes, write_text
+from lexbench.native import build
+from lexbench.native.decoder import Decoder, Shape
+
+OURS = "lexbench"
+"""model_type of folders that only the native backend reads."""
+
+
+def save(
+    decoder: Decoder,
+    folder: Path,
+    trained_length: int,
+    *,
+    bos: int,
+    eos: int,
+    dtype: torch.dtype,
+    encoding: Mapping[str, Any] | None = None,
+) -> None:
+    """Write config.json and model.safetensors.
+
+    Args:
+        decoder: plain RoPE in Llama's block becomes an ordinary Llama.
+        folder: exists.
+        trained_length: tokens.
+        bos: token that begins a text.
+        eos: token that ends it.
+        dtype: of the weights in the file.
+        encoding: what `build.resolved` gave; None only for plain RoPE.
+    """
+    shape = decoder.shape
+    config = _sizes(shape) | {
+        "max_position_embeddings": trained_length,
+        "tie_word_embeddings": True,
+        "bos_token_id": bos,
+        "eos_token_id": eos,
+        "torch_dtype": str(dtype).removeprefix("torch."),
+    }
+    if is_llama(decoder):
+        config |= {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": False}
+        config |= {"rope_theta": decoder.encoding.base, "hidden_act": "silu"}
+    else:
+        assert encoding is not None, "an encoding that is no plain RoPE must be named"
+        config |= {"model_type": OURS, "block": shape.block, "encoding": encoding, **decoder.encoding.facts}
+    weights = {f"model.{name}": weight.detach().to(dtype).contiguous() for name, weight in decoder.named_parameters()}
+    write_bytes(folder / "model.safetensors", serialize(weights, metadata={"format": "pt"}))
+    write_text(folder / "config.json", json.dumps(config, indent=1) + "\n")
+
+
+def is_llama(decoder: Decoder) -> bool:
+    """Whether it is an ordinary Llama."""
+    return type(decoder.encoding) is Rope and decoder.shape.block == "llama"
+
+
+def _sizes(shape: Shape) -> dict[str, Any]:
+    return {
+        "hidden_size": shape.width,
+        "intermediate_size": shape.hidden,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "vocab_size": shape.vocabulary,
+        "rms_norm_eps": shape.norm_epsilon,
+    }
+
+
+def load(folder: Path, dtype: torch.dtype = torch.float32) -> Decoder:
+    """A decoder from a folder of ours, or of a Llama with tied embeddings and plain RoPE; ValueError for any other."""
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    rope = config.get("rope_parameters") or {}
+    ours = config.get("model_type") == OURS
+    plain = config.get("rope_scaling") is None and rope.get("rope_type", "default") == "default"
+    if not ours and not (config.get("model_type") == "llama" and config.get("tie_word_embeddings") and plain):
+        raise ValueError(
+            f"native reads Llama folders with tied embeddings and plain RoPE, {folder} is another: use backend=hf"
+        )
+    shape = Shape(
+        vocabulary=config["vocab_size"],
+        layers=config["num_hidden_layers"],
+        width=config["hidden_size"],
+        heads=config["num_attention_heads"],
+        kv_heads=config["num_key_value_heads"],
+        hidden=config["intermediate_size"],
+        norm_epsilon=config["rms_norm_eps"],
+        block=config.get("block", "llama"),
+    )
+    if ours:
+        decoder = Decoder(shape, build.encoding(config["encoding"], shape, config["max_position_embeddings"]))
+    else:
+        decoder = Decoder(shape, Rope(shape.head_dim, rope.get("rope_theta") or config.get("rope_theta") or 10000.0))
+    files = sorted(folder.glob("*.safetensors"))
+    weights = {name.removeprefix("model."): weight for file in files for name, weight in load_file(file).items()}
+    weights.pop("lm_head.weight", None)
+    decoder.load_state_dict(weights)
+    for weight in decoder.parameters():  # not Module.to: frequencies stay in float64
+        weight.data = weight.data.to(dtype)
+    return decoder.eval()
