@@ -9,13 +9,13 @@ from torch.nn import functional as F
 
 from lexbench.attention import Attention
 from lexbench.checkpoint import end_tokens, fingerprint, locate, weight_files
-from lexbench.encodings import Encoding, Rotate
-from lexbench.kernels import likelihood, rotations
+from lexbench.encodings import Rotate
+from lexbench.kernels import rotations
 from lexbench.kernels.observed import Observer
 from lexbench.model import Model
-from lexbench.native.attend import Layer, together
-from lexbench.native.decoder import Cache
+from lexbench.native.attend import together
 from lexbench.native.folder import load
+from lexbench.native.reading import Pass, Reading
 from lexbench.record import Refused
 from lexbench.task import (
     Choose,
@@ -95,89 +95,69 @@ class Native:
             rotate = rotations.keeping_first(method.keep_first, encoding.rotate, rotate)
         return together(method, encoding.attention, encoding.name), rotate
 
-    def _check_length(self, tokens: int) -> None:
+    def _read(self, prompt: int, length: int) -> Reading:
+        """A text to be read, piece by piece; Refused where it is longer than the encoding has positions for."""
         longest = self._decoder.encoding.longest
-        if longest is not None and tokens > longest:
-            raise Refused(f"{self._decoder.encoding.name} has positions for {longest} tokens, asked for {tokens}")
+        if longest is not None and length > longest:
+            raise Refused(f"{self._decoder.encoding.name} has positions for {longest} tokens, asked for {length}")
+        return Reading([Pass(self._decoder, whole, self._settled, prompt, length) for whole in self._passes])
 
     @torch.inference_mode()
-    def _logits(self, tokens: Tensor, prompt: int, length: int) -> Tensor:
-        """[T, vocabulary], of a question of so many tokens with so many before its answer."""
-        self._check_length(length)
-        passes = [self._pass(attention, tokens, prompt, length) for attention in self._passes]
-        return likelihood.mixed(torch.stack(passes))
-
-    def _pass(
-        self, whole: Attention, tokens: Tensor, prompt: int, length: int, observer: Observer | None = None
-    ) -> Tensor:
-        def attend(layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-            attention, rotate = self._settled(whole, layer)
-            if attention.head_ratios is not None:
-                asking, known = encoding.prepare(q[:, :, prompt - 1 : prompt], k[:, :, :prompt])
-                scaling = encoding.scaling(q.shape[-1])
-                ratios = rotations.ranked_ratios(asking, known, rotate, scaling, attention.head_ratios)
-                rotate = rotations.per_head(ratios, rotate)
-            settled = Layer(encoding, attention, q, k, positions, rotate)
-            if observer is not None:
-                observer(layer, *settled.observed())
-            return settled.attended(v)
-
-        return self._decoder(tokens[None], attend, cache=Cache(length))[0]  # type: ignore[no-any-return]
-
     def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> Tensor:
-        """[T, vocabulary] next-token logits, each piece's by a full forward pass up to its end: there is no cache."""
-        ends = [sum(pieces[: number + 1]) for number in range(len(pieces))]
-        ids = torch.from_numpy(tokens)
-        return torch.cat(
-            [self._logits(ids[:end], prompt, len(ids))[end - size :] for end, size in zip(ends, pieces, strict=True)]
-        )
+        """[T, vocabulary] next-token logits, the text read in such pieces; the first one holds the prompt."""
+        text = self._read(prompt, len(tokens))
+        return torch.cat([text(piece) for piece in torch.split(torch.from_numpy(tokens), list(pieces))])
 
+    @torch.inference_mode()
     def score(self, question: Score) -> Scored:
         """NLL of the targets, from all logits at once."""
-        return Scored(nll=self._losses(question.tokens, question.start).float().numpy())
+        ids = torch.from_numpy(question.tokens)
+        logits = self._read(question.start, len(ids))(ids[:-1])[question.start - 1 :]
+        return Scored(nll=F.cross_entropy(logits, ids[question.start :], reduction="none").float().numpy())
 
+    @torch.inference_mode()
     def choose(self, question: Choose) -> Chosen:
-        """NLL of each option, a full forward pass for every one."""
-        size = len(question.prompt)
-        sums = [
-            self._losses(np.concatenate([question.prompt, option]), size).double().sum() for option in question.options
-        ]
+        """NLL of each option; the prompt is read once."""
+        prompt = self._read(len(question.prompt), question.length)
+        last = prompt(torch.from_numpy(question.prompt))[-1:]
+        sums = []
+        for option in map(torch.from_numpy, question.options):
+            logits = torch.cat([last, prompt.forked()(option[:-1])]) if len(option) > 1 else last
+            sums.append(F.cross_entropy(logits, option, reduction="none").double().sum())
         return Chosen(nll=torch.stack(sums).numpy())
 
+    @torch.inference_mode()
     def mark(self, question: Mark) -> Marked:
         """NLL of the options, from all logits at once."""
         tokens = torch.from_numpy(question.tokens[: question.places[-1]])
-        logits = self._logits(tokens, int(question.places[0]), question.length)[torch.from_numpy(question.places - 1)]
+        text = self._read(int(question.places[0]), question.length)
+        logits = text(tokens)[torch.from_numpy(question.places - 1)]
         return Marked(nll=-logits.log_softmax(-1)[:, torch.from_numpy(question.options)].float().numpy())
 
     @torch.inference_mode()
-    def _losses(self, tokens: Tokens, start: int) -> Tensor:
-        """NLL of tokens[start:]."""
-        ids = torch.from_numpy(tokens)
-        logits = self._logits(ids[:-1], start, len(ids))[start - 1 :]
-        return F.cross_entropy(logits, ids[start:], reduction="none")
-
     def write(self, question: Write) -> Written:
-        """Greedy, a full forward pass for every token."""
-        tokens = torch.from_numpy(question.prompt)
-        for _ in range(question.room):
-            following = self._logits(tokens, len(question.prompt), question.length)[-1].argmax()[None]
+        """Greedy, token by token."""
+        text = self._read(len(question.prompt), question.length)
+        logits = text(torch.from_numpy(question.prompt))
+        new: list[int] = []
+        while len(new) < question.room:
+            following = logits[-1].argmax()[None]
             if int(following) in self._ends:
                 break
-            tokens = torch.cat([tokens, following])
-            if question.until and question.said(self.tokenizer.decode(tokens[len(question.prompt) :].numpy())):
+            new.append(int(following))
+            if question.until and question.said(self.tokenizer.decode(new)):
                 break
-        new = tokens[len(question.prompt) :].numpy()
-        text = self.tokenizer.decode(new)
-        return Written(tokens=new, text=text, hit_room=len(new) == question.room and not question.said(text))
+            if len(new) < question.room:
+                logits = text(following)
+        said = self.tokenizer.decode(new)
+        hit_room = len(new) == question.room and not question.said(said)
+        return Written(tokens=np.array(new, dtype=np.int64), text=said, hit_room=hit_room)
 
     @torch.inference_mode()
     def probe(self, question: Probe) -> Probed:
         """Statistics of one forward pass."""
         if len(self._passes) > 1:
             raise Refused("native cannot probe a mixture: each of its passes attends in its own way")
-        self._check_length(question.length)
         observer = Observer(question.length, question.first, question.last)
-        tokens = torch.from_numpy(question.tokens)
-        self._pass(self._passes[0], tokens, question.length, question.length, observer)
+        self._read(question.length, question.length).passes[0](torch.from_numpy(question.tokens), observer)
         return Probed(statistics=observer.statistics())

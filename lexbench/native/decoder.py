@@ -76,6 +76,12 @@ class Cache:
         self._layers[layer] = keys, values
         return keys, values
 
+    def forked(self) -> "Cache":
+        """The same so far; what either takes in, the other does not see."""
+        other = Cache(self.length)
+        other.tokens, other._layers = self.tokens, dict(self._layers)
+        return other
+
 
 class Layer(nn.Module):
     """One block: attention, then SwiGLU, each behind an RMSNorm and added to the stream."""

@@ -1,0 +1,74 @@
+"""Texts read piece by piece, under whatever a method asks of the decoder."""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lexbench.attention import Attention
+from lexbench.encodings import Encoding, Rotate
+from lexbench.kernels import likelihood, rotations
+from lexbench.kernels.observed import Observer
+from lexbench.native.attend import Layer
+from lexbench.native.decoder import Cache, Decoder
+
+Settle = Callable[[Attention, int], tuple[Attention, Rotate]]
+"""(method's slots, layer) -> what holds in the layer, and how vectors are rotated there."""
+
+
+class Pass:
+    """One text, read in pieces under one Attention.
+
+    Args:
+        decoder: reads.
+        whole: the method's slots, for all layers.
+        settle: what becomes of them in a layer.
+        prompt: tokens before the answer; the first piece holds them.
+        length: tokens that the text will have.
+    """
+
+    def __init__(self, decoder: Decoder, whole: Attention, settle: Settle, prompt: int, length: int) -> None:
+        self._decoder, self._whole, self._settle, self._prompt = decoder, whole, settle, prompt
+        self._cache = Cache(length)
+        self._ratios: dict[int, tuple[float, ...]] = {}
+
+    def __call__(self, tokens: Tensor, observer: Observer | None = None) -> Tensor:
+        """[T, vocabulary] logits of the next T tokens."""
+
+        def attend(layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
+            attention, rotate = self._settle(self._whole, layer)
+            if attention.head_ratios is not None:
+                if layer not in self._ratios:  # ranked once, by the prompt's last query
+                    asking, known = encoding.prepare(q[:, :, self._prompt - 1 : self._prompt], k[:, :, : self._prompt])
+                    scaling, rule = encoding.scaling(q.shape[-1]), attention.head_ratios
+                    self._ratios[layer] = rotations.ranked_ratios(asking, known, rotate, scaling, rule)
+                rotate = rotations.per_head(self._ratios[layer], rotate)
+            settled = Layer(encoding, attention, q, k, positions, rotate)
+            if observer is not None:
+                observer(layer, *settled.observed())
+            return settled.attended(v)
+
+        return self._decoder(tokens[None], attend, cache=self._cache)[0]  # type: ignore[no-any-return]
+
+    def forked(self) -> "Pass":
+        """The same text so far, to go on in another way."""
+        other = copy.copy(self)
+        other._cache = self._cache.forked()
+        return other
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One text under all passes of a mixture; usually one."""
+
+    passes: Sequence[Pass]
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        """[T, vocabulary] logits of the next T tokens."""
+        return likelihood.mixed(torch.stack([one(tokens) for one in self.passes]))
+
+    def forked(self) -> "Reading":
+        """The same text so far, to go on in another way."""
+        return Reading([one.forked() for one in self.passes])
