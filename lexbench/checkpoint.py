@@ -12,6 +12,8 @@ from lexbench.model import Model
 
 FILES = ["*.json", "*.jinja", "tokenizer.model"]
 WEIGHTS = ["*.safetensors"]
+OURS = "lexbench"
+"""model_type of what `lexbench train` makes, where it is no ordinary architecture."""
 OVERRULED = {"name", "trained_length", "parameters"}
 """Facts that may be stated although the checkpoint says otherwise."""
 
@@ -215,6 +217,18 @@ INTERLEAVED = {"codegen", "cohere", "cohere2", "deepseek_v2", "ernie4_5", "glm",
 
 
 # files of a folder
+
+
+def check_architecture(folder: Path) -> None:
+    """ValueError where transformers does not know the checkpoint's architecture."""
+    import transformers
+
+    kind = read_config(str(folder)).get("model_type")
+    if kind == OURS:
+        raise ValueError(f"{folder} holds an encoding that only backend=native runs: use it, or see lexbench convert")
+    if kind not in transformers.CONFIG_MAPPING:
+        known = f"transformers {transformers.__version__}"
+        raise ValueError(f"model_type {kind} of {folder} is unknown to {known}: upgrade it, or convert the checkpoint")
 
 
 def end_tokens(folder: Path) -> frozenset[int]:

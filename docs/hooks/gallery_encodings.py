@@ -1,9 +1,7 @@
 """The gallery of encodings, made from their docstrings, with a picture of each."""
 
 import functools
-import importlib
 import inspect
-import pkgutil
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,11 @@ from matplotlib.figure import Figure
 from mkdocs.structure.files import File
 from pictures import drawn
 
-from lexbench import encodings
+from lexbench import assets
 from lexbench.report import figures
+
+FAR = 1024
+"""Distances of a picture."""
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -26,13 +27,8 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def all_encodings() -> dict[str, type]:
-    """Name to class, of every module of lexbench.encodings."""
-    found = {}
-    for module in pkgutil.iter_modules(encodings.__path__):
-        members = vars(importlib.import_module(f"lexbench.encodings.{module.name}")).values()
-        own = [each for each in members if isinstance(each, type) and issubclass(each, encodings.Encoding)]
-        found[module.name] = next(each for each in own if each is not encodings.Encoding)
-    return dict(sorted(found.items()))
+    """Name to class, of every yaml of configs/encoding."""
+    return {name: assets.class_of(assets.read("encoding", name), "encoding") for name in assets.names("encoding")}
 
 
 def encodings_page() -> str:
@@ -43,9 +39,10 @@ def encodings_page() -> str:
         "An encoding is what a model is *trained* with. It is part of a model, never a method: methods change a "
         "trained model, and apply on top where they fit. These are small torch modules of the reference decoder "
         "(`lexbench/native`); [how to add one](../adding.md#an-encoding).\n",
-        "Each picture shows the logit of a query and a key that are alike (all entries 1, 64 dimensions a head, "
-        "divided by 64), over their distance, with the default parameters: what the encoding alone does to "
-        "attention.\n",
+        "Each picture shows the logit of a query and a key that are alike, over their distance, in the first of four "
+        "layers of eight heads, with the default parameters and the weights with which training begins: what the "
+        "encoding alone does to attention. Learned biases begin flat; of encodings that act on the embeddings the "
+        "vectors of the positions themselves meet.\n",
     ]
     for name, cls in known.items():
         source = (inspect.getdoc(inspect.getmodule(cls)) or "").strip()
@@ -58,18 +55,9 @@ def encodings_page() -> str:
 
 @functools.cache
 def encoding_picture(name: str) -> bytes:
-    """Logits of two vectors of ones by distance; a line a head where heads differ."""
-    import torch
-
-    cls, far, dim, heads = all_encodings()[name], 1024, 64, 8
-    sizes = {"head_dim": dim, "heads": heads}
-    encoding = cls(**{key: sizes[key] for key in inspect.signature(cls).parameters if key in sizes})
-    positions = torch.arange(far, dtype=torch.float64)
-    ones = torch.ones(1, 1, far, dim, dtype=torch.float64)
-    queries, keys = encoding.meet(ones, ones, positions)
-    logits = (queries[0, 0, -1] @ keys[0, 0].T).flip(0)[None] / dim
-    bias = encoding.bias(positions[-1:], positions)
-    logits = logits if bias is None else logits + bias[:, 0].flip(1)
+    """Logits of two like vectors by distance, as training begins; a line a head where heads differ."""
+    lines = _logits(name)
+    alike = bool((lines == lines[:1]).all())
 
     def draw(file: Path) -> None:
         import matplotlib
@@ -77,13 +65,40 @@ def encoding_picture(name: str) -> bytes:
         with matplotlib.rc_context(figures.STYLE):
             figure = Figure(figsize=(6.4, 3.0), layout="constrained")
             axes = figure.subplots()
-            for head, line in enumerate(logits.numpy()):
-                said = f"head {head + 1}" if len(logits) > 1 else name
-                axes.plot(np.arange(far), line, color=figures.colour(head), linewidth=1.3, label=said)
+            for head, line in enumerate(lines[:1] if alike else lines):
+                said = name if alike else f"head {head + 1}"
+                axes.plot(np.arange(len(line)), line, color=figures.colour(head), linewidth=1.3, label=said)
             axes.set(xlabel="distance (tokens)", ylabel="logit", title=f"{name}: logit of two like vectors")
-            if len(logits) > 1:
-                axes.set_ylim(-20, 1.5)
+            if not alike:
+                axes.set_ylim(max(-20, lines[np.isfinite(lines)].min() - 0.5), None)
                 axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
             figures.save(figure, file.with_suffix(""))
 
     return drawn(draw)
+
+
+def _logits(name: str) -> Any:
+    """[heads, distances] of the last query of FAR tokens, NaN where it sees nothing.
+
+    Of vectors of ones; for encodings that act on the embeddings alone, of the positions' own vectors.
+    """
+    import torch
+
+    from lexbench.native import build
+    from lexbench.native.attend import Layer
+    from lexbench.native.decoder import Shape
+
+    shape = Shape(vocabulary=64, layers=4, width=512, heads=8, kv_heads=8, hidden=512)
+    given = {"separators": [0]} if "separators" in inspect.signature(all_encodings()[name]).parameters else {}
+    whole = build.encoding({"name": name, **given}, shape, FAR).eval()
+    whole.initialise(torch.Generator().manual_seed(0))
+    tokens = torch.arange(FAR)[None] % 64
+    with torch.inference_mode():
+        positions, part = whole.positions(tokens, FAR), whole.at(0)
+        ones = torch.ones(1, 8, FAR, 64, dtype=torch.float64) / 8
+        zeros = torch.zeros(1, FAR, 512, dtype=torch.float64)
+        own = part.enter(whole.embed(zeros, tokens, positions), positions).double()
+        if own.any():
+            ones = ones + own.unflatten(-1, (8, 64)).transpose(1, 2)
+        logits = Layer(part, part.attention, ones, ones, positions).logits(FAR - 1, FAR)
+    return logits[0, :, 0].flip(-1).masked_fill(logits[0, :, 0].flip(-1) == -torch.inf, torch.nan).numpy()

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 from lexbench.attention import Attention
 from lexbench.backends.hook import Unrealisable
 from lexbench.backends.rotary import TOLERANCE, Placed
-from lexbench.checkpoint import end_tokens, fingerprint, locate, on_disk, weight_files
+from lexbench.checkpoint import check_architecture, end_tokens, fingerprint, locate, on_disk, weight_files
 from lexbench.kernels import likelihood
 from lexbench.kernels.observed import Observer
 from lexbench.model import Model
@@ -288,7 +288,8 @@ def _precise(values: Tensor) -> Tensor:
 
 
 def _load(folder: Path, dtype: torch.dtype) -> Any:
-    """The network; ValueError where the files lack weights, which transformers would fill with random numbers."""
+    """The network; ValueError for an unknown architecture, and for weights that would be filled with random numbers."""
+    check_architecture(folder)
     bars = transformers.utils.logging.is_progress_bar_enabled()
     transformers.utils.logging.disable_progress_bar()
     try:

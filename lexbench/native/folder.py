@@ -13,13 +13,11 @@ import torch
 from safetensors.torch import load_file
 from safetensors.torch import save as serialize
 
+from lexbench.checkpoint import OURS
 from lexbench.encodings.rope import Rope
 from lexbench.files import write_bytes, write_text
 from lexbench.native import build
 from lexbench.native.decoder import Decoder, Shape
-
-OURS = "lexbench"
-"""model_type of folders that only the native backend reads."""
 
 
 def save(

@@ -1,0 +1,142 @@
+"""A trained encoding behind the native backend: its facts, its answers, and what methods may do to it."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import lexbench
+from lexbench import Attention, Choose, Model, Probe, Refused, Score, Slopes, Write, assets
+from lexbench.backends.hf import Hf
+from lexbench.backends.native import Native
+from lexbench.checkpoint import on_disk, read_model
+from lexbench.native import build
+from lexbench.native.decoder import Decoder, Shape
+from lexbench.native.folder import save
+
+TRAINED = 32
+SHAPE = Shape(vocabulary=2048, layers=2, width=32, heads=4, kv_heads=2, hidden=48)
+ROTATING = ("rope", "xpos", "coca", "interleave")
+PREFIX: dict[str, Any] = {"index": 0, "cluster": ""}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Callable[..., Model]:
+    """The facts of a folder with an encoding, weights at random and lexlet's tokenizer."""
+    lexlet = on_disk("lexbench:lexlet")
+    assert lexlet is not None
+
+    def made(name: str, **parameters: Any) -> Model:
+        folder = tmp_path / name
+        folder.mkdir()
+        for file in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+            shutil.copy(lexlet / file, folder)
+        spec = build.resolved({"name": name, **parameters})
+        decoder = Decoder(SHAPE, build.encoding(spec, SHAPE, TRAINED))
+        decoder.initialise(0)
+        for weight in decoder.parameters():
+            weight.data = weight.data * 5
+        save(decoder, folder, TRAINED, bos=0, eos=1, dtype=torch.float32, encoding=spec)
+        return read_model({"path": str(folder)})
+
+    return made
+
+
+def tokens(count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.random.default_rng(0).integers(2, 2048, count)
+
+
+def test_a_folder_states_its_facts(trained: Callable[..., Model]) -> None:
+    alibi = trained("alibi")
+    assert (alibi.name, alibi.trained_length, alibi.heads, alibi.rope_base) == ("alibi", TRAINED, 4, None)
+    assert trained("xpos", base=500.0).rope_base == 500.0
+    assert json.loads((Path(trained("rope").path or "") / "config.json").read_text())["model_type"] == "llama"
+
+
+def test_scores_follow_alibis_formula(trained: Callable[..., Model]) -> None:
+    model, text = trained("alibi"), tokens(60)
+    native = Native(model, dtype="float64")
+    native.attend(Attention())
+    got = native.score(Score(tokens=text, start=20, bytes=1, words=1, **PREFIX)).nll
+
+    # The same weights without an encoding, under a method that brings the slopes 2^-2, 2^-4, 2^-6, 2^-8.
+    config = json.loads((Path(model.path or "") / "config.json").read_text())
+    config["encoding"] = {"_target_": "lexbench.encodings.nope.Nope"}
+    (Path(model.path or "") / "config.json").write_text(json.dumps(config))
+    plain = Native(model, dtype="float64")
+    plain.attend(Attention(bias=Slopes((2**-2, 2**-4, 2**-6, 2**-8))))
+    expected = plain.score(Score(tokens=text, start=20, bytes=1, words=1, **PREFIX)).nll
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+def test_written_and_chosen_tokens_are_those_of_full_forward_passes(trained: Callable[..., Model]) -> None:
+    native = Native(trained("xpos"), dtype="float64")
+    native.attend(lexbench.method("bca").attention(native.model, 80))
+    prompt = tokens(70)
+    written = native.write(Write(prompt=prompt, room=6, answer="", **PREFIX)).tokens
+    text = list(prompt)
+    for token in written:
+        logits = native.logits(np.array(text), [len(text)], len(prompt))
+        assert int(logits[-1].argmax()) == token
+        text.append(token)
+
+    options = (tokens(3), tokens(5)[2:], tokens(1))
+    chosen = native.choose(Choose(prompt=prompt, options=options, expected=0, **PREFIX)).nll
+    for option, nll in zip(options, chosen, strict=True):
+        whole = np.concatenate([prompt, option])
+        logits = native.logits(whole, [len(whole)], len(prompt))[len(prompt) - 1 : -1]
+        assert float(F.cross_entropy(logits, torch.from_numpy(option), reduction="sum")) == pytest.approx(nll)
+
+
+@pytest.mark.parametrize("name", assets.names("encoding"))
+def test_every_encoding_is_probed_and_takes_masks_or_refuses_with_a_reason(
+    trained: Callable[..., Model], name: str
+) -> None:
+    given = {"separators": [10, 20]} if name == "bipe" else {}
+    native = Native(trained(name, **given))
+    longest = native._decoder.encoding.longest
+    length = 48 if longest is None else longest
+    asked = Probe(tokens=tokens(length), first=1, **PREFIX)
+    native.attend(Attention())
+    found = native.probe(asked).statistics
+    assert all(np.isfinite(values).any() for values in found.values())
+    np.testing.assert_allclose(found["mass"].sum(-1), 1.0, rtol=1e-5)
+    bca = lexbench.method("bca").attention(native.model, length)
+    if any(native._decoder.encoding.at(layer).attention.mask is not None for layer in range(SHAPE.layers)):
+        with pytest.raises(Refused, match="exclude each other"):
+            native.attend(bca)
+    else:
+        native.attend(bca)
+        losses = native.score(Score(tokens=tokens(length), start=4, bytes=1, words=1, **PREFIX)).nll
+        assert np.isfinite(losses).all()
+
+
+def test_a_table_that_ends_is_refused(trained: Callable[..., Model]) -> None:
+    native = Native(trained("learned"))
+    native.attend(Attention())
+    with pytest.raises(Refused, match="learned has positions for 32 tokens, asked for 33"):
+        native.score(Score(tokens=tokens(33), start=4, bytes=1, words=1, **PREFIX))
+
+
+def test_methods_apply_where_there_is_something_to_change(trained: Callable[..., Model]) -> None:
+    alibi, xpos = trained("alibi"), trained("xpos")
+    with pytest.raises(Refused, match="alibi has no rotary positions"):
+        lexbench.method("ntk").attention(alibi, 64)
+    assert lexbench.method("ntk").attention(xpos, 64).inv_freq is not None
+    remap = lexbench.method("rerope").attention(read_model({"path": "lexbench:lexlet"}), 512)
+    for model in (alibi, xpos):
+        with pytest.raises(Refused, match="knows no distances but its own: use a method that remaps none"):
+            Native(model).attend(remap)
+
+
+def test_other_backends_say_who_runs_it(trained: Callable[..., Model]) -> None:
+    with pytest.raises(ValueError, match="holds an encoding that only backend=native runs"):
+        Hf(trained("alibi"))
