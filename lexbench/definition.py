@@ -20,6 +20,19 @@ class Angles:
     layout: str = "half"
     """half or interleaved, as in `Model`."""
 
+    def under(self, attention: Attention, places: Positions, positions: Floats | Positions) -> tuple[Floats, Floats]:
+        """[n, pairs] radians, and [n, 1] scale of cos and sin, of the tokens at `places` rotated at `positions`.
+
+        The first `attention.keep_first` tokens turn as the network does.
+        """
+        inv_freq = self.inv_freq if attention.inv_freq is None else attention.inv_freq
+        angles = positions[:, None] * inv_freq
+        scale = np.full((len(places), 1), self.scale if attention.scale is None else attention.scale)
+        if attention.keep_first is not None:
+            first = places < attention.keep_first
+            angles[first], scale[first] = positions[first, None] * self.inv_freq, self.scale
+        return angles, scale
+
 
 def weights(
     attention: Attention,
@@ -64,18 +77,12 @@ def weights(
 
 def _turned(vectors: Floats, places: Positions, positions: Floats, attention: Attention, own: Angles) -> Floats:
     """[n, D] vectors of the tokens at `places`, rotated at `positions`; dimensions beyond the pairs stay."""
-    inv_freq = own.inv_freq if attention.inv_freq is None else attention.inv_freq
-    scale = np.full(len(vectors), own.scale if attention.scale is None else attention.scale)
-    angles = positions[:, None] * inv_freq
-    if attention.keep_first is not None:
-        first = places < attention.keep_first
-        angles = np.where(first[:, None], positions[:, None] * own.inv_freq, angles)
-        scale = np.where(first, own.scale, scale)
-    pairs = len(inv_freq)
+    angles, scale = own.under(attention, places, positions)
+    pairs = angles.shape[1]
     rotated, rest = vectors[:, : 2 * pairs], vectors[:, 2 * pairs :]
     half = own.layout == "half"
     one, two = (rotated[:, :pairs], rotated[:, pairs:]) if half else (rotated[:, ::2], rotated[:, 1::2])
-    spun = (one + 1j * two) * np.exp(1j * angles) * scale[:, None]
+    spun = (one + 1j * two) * np.exp(1j * angles) * scale
     return np.concatenate([spun.real, spun.imag, rest], axis=1)  # the order of dimensions does not change a product
 
 

@@ -11,21 +11,18 @@ from typing import Any
 import numpy as np
 
 from lexbench import export
-from lexbench.attention import Attention, Floats, Positions
+from lexbench.attention import Attention
 from lexbench.backends.completions import Completions, Continue, Continued, Reply, Request, in_turn
-from lexbench.backends.vllm_engine import Engine, Table
+from lexbench.backends.vllm_angles import ROUNDING, Proof, own_angles
+from lexbench.backends.vllm_engine import Engine
 from lexbench.checkpoint import end_tokens, fingerprint, locate, on_disk, weight_files
 from lexbench.model import Model
 from lexbench.record import Refused, Unavailable
 from lexbench.task import Answer, AnyQuestion
 from lexbench.tokenizer import load_tokenizer
 
-ROUNDING = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-"""Of cos and sin, which the engine keeps in the dtype of the weights."""
 REALISABLE = {"inv_freq", "scale", "keep_first"}
 """Slots that one table of cos and sin by position can state."""
-PLACES = 65
-"""Positions at which every pair's cos and sin are compared."""
 PIECE = 64
 """Tokens written at once where a text may end the answer, which the engine is not told: its tokenizer stays out."""
 
@@ -206,7 +203,7 @@ class Vllm(Completions):
         """Refused where the model's own angles at this length are not those of the engine, which has one table."""
         if length in self._lengths or self.model.rope_scaling is None:
             return
-        here, there = scaled_angles(self.model, length), scaled_angles(self.model, self._longest)
+        here, there = own_angles(self.model, length), own_angles(self.model, self._longest)
         if not all(np.array_equal(one.inv_freq, other.inv_freq) for one, other in zip(here, there, strict=True)):
             raise Unavailable(
                 f"vllm turns {self.model.name} as for {self._longest} tokens, its own angles at {length} are others: "
@@ -253,51 +250,14 @@ class Vllm(Completions):
     def _prove(self) -> None:
         """Refused unless every table of the engine has the Attention's numbers, or the model's own."""
         assert self._engine is not None
-        first = self._attention.keep_first or 0
-        spread = np.linspace(0, self._longest - 1, PLACES).astype(np.int64)
-        places = np.unique([*spread, *range(min(first + 1, self._longest))])
-        tables, expected = self._engine.tables(places.tolist()), self._expected()
-        faults = [[self._fault(table, angles, places) for angles in expected] for table in tables]
-        if tables and not expected:
-            why = "it turns by angles, and the facts of the model have no base: give model.rope_base=..."
-        elif expected and not tables:
-            why = "it shows no table of angles to compare"
-        elif unmatched := [each for each in (*faults, *zip(*faults, strict=True)) if None not in each]:
-            why = str(unmatched[0][0])
-        else:
+        proof = Proof(self._attention, own_angles(self.model, self._longest), self._longest, self.dtype)
+        fault = proof.fault(self._engine.tables(proof.places.tolist()))
+        if fault is None:
             return
         self.close()
-        why = f"vllm does not turn {self.model.name} as it should: {why}"
+        why = f"vllm does not turn {self.model.name} as it should: {fault}"
         self._failed[_key(self._attention.as_data())] = why
         raise Refused(why)
-
-    def _expected(self) -> list["Angles"]:
-        """What the tables must hold: the Attention's angles, or those of the model's kinds of layers."""
-        if self.model.rope_scaling is not None:
-            return scaled_angles(self.model, self._longest)
-        if self.model.rope_base is None:
-            return []
-        own, attention = self.model.inv_freq(), self._attention
-        inv_freq = own if attention.inv_freq is None else attention.inv_freq
-        return [Angles(inv_freq, attention.scale or 1.0, attention.keep_first or 0, own)]
-
-    def _fault(self, table: Table, angles: "Angles", places: Positions) -> str | None:
-        """Where a table has other numbers than it should; None: nowhere."""
-        if table.rows is not None and table.rows < self._longest:
-            return f"its table ({table.kind}) ends at {table.rows} positions, asked for {self._longest}"
-        if table.halves != (self.model.rotary_layout == "half"):
-            return f"{table.kind} pairs other dimensions than {self.model.rotary_layout}"
-        if table.cos.shape != (len(places), len(angles.inv_freq)):
-            return f"{table.kind} turns {table.cos.shape[1]} pairs, not {len(angles.inv_freq)}"
-        cos, sin, slack = angles.at(places, ROUNDING[self.dtype])
-        errors = np.maximum(abs(table.cos - cos), abs(table.sin - sin))
-        if (errors <= slack).all():
-            return None
-        row, pair = np.unravel_index(np.argmax(errors - slack), errors.shape)
-        return (
-            f"cos and sin of pair {pair} at position {places[row]} differ by {errors[row, pair]:.1e} "
-            f"({table.kind}; {slack[row, pair]:.0e} is rounding)"
-        )
 
 
 @dataclass(frozen=True)
@@ -309,50 +269,6 @@ class Held:
     def attention(self, model: Model, length: int) -> Attention:
         """The same everywhere."""
         return self.asked
-
-
-@dataclass(frozen=True, eq=False)
-class Angles:
-    """What a table of cos and sin should hold."""
-
-    inv_freq: Floats
-    scale: float
-    first: int = 0
-    """Tokens at the start that turn by `own`, unscaled."""
-    own: Floats | None = None
-
-    def at(self, places: Positions, rounding: float) -> tuple[Floats, Floats, Floats]:
-        """Cos, sin and what rounding may change of them, each [places, pairs]; angles are float32 in the engine."""
-        turned = places[:, None] * self.inv_freq
-        scale = np.full_like(turned, self.scale)
-        if self.first:
-            assert self.own is not None
-            early = places < self.first
-            turned[early], scale[early] = places[early, None] * self.own, 1.0
-        slack = scale * (turned * 2.0**-20 + 1e-6 + rounding)
-        return scale * np.cos(turned), scale * np.sin(turned), slack
-
-
-def scaled_angles(model: Model, length: int) -> list[Angles]:
-    """Of a model that scales its angles itself, at a length: those of each kind of its layers, by transformers."""
-    from transformers import AutoConfig
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
-    assert model.path is not None and model.rope_scaling is not None
-    config = AutoConfig.from_pretrained(locate(model.path, model.revision, weights=False)).get_text_config()
-    kinds = [None] if "rope_type" in model.rope_scaling else list(model.rope_scaling)
-    found = []
-    for kind in kinds:
-        parameters = config.rope_parameters if kind is None else config.rope_parameters[kind]
-        if parameters["rope_type"] == "default":
-            plain = replace(model, rope_scaling=None, rope_base=float(parameters["rope_theta"]))
-            found.append(Angles(plain.inv_freq(), 1.0))
-            continue
-        if parameters["rope_type"] not in ROPE_INIT_FUNCTIONS:
-            raise Refused(f"transformers does not know how {model.name} scales its angles ({parameters['rope_type']})")
-        inv_freq, scale = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, "cpu", seq_len=length, layer_type=kind)
-        found.append(Angles(inv_freq.double().numpy(), float(scale)))
-    return found
 
 
 def _key(asked: Any) -> str:

@@ -1,5 +1,7 @@
 """What the vLLM backend does with an engine, shown on one that is made up; tests/vllm has the real one."""
 
+import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -13,8 +15,10 @@ from lexbench.attention import Attention, Floats
 from lexbench.backends import vllm
 from lexbench.backends.completions import Likely, Reply, Request
 from lexbench.backends.vllm import Vllm
+from lexbench.backends.vllm_angles import Proof
 from lexbench.backends.vllm_engine import Table
 from lexbench.checkpoint import read_model
+from lexbench.definition import Angles
 from lexbench.record import Refused, Unavailable
 from lexbench.task import Score
 
@@ -125,6 +129,46 @@ def test_a_model_whose_facts_lack_the_base_cannot_be_proved(engine: type[Engine]
         Refused, match=r"it turns by angles, and the facts of the model have no base: give model\.rope_b"
     ):
         Vllm(replace(MODEL, rope_base=None), longest=512).attend(Attention())
+
+
+FAST, SLOW = Angles(np.array([1.0, 0.1])), Angles(np.array([0.5, 0.05]), scale=2.0)
+"""Two kinds of layers of a model."""
+
+
+def table(*inv_freq: float, scale: float = 1.0, rows: int | None = 64, halves: bool = True) -> Table:
+    """By the formula: pair p at position i turns by inv_freq[p] i."""
+    angles = [[frequency * place for frequency in inv_freq] for place in range(64)]
+    cos, sin = (np.array([[scale * turn(each) for each in row] for row in angles]) for turn in (math.cos, math.sin))
+    return Table("Made", rows, halves, True, cos, sin)
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        ([table(1.0, 0.1), table(0.5, 0.05, scale=2.0)], None),
+        ([table(0.5, 0.05, scale=2.0), table(1.0, 0.1), table(1.0, 0.1, rows=None)], None),
+        ([table(1.0, 0.1)], "cos and sin of pair"),  # nobody turns as the second kind does
+        ([table(1.0, 0.1), table(0.5, 0.05, scale=2.0), table(1.0, 0.2)], "cos and sin of pair 1 at position"),
+        ([table(1.0, 0.1), table(0.5, 0.05)], "cos and sin of pair"),
+        (
+            [table(1.0, 0.1), table(0.5, 0.05, scale=2.0, rows=63)],
+            r"its table \(Made\) ends at 63 positions, asked for 64",
+        ),
+        ([table(1.0, 0.1), table(0.5, 0.05, scale=2.0, halves=False)], "Made pairs other dimensions than half"),
+        ([table(1.0, 0.1, 0.2), table(0.5, 0.05, scale=2.0)], "Made turns 3 pairs, not 2"),
+        ([], "it shows no table of angles to compare"),
+    ],
+)
+def test_every_kind_of_layer_has_a_table_and_every_table_its_kind(tables: list[Table], said: str | None) -> None:
+    proof = Proof(Attention(), [FAST, SLOW], longest=64, dtype="float32")
+    assert proof.places.tolist() == list(range(64))
+    fault = proof.fault(tables)
+    assert fault is None if said is None else fault is not None and re.match(said, fault)
+
+
+def test_every_token_that_turns_otherwise_is_compared() -> None:
+    proof = Proof(Attention(keep_first=9), [FAST], longest=10_000, dtype="float32")
+    assert {*range(10), 9_999} <= {*proof.places.tolist()} and len(proof.places) == 65 + 9
 
 
 def test_an_interrupted_question_ends_the_engine(engine: type[Engine]) -> None:
