@@ -9,6 +9,7 @@ from lexbench import assets, compose
 from lexbench.attention import Attention
 from lexbench.backends import Backend
 from lexbench.checkpoint import read_model
+from lexbench.harness.rooms import ROOM, ROOMS
 from lexbench.loading import opened
 from lexbench.methods import Method
 from lexbench.model import Model
@@ -23,9 +24,6 @@ NEUTRAL: Mapping[str, Any] = {"num_beams": 1, "repetition_penalty": 1.0, "use_ca
 """Generation settings that change nothing at these values."""
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed")
 """Generation settings that change nothing where nothing is sampled."""
-ROOMS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
-ROOM = 256
-"""Tokens to write where a task does not say: the harness's own default."""
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,12 @@ import tokenizers
 from numpy.typing import NDArray
 
 from lexbench.excerpt import shortened
+from lexbench.harness.rooms import ROOM, ROOMS
 from lexbench.imports.results import Line, mapping, whole
 from lexbench.tokenizer import load_tokenizer
 
 Request = tuple[str, Any]
 """Context, and the continuation that is scored, or the settings by which an answer is written."""
-ROOMS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
-ROOM = 256
-"""Tokens to write where a task does not say: the harness's own default."""
 
 
 class Tokens:
