@@ -1,4 +1,4 @@
-"""vLLM's real engine agrees with hf, and native, token by token: on lexlet, and on a published checkpoint."""
+"""vLLM's real engine agrees with hf token by token: in bfloat16 on lexlet, in float32 on a published checkpoint."""
 
 import json
 from collections.abc import Iterator
@@ -25,7 +25,6 @@ from lexbench.tokenizer import load_tokenizer
 
 SHARE = 0.08
 """Of this machine's memory, for an engine."""
-ENGINE = f"vllm,memory_share={SHARE}"
 METHODS = ["none", "pi", "ntk", "ntk_by_parts", "yarn", "yarn_paper", "llama3", "abf", "truncated_basis", "resonance"]
 TARGETS = 64
 
@@ -39,12 +38,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def job(tasks: list[str], methods: list[dict[str, Any]], lengths: list[int]) -> Job:
+def job(methods: list[dict[str, Any]], lengths: list[int]) -> Job:
     """hf as the reference, one question a cell."""
     return Job.of(
         model=assets.read("model", "lexlet"),
         methods=[{**assets.read("method", method["name"]), **method} for method in methods],
-        tasks=[{**assets.read("task", name), "name": name} for name in tasks],
+        tasks=[{**assets.read("task", "last_segment"), "name": "last_segment"}],
         corpus={**assets.read("corpus", "synthetic"), "name": "synthetic"},
         backend={**assets.read("backend", "hf"), "name": "hf"},
         lengths=lengths,
@@ -55,22 +54,16 @@ def job(tasks: list[str], methods: list[dict[str, Any]], lengths: list[int]) -> 
     )
 
 
-def test_lexlet_from_half_to_eight_times_its_trained_length() -> None:
+def test_lexlet_in_bfloat16_is_within_its_tolerance() -> None:
+    """As `lexbench verify --against` compares; in float32 test_vllm.py has every method."""
     searched = {"name": "longrope", "long_factors": tuple(np.geomspace(1.0, 8.0, 16).tolist())}
-    methods: list[dict[str, Any]] = [*({"name": name} for name in METHODS), searched, {"name": "rerope"}]
-    asked = job(["last_segment"], methods, [128, 256, 512, 1024, 2048])
-    found = parity.compare(asked, [parity.against(word) for word in ("native", ENGINE, f"{ENGINE},dtype=bfloat16")])
+    methods: list[dict[str, Any]] = [{"name": "none"}, {"name": "yarn"}, searched, {"name": "rerope"}]
+    found = parity.compare(
+        job(methods, [128, 512, 2048]), [parity.against(f"vllm,memory_share={SHARE},dtype=bfloat16")]
+    )
     assert not found.failed, parity.table(found)
-    refused = {(row.method, row.backend.partition("(")[0]) for row in found.rows if row.refused is not None}
-    assert refused == {("rerope", "vllm")}
-    assert len(found.rows) == 12 * 5 * 3 and {row.tokens for row in found.rows} == {0, TARGETS}
-
-
-def test_lexlet_writes_marks_and_chooses_alike() -> None:
-    asked = job(["passkey", "recall", "needle"], [{"name": "none"}, {"name": "yarn"}], [192, 512])
-    found = parity.compare(asked, [parity.against(word) for word in ("native", ENGINE)])
-    assert not any(row.failed or row.refused for row in found.rows), parity.table(found)
-    assert all(row.tokens > 1 for row in found.rows)
+    assert {row.method for row in found.rows if row.refused is not None} == {"rerope"}
+    assert len(found.rows) == 4 * 3 and {row.tokens for row in found.rows} == {0, TARGETS}
 
 
 # a published checkpoint whose heads are too small for vLLM's CPU kernels: the same network with larger ones
@@ -166,9 +159,9 @@ def test_the_enlarged_checkpoint_is_the_original_to_transformers(stories: Storie
     np.testing.assert_allclose(losses[1], losses[0], rtol=0, atol=1e-5)
 
 
-def test_stories_from_half_to_eight_times_its_trained_length(stories: Stories) -> None:
+def test_stories_at_its_trained_length_and_at_eight_times(stories: Stories) -> None:
     trained = stories.original.trained_length
-    lengths = [trained // 2, trained, 2 * trained, 4 * trained, 8 * trained]
+    lengths = [trained, 8 * trained]
     hf, engine = Hf(stories.original), Vllm(stories.enlarged, longest=lengths[-1], memory_share=SHARE)
     shares: dict[str, float] = {}
     try:
