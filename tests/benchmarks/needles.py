@@ -65,7 +65,7 @@ def main() -> None:
         started = time.perf_counter()
         vllm = Vllm(model, longest, options.dtype, prefix_caching=caching, memory_share=options.memory_share)
         vllm.attend(Attention())
-        print(f"{name}: started in {time.perf_counter() - started:.0f} s")
+        print(f"{name} ({vllm.version}): started in {time.perf_counter() - started:.0f} s")
         speeds[name] = measured(vllm, asked)
         vllm.close()
     print(f"\n| needles | length | {' | '.join(speeds)} |")
