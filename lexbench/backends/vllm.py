@@ -15,7 +15,7 @@ from lexbench.attention import Attention
 from lexbench.backends.completions import Completions, Continue, Continued, Reply, Request, in_turn
 from lexbench.backends.vllm_angles import ROUNDING, Proof, own_angles
 from lexbench.backends.vllm_engine import Engine
-from lexbench.checkpoint import end_tokens, fingerprint, locate, on_disk, weight_files
+from lexbench.checkpoint import check_architecture, end_tokens, fingerprint, locate, on_disk, weight_files
 from lexbench.model import Model
 from lexbench.record import Refused, Unavailable
 from lexbench.task import Answer, AnyQuestion
@@ -77,6 +77,7 @@ class Vllm(Completions):
         self.version = _version()
         folder = locate(model.path, model.revision)
         weight_files(folder)
+        check_architecture(folder)
         self.model = model
         self.dtype = dtype
         self._overrides = dict(hf_overrides or {})
