@@ -1,0 +1,67 @@
+"""CAPE: continuous augmented positional embeddings (Likhomanenko et al. 2021, arXiv 2106.03143)."""
+
+import math
+
+import torch
+from torch import Generator, Tensor
+
+from lexbench.encodings import Encoding, Over
+
+
+class Cape(Over):
+    """Positions that are shifted, jittered and stretched at random in training; plain positions at use.
+
+        n' = (n + Delta + epsilon_n) lambda
+        Delta ~ U(-global_shift, global_shift) and ln lambda ~ U(-ln global_scale, ln global_scale), for each text;
+        epsilon_n ~ U(-local_shift, local_shift) for each token
+
+    The encoding beneath is the sinusoidal one, whose sines and cosines take any real position. `dape` is another work,
+    whose first version bore the name CAPE, too.
+
+    The authors' code has all three ranges off; the defaults here are those that the most used port gives for text, put
+    in the paper's ranges: that port draws epsilon from half of the range, so its `max_local_shift=1.0` is 0.5 here.
+    The paper's centring of positions by their mean is left out: in text that is read from left to right, what a token
+    sees must not depend on how much follows.
+
+    Args:
+        over: the encoding that takes the positions, fractional ones in training.
+        global_shift: tokens, from 0.
+        local_shift: tokens, 0 to 0.5: beyond, tokens could change places.
+        global_scale: the largest stretch, from 1.
+    """
+
+    def __init__(
+        self, over: Encoding, global_shift: float = 5.0, local_shift: float = 0.5, global_scale: float = 1.03
+    ) -> None:
+        super().__init__(over)
+        if over.longest is not None:
+            raise ValueError(f"cape needs an encoding of any real position, {over.name} is a table: over=sinusoidal")
+        if global_shift < 0:
+            raise ValueError(f"cape needs a global_shift from 0, got {global_shift}: 5 is usual for text")
+        if not 0 <= local_shift <= 0.5:
+            raise ValueError(f"cape needs a local_shift from 0 to 0.5, got {local_shift}: tokens would change places")
+        if global_scale < 1:
+            raise ValueError(f"cape needs a global_scale from 1, got {global_scale}: 1.03 is usual for text")
+        self.global_shift, self.local_shift, self.stretch = global_shift, local_shift, math.log(global_scale)
+
+    @property
+    def used(self) -> Encoding:
+        """The inner one: positions of use are plain."""
+        return self.over.used
+
+    def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
+        """[T] at use, [B, T] in training."""
+        plain = self.over.positions(tokens, length, generator)
+        if generator is None:
+            return plain
+        texts, count = tokens.shape
+        shift = _between(self.global_shift, (texts, 1), generator).to(plain)
+        jitter = _between(self.local_shift, (texts, count), generator).to(plain)
+        stretch = _between(self.stretch, (texts, 1), generator).to(plain).exp()
+        return (plain + shift + jitter) * stretch
+
+
+def _between(limit: float, size: tuple[int, int], generator: Generator) -> Tensor:
+    """Uniform from -limit to limit."""
+    drawn = torch.rand(size, generator=generator, device=generator.device, dtype=torch.float64)
+    return (2 * drawn - 1) * limit

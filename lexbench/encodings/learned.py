@@ -1,0 +1,46 @@
+"""Learned absolute positions, as in GPT-2 (Radford et al. 2019) and BERT (Devlin et al. 2018, arXiv 1810.04805)."""
+
+import torch
+from torch import Generator, Tensor, nn
+
+from lexbench.encodings import Encoding, rows
+
+
+class Learned(Encoding):
+    """Adds row n of a learned table to the token embedding at position n, once, before the first layer.
+
+        stream(n) = embedding(n) + E[n],  E[n] ~ Normal(0, 0.02^2) at first
+
+    There is nothing beyond the table's end, and rows that training did not reach stay random: such texts are refused,
+    never clamped to the last row.
+
+    Args:
+        width: of the embedding.
+        trained_length: tokens.
+        size: rows of the table, tokens; None: trained_length.
+    """
+
+    def __init__(self, width: int, trained_length: int, size: int | None = None) -> None:
+        super().__init__()
+        size = trained_length if size is None else size
+        if size < trained_length:
+            raise ValueError(
+                f"learned needs a row for each of {trained_length} trained tokens, got size {size}: raise it"
+            )
+        self.table = nn.Parameter(torch.zeros(size, width))
+
+    @property
+    def longest(self) -> int:
+        """Rows of the table."""
+        return len(self.table)
+
+    def initialise(self, generator: Generator) -> None:
+        """GPT-2's deviation."""
+        nn.init.normal_(self.table, std=0.02, generator=generator)
+
+    def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
+        """[B, T, width]; ValueError beyond the table's end."""
+        index = rows(positions, self.name)
+        if index.numel() and (last := int(index.max())) >= self.longest:
+            raise ValueError(f"learned has positions for {self.longest} tokens, asked for {last + 1}: raise size")
+        return embedded + self.table[index].to(embedded.dtype)

@@ -1,0 +1,71 @@
+"""Randomized positional encodings (Ruoss et al. 2023, arXiv 2305.16843)."""
+
+import torch
+from torch import Generator, Tensor
+
+from lexbench.encodings import Encoding, Over
+
+USES = ("spread", "plain")
+
+
+class Randomized(Over):
+    """In training, T tokens stand at T different random places of 0 .. M - 1, in order, far more than there are tokens.
+
+        n_0 < n_1 < .. < n_(T-1),  a sample without replacement, one for a batch as in the released code
+
+    At use the paper draws such a sample again; a measurement should not depend on a draw, so here a text of N tokens
+    stands, by `use`,
+
+        spread  at floor(k (M - 1) / (N - 1)), k = 0 .. N - 1, N its final length: evenly over all that was trained
+        plain   at k = 0 .. N - 1, closer together than in training
+
+    Args:
+        over: the encoding that takes the positions: any.
+        trained_length: tokens.
+        places: M, positions; 2048 in the paper, for 40 trained tokens.
+        use: spread or plain.
+    """
+
+    def __init__(self, over: Encoding, trained_length: int, places: int = 2048, use: str = "spread") -> None:
+        super().__init__(over)
+        if places < trained_length:
+            raise ValueError(
+                f"randomized needs places for {trained_length} trained tokens at least, got {places}: raise it"
+            )
+        if use not in USES:
+            raise ValueError(f"randomized use must be spread or plain, got {use!r}: choose one")
+        if over.longest is not None and over.longest < places:
+            raise ValueError(
+                f"randomized draws from {places} positions, {over.name} has {over.longest}: "
+                f"give over={{name: {over.name}, size: {places}}} or lower places"
+            )
+        self.places, self.use = places, use
+
+    @property
+    def used(self) -> Encoding:
+        """The inner one, where positions of use are plain."""
+        return self.over.used if self.use == "plain" else self
+
+    @property
+    def remaps(self) -> bool:  # type: ignore[override]
+        """Only plain positions are those that a method counts by."""
+        return self.use == "plain" and self.over.remaps
+
+    @property
+    def longest(self) -> int | None:
+        """So many different positions there are to spread over."""
+        return self.places if self.use == "spread" else self.over.longest
+
+    def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
+        """[T], whole numbers."""
+        plain = self.over.positions(tokens, length, generator)
+        if generator is not None:
+            if (count := tokens.shape[1]) > self.places:
+                raise ValueError(f"randomized has {self.places} positions for {count} tokens: raise places")
+            drawn = torch.randperm(self.places, generator=generator, device=generator.device)[:count]
+            return drawn.sort().values.to(plain)
+        if self.use == "plain":
+            return plain
+        if length > self.places:
+            raise ValueError(f"randomized has {self.places} positions for {length} tokens: raise places or use=plain")
+        return (plain * (self.places - 1)).div(max(1, length - 1), rounding_mode="floor")
