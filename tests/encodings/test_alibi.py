@@ -27,6 +27,35 @@ def test_slopes_are_those_of_transformers_bloom() -> None:
         torch.testing.assert_close(torch.tensor(slopes(heads)), theirs)
 
 
+def test_slopes_and_biases_are_those_of_x_transformers() -> None:
+    theirs = pytest.importorskip("x_transformers.x_transformers").AlibiPositionalBias
+    here, there = (torch.sort(torch.rand(2, n, dtype=torch.float64) * 50).values for n in (5, 9))
+    for heads in (1, 4, 6, 12, 20):
+        bias, ours = theirs(heads), Alibi(heads)
+        torch.testing.assert_close(torch.tensor(slopes(heads)), bias.slopes[:, 0, 0])
+        everyone = torch.arange(40)
+        torch.testing.assert_close(ours.bias(everyone[-7:], everyone).tril(33), bias(7, 40).double().tril(33))
+        custom, own = bias.forward_custom_pos(here, there), ours.bias(here, there)
+        seen = there[:, None, None, :] <= here[:, None, :, None]
+        torch.testing.assert_close(own * seen, custom.double() * seen)
+
+
+def test_each_text_may_have_positions_of_its_own() -> None:
+    positions = torch.tensor([[0.0, 1, 2, 3], [0, 2.5, 7, 100]], dtype=torch.float64)
+    bias = Alibi(2).bias(positions[:, 2:], positions)
+    assert bias.shape == (2, 2, 2, 4)
+    assert bias.dtype == torch.float64
+    for text in range(2):
+        for head, slope in enumerate((2**-4, 2**-8)):
+            for row in (0, 1):
+                i = float(positions[text, 2 + row])
+                expected = [-slope * (i - float(positions[text, j])) for j in range(3 + row)]
+                assert bias[text, head, row, : 3 + row].tolist() == pytest.approx(expected, abs=0)
+    # half a token in 100,000 is told apart in float32, not in bfloat16: the bias is float64 until it is added
+    far = Alibi(8).bias(torch.tensor([100000.0]), torch.tensor([0.0, 0.5]))
+    assert float(far[0, 0, 1] - far[0, 0, 0]) == 0.25
+
+
 def test_the_bias_is_the_slope_times_the_distance() -> None:
     bias = Alibi(8).bias(torch.arange(4), torch.arange(4))
     assert bias.shape == (8, 4, 4)

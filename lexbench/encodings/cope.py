@@ -1,0 +1,51 @@
+"""CoPE: contextual position encoding (Golovneva et al. 2024, arXiv 2405.18719)."""
+
+import torch
+from torch import Tensor, nn
+
+from lexbench.encodings import Encoding
+
+
+class Cope(Encoding):
+    """How far back a key is counts the keys from it to the query, each as much as the query's gate on it is open.
+
+        g(i, j) = sigmoid(q_i . k_j / sqrt(d)),   p(i, j) = min(g(i, j) + ... + g(i, i), size - 1)
+        logit(i, j) = q_i . k_j / sqrt(d) + (p' - p) q_i . e[floor p] + (p - floor p) q_i . e[p'],   p' = floor p + 1
+
+    A query's own key is at g(i, i), not at 0. The vectors e are each layer's own, shared by its heads, and begin at 0,
+    so that a model begins without positions. Gates are of the scaled logits and q . e is not scaled, both as the
+    paper's code (its appendix) has them; its formulas have no scale at all. Later keys open no gate. Not the CoPE of
+    arXiv 2602.05258, which clips RoPE.
+
+    Each score holds its gate, position, two places in a table and what stands there; no fused kernel can do it.
+
+    Args:
+        head_dim: d, dimensions of a head.
+        size: vectors, at least 2; positions end at size - 1.
+    """
+
+    shared = False
+    rescores = True
+    held = 10
+
+    def __init__(self, head_dim: int, size: int = 64) -> None:
+        super().__init__()
+        if size < 2:
+            raise ValueError(f"cope needs a size of at least 2 vectors, got {size}: the default is 64")
+        self.vectors = nn.Parameter(torch.zeros(size, head_dim))
+
+    def rescore(
+        self, scores: Tensor, seen: Tensor, queries: Tensor, query_positions: Tensor, key_positions: Tensor
+    ) -> Tensor:
+        """[B, H, Q, K] scores plus q . e at positions between two vectors."""
+        places = self.places(scores, seen)
+        table = (queries @ self.vectors.to(queries.dtype).T).to(scores.dtype)  # autocast makes products coarse
+        below = places.detach().floor().clamp_max(len(self.vectors) - 2)
+        index = below.long()
+        low, high = table.gather(-1, index), table.gather(-1, index + 1)
+        return scores + torch.lerp(low, high, places - below)
+
+    def places(self, scores: Tensor, seen: Tensor) -> Tensor:
+        """[B, H, Q, K] how far back each key is, of scaled products."""
+        gates = scores.sigmoid().masked_fill(~seen, 0.0)
+        return gates.flip(-1).cumsum(-1).flip(-1).clamp_max(len(self.vectors) - 1)

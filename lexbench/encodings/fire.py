@@ -1,0 +1,82 @@
+"""FIRE: functional interpolation for relative position encoding (Li et al. 2024, ICLR, arXiv 2310.04418)."""
+
+import torch
+from torch import Generator, Tensor, nn
+
+from lexbench.encodings import Encoding, apart, of_distance
+
+
+class Fire(Encoding):
+    """Bias learned as a function of the distance's share of the way back to the text's beginning.
+
+        b(i, j) = f( psi(i - j) / (psi(max(i, tau)) + epsilon) ),   psi(x) = ln(|c x| + 1),   tau = |m threshold|
+
+    f: 1 -> hidden -> H with a ReLU between; one for all layers, as in the paper. c and m learn too, `threshold` does
+    not. The share is between 0 and 1 at any length; at i = 0 it is 0 (epsilon keeps it so even where tau is 0). Row i
+    of the matrix is no shifted row i - 1 once i is past tau; up to there it is, and each distance is worked out once.
+    Absolute values and epsilon are the released code's (that of DAPE, by the same name), the paper has them not.
+
+    Args:
+        heads: H, query heads.
+        hidden: numbers between f's two layers.
+        threshold: tokens below which all queries take the same share; 512 in the paper, whatever the trained length.
+        epsilon: added below the line.
+    """
+
+    def __init__(self, heads: int, hidden: int = 32, threshold: float = 512.0, epsilon: float = 1e-6) -> None:
+        super().__init__()
+        if hidden < 1:
+            raise ValueError(f"fire needs at least 1 hidden number, got {hidden}: the paper has 32")
+        if not (threshold > 0 and epsilon > 0):
+            raise ValueError(f"fire needs threshold and epsilon above 0, got {threshold} and {epsilon}: 512 and 1e-6")
+        self.threshold, self.epsilon = threshold, epsilon
+        self.c = nn.Parameter(torch.tensor(0.1))
+        self.multiplier = nn.Parameter(torch.tensor(1.0))
+        self.inner = nn.Parameter(torch.zeros(hidden))
+        self.inner_bias = nn.Parameter(torch.zeros(hidden))
+        self.outer = nn.Parameter(torch.zeros(heads, hidden))
+        self.outer_bias = nn.Parameter(torch.zeros(heads))
+
+    def initialise(self, generator: Generator) -> None:
+        """f as PyTorch begins its linear layers: uniform up to 1 / sqrt(inputs)."""
+        for weight, inputs in (
+            (self.inner, 1),
+            (self.inner_bias, 1),
+            (self.outer, len(self.inner)),
+            (self.outer_bias, len(self.inner)),
+        ):
+            nn.init.uniform_(weight, -(inputs**-0.5), inputs**-0.5, generator=generator)
+
+    @property
+    def tau(self) -> Tensor:
+        """[] tokens."""
+        return (self.multiplier * self.threshold).abs()
+
+    def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """[H, Q, K], with a batch before it where positions have one."""
+        tau = self.tau
+        early = query_positions.flatten() <= tau.detach()
+        alike = int(early.sum()) if query_positions.dim() == 1 else 0
+        if not alike or not early[:alike].all():
+            return self._by_pair(query_positions, key_positions)
+        first = of_distance(lambda n: self.function(self.share(n, tau)), query_positions[:alike], key_positions)
+        if alike == len(query_positions):
+            return first
+        return torch.cat([first, self._by_pair(query_positions[alike:], key_positions)], dim=-2)
+
+    def _by_pair(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        bound = torch.maximum(query_positions.to(self.c.dtype), self.tau)[..., None]
+        shares = self.share(apart(query_positions, key_positions).squeeze(-3).clamp_min(0), bound)
+        return self.function(shares.flatten()).reshape(-1, *shares.shape).movedim(0, -3)
+
+    def share(self, distances: Tensor, bound: Tensor) -> Tensor:
+        """Psi of distances over that of max(i, tau)."""
+        return self._psi(distances.to(self.c.dtype)) / (self._psi(bound) + self.epsilon)
+
+    def _psi(self, tokens: Tensor) -> Tensor:
+        return (self.c * tokens).abs().log1p()
+
+    def function(self, shares: Tensor) -> Tensor:
+        """[H, N] f of [N]."""
+        hidden = (self.inner[:, None] * shares + self.inner_bias[:, None]).relu()
+        return self.outer @ hidden + self.outer_bias[:, None]

@@ -1,0 +1,70 @@
+"""KERPLE: kernelized relative positional embedding (Chi et al. 2022, NeurIPS, arXiv 2205.09921)."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Generator, Tensor, nn
+
+from lexbench.encodings import Encoding, of_distance
+
+LEAST = 0.01
+"""Below which no weight is let, as in the released code."""
+
+
+class Kerple(Encoding):
+    """Bias from a conditionally positive definite kernel of the distance, learned for each head of each layer.
+
+        log      b_h = -p_h ln(1 + a_h (i - j))
+        power    b_h = -a_h (i - j)^p_h,  p_h at most 2
+
+    p begins uniform in [0, 2], a in [0, 1]. The paper asks for weights above 0; the released code puts them back to at
+    least 0.01 (p of the power to at most 2) before every use, and so does this: a weight that a step took outside
+    stands at the border again and goes on learning, where a clamp inside the formula would leave it without a gradient.
+    The released code can also multiply scores by a kernel, which is left out: the paper's models add.
+
+    Args:
+        heads: H, query heads.
+        form: log (the paper's best) or power.
+    """
+
+    shared = False
+
+    def __init__(self, heads: int, form: str = "log") -> None:
+        super().__init__()
+        if form not in FORMS:
+            raise ValueError(f"kerple form must be one of {', '.join(FORMS)}, got {form}")
+        self.kernel, self.largest = FORMS[form]
+        self.p = nn.Parameter(torch.ones(heads))
+        self.a = nn.Parameter(torch.ones(heads))
+
+    def initialise(self, generator: Generator) -> None:
+        """Both, uniform."""
+        nn.init.uniform_(self.p, 0.0, 2.0, generator=generator)
+        nn.init.uniform_(self.a, 0.0, 1.0, generator=generator)
+
+    def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """[H, Q, K], with a batch before it where positions have one."""
+        self.p.data.clamp_(LEAST, self.largest)
+        self.a.data.clamp_(LEAST)
+        return of_distance(self.scores, query_positions, key_positions)
+
+    def scores(self, distances: Tensor) -> Tensor:
+        """[H, N] at distances [N] of at least 0."""
+        return -self.kernel(self.p[:, None], self.a[:, None], distances.to(self.p.dtype))
+
+
+def logarithm(p: Tensor, a: Tensor, distances: Tensor) -> Tensor:
+    """p ln(1 + a n)."""
+    return p * torch.log1p(a * distances)
+
+
+def power(p: Tensor, a: Tensor, distances: Tensor) -> Tensor:
+    """a n^p; the gradient of p is 0 at n = 0."""
+    return a * distances.pow(p)
+
+
+FORMS: dict[str, tuple[Callable[[Tensor, Tensor, Tensor], Tensor], float | None]] = {
+    "log": (logarithm, None),
+    "power": (power, 2.0),
+}
+"""Kernel and the largest p of each form."""

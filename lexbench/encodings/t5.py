@@ -1,0 +1,68 @@
+"""T5's relative position bias (Raffel et al. 2020, arXiv 1910.10683)."""
+
+import math
+
+import torch
+from torch import Generator, Tensor, nn
+
+from lexbench.encodings import Encoding, of_distance
+
+
+class T5(Encoding):
+    """A learned bias for each head and bucket of distances, one table for all layers, as T5 has it.
+
+        bucket(n) = n                                                              n < N/2
+                    min(N/2 + floor(ln(n / (N/2)) / ln(M / (N/2)) N/2), N - 1)     else,  n = i - j
+
+    The paper's text leaves the buckets to its code; they are those of a decoder there, all spent on earlier keys
+    (an encoder halves them). transformers takes the logarithm in float32, here the first whole distance of each bucket
+    is worked out once; with the default sizes both agree. T5 has no 1 / sqrt(d) either: its weights begin smaller
+    instead. Decoders that took over its bias alone kept the factor, which is the default here.
+
+    Args:
+        heads: H, query heads.
+        width: of the network; the table begins normal with deviation width^-0.5, as T5's.
+        buckets: N, at least 2.
+        max_distance: M, tokens; the last bucket holds all from there on. Above N/2.
+        scaled: whether the scores keep their 1 / sqrt(d).
+    """
+
+    starts: Tensor
+
+    def __init__(self, heads: int, width: int, buckets: int = 32, max_distance: int = 128, scaled: bool = True) -> None:
+        super().__init__()
+        if buckets < 2:
+            raise ValueError(f"t5 needs at least 2 buckets, got {buckets}: the paper has 32")
+        if max_distance <= buckets // 2:
+            raise ValueError(
+                f"t5 needs a max_distance above half its buckets, got {max_distance} of {buckets}: raise max_distance"
+            )
+        self.table = nn.Parameter(torch.zeros(buckets, heads))
+        self.deviation, self.scaled = width**-0.5, scaled
+        self.register_buffer("starts", first_distances(buckets, max_distance), persistent=False)
+
+    def initialise(self, generator: Generator) -> None:
+        """The table, normal."""
+        nn.init.normal_(self.table, std=self.deviation, generator=generator)
+
+    def scaling(self, head_dim: int) -> float:
+        """1 / sqrt(d), or 1."""
+        return super().scaling(head_dim) if self.scaled else 1.0
+
+    def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """[H, Q, K], with a batch before it where positions have one."""
+        return of_distance(lambda distances: self.table[self.buckets(distances)].T, query_positions, key_positions)
+
+    def buckets(self, distances: Tensor) -> Tensor:
+        """[...] of distances [...] of at least 0, parts of a token cut off."""
+        return torch.bucketize(distances.to(torch.float64), self.starts, right=True)
+
+
+def first_distances(buckets: int, max_distance: int) -> Tensor:
+    """[buckets - 1] first whole distance of each bucket but that of 0."""
+    near = buckets // 2
+    rest = buckets - near
+    grown = (near * (max_distance / near) ** (step / rest) for step in range(1, rest))
+    # A power that is whole begins its own bucket, whichever way it was rounded.
+    starts = [*range(1, near + 1), *(math.ceil(start - 1e-9) for start in grown)]
+    return torch.tensor(starts, dtype=torch.float64)
