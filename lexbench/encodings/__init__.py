@@ -39,6 +39,8 @@ class Encoding(nn.Module):
     """Whether `rescore` is more than adding the bias; all scores of some queries are held then."""
     held = 1
     """Numbers that `rescore` holds for each score."""
+    reach: int | None = None
+    """Tokens of the texts that training on shorter ones stands for; None: those of its rows."""
 
     # the whole model
 
@@ -67,6 +69,11 @@ class Encoding(nn.Module):
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
         """[B, T, width] before the first layer, of token embeddings; always of whole texts so far."""
         return embedded
+
+    @property
+    def used(self) -> "Encoding":
+        """What a trained folder needs: the inner encoding, for one around another that matters in training only."""
+        return self
 
     def at(self, layer: int) -> "Encoding":
         """What holds in one layer; the hooks below are called on it."""
@@ -299,6 +306,61 @@ class Over(Encoding):
         return self.over.meet(queries, keys, query_positions, key_positions, rotate)
 
 
+class Unrotated(Over):
+    """A layer without positions among others that have them: vectors do not turn, no bias is added.
+
+    What knows no positions (how vectors are prepared, the mask, the scaling) is as in the other layers. Methods may
+    change angles, or ask for distances: nothing changes here.
+    """
+
+    remaps = True
+    rescores = False
+    held = 1
+    decay = None
+    rotate = Encoding.rotate
+    bias = Encoding.bias
+    rescore = Encoding.rescore
+    meet = Encoding.meet
+
+    def rotating(self, attention: Attention) -> Rotate:
+        """`rotate`, whatever angles an Attention has."""
+        return self.rotate
+
+    @property
+    def name(self) -> str:
+        """As the inner one."""
+        return self.over.name
+
+
+class Attending(Over):
+    """A layer of an encoding that gives some layers slots of their own: a mask, a scale of queries, a remap.
+
+    Args:
+        over: what it is without them.
+        own: the slots.
+        name: of the encoding that gives them.
+
+    Raises:
+        ValueError: the inner encoding has one of the slots, too.
+    """
+
+    def __init__(self, over: Encoding, own: Attention, name: str) -> None:
+        super().__init__(over)
+        self.own, self.owner = own, name
+        if both := set(own.slots()) & set(over.attention.slots()):
+            raise ValueError(f"{name} and {over.name} both set {', '.join(sorted(both))}: use another encoding beneath")
+
+    @property
+    def attention(self) -> Attention:
+        """Its own slots and the inner one's."""
+        return self.over.attention.merged(self.own)
+
+    @property
+    def name(self) -> str:
+        """Of the encoding that gives the slots."""
+        return self.owner
+
+
 class Layered(Encoding):
     """One encoding for each layer, the same in everything but weights."""
 
@@ -379,3 +441,34 @@ def heads_apart(values: Tensor) -> Tensor:
 def apart(query_positions: Tensor, key_positions: Tensor) -> Tensor:
     """[.., 1, Q, K] float64 i - j, to be multiplied by [H, 1, 1] something of each head; below 0 for later keys."""
     return (query_positions[..., :, None] - key_positions[..., None, :]).to(torch.float64)[..., None, :, :]
+
+
+def rows(positions: Tensor, name: str) -> Tensor:
+    """Positions as rows of a table; ValueError where one is a fraction or below 0."""
+    index = positions.long()
+    if bool((index != positions).any() | (index < 0).any()):
+        raise ValueError(f"{name} has whole positions from 0 only, got others: use another encoding beneath")
+    return index
+
+
+def of_distance(bias: Callable[[Tensor], Tensor], query_positions: Tensor, key_positions: Tensor) -> Tensor:
+    """[H, Q, K] of a bias that knows i - j alone, with a batch before it where positions have one.
+
+    Where queries and keys stand one token apart, as they mostly do, it is worked out once for each distance.
+
+    Args:
+        bias: [N] float64 distances to [H, N]; later keys are given as 0 tokens away, nobody sees them.
+        query_positions: [Q] or [B, Q].
+        key_positions: [K] or [B, K].
+    """
+    if not (_consecutive(query_positions) and _consecutive(key_positions)):
+        distances = apart(query_positions, key_positions).squeeze(-3).clamp_min(0)
+        return bias(distances.flatten()).reshape(-1, *distances.shape).movedim(0, -3)
+    asked, total = len(query_positions), len(key_positions)
+    steps = torch.arange(asked + total - 1, dtype=torch.float64, device=key_positions.device)
+    each = bias((query_positions[-1] - key_positions[0] - steps).clamp_min(0))
+    return each.unfold(-1, total, 1).flip(-2)
+
+
+def _consecutive(positions: Tensor) -> bool:
+    return positions.dim() == 1 and len(positions) > 0 and bool((positions.diff() == 1).all())

@@ -152,3 +152,18 @@ def test_lex_is_xpos_under_blockwise_causal_attention() -> None:
 def test_bad_parameters_are_errors() -> None:
     with pytest.raises(ValueError, match="gamma and scale_base above 0, got 0 and 512"):
         Xpos(8, gamma=0)
+
+
+def test_scores_are_those_of_x_transformers() -> None:
+    theirs = pytest.importorskip("x_transformers.x_transformers")
+    turn = theirs.RotaryEmbedding(8, use_xpos=True)
+    q, k, _ = vectors(300, torch.float32)
+    freqs, scale = turn.forward_from_seq_len(300)
+    asking, known = theirs.apply_rotary_pos_emb(q, freqs, scale), theirs.apply_rotary_pos_emb(k, freqs, scale**-1.0)
+    expected = asking[0] @ known[0].repeat_interleave(2, dim=0).mT
+    halves = [0, 2, 4, 6, 1, 3, 5, 7]  # their pairs are neighbours
+    met = together(Xpos(8), q[..., halves], k[..., halves])
+    got = met[0][0] @ met[1][0].repeat_interleave(2, dim=0).mT
+    torch.testing.assert_close(got.tril(), expected.tril(), atol=1e-4, rtol=1e-5)
+    other = together(Xpos(8), q, k)  # in the wrong order of dimensions
+    assert (other[0][0] @ other[1][0].repeat_interleave(2, dim=0).mT - expected).tril().abs().max() > 1

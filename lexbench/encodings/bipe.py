@@ -1,0 +1,96 @@
+"""BiPE: bilevel positional encoding (He et al. 2024, arXiv 2401.16421)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from lexbench.encodings import Encoding, Over
+from lexbench.task import Tokenizer
+
+REMEDY = "give encoding.separators token ids, or texts such as ['.', '\\n']"
+
+
+class Bipe(Over):
+    """Two positions: of the token in its segment, a learned vector; of the segment in the text, another encoding's.
+
+        segment(n) = separators before n,   place(n) = n - first token of its segment
+        x_n = embedding(n) + table[min(place(n), size - 1)]
+        the inner encoding takes spread * segment(n) for n
+
+    A separator ends its segment. In the authors' code separators are the tokens of a full stop and of a line's end in
+    Llama's vocabulary, so that a model depends on its tokenizer; here they may be texts, and stand for all tokens
+    that hold one of them. Over ALiBi the authors take 96 times its slopes, which is 96 times the distance. Within a
+    segment the inner encoding sees no distance at all. Their `log_scale` is the method `log_n`.
+
+    Segments follow the text, so that no method can ask for distances between tokens; frequencies it may change.
+
+    Args:
+        over: rope or alibi.
+        width: of the network.
+        separators: token ids, or texts for a tokenizer to settle.
+        size: of the table; tokens further into a segment share its last row. 1024 in the authors' code.
+        spread: factor on segments; None: 96 where the inner encoding adds a bias, else 1.
+    """
+
+    remaps = False
+    marks: Tensor
+
+    def __init__(
+        self,
+        over: Encoding,
+        width: int,
+        separators: Sequence[int | str] | None = None,
+        size: int = 1024,
+        spread: float | None = None,
+    ) -> None:
+        super().__init__(over)
+        if not separators or any(isinstance(mark, str) for mark in separators):
+            given = list(separators) if separators else "none"
+            raise ValueError(f"bipe needs separators as token ids, got {given}: {REMEDY} and a tokenizer")
+        if size < 1:
+            raise ValueError(f"bipe's size must be at least 1, got {size}: the authors take 1024")
+        first = torch.zeros(1, dtype=torch.float64)
+        biased = over.bias(first, first) is not None
+        self.spread = (96.0 if biased else 1.0) if spread is None else float(spread)
+        if not self.spread > 0:
+            raise ValueError(f"bipe's spread must be above 0, got {spread}: leave it out for 96 over alibi, else 1")
+        self.register_buffer("marks", torch.tensor([int(mark) for mark in separators]), persistent=False)
+        self.table = nn.Parameter(torch.zeros(size, width))
+
+    @classmethod
+    def settled(cls, parameters: Mapping[str, Any], tokenizer: Tokenizer) -> Mapping[str, Any]:
+        """Texts among the separators become the ids of all tokens that hold one of them."""
+        given = parameters.get("separators") or ()
+        texts = [mark for mark in given if isinstance(mark, str)]
+        if not texts:
+            return parameters
+        found = {
+            token for token in range(tokenizer.vocabulary) if any(text in tokenizer.decode([token]) for text in texts)
+        }
+        if not found:
+            raise ValueError(f"bipe finds no token that holds one of {texts}: {REMEDY}")
+        return {**parameters, "separators": sorted(found | {int(mark) for mark in given if mark not in texts})}
+
+    def initialise(self, generator: Generator) -> None:
+        """The table as embeddings are: normal, deviation 0.02."""
+        super().initialise(generator)
+        self.table.data = torch.randn(self.table.shape, generator=generator).to(self.table) * 0.02
+
+    def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
+        """[B, T] segments, spread."""
+        return self._segments(tokens).to(torch.float64) * self.spread
+
+    def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
+        """Token embeddings and the vectors of their places in segments."""
+        embedded = self.over.embed(embedded, tokens, positions)
+        place = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+        begins = torch.ones_like(tokens, dtype=torch.bool)
+        begins[:, 1:] = torch.isin(tokens[:, :-1], self.marks)
+        inside = place - torch.where(begins, place, 0).cummax(1).values
+        return embedded + self.table[inside.clamp_max(len(self.table) - 1)].to(embedded.dtype)
+
+    def _segments(self, tokens: Tensor) -> Tensor:
+        ends = torch.isin(tokens, self.marks).long()
+        return ends.cumsum(1) - ends

@@ -1,0 +1,54 @@
+"""CoCA: collinear constrained attention (Zhu et al. 2024, arXiv 2309.08646)."""
+
+import torch
+from torch import Tensor
+
+from lexbench.encodings import Rotary, Rotate, frequencies
+
+FORMS = ("slack", "strict")
+
+
+class Coca(Rotary):
+    """RoPE whose keys point where the queries do: a key is only how long the query's pairs are to count.
+
+        t_p = max(0, (T_p + T_(p + d/2)) / 2),  T the projection of keys
+
+        slack    a(i, j) = sum over all dimensions of q * R(i) q * R(j) [t, t]
+        strict   a(i, j) = sum_p t_p |q_p|^2 cos((i - j) theta_p)      (eq. 17)
+
+    both over sqrt(d). Either is a dot product of what a query and a key bring: (q * R(i) q) . R(j) [t, t], and
+    R(i) [|q|^2, 0] . R(j) [t, 0]. Slack is the released code, and eq. 10 without the constraint that both dimensions
+    of a pair be equal; it depends on where i and j are, not on i - j alone, so that no method may remap its distances.
+    The paper finds slack better at passkey retrieval, with dynamic NTK on top of either.
+
+    Args:
+        head_dim: d, dimensions of a head.
+        base: b of the angles b^(-2p/d).
+        form: slack or strict.
+    """
+
+    def __init__(self, head_dim: int, base: float = 10000.0, form: str = "slack") -> None:
+        super().__init__(frequencies(head_dim, base), base)
+        if form not in FORMS:
+            raise ValueError(f"coca's form must be slack or strict, got {form!r}: the released code is slack")
+        self.strict = self.remaps = form == "strict"
+
+    def prepare(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Of keys t; of queries, where strict, their squared lengths."""
+        first, second = keys.chunk(2, dim=-1)
+        counting = ((first + second) / 2).relu()
+        if not self.strict:
+            return queries, torch.cat([counting, counting], dim=-1)
+        one, two = queries.chunk(2, dim=-1)
+        return _padded(one * one + two * two), _padded(counting)
+
+    def meet(
+        self, queries: Tensor, keys: Tensor, query_positions: Tensor, key_positions: Tensor, rotate: Rotate
+    ) -> tuple[Tensor, Tensor]:
+        """Slack: queries times themselves rotated."""
+        turned, known = super().meet(queries, keys, query_positions, key_positions, rotate)
+        return (turned, known) if self.strict else (queries * turned, known)
+
+
+def _padded(half: Tensor) -> Tensor:
+    return torch.cat([half, torch.zeros_like(half)], dim=-1)

@@ -1,0 +1,75 @@
+"""FoPE: Fourier position embedding (Hua et al. 2024, arXiv 2412.17739)."""
+
+import math
+
+import torch
+from torch import Generator, Tensor, nn
+
+from lexbench.encodings import Encoding, angles, frequencies
+
+
+class Fope(Encoding):
+    """RoPE whose cos and sin are learned mixes of the cos and sin of all frequencies that come round.
+
+        x'_p = C_p(n) x_p - S_p(n) x_(p + d/2),    x'_(p + d/2) = C_p(n) x_(p + d/2) + S_p(n) x_p
+        C_p(n) = sum_f cos(n theta_f) c[h, f, p],   S_p(n) = sum_f sin(n theta_f) s[h, f, p]
+        theta_f = b^(-2f/d) > 2 pi / L;  all other pairs stand still
+
+    c and s begin as the identity plus Xavier's normal noise times `gain`. There is a pair of them for each key head;
+    the query heads that share the key head share them, so that under plain multi-head attention every head has its
+    own. All layers have the same.
+
+    This is the form of a model in use (vLLM's `use_fope`, whose default keeps a pair by the same rule), with the
+    coefficients trained. The listing in the paper's appendix does otherwise: its coefficients are drawn once, frozen
+    and divided by their sum over f, its mixes move half of the pairs at most, and its sine of pairs that stand still
+    is 1, which adds the second dimension of a pair to the first. The formula was read in both, and no reference run.
+
+    A logit is no function of i - j alone, since C and S are no cos and sin of one angle: no method may remap
+    distances, and there are no angles for a method to change.
+
+    Args:
+        head_dim: d, dimensions of a head.
+        kv_heads: key heads.
+        trained_length: L in tokens.
+        base: b of the angles.
+        gain: of the noise, 0 (begins as RoPE without its slow pairs) or above; 0.3 in copies of the paper's code.
+    """
+
+    inv_freq: Tensor
+
+    def __init__(
+        self, head_dim: int, kv_heads: int, trained_length: int, base: float = 10000.0, gain: float = 0.3
+    ) -> None:
+        super().__init__()
+        if not 0 <= gain < math.inf:
+            raise ValueError(f"fope's gain must be finite and at least 0, got {gain}: its code takes 0.3")
+        plain = frequencies(head_dim, base)
+        kept = plain[plain > 2 * math.pi / trained_length]
+        if not len(kept):
+            raise ValueError(
+                f"fope keeps pairs that come round within trained_length, none does in {trained_length}: raise it to 7"
+            )
+        self.register_buffer("inv_freq", kept, persistent=False)
+        self.gain, self.pairs = gain, len(plain)
+        self.cos_mix = nn.Parameter(torch.eye(len(kept)).repeat(kv_heads, 1, 1))
+        self.sin_mix = nn.Parameter(torch.eye(len(kept)).repeat(kv_heads, 1, 1))
+
+    def initialise(self, generator: Generator) -> None:
+        """The identity and its noise, of deviation gain / sqrt(frequencies)."""
+        heads, kept, _ = self.cos_mix.shape
+        for mix in (self.cos_mix, self.sin_mix):
+            noise = torch.randn(mix.shape, generator=generator, dtype=torch.float64) * self.gain * kept**-0.5
+            mix.data = (torch.eye(kept).repeat(heads, 1, 1) + noise).to(mix)
+
+    def rotate(self, vectors: Tensor, positions: Tensor) -> Tensor:
+        """[B, H, T, D] of query heads or key heads; cos and sin are made and mixed in float64."""
+        turn = angles(self.inv_freq, positions)
+        turn = turn[:, None] if turn.dim() == 3 else turn  # [.., T, F], a place for heads before it
+        each = vectors.shape[1] // len(self.cos_mix)
+        cos, sin = (
+            (wave @ mix.to(torch.float64)).repeat_interleave(each, dim=-3).to(vectors.dtype)
+            for wave, mix in ((turn.cos(), self.cos_mix), (turn.sin(), self.sin_mix))
+        )
+        moving, still = cos.shape[-1], self.pairs - cos.shape[-1]
+        one, one_still, two, two_still = torch.split(vectors, [moving, still, moving, still], dim=-1)
+        return torch.cat([one * cos - two * sin, one_still, two * cos + one * sin, two_still], dim=-1)

@@ -1,0 +1,26 @@
+"""HoPE: RoPE of high frequencies only (Chen et al. 2024, arXiv 2410.21216)."""
+
+import math
+
+from lexbench.encodings import Rotary, frequencies
+
+
+class Hope(Rotary):
+    """Pairs that come round within the trained length L turn as in RoPE, the others do not turn.
+
+        inv_freq[p] = b^(-2p/d) where that is at least 2 pi / L, else 0
+
+    The paper finds that low-frequency components of RoPE form the U-shaped attention of trained models, and puts
+    components that know no position in their place. Not verified: the threshold of one whole turn within L follows a
+    description at second hand; which components the paper itself counts as such was not checked against its text, and
+    there is no released code.
+
+    Args:
+        head_dim: d, dimensions of a head.
+        trained_length: L in tokens.
+        base: b of the angles.
+    """
+
+    def __init__(self, head_dim: int, trained_length: int, base: float = 10000.0) -> None:
+        plain = frequencies(head_dim, base)
+        super().__init__(plain * (plain >= 2 * math.pi / trained_length))

@@ -1,0 +1,52 @@
+"""HWFA2: windows in most layers, and full layers that become ReRoPE at use (Su 2023, kexue.fm/archives/9731)."""
+
+import math
+
+from lexbench.attention import Attention, Line, Remap, Window
+from lexbench.encodings import Attending, Encoding, Over
+
+
+class Hwfa2(Over):
+    """All layers have RoPE; f of them see all keys, the others w. At use the full ones know no distance beyond r.
+
+        full layers at index floor(k layers / (f + 1)), k = 1 .. f, counted from 0
+        full layers in training: distance = i - j;  at use: min(i - j, r), ReRoPE
+
+    The article trains 24 layers on N = 512 tokens; best is f = 2, w = 64, with r = 256. Its log n scale is the method
+    `log_n` here, no part of this.
+
+    Args:
+        over: an encoding whose distances can be remapped: rope.
+        layers: of the network.
+        trained_length: N in tokens.
+        full: f, layers without a window, 1 to layers.
+        window: w in tokens; None: an eighth of the trained length.
+        rerope: r in tokens, at least 1; None: half the trained length.
+    """
+
+    def __init__(
+        self,
+        over: Encoding,
+        layers: int,
+        trained_length: int,
+        full: int = 2,
+        window: int | None = None,
+        rerope: int | None = None,
+    ) -> None:
+        super().__init__(over)
+        if not over.remaps:
+            raise ValueError(f"hwfa2 needs distances that can be remapped, {over.name} knows only its own: over=rope")
+        if not 1 <= full <= layers:
+            raise ValueError(f"hwfa2's full must be from 1 to {layers} layers, got {full}: the article takes 2 of 24")
+        self.full = frozenset(number * layers // (full + 1) for number in range(1, full + 1))
+        self.window = Window(max(1, trained_length // 8) if window is None else window)
+        reach = max(1, trained_length // 2) if rerope is None else rerope
+        constant = Line(divisor=math.inf)
+        self.remap = Remap(window=reach, query=Line(divisor=math.inf, offset=reach), key=constant)
+
+    def at(self, layer: int) -> Encoding:
+        """With a window; the full ones as in training, or as at use."""
+        inner = self.over.at(layer)
+        if layer not in self.full:
+            return Attending(inner, Attention(mask=self.window), self.name)
+        return inner if self.training else Attending(inner, Attention(remap=self.remap), self.name)

@@ -1,0 +1,28 @@
+"""Key normalization (Su 2023, kexue.fm/archives/9859)."""
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from lexbench.encodings import Over
+
+
+class KeyNorm(Over):
+    """Keys of length 1, queries as they are, and no 1 / sqrt(d).
+
+        logit(i, j) = q_i . k_j / |k_j|
+
+    Rotations keep lengths, so that before or after them is the same. The article finds that it lets RoPE go beyond the
+    trained length, and does not so without RoPE.
+
+    Args:
+        over: the encoding that takes such keys.
+    """
+
+    def prepare(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys to length 1."""
+        queries, keys = self.over.prepare(queries, keys)
+        return queries, F.normalize(keys, dim=-1).to(keys.dtype)
+
+    def scaling(self, head_dim: int) -> float:
+        """1, whatever the head."""
+        return 1.0
