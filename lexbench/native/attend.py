@@ -1,5 +1,6 @@
 """Attention under an encoding and a method at once, by definition: for training, for use, and for those who look on."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,9 @@ from lexbench.attention import Attention, Positions
 from lexbench.encodings import Encoding, Rotate
 from lexbench.kernels import dense
 from lexbench.kernels.logits import Logits
+
+FUSED = 2048
+"""Tokens up to which masks, and factors that grow with the distance, go to PyTorch's fused kernel."""
 
 
 class Layer:
@@ -54,10 +58,11 @@ class Layer:
     def attended(self, values: Tensor, chunk: int | None = None) -> Tensor:
         """[B, H, Q, D] of values [B, KV, K, D], in the dtype of the queries.
 
-        PyTorch's fused kernel answers where nothing but queries, keys and a bias is asked for; else `chunk` queries at
-        once, None: as many as make `dense.SCORES` scores, with scores in float32 or better.
+        PyTorch's fused kernel answers where nothing but queries, keys, a bias and a mask is asked for; else, or where
+        a chunk is given, `chunk` queries at once, None: as many as make `dense.SCORES` scores, with scores in float32
+        or better.
         """
-        if self._fits_fused():
+        if chunk is None and self._fits_fused():
             return self._fused(values)
         batch, heads = self.queries.shape[:2]
         chunk = chunk or max(1, dense.SCORES // (batch * heads * self.total * self.encoding.held))
@@ -71,27 +76,29 @@ class Layer:
         return dense.per_group(logits.softmax(-1), values[:, :, : logits.shape[-1]].to(logits.dtype))
 
     def _fits_fused(self) -> bool:
-        shaped = self.attention.remap is not None or self.attention.mask is not None or self.encoding.rescores
-        faded = self.encoding.decay is not None and self.total > 2048  # beyond, factors leave half precision's range
-        return not shaped and not faded and self.asked in (1, self.total)
+        shaped = self.attention.remap is not None or self.encoding.rescores
+        short = self.total <= FUSED
+        faded = self.encoding.decay is not None and not short  # factors leave half precision's range
+        masked = self.attention.mask is not None and not short  # a mask is a table
+        return not shaped and not faded and not masked and self.asked in (1, self.total)
 
     def _fused(self, values: Tensor) -> Tensor:
         scaled = dense.scaled(self.queries, self.attention, self.total)
         queries, keys = self.encoding.meet(scaled, self.keys, self._here, self.positions, self.rotate)
-        bias = self._biases(np.arange(self.total - self.asked, self.total), np.arange(self.total))
-        if bias is None:
-            causal = self.asked > 1
-            return F.scaled_dot_product_attention(
-                queries, keys, values, is_causal=causal, scale=self.scaling, enable_gqa=True
-            )
-        unseen = torch.ones(self.asked, self.total, dtype=torch.bool, device=bias.device).triu(
-            1 + self.total - self.asked
-        )
-        mask = bias.to(queries.dtype).masked_fill(unseen, -torch.inf)
-        mask = mask if mask.dim() == 4 else mask[None]
+        mask = self._table(queries.dtype)
+        causal = mask is None and self.asked > 1
         return F.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=mask, scale=self.scaling, enable_gqa=True
+            queries, keys, values, attn_mask=mask, is_causal=causal, scale=self.scaling, enable_gqa=True
         )
+
+    def _table(self, dtype: torch.dtype) -> Tensor | None:
+        """What the fused kernel adds to all scores, or which ones it takes; None: those before each query."""
+        here, there = np.arange(self.total - self.asked, self.total), np.arange(self.total)
+        bias = self._biases(here, there)
+        if bias is None:
+            return None if self.attention.mask is None else self._seen(here, there)
+        masked = bias.to(dtype).masked_fill(~self._seen(here, there), -torch.inf)
+        return masked if masked.dim() == 4 else masked[None]
 
     def logits(self, start: int, stop: int) -> Tensor:
         """[B, H, stop - start, K'] of some queries, over the keys up to the last of them; -inf where not seen."""
@@ -104,7 +111,7 @@ class Layer:
             queries, keys = self.encoding.meet(
                 queries, keys, self.positions[..., first:last], self.positions[..., :last], self.rotate
             )
-            scores = dense.per_group(queries * self.scaling, keys.mT)
+            scores = dense.per_group(queries * self.scaling, keys.mT).to(precise)  # autocast makes products coarse
         else:
             shape = Attention(remap=self.attention.remap)
             scores = dense.masked_scores(queries * self.scaling, keys, shape, self.rotate)
@@ -157,7 +164,10 @@ class Layer:
         return queries, keys, made
 
     def _made(self, start: int, stop: int) -> Tensor:
-        return self.logits(start, stop)[0]
+        """[H, stop - start, stop] logits, as many at once as `attended` makes."""
+        few = max(1, dense.SCORES // (self.queries.shape[1] * self.total * self.encoding.held))
+        parts = [self.logits(*some)[0] for some in itertools.pairwise([*range(start, stop, few), stop])]
+        return torch.cat([F.pad(part, (0, stop - part.shape[-1]), value=-torch.inf) for part in parts], dim=1)
 
     def _bias_at(self, query_places: Tensor, key_places: Tensor) -> Tensor | None:
         """The encoding's bias at tokens given by their indices."""

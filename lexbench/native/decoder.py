@@ -6,6 +6,7 @@ Positions enter only through an `Encoding`'s hooks; how scores become outputs is
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -148,7 +149,8 @@ class Decoder(nn.Module):
                 writes = name.endswith(("o_proj.weight", "down_proj.weight"))
                 deviation = 0.02 / (2 * self.shape.layers) ** 0.5 if writes else 0.02
                 nn.init.normal_(weight, std=deviation, generator=generator)
-        self.encoding.initialise(torch.Generator().manual_seed(seed + 2**32))
+        other = int(np.random.SeedSequence([seed, 1]).generate_state(1)[0])  # torch reads 32 bits of a seed
+        self.encoding.initialise(torch.Generator().manual_seed(other))
 
     def hidden(
         self,
@@ -157,6 +159,7 @@ class Decoder(nn.Module):
         *,
         cache: Cache | None = None,
         generator: torch.Generator | None = None,
+        positions: Tensor | None = None,
     ) -> Tensor:
         """[B, T] token ids to [B, T, width] states behind the last norm.
 
@@ -165,9 +168,11 @@ class Decoder(nn.Module):
             attend: attention of one layer.
             cache: of the tokens before; takes these in.
             generator: for encodings with random positions; None: positions of use.
+            positions: of all tokens, where they are drawn already.
         """
         known = tokens if cache is None else cache.with_tokens(tokens)
-        positions = self.encoding.positions(known, known.shape[1] if cache is None else cache.length, generator)
+        if positions is None:
+            positions = self.encoding.positions(known, known.shape[1] if cache is None else cache.length, generator)
         new = slice(known.shape[1] - tokens.shape[1], None)
         stream = self.encoding.embed(self.embed_tokens(known), known, positions)[:, new]
         for number, layer in enumerate(self.layers):
@@ -188,7 +193,8 @@ class Decoder(nn.Module):
         *,
         cache: Cache | None = None,
         generator: torch.Generator | None = None,
+        positions: Tensor | None = None,
     ) -> Tensor:
         """[B, T] token ids to [B, T, vocabulary] logits; the arguments are those of `hidden`."""
-        states = self.hidden(tokens, attend, cache=cache, generator=generator)
+        states = self.hidden(tokens, attend, cache=cache, generator=generator, positions=positions)
         return F.linear(states, self.embed_tokens.weight)

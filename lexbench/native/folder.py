@@ -29,6 +29,7 @@ def save(
     eos: int,
     dtype: torch.dtype,
     encoding: Mapping[str, Any] | None = None,
+    scaling: Mapping[str, Any] | None = None,
 ) -> None:
     """Write config.json and model.safetensors.
 
@@ -40,6 +41,7 @@ def save(
         eos: token that ends it.
         dtype: of the weights in the file.
         encoding: what `build.resolved` gave; None only for plain RoPE.
+        scaling: what an ordinary Llama's config.json says of angles that it was trained under, in transformers' words.
     """
     shape = decoder.shape
     config = _sizes(shape) | {
@@ -57,7 +59,7 @@ def save(
         config |= {"model_type": OURS, "block": shape.block, "encoding": encoding, **decoder.encoding.facts}
     weights = {f"model.{name}": weight.detach().to(dtype).contiguous() for name, weight in decoder.named_parameters()}
     write_bytes(folder / "model.safetensors", serialize(weights, metadata={"format": "pt"}))
-    write_text(folder / "config.json", json.dumps(config, indent=1) + "\n")
+    write_text(folder / "config.json", json.dumps(config | dict(scaling or {}), indent=1) + "\n")
 
 
 def is_llama(decoder: Decoder) -> bool:
@@ -105,7 +107,7 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> Decoder:
     files = sorted(folder.glob("*.safetensors"))
     weights = {name.removeprefix("model."): weight for file in files for name, weight in load_file(file).items()}
     weights.pop("lm_head.weight", None)
-    decoder.load_state_dict(weights)
     for weight in decoder.parameters():  # not Module.to: frequencies stay in float64
         weight.data = weight.data.to(dtype)
+    decoder.load_state_dict(weights)
     return decoder.eval()

@@ -11,7 +11,7 @@ import numpy as np
 from lexbench import assets
 from lexbench.corpora import Corpus
 from lexbench.record import Refused
-from lexbench.task import Choose, Mark, Task, Tokenizer, Tokens, Write
+from lexbench.task import AnyQuestion, Choose, Mark, Task, Tokenizer, Tokens, Write
 
 Lesson = Callable[[np.random.Generator, Tokenizer, int], Tokens]
 STRATA = 8  # tasks place their needles by index modulo at most this
@@ -79,26 +79,48 @@ WORDLESS = {"text", *(lesson.__name__ for lesson in BLOCKS)}
 
 @dataclass(frozen=True)
 class TaskLesson:
-    """Questions of a task, with their answers, at lengths up to the row's."""
+    """Questions of a task, with their answers, at lengths up to the row's.
+
+    Args:
+        task: one whose questions have answers.
+        row: tokens of a whole row, asked for where the task refuses less: the row's end cuts such a question.
+        name: of the task in the registry.
+    """
 
     task: Task
+    row: int = 0
+    name: str = "task"
 
     def __call__(self, rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
-        """A prompt and its answer; seeds lie above 2^31, where evaluations do not go."""
+        """A prompt and its answer; seeds lie above 2^31, where evaluations do not go.
+
+        Raises ValueError where the task refuses even a whole row, or has no answers to learn.
+        """
         seed = int(rng.integers(2**31, 2**62))
-        try:
-            questions = self.task.questions(tokenizer, int(rng.integers(length // 2, length + 1)), STRATA, seed)
-        except Refused:
-            questions = self.task.questions(tokenizer, length, STRATA, seed)
+        questions = self._questions(tokenizer, (int(rng.integers(length // 2, length + 1)), length, self.row), seed)
         question = questions[int(rng.integers(STRATA))]
         if isinstance(question, Mark):
             return question.tokens[len(tokenizer.prefix) :][:length]
         if isinstance(question, Choose):
             whole = np.concatenate([question.prompt, question.options[question.expected]])
             return whole[len(tokenizer.prefix) :][:length]
-        assert isinstance(question, Write)
+        if not isinstance(question, Write):
+            raise ValueError(f"lesson {self.name} has no answers to learn, it only scores: use text in recipe.stages")
         answer = tokenizer.encode(f"{question.answer}.\n").ids
         return np.concatenate([question.prompt[len(tokenizer.prefix) :], answer])[:length]
+
+    def _questions(self, tokenizer: Tokenizer, lengths: Sequence[int], seed: int) -> Sequence[AnyQuestion]:
+        """Of the first of these lengths that the task does not refuse."""
+        reason = ""
+        for length in lengths:
+            try:
+                return self.task.questions(tokenizer, length, STRATA, seed)
+            except Refused as refusal:
+                reason = refusal.reason
+        raise ValueError(
+            f"lesson {self.name} does not fit rows of {lengths[-1]} tokens ({reason}): raise recipe.trained_length, "
+            "or leave it out of recipe.stages"
+        )
 
 
 class TextLesson:
@@ -117,16 +139,25 @@ class TextLesson:
         return self.tokens[first : min(first + length, int(self.starts[document + 1]))]
 
 
-def gather(kinds: Sequence[str], corpora: Sequence[Corpus], tokenizer: Tokenizer) -> dict[str, Lesson]:
-    """Lessons by name: `text`, one of the generators here, or any task that writes."""
+def gather(kinds: Sequence[str], corpora: Sequence[Corpus], tokenizer: Tokenizer, length: int) -> dict[str, Lesson]:
+    """Lessons by name: `text`, one of the generators here, or any task with answers; each is tried once.
+
+    Raises ValueError for an unknown name, and for a lesson that does not fit rows of `length` tokens.
+    """
     lessons: dict[str, Lesson] = {}
     for kind in kinds:
         if kind == "text":
             lessons[kind] = TextLesson(corpora, tokenizer)
         elif kind in GENERATORS:
             lessons[kind] = GENERATORS[kind]
+        elif kind in (tasks := assets.names("task")):
+            config = assets.read("task", kind)
+            if assets.parameters(assets.class_of(config, "task")).get("corpus"):
+                raise ValueError(f"lesson {kind} reads a corpus: use text in recipe.stages")
+            lessons[kind] = TaskLesson(assets.build(config, "task"), length, kind)
+            lessons[kind](np.random.default_rng(0), tokenizer, length)
         else:
-            lessons[kind] = TaskLesson(assets.build(assets.read("task", kind), "task"))
+            raise ValueError(f"unknown lesson {kind!r}: choose from text, {', '.join([*GENERATORS, *tasks])}")
     return lessons
 
 

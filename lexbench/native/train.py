@@ -1,328 +1,220 @@
-"""Training a decoder from a corpus and a few lessons: AdamW, cosine schedule, resumable at every checkpoint."""
+"""Training a decoder with any encoding, from a corpus and a few lessons; resumable at every checkpoint."""
 
 import hashlib
-import io
-import itertools
 import json
-import math
-import platform
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tokenizers
 import torch
-from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 from torch import Tensor
-from torch.nn import functional as F
 from tqdm import tqdm
 
 from lexbench.corpora import Corpus, hash_documents
 from lexbench.encodings.rope import Rope
-from lexbench.files import write_bytes, write_text
-from lexbench.native.decoder import Decoder, Shape
-from lexbench.native.folder import save
-from lexbench.native.lessons import WORDLESS, Lesson, TextLesson, gather, row
-from lexbench.task import Encoded, Frame, Tokens
+from lexbench.files import write_text
+from lexbench.native import build, naming, start, vocabulary
+from lexbench.native.decoder import Decoder
+from lexbench.native.folder import is_llama, save
+from lexbench.native.learner import Learner
+from lexbench.native.lessons import Lesson, TextLesson, gather, row
+from lexbench.native.progress import Progress
+from lexbench.native.recipe import Recipe
 from lexbench.tokenizer import FastTokenizer, load_tokenizer
 
-SPECIAL = ("<s>", "</s>")  # BOS and EOS: the first two tokens
+HELD_OUT = 32
+"""Rows of the held-out loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """Everything that a training depends on, beside its corpora."""
+class Job:
+    """What one training is asked."""
 
-    stages: Sequence[Mapping[str, Any]]
-    """One after the other: `steps`; in `lessons` the share of the rows that each kind of lesson takes: `text`, a
-    generator of `native/lessons.py`, or a task; and `boost`, if any, by which the learning rate is multiplied."""
-    trained_length: int = 256
-    batch: int = 24
-    """Rows of trained_length tokens in a step."""
-    vocabulary: int = 2048
-    layers: int = 4
-    width: int = 256
-    heads: int = 8
-    kv_heads: int = 4
-    hidden: int = 640
-    base: float = 10000.0
-    """Of the rotary angles."""
-    rate: float = 1.5e-3
-    """Peak learning rate; warmed up linearly, then a cosine down to a tenth."""
-    warmup: int = 100
-    decay: float = 0.1
-    """Weight decay of matrices."""
-    horizon: int | None = None
-    """Steps over which the cosine falls, a tenth of the rate from there on; None: all."""
-    clip: float = 1.0
-    """Largest norm of the gradient."""
-    seed: int = 0
-    evaluate: int = 100
-    """Steps between held-out losses."""
-    save: int = 100
-    """Steps between checkpoints."""
-
-    def __post_init__(self) -> None:
-        for name in ("trained_length", "batch", "vocabulary", "evaluate", "save"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"recipe.{name} must be at least 1, got {getattr(self, name)}")
-        for stage in self.stages:
-            shares = stage.get("lessons", {}).values()
-            if stage.keys() - {"boost"} != {"steps", "lessons"} or stage["steps"] < 1 or not shares or min(shares) <= 0:
-                raise ValueError(
-                    f"recipe.stages must have steps and shares above 0, got {dict(stage)}: "
-                    "e.g. {steps: 100, lessons: {text: 1.0}}"
-                )
-        if not self.stages:
-            raise ValueError("recipe.stages must name at least one stage, got none: e.g. [{steps: 1, lessons: ...}]")
-
-    @property
-    def steps(self) -> int:
-        """Steps of all stages."""
-        return sum(stage["steps"] for stage in self.stages)
-
-    @property
-    def kinds(self) -> list[str]:
-        """Every kind of lesson, once."""
-        return list(dict.fromkeys(kind for stage in self.stages for kind in stage["lessons"]))
-
-    def stage(self, step: int) -> Mapping[str, Any]:
-        """The stage that a step, counted from 0, belongs to."""
-        ends = itertools.accumulate(stage["steps"] for stage in self.stages)
-        return next(stage for stage, end in zip(self.stages, ends, strict=True) if step < end)
-
-    def shape(self) -> Shape:
-        """Sizes of the decoder."""
-        return Shape(
-            vocabulary=self.vocabulary,
-            layers=self.layers,
-            width=self.width,
-            heads=self.heads,
-            kv_heads=self.kv_heads,
-            hidden=self.hidden,
-        )
-
-    def learning_rate(self, step: int) -> float:
-        """At one step, counted from 0."""
-        rate = self.rate * float(self.stage(step).get("boost", 1.0))
-        if step < self.warmup:
-            return rate * (step + 1) / self.warmup
-        progress = (step - self.warmup) / max(1, (self.horizon or self.steps) - self.warmup)
-        return rate * (0.55 + 0.45 * math.cos(math.pi * min(1.0, progress)))
+    recipe: Recipe
+    corpora: Sequence[Corpus]
+    held_out: Sequence[Corpus]
+    """Texts that training never sees."""
+    encoding: Mapping[str, Any] = field(default_factory=dict)
+    """`name` and parameters; no name: the start's, else rope."""
+    start: str | Path | None = None
+    """A trained folder to go on from."""
+    method: Mapping[str, Any] = field(default_factory=lambda: {"name": "none"})
+    """As of the registry, with its `name`: frequencies that a start is trained under."""
+    command: str = ""
+    """For the record."""
 
 
-def train(recipe: Recipe, corpora: Sequence[Corpus], held_out: Sequence[Corpus], out: Path, command: str) -> None:
-    """Train, or go on from the checkpoint in `out`; leaves a Llama folder and `training.json` there.
+class Prepared:
+    """A job with everything settled that needs no look at its texts.
 
-    Raises ValueError where `out` holds a training with another recipe or other texts.
+    Raises:
+        ValueError: an unknown name or parameter, sizes that nobody states, a method without a start.
     """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.start = None if job.start is None else start.read(job.start)
+        self.recipe = job.recipe if self.start is None else self.start.settled(job.recipe)
+        self.shape = self.recipe.sizes()
+        self.encoding = self._encoding()
+        naming.check(self.encoding)
+        if not naming.speaks_of_text(self.encoding):  # else its parameters wait for the tokenizer
+            build.encoding(self.encoding, self.shape, self.recipe.length)
+        self.method = start.checked(job.method, self.start)
+
+    def _encoding(self) -> dict[str, Any]:
+        """Resolved, but for what speaks of text."""
+        if self.start is None:
+            return build.resolved({"name": "rope", **self.job.encoding})
+        if "name" not in self.job.encoding:
+            return build.resolved({**self.start.encoding, **self.job.encoding})
+        return build.resolved(naming.continued(self.job.encoding, self.start.encoding))
+
+    @property
+    def name(self) -> str:
+        """Encoding, method and seed, as a folder is called."""
+        method = [] if self.method == "none" else [self.method]
+        return "-".join(map(naming.slug, [naming.label(self.encoding), *method, f"seed{self.recipe.seed}"]))
+
+    def stated(self, texts: str) -> dict[str, Any]:
+        """Everything that the weights depend on, as data: what a record says of them."""
+        return {
+            "recipe": asdict(self.recipe),
+            "encoding": {"label": naming.label(self.encoding), **self.encoding},
+            "method": self.method,
+            "start": None if self.start is None else self.start.facts,
+            "texts": texts,
+        }
+
+
+def train(prepared: Prepared, out: Path) -> None:
+    """Train, or go on from the checkpoint in `out`; leaves a folder that `folder.load` reads, and `training.json`.
+
+    A finished training is left as it is. Raises ValueError where `out` holds another one.
+    """
+    job, recipe, begun = prepared.job, prepared.recipe, prepared.start
+    if begun is not None and begun.folder.resolve() == out.resolve():
+        raise ValueError(f"out={out} is the start itself: give another folder")
     out.mkdir(parents=True, exist_ok=True)
-    texts = hash_documents(document for corpus in corpora for document in corpus.documents())
-    key = hashlib.sha256(json.dumps([asdict(recipe), texts], sort_keys=True).encode()).hexdigest()[:16]
-    tokenizer = _tokenizer(recipe, corpora, out)
-    lessons = gather(recipe.kinds, corpora, tokenizer)
-    validation = _held_out_rows(recipe, held_out, tokenizer)
-
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    decoder = Decoder(recipe.shape(), Rope(recipe.shape().head_dim, recipe.base))
+    stated = prepared.stated(hash_documents(document for corpus in job.corpora for document in corpus.documents()))
+    progress = Progress(out, _key(stated))
+    if progress.finished:
+        print(f"{out} holds this training, finished: nothing to do", file=sys.stderr)
+        return
+    tokenizer = _tokenizer(prepared, out, progress.begun)
+    spec = build.resolved(prepared.encoding, tokenizer)
+    decoder = Decoder(prepared.shape, build.encoding(spec, prepared.shape, recipe.length))
     decoder.initialise(recipe.seed)
-    decoder.to(device)
-    optimizer = _optimizer(decoder, recipe)
-    run = _Run(out, key, recipe.steps)
-    first = run.resume(decoder, optimizer)
+    kept = begun is not None and begun.give(decoder, spec)
+    scaling = start.scaling(job.method, begun, *_target(decoder, recipe))
 
-    with tqdm(total=recipe.steps, initial=first, unit="step", desc="train", dynamic_ncols=True) as bar:
+    learner = Learner(decoder, recipe, scaling.attention)
+    _learn(learner, progress, gather(recipe.kinds, job.corpora, tokenizer, recipe.length), job.held_out, tokenizer)
+
+    bos, eos = (0, 1) if begun is None else begun.ends
+    _leave(decoder.cpu(), out, recipe, spec, scaling, (bos, eos))
+    stated |= {"command": job.command, "encoding": stated["encoding"] | spec}
+    if begun is not None:
+        stated["encoding_weights"] = "the start's" if kept else "begun anew"
+    progress.finish(stated, recipe.steps * recipe.batch * recipe.length, learner.device)
+
+
+def _key(stated: Mapping[str, Any]) -> str:
+    """Hash of everything that the weights depend on, wherever the start lies."""
+    start = stated["start"] and stated["start"]["fingerprint"]
+    return hashlib.sha256(json.dumps({**stated, "start": start}, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _tokenizer(prepared: Prepared, out: Path, begun: bool) -> FastTokenizer:
+    """The start's, copied; else the one with which training has begun; else one that is learnt."""
+    if prepared.start is None and begun:
+        return load_tokenizer(out)
+    if prepared.start is None:
+        return vocabulary.learnt(prepared.recipe, prepared.job.corpora, out)
+    prepared.start.copy_tokenizer(out)
+    return load_tokenizer(prepared.start.folder)
+
+
+def _learn(
+    learner: Learner,
+    progress: Progress,
+    lessons: Mapping[str, Lesson],
+    held_out: Sequence[Corpus],
+    tokenizer: FastTokenizer,
+) -> None:
+    """All steps that are left."""
+    recipe = learner.recipe
+    validation = held_out_rows(held_out, tokenizer, recipe.length)
+    first = progress.resume(learner.decoder, learner.optimizer)
+    with tqdm(total=recipe.steps, initial=first, unit="step", desc=progress.name, dynamic_ncols=True) as bar:
         started = time.monotonic()
         for step in range(first, recipe.steps):
-            losses = _step(decoder, optimizer, recipe, lessons, tokenizer, step, device)
+            kinds, rows = drawn(recipe, lessons, tokenizer, step)
+            losses = _by_kind(kinds, learner.step(rows, step))
             done = step + 1
-            speed = (done - first) * recipe.batch * recipe.trained_length / (time.monotonic() - started)
+            speed = (done - first) * recipe.batch * recipe.length / (time.monotonic() - started)
             bar.set_postfix(loss=f"{losses['all']:.3f}", tokens_per_second=f"{speed:.0f}")
             bar.update()
             if done % recipe.evaluate == 0 or done == recipe.steps:
-                losses["held_out"] = _evaluate(decoder, validation, device)
-            run.log({"step": done, "loss": losses, "tokens_per_second": round(speed), "seconds": run.seconds()})
+                losses["held_out"] = learner.held_out(validation)
+            progress.note(
+                {"step": done, "loss": losses, "tokens_per_second": round(speed), "seconds": progress.seconds()}
+            )
             if done % recipe.save == 0 or done == recipe.steps:
-                run.checkpoint(decoder, optimizer, done)
-
-    bos, eos = range(len(SPECIAL))
-    save(decoder.cpu(), out, recipe.trained_length, bos=bos, eos=eos, dtype=torch.float16)
-    settings = {"bos_token_id": bos, "eos_token_id": eos, "do_sample": False}
-    write_text(out / "generation_config.json", json.dumps(settings, indent=1) + "\n")
-    write_text(out / "training.json", json.dumps(run.summary(recipe, texts, command, device), indent=1) + "\n")
+                progress.save(learner.decoder, learner.optimizer, done)
 
 
-def _step(
-    decoder: Decoder,
-    optimizer: torch.optim.Optimizer,
-    recipe: Recipe,
-    lessons: Mapping[str, Lesson],
-    tokenizer: FastTokenizer,
-    step: int,
-    device: torch.device,
-) -> dict[str, float]:
-    """One update; mean loss in nats of all rows, and of each kind of lesson."""
+def drawn(
+    recipe: Recipe, lessons: Mapping[str, Lesson], tokenizer: FastTokenizer, step: int
+) -> tuple[list[str], Tensor]:
+    """Kinds of lessons and [B, T] rows of one step: the same for every encoding."""
     rng = np.random.default_rng([recipe.seed, step])
-    shares, length = recipe.stage(step)["lessons"], recipe.trained_length
-    kinds, rows = zip(*(row(lessons, shares, rng, tokenizer, length) for _ in range(recipe.batch)), strict=True)
-    losses = _losses(decoder, torch.from_numpy(np.stack(rows)).to(device))
-    losses.mean().backward()  # type: ignore[no-untyped-call]
-    torch.nn.utils.clip_grad_norm_(decoder.parameters(), recipe.clip)
-    for group in optimizer.param_groups:
-        group["lr"] = recipe.learning_rate(step)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    by_row = losses.detach().mean(1).cpu().tolist()
-    by_kind = {kind: [loss for k, loss in zip(kinds, by_row, strict=True) if k == kind] for kind in sorted(set(kinds))}
-    return {"all": float(np.mean(by_row)), **{kind: float(np.mean(values)) for kind, values in by_kind.items()}}
+    shares = recipe.stage(step)["lessons"]
+    found = [row(lessons, shares, rng, tokenizer, recipe.length) for _ in range(recipe.batch)]
+    return [kind for kind, _ in found], torch.from_numpy(np.stack([tokens for _, tokens in found]))
 
 
-def _losses(decoder: Decoder, rows: Tensor) -> Tensor:
-    """[B, T - 1] nats; bf16 autocast where there is an accelerator, on a CPU it is slower than fp32."""
-    with torch.autocast("cuda", dtype=torch.bfloat16, enabled=rows.is_cuda):
-        logits = decoder(rows[:, :-1])
-    return F.cross_entropy(logits.float().transpose(1, 2), rows[:, 1:], reduction="none")
+def _by_kind(kinds: Sequence[str], losses: Sequence[float]) -> dict[str, float]:
+    """Mean loss of all rows, and of those of each kind."""
+    found = {kind: [loss for k, loss in zip(kinds, losses, strict=True) if k == kind] for kind in sorted(set(kinds))}
+    return {"all": float(np.mean(losses)), **{kind: float(np.mean(values)) for kind, values in found.items()}}
 
 
-def _optimizer(decoder: Decoder, recipe: Recipe) -> torch.optim.AdamW:
-    matrices = [weight for weight in decoder.parameters() if weight.dim() == 2]
-    others = [weight for weight in decoder.parameters() if weight.dim() != 2]
-    groups = [{"params": matrices, "weight_decay": recipe.decay}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=recipe.rate, betas=(0.9, 0.95), fused=True)
-
-
-def _held_out_rows(recipe: Recipe, held_out: Sequence[Corpus], tokenizer: FastTokenizer) -> Tensor:
+def held_out_rows(held_out: Sequence[Corpus], tokenizer: FastTokenizer, length: int) -> Tensor:
     """[32, T] rows of texts that training never sees, always the same ones."""
     lessons = {"text": TextLesson(held_out, tokenizer)}
-    length = recipe.trained_length
-    rows = [row(lessons, {"text": 1.0}, np.random.default_rng([1, i]), tokenizer, length)[1] for i in range(32)]
+    rows = [row(lessons, {"text": 1.0}, np.random.default_rng([1, i]), tokenizer, length)[1] for i in range(HELD_OUT)]
     return torch.from_numpy(np.stack(rows))
 
 
-@torch.inference_mode()
-def _evaluate(decoder: Decoder, rows: Tensor, device: torch.device) -> float:
-    decoder.eval()
-    loss = float(_losses(decoder, rows.to(device)).mean())
-    decoder.train()
-    return loss
+def _target(decoder: Decoder, recipe: Recipe) -> tuple[float | None, int]:
+    """Base of the RoPE that is left at the end, where that is an ordinary Llama's, and for which length."""
+    used = decoder.encoding
+    while used.used is not used:
+        used = used.used
+    plain = type(used) is Rope and decoder.shape.block == "llama"
+    return used.base if plain else None, decoder.encoding.reach or recipe.length  # type: ignore[return-value]
 
 
-def _tokenizer(recipe: Recipe, corpora: Sequence[Corpus], out: Path) -> FastTokenizer:
-    """The folder's tokenizer, or a new byte-level BPE learnt from the corpora; digits stay single."""
-    if not (out / "tokenizer.json").exists():
-        bpe = tokenizers.Tokenizer(models.BPE())
-        bpe.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-        )
-        bpe.decoder = decoders.ByteLevel()
-        trainer = trainers.BpeTrainer(
-            vocab_size=recipe.vocabulary,
-            special_tokens=list(SPECIAL),
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        )
-        bpe.train_from_iterator(_tokenizer_texts(recipe, corpora), trainer)
-        bpe.post_processor = processors.TemplateProcessing(single=f"{SPECIAL[0]} $A", special_tokens=[(SPECIAL[0], 0)])
-        settings: dict[str, Any] = {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "bos_token": SPECIAL[0],
-            "eos_token": SPECIAL[1],
-        }
-        settings |= {"add_bos_token": True, "model_max_length": recipe.trained_length}
-        write_text(out / "tokenizer_config.json", json.dumps(settings, indent=1) + "\n")
-        write_text(out / "tokenizer.json", bpe.to_str(pretty=False) + "\n")
-    return load_tokenizer(out)
-
-
-def _tokenizer_texts(recipe: Recipe, corpora: Sequence[Corpus]) -> Iterator[str]:
-    """The corpora, and enough of the lessons that their words become tokens."""
-    yield from (document.text for corpus in corpora for document in corpus.documents())
-    spelled = _Characters()
-    rng = np.random.default_rng(recipe.seed)
-    for lesson in gather([kind for kind in recipe.kinds if kind not in WORDLESS], [], spelled).values():
-        yield from (spelled.decode(lesson(rng, spelled, 2000)) for _ in range(200))
-
-
-class _Characters:
-    """A tokenizer of characters, with which lessons can be written out before there is another."""
-
-    prefix: tuple[int, ...] = ()
-    bos = None
-    vocabulary = 128
-
-    def encode(self, text: str) -> Encoded:
-        return Encoded(ids=np.array([ord(c) for c in text], np.int64), starts=np.arange(len(text)), text=text)
-
-    def decode(self, ids: Sequence[int] | Tokens) -> str:
-        return "".join(chr(i) for i in ids)
-
-    def frame(self, chat: bool) -> Frame:
-        return Frame(np.empty(0, np.int64), np.empty(0, np.int64))
-
-
-class _Run:
-    """The files of one training: checkpoint.pt to go on from, training.jsonl with a line a step."""
-
-    def __init__(self, out: Path, key: str, steps: int) -> None:
-        self.file, self.log_file = out / "checkpoint.pt", out / "training.jsonl"
-        self.key, self.steps = key, steps
-        self.before, self.started = 0.0, time.monotonic()
-
-    def seconds(self) -> float:
-        """Seconds of training so far, interruptions left out."""
-        return round(self.before + time.monotonic() - self.started, 2)
-
-    def resume(self, decoder: Decoder, optimizer: torch.optim.Optimizer) -> int:
-        """Load the checkpoint, if any, and drop the log's lines behind it; the steps already done."""
-        if not self.file.exists():
-            write_text(self.log_file, "")
-            return 0
-        state = torch.load(self.file, weights_only=True, map_location="cpu")
-        if state["key"] != self.key:
-            raise ValueError(f"out={self.file.parent} holds another training: give a new folder, or remove it")
-        decoder.load_state_dict(state["decoder"])
-        optimizer.load_state_dict(state["optimizer"])
-        lines = self.log_file.read_text().splitlines()[: state["step"]]
-        write_text(self.log_file, "".join(line + "\n" for line in lines))
-        self.before = json.loads(lines[-1])["seconds"]
-        return int(state["step"])
-
-    def checkpoint(self, decoder: Decoder, optimizer: torch.optim.Optimizer, step: int) -> None:
-        """Replace the checkpoint atomically."""
-        buffer = io.BytesIO()
-        state = {"key": self.key, "step": step, "decoder": decoder.state_dict(), "optimizer": optimizer.state_dict()}
-        torch.save(state, buffer)
-        write_bytes(self.file, buffer.getvalue())
-
-    def log(self, row: Mapping[str, Any]) -> None:
-        """Add one line."""
-        with self.log_file.open("a") as stream:
-            stream.write(json.dumps(row) + "\n")
-
-    def summary(self, recipe: Recipe, texts: str, command: str, device: torch.device) -> dict[str, Any]:
-        """What was trained, on what, and how it ended."""
-        rows = [json.loads(line) for line in self.log_file.read_text().splitlines()]
-        last = rows[-min(100, len(rows)) :]
-        kinds = sorted({kind for row in last for kind in row["loss"]})
-        return {
-            "command": command,
-            "recipe": asdict(recipe),
-            "texts": texts,
-            "tokens": recipe.steps * recipe.batch * recipe.trained_length,
-            "seconds": rows[-1]["seconds"],
-            "last_loss": {
-                kind: round(float(np.mean([row["loss"][kind] for row in last if kind in row["loss"]])), 4)
-                for kind in kinds
-            },
-            "curve": [
-                {"step": row["step"], **{kind: round(value, 4) for kind, value in row["loss"].items()}}
-                for row in rows
-                if "held_out" in row["loss"]
-            ],
-            "device": torch.cuda.get_device_name(0) if device.type == "cuda" else platform.machine() + " CPU",
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-        }
+def _leave(
+    decoder: Decoder,
+    out: Path,
+    recipe: Recipe,
+    spec: Mapping[str, Any],
+    scaling: start.Scaling,
+    marks: tuple[int, int],
+) -> None:
+    """The trained folder; without what an encoding around another one did in training only."""
+    while decoder.encoding.used is not decoder.encoding:
+        decoder.encoding, spec = decoder.encoding.used, spec[build.INNER]
+    bos, eos = marks
+    dtype: torch.dtype = getattr(torch, recipe.weights)
+    assert not scaling.config or is_llama(decoder)
+    save(decoder, out, recipe.length, bos=bos, eos=eos, dtype=dtype, encoding=spec, scaling=scaling.config)
+    if not (out / "generation_config.json").exists():
+        settings = {"bos_token_id": bos, "eos_token_id": eos, "do_sample": False}
+        write_text(out / "generation_config.json", json.dumps(settings, indent=1) + "\n")

@@ -4,32 +4,39 @@ import json
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
-import lexbench
+from lexbench import assets
 from lexbench.checkpoint import read_model
 from lexbench.corpora import Corpus
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.native import train as training
-from lexbench.native.lessons import GENERATORS, TaskLesson, TextLesson, gather, row
-from lexbench.native.train import Recipe, train
-from lexbench.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.native.folder import load
+from lexbench.native.learner import Learner
+from lexbench.native.recipe import Recipe
+from lexbench.native.train import Job, Prepared, train
+from lexbench.tokenizer import load_tokenizer
 
-TEXTS: list[Corpus] = [Synthetic()]
-SMALL = {"layers": 1, "width": 32, "heads": 2, "kv_heads": 1, "hidden": 32, "vocabulary": 300, "batch": 8}
+pytestmark = pytest.mark.usefixtures("one_thread")
+TEXTS: list[Corpus] = [Synthetic(count=4, words=400)]
+SHAPE = {"layers": 1, "width": 32, "heads": 2, "kv_heads": 1, "hidden": 32}
 
 
 def recipe(**changed: object) -> Recipe:
     settings = {"stages": stages(6), "trained_length": 32, "evaluate": 3, "save": 2, "warmup": 2}
-    return Recipe(**{**SMALL, **settings, **changed})  # type: ignore[arg-type]
+    sizes = {"shape": SHAPE, "vocabulary": 300, "batch": 8}
+    return Recipe(**{**sizes, **settings, **changed})  # type: ignore[arg-type]
 
 
 def stages(*steps: int) -> tuple[dict[str, object], ...]:
     kinds = ("text", "key_values", "running_sums")
     return tuple({"steps": count, "lessons": {kind: 1.0}} for count, kind in zip(steps, kinds, strict=False))
+
+
+def prepared(recipe: Recipe, **given: object) -> Prepared:
+    return Prepared(Job(recipe=recipe, corpora=TEXTS, held_out=TEXTS, **given))  # type: ignore[arg-type]
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -41,52 +48,103 @@ def losses(folder: Path) -> list[float]:
     return [json.loads(line)["loss"]["all"] for line in (folder / "training.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.slow
-def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train(recipe(), TEXTS, TEXTS, tmp_path / "whole", "")
-    step = training._step
+def broken_off(folder: Path, monkeypatch: pytest.MonkeyPatch, **given: object) -> None:
+    """A training that ends in its fifth step, behind the checkpoint of step 4."""
+    step = Learner.step
 
-    def dies_at_five(*arguments: object) -> dict[str, float]:
-        if arguments[5] == 5:
+    def dies(self: Learner, rows: torch.Tensor, number: int) -> list[float]:
+        if number == 5:
             raise KeyboardInterrupt
-        return step(*arguments)  # type: ignore[arg-type]
+        return step(self, rows, number)
 
     with monkeypatch.context() as patched:
-        patched.setattr(training, "_step", dies_at_five)
+        patched.setattr(Learner, "step", dies)
         with pytest.raises(KeyboardInterrupt):
-            train(recipe(), TEXTS, TEXTS, tmp_path / "killed", "")
+            train(prepared(recipe(), **given), folder)
+
+
+@pytest.mark.parametrize("encoding", ["rope", "shape"])
+def test_a_training_that_was_broken_off_goes_on_to_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    given = {"encoding": {"name": encoding}}  # shape draws positions anew in every step
+    train(prepared(recipe(), **given), tmp_path / "whole")
+    broken_off(tmp_path / "killed", monkeypatch, **given)
     assert len(losses(tmp_path / "killed")) == 5  # one more than the checkpoint knows
-    train(recipe(), TEXTS, TEXTS, tmp_path / "killed", "")
+    train(prepared(recipe(), **given), tmp_path / "killed")
     assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
     for name, weight in weights(tmp_path / "whole").items():
         assert torch.equal(weight, weights(tmp_path / "killed")[name]), name
 
 
-@pytest.mark.slow
-def test_a_folder_with_another_training_is_left_alone(tmp_path: Path) -> None:
-    train(recipe(), TEXTS, TEXTS, tmp_path, "")
-    before = (tmp_path / "model.safetensors").read_bytes()
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken_off(tmp_path, monkeypatch)
+    file = tmp_path / "training.checkpoint"
+    whole = file.read_bytes()
+    for content in (whole[: len(whole) // 2], b"", whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:]):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=r"checkpoint .* is damaged: remove it"):
+            train(prepared(recipe()), tmp_path)
+    file.write_bytes(whole)
     with pytest.raises(ValueError, match="holds another training"):
-        train(recipe(seed=1), TEXTS, TEXTS, tmp_path, "")
-    assert (tmp_path / "model.safetensors").read_bytes() == before
+        train(prepared(recipe(seed=1)), tmp_path)
+    (tmp_path / "training.jsonl").write_text("")
+    with pytest.raises(ValueError, match=r"lacks steps that its checkpoint has"):
+        train(prepared(recipe()), tmp_path)
+
+
+def test_a_finished_training_is_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(prepared(recipe()), tmp_path)
+    before = {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in tmp_path.iterdir()}
+    assert "training.checkpoint" not in before
+    capsys.readouterr()
+    train(prepared(recipe()), tmp_path)
+    assert "finished: nothing to do" in capsys.readouterr().err
+    for other in (prepared(recipe(seed=1)), prepared(recipe(), encoding={"name": "alibi"})):
+        with pytest.raises(ValueError, match="holds another training: give a new folder"):
+            train(other, tmp_path)
+    assert {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in tmp_path.iterdir()} == before
 
 
 def test_it_learns_a_constant_text(tmp_path: Path) -> None:
-    train(recipe(stages=stages(60), warmup=5, rate=1e-2, evaluate=60, save=60), TEXTS, TEXTS, tmp_path, "")
+    train(prepared(recipe(stages=stages(60), warmup=5, rate=1e-2, evaluate=60, save=60)), tmp_path)
     curve = losses(tmp_path)
     assert curve[0] == pytest.approx(math.log(300), rel=0.05)  # uniform at the start
     assert curve[-1] < 0.8 * curve[0]
 
 
 def test_the_folder_is_a_checkpoint_with_its_record(tmp_path: Path) -> None:
-    train(recipe(), TEXTS, TEXTS, tmp_path, "lexbench train recipe=x")
+    train(prepared(recipe(weights="float16"), command="lexbench train recipe=x"), tmp_path)
     model = read_model({"path": str(tmp_path)})
     assert (model.trained_length, model.head_dim, model.kv_heads, model.vocabulary) == (32, 16, 1, 300)
+    assert all(weight.dtype == torch.float16 for weight in weights(tmp_path).values())
     record = json.loads((tmp_path / "training.json").read_text())
     assert record["command"] == "lexbench train recipe=x"
     assert record["tokens"] == 6 * 8 * 32
+    assert record["recipe"]["shape"] == SHAPE
+    assert record["encoding"]["label"] == "rope" and record["encoding"]["base"] == 10000.0
+    assert record["start"] is None and record["method"] == "none"
+    assert record["tokens_per_second"] > 0 and record["versions"]["torch"] == torch.__version__
     assert [row["step"] for row in record["curve"]] == [3, 6]
+    assert set(record["curve"][0]) == {"step", "all", "text", "held_out"}
     assert load_tokenizer(tmp_path).prefix == (0,)
+
+
+def test_every_encoding_gets_the_same_rows_and_shared_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, list[torch.Tensor]] = {}
+    step = Learner.step
+
+    def looks(self: Learner, rows: torch.Tensor, number: int) -> list[float]:
+        first = [weight.detach().clone() for weight in self.decoder.layers.parameters()] if number == 0 else []
+        seen.setdefault(self.decoder.encoding.name, []).extend([rows, *first])
+        return step(self, rows, number)
+
+    monkeypatch.setattr(Learner, "step", looks)
+    for name in ("rope", "alibi", "cape"):
+        train(prepared(recipe(), encoding={"name": name}), tmp_path / name)
+    for name in ("alibi", "cape"):
+        for one, other in zip(seen["rope"], seen[name], strict=True):
+            assert torch.equal(one, other), name
 
 
 def test_the_learning_rate_warms_up_and_falls_to_a_tenth() -> None:
@@ -103,11 +161,14 @@ def test_the_learning_rate_warms_up_and_falls_to_a_tenth() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"batch": 0}, "recipe.batch"),
-        ({"stages": ()}, "recipe.stages"),
-        ({"stages": ({"steps": 0, "lessons": {"text": 1}},)}, "recipe.stages"),
-        ({"stages": ({"steps": 1, "lessons": {"text": -1}},)}, "recipe.stages"),
-        ({"stages": ({"steps": 1, "lesson": {"text": 1}},)}, "recipe.stages"),
+        ({"batch": 0}, r"recipe\.batch must be at least 1"),
+        ({"accumulate": 9}, r"recipe\.accumulate must be at most the batch of 8"),
+        ({"weights": "int8"}, r"recipe\.weights must be float32 or bfloat16 or float16"),
+        ({"shape": {"depth": 3}}, r"unknown parameter recipe\.shape\.depth: choose from layers, width"),
+        ({"stages": ()}, r"recipe\.stages"),
+        ({"stages": ({"steps": 0, "lessons": {"text": 1}},)}, r"recipe\.stages"),
+        ({"stages": ({"steps": 1, "lessons": {"text": -1}},)}, r"recipe\.stages"),
+        ({"stages": ({"steps": 1, "lesson": {"text": 1}},)}, r"recipe\.stages"),
     ],
     ids=str,
 )
@@ -116,68 +177,72 @@ def test_bad_recipes_are_refused(changed: dict[str, object], said: str) -> None:
         recipe(**changed)
 
 
-@pytest.mark.parametrize("kind", [*GENERATORS, "passkey", "text"])
-def test_rows_are_full_and_begin_with_bos(kind: str, tokenizer: FastTokenizer) -> None:
-    lessons = gather([kind], TEXTS, tokenizer)
-    for seed in range(5):
-        drawn, tokens = row(lessons, {kind: 1.0}, np.random.default_rng(seed), tokenizer, 256)
-        assert drawn == kind
-        assert len(tokens) == 256
-        assert tokens[0] == tokenizer.bos
-        assert tokens.max() < tokenizer.vocabulary
+@pytest.mark.parametrize(
+    ("changed", "given", "said"),
+    [
+        ({"shape": None}, {}, r"recipe\.shape is left to a trained folder, none is given: give start=DIR"),
+        ({}, {"encoding": {"name": "roper"}}, r"unknown encoding 'roper': did you mean rope\?"),
+        ({}, {"encoding": {"name": "hwfa"}}, r"hwfa needs a layer with a window before the last one"),
+        ({}, {"encoding": {"bases": 5.0}}, r"unknown parameter encoding\.bases: rope knows head_dim, base"),
+        ({}, {"method": {"name": "pi"}}, r"method=pi .* give start=DIR"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_trained_is_refused_at_once(
+    changed: dict[str, object], given: dict[str, object], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        prepared(recipe(**changed), **given)
 
 
-def test_rows_follow_the_shares_of_their_stage(tokenizer: FastTokenizer) -> None:
+def test_rows_follow_the_shares_of_their_stage() -> None:
     two = recipe(stages=stages(2, 3))
     assert two.steps == 5
     assert [next(iter(two.stage(step)["lessons"])) for step in range(5)] == ["text"] * 2 + ["key_values"] * 3
-    lessons = gather(["text", "key_values"], TEXTS, tokenizer)
-    rng = np.random.default_rng(0)
-    drawn = [row(lessons, {"text": 1.0, "key_values": 3.0}, rng, tokenizer, 16)[0] for _ in range(400)]
-    # binomial: 300 expected, standard deviation 8.7
-    assert 265 < drawn.count("key_values") < 335
 
 
-def test_blocks_repeat(tokenizer: FastTokenizer) -> None:
-    for kind, shortest, longest in (("repeated_blocks", 8, 199), ("small_blocks", 4, 49), ("tiny_blocks", 2, 8)):
-        tokens = GENERATORS[kind](np.random.default_rng(0), tokenizer, 400)
-        periods = [p for p in range(1, 200) if (tokens[p:] == tokens[:-p]).all()]
-        assert periods
-        assert shortest <= periods[0] <= longest
+def test_a_vocabulary_smaller_than_all_bytes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"recipe\.vocabulary must be at least 258, .* got 200: raise it"):
+        train(prepared(recipe(vocabulary=200)), tmp_path)
 
 
-def test_running_sums_are_right(tokenizer: FastTokenizer) -> None:
-    text = tokenizer.decode(GENERATORS["running_sums"](np.random.default_rng(0), tokenizer, 10_000))
-    first, *terms = text.split()
-    result = int(first)
-    for change, stated in zip(terms[::2], terms[1::2], strict=True):
-        result += int(change)
-        assert stated == f"={result}"
-        assert 0 <= result <= 9
+def test_what_broke_off_before_its_first_checkpoint_leaves_nothing_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(self: Learner, rows: torch.Tensor, number: int) -> list[float]:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Learner, "step", dies)
+        with pytest.raises(KeyboardInterrupt):
+            train(prepared(recipe()), tmp_path)
+    train(prepared(recipe(vocabulary=280)), tmp_path)
+    assert load_tokenizer(tmp_path).vocabulary == 280
 
 
-def test_text_lessons_stay_inside_a_document(tokenizer: FastTokenizer) -> None:
-    lesson = TextLesson(TEXTS, tokenizer)
-    texts = [document.text for corpus in TEXTS for document in corpus.documents()]
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        drawn = tokenizer.decode(lesson(rng, tokenizer, 60))
-        assert any(drawn in text for text in texts)
+def test_names_of_folders_hold_what_is_not_usual() -> None:
+    assert prepared(recipe()).name == "rope-seed0"
+    assert prepared(recipe(seed=3), encoding={"base": 500000.0}).name == "rope-base-500000.0-seed3"
+    inner = {"name": "kerple", "form": "power"}
+    assert prepared(recipe(), encoding={"name": "dape", "over": inner}).name == "dape-over-kerple-form-power-seed0"
+    assert prepared(recipe(), encoding={"name": "dape", "over": "alibi"}).name == "dape-over-alibi-seed0"
 
 
-@pytest.mark.parametrize("name", ["copy", "parity", "passkey"])
-def test_a_tasks_lesson_is_its_question_with_the_right_answer(tokenizer: FastTokenizer, name: str) -> None:
-    for seed in range(4):
-        tokens = TaskLesson(lexbench.task(name))(np.random.default_rng(seed), tokenizer, 240)
-        text = tokenizer.decode(tokens)
-        assert 100 <= len(tokens) <= 240
-        assert tokens[0] != tokenizer.bos
-        if name == "copy":
-            first, *others = text.split()
-            assert all(first.startswith(other) for other in others)
-        elif name == "parity":
-            bits, answer = text.strip().split("=")
-            assert int(answer) == bits.count("1") % 2
-        else:
-            key = text.rstrip(".\n").split()[-1]
-            assert text.count(f" {key}") == 3
+def test_held_out_rows_are_the_same_for_every_training(tmp_path: Path) -> None:
+    train(prepared(recipe()), tmp_path)
+    tokenizer = load_tokenizer(tmp_path)
+    one, other = (training.held_out_rows(TEXTS, tokenizer, 32) for _ in range(2))
+    assert one.shape == (32, 32) and torch.equal(one, other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", assets.names("encoding"))
+def test_every_encoding_of_the_registry_is_trained_and_read_back(tmp_path: Path, name: str) -> None:
+    train(prepared(recipe(accumulate=2, shape={**SHAPE, "layers": 3}), encoding={"name": name}), tmp_path)
+    assert all(math.isfinite(loss) for loss in losses(tmp_path))
+    record = json.loads((tmp_path / "training.json").read_text())
+    assert record["encoding"]["label"] == name
+    read = load(tmp_path)
+    with torch.no_grad():
+        logits = read(torch.arange(3, 35)[None])
+    assert logits.shape == (1, 32, 300) and logits.isfinite().all()

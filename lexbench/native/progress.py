@@ -1,0 +1,134 @@
+"""The files of a training on its way: a checkpoint to go on from, a log, and the record that it leaves."""
+
+import hashlib
+import importlib.metadata
+import io
+import json
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lexbench.files import write_bytes, write_text
+
+DIGEST = hashlib.sha256().digest_size
+PACKAGES = ("lexbench", "torch", "tokenizers", "numpy")
+
+
+class Progress:
+    """One training's folder.
+
+    training.checkpoint    SHA-256, then what torch.save wrote of step, weights and optimizer; gone at the end
+    training.jsonl         a line a step
+    training.json          the record, last of all: the folder is finished
+
+    Args:
+        folder: of the training.
+        key: of everything that it depends on.
+
+    Raises:
+        ValueError: the folder holds another training.
+    """
+
+    def __init__(self, folder: Path, key: str) -> None:
+        self.checkpoint, self.log, self.record = (
+            folder / f"training.{ending}" for ending in ("checkpoint", "jsonl", "json")
+        )
+        self.key = key
+        self._before, self._started = 0.0, time.monotonic()
+        if self.record.exists() and json.loads(self.record.read_text()).get("key") != key:
+            raise self._other()
+
+    @property
+    def finished(self) -> bool:
+        """Whether this training has left its record."""
+        return self.record.exists()
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a checkpoint to go on from."""
+        return self.checkpoint.exists()
+
+    @property
+    def name(self) -> str:
+        """Of the folder."""
+        return self.record.parent.name
+
+    def _other(self) -> ValueError:
+        return ValueError(f"out={self.record.parent} holds another training: give a new folder, or remove it")
+
+    def seconds(self) -> float:
+        """Seconds of training so far, interruptions left out."""
+        return round(self._before + time.monotonic() - self._started, 2)
+
+    def resume(self, weights: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
+        """Load the checkpoint, if any, and drop the log's lines behind it; the steps already done.
+
+        Raises ValueError for the checkpoint of another training, or one that is damaged.
+        """
+        self._started = time.monotonic()
+        if not self.begun:
+            write_text(self.log, "")
+            return 0
+        state = self._state()
+        if state["key"] != self.key:
+            raise self._other()
+        weights.load_state_dict(state["decoder"])
+        optimizer.load_state_dict(state["optimizer"])
+        lines = self.log.read_text().splitlines()[: state["step"]]
+        if len(lines) < state["step"]:
+            raise ValueError(f"log {self.log} lacks steps that its checkpoint has: remove the folder to begin anew")
+        write_text(self.log, "".join(line + "\n" for line in lines))
+        self._before = json.loads(lines[-1])["seconds"]
+        return int(state["step"])
+
+    def _state(self) -> dict[str, Any]:
+        content = self.checkpoint.read_bytes()
+        if hashlib.sha256(content[DIGEST:]).digest() != content[:DIGEST]:
+            raise ValueError(f"checkpoint {self.checkpoint} is damaged: remove it to begin anew, or bring it back")
+        return dict(torch.load(io.BytesIO(content[DIGEST:]), weights_only=True, map_location="cpu"))
+
+    def save(self, weights: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+        """Replace the checkpoint atomically."""
+        buffer = io.BytesIO()
+        state = {"key": self.key, "step": step, "decoder": weights.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save(state, buffer)
+        content = buffer.getvalue()
+        write_bytes(self.checkpoint, hashlib.sha256(content).digest() + content)
+
+    def note(self, row: Mapping[str, Any]) -> None:
+        """Add one line to the log."""
+        with self.log.open("a") as stream:
+            stream.write(json.dumps(row) + "\n")
+
+    def finish(self, stated: Mapping[str, Any], tokens: int, device: torch.device) -> None:
+        """Write the record: what was trained, how it ended, and with which versions; drop the checkpoint."""
+        rows = [json.loads(line) for line in self.log.read_text().splitlines()]
+        seconds = rows[-1]["seconds"]
+        record = {
+            "key": self.key,
+            **stated,
+            "tokens": tokens,
+            "seconds": seconds,
+            "tokens_per_second": round(tokens / max(seconds, 0.01)),
+            "last_loss": _means([row["loss"] for row in rows[-100:]]),
+            "curve": [{"step": row["step"], **_means([row["loss"]])} for row in rows if "held_out" in row["loss"]],
+            "device": torch.cuda.get_device_name(0) if device.type == "cuda" else platform.machine() + " CPU",
+            "precision": "bfloat16 autocast" if device.type == "cuda" else "float32",
+            "versions": {
+                "python": platform.python_version(),
+                **{name: importlib.metadata.version(name) for name in PACKAGES},
+            },
+        }
+        write_text(self.record, json.dumps(record, indent=1) + "\n")
+        self.checkpoint.unlink(missing_ok=True)
+
+
+def _means(losses: list[Mapping[str, float]]) -> dict[str, float]:
+    """Mean of each kind over the steps that had it, in nats."""
+    kinds = sorted({kind for loss in losses for kind in loss})
+    found = {kind: [loss[kind] for loss in losses if kind in loss] for kind in kinds}
+    return {kind: round(sum(values) / len(values), 4) for kind, values in found.items()}

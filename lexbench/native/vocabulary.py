@@ -1,0 +1,80 @@
+"""The tokenizer of a training: a new one learnt from its texts and lessons."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+
+from lexbench.corpora import Corpus
+from lexbench.files import write_text
+from lexbench.native.lessons import WORDLESS, gather
+from lexbench.native.recipe import Recipe
+from lexbench.task import Encoded, Frame, Tokens
+from lexbench.tokenizer import FastTokenizer, load_tokenizer
+
+SPECIAL = ("<s>", "</s>")
+"""BOS and EOS: the first two tokens."""
+
+
+def learnt(recipe: Recipe, corpora: Sequence[Corpus], folder: Path) -> FastTokenizer:
+    """A byte-level BPE learnt from the corpora, written to the folder; digits stay single.
+
+    Raises ValueError where the vocabulary is too small for all bytes.
+    """
+    size = recipe.sizes().vocabulary
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    if size < (least := len(alphabet) + len(SPECIAL)):
+        raise ValueError(f"recipe.vocabulary must be at least {least}, every byte is a token, got {size}: raise it")
+    bpe = tokenizers.Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
+    )
+    bpe.train_from_iterator(_texts(recipe, corpora), trainer)
+    bpe.post_processor = processors.TemplateProcessing(single=f"{SPECIAL[0]} $A", special_tokens=[(SPECIAL[0], 0)])
+    settings: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": SPECIAL[0],
+        "eos_token": SPECIAL[1],
+    }
+    settings |= {"add_bos_token": True, "model_max_length": recipe.trained_length}
+    write_text(folder / "tokenizer_config.json", json.dumps(settings, indent=1) + "\n")
+    write_text(folder / "tokenizer.json", bpe.to_str(pretty=False) + "\n")
+    return load_tokenizer(folder)
+
+
+def _texts(recipe: Recipe, corpora: Sequence[Corpus]) -> Iterator[str]:
+    """The corpora, and enough of the lessons that their words become tokens."""
+    yield from (document.text for corpus in corpora for document in corpus.documents())
+    spelled = _Characters()
+    rng = np.random.default_rng(recipe.seed)
+    for lesson in gather([kind for kind in recipe.kinds if kind not in WORDLESS], [], spelled, WRITTEN).values():
+        yield from (spelled.decode(lesson(rng, spelled, WRITTEN)) for _ in range(200))
+
+
+WRITTEN = 2000
+"""Characters of a lesson that is written out for the tokenizer."""
+
+
+class _Characters:
+    """A tokenizer of characters, with which lessons can be written out before there is another."""
+
+    prefix: tuple[int, ...] = ()
+    bos = None
+    vocabulary = 128
+
+    def encode(self, text: str) -> Encoded:
+        return Encoded(ids=np.array([ord(c) for c in text], np.int64), starts=np.arange(len(text)), text=text)
+
+    def decode(self, ids: Sequence[int] | Tokens) -> str:
+        return "".join(chr(i) for i in ids)
+
+    def frame(self, chat: bool) -> Frame:
+        return Frame(np.empty(0, np.int64), np.empty(0, np.int64))

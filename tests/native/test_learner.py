@@ -1,0 +1,147 @@
+"""One update: pieces, halves, compiled networks, what decays."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from lexbench import assets
+from lexbench.attention import Attention
+from lexbench.corpora.synthetic import Synthetic
+from lexbench.encodings import Rotary
+from lexbench.native import build
+from lexbench.native.decoder import Decoder
+from lexbench.native.learner import Learner
+from lexbench.native.recipe import Recipe
+from lexbench.native.train import Job, Prepared, train
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+SHAPE = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 2, "hidden": 48}
+STAGES = ({"steps": 4, "lessons": {"text": 1.0}},)
+NAMES = assets.names("encoding")
+GIVEN: dict[str, dict[str, object]] = {"bipe": {"separators": [3, 5]}}
+
+
+def learner(name: str, **changed: object) -> Learner:
+    settings = {"stages": STAGES, "shape": SHAPE, "vocabulary": 97, "trained_length": 24, "batch": 7, **changed}
+    recipe = Recipe(**settings)  # type: ignore[arg-type]
+    spec = {"name": name, **GIVEN.get(name, {})}
+    decoder = Decoder(recipe.sizes(), build.encoding(spec, recipe.sizes(), recipe.length))
+    decoder.initialise(0)
+    return Learner(decoder, recipe, None)
+
+
+def rows() -> torch.Tensor:
+    return torch.randint(0, 97, (7, 24), generator=torch.Generator().manual_seed(0))
+
+
+def gradients(own: Learner) -> dict[str, torch.Tensor]:
+    own.gradient(rows(), 3)
+    return {name: weight.grad for name, weight in own.decoder.named_parameters() if weight.grad is not None}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pieces_have_the_gradient_of_the_whole_batch(name: str) -> None:
+    whole, pieces = gradients(learner(name)), gradients(learner(name, accumulate=3))  # 3, 2 and 2 rows
+    assert whole.keys() == pieces.keys()
+    for key, gradient in whole.items():
+        torch.testing.assert_close(pieces[key], gradient, atol=2e-6, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_half_precision_has_nearly_the_same_losses(name: str) -> None:
+    own = learner(name)
+    with torch.no_grad():
+        exact = own.losses(rows())
+        own.half = True
+        half = own.losses(rows())
+    assert half.dtype == torch.float32
+    torch.testing.assert_close(half, exact, atol=0.03, rtol=0.01)  # bfloat16 keeps 8 bits
+    own.gradient(rows(), 0)
+
+
+def test_losses_are_the_cross_entropy_of_the_next_token() -> None:
+    own = learner("rope")
+    with torch.no_grad():
+        found = own.losses(rows())
+        logits = own.decoder(rows()[:, :-1]).double()
+    expected = logits.logsumexp(-1) - logits.gather(-1, rows()[:, 1:, None])[..., 0]
+    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=0)
+
+
+def test_only_matrices_of_the_decoder_decay() -> None:
+    own = learner("t5")
+    decaying, others = own.optimizer.param_groups
+    names = {id(weight): name for name, weight in own.decoder.named_parameters()}
+    assert (decaying["weight_decay"], others["weight_decay"]) == (0.1, 0.0)
+    assert all(names[id(weight)].endswith(("_proj.weight", "embed_tokens.weight")) for weight in decaying["params"])
+    left = {names[id(weight)] for weight in others["params"]}
+    assert any(name.startswith("encoding.") for name in left)
+    assert all(name.startswith("encoding.") or "norm" in name for name in left)
+
+
+def test_random_positions_follow_seed_and_step() -> None:
+    tokens = rows()[:, :-1]
+    own = learner("shape")
+    first = own._positions(tokens, 5)
+    assert torch.equal(first, own._positions(tokens, 5))
+    assert torch.equal(first, learner("shape")._positions(tokens, 5))
+    assert not torch.equal(first, own._positions(tokens, 6))
+    assert not torch.equal(first, learner("shape", seed=1)._positions(tokens, 5))
+
+
+def test_a_methods_frequencies_are_those_of_the_network() -> None:
+    """Positions divided by 4, where the frequencies are."""
+    own = learner("rope")
+    assert isinstance(own.decoder.encoding, Rotary)
+    frequencies = own.decoder.encoding.inv_freq.numpy()
+    own.method = Attention(inv_freq=frequencies / 4)
+    with torch.no_grad():
+        found = own.losses(rows())
+        own.method = None
+        expected = own.losses(rows(), torch.arange(23, dtype=torch.float64) / 4)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+
+
+def test_no_compiler_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(ValueError, match=r"recipe\.compile needs a C\+\+ compiler"):
+        learner("rope", compile=True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+def test_a_compiled_network_learns_the_same_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [Synthetic(count=2, words=200)]
+
+    def run(folder: Path, compile: bool) -> list[float]:
+        recipe = Recipe(
+            stages=STAGES,
+            shape={**SHAPE, "layers": 1},
+            vocabulary=300,
+            trained_length=24,
+            batch=4,
+            save=2,
+            evaluate=9,
+            compile=compile,
+        )
+        train(Prepared(Job(recipe=recipe, corpora=texts, held_out=texts)), folder)
+        return [json.loads(line)["loss"]["all"] for line in (folder / "training.jsonl").read_text().splitlines()]
+
+    step = Learner.step
+
+    def dies(self: Learner, rows: torch.Tensor, number: int) -> list[float]:
+        if number == 3:
+            raise KeyboardInterrupt
+        return step(self, rows, number)
+
+    plain, whole = run(tmp_path / "plain", False), run(tmp_path / "whole", True)
+    assert whole == pytest.approx(plain, abs=1e-4)
+    with monkeypatch.context() as patched:
+        patched.setattr(Learner, "step", dies)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "killed", True)
+    assert run(tmp_path / "killed", True) == whole

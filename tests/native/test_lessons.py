@@ -1,0 +1,113 @@
+"""Lessons: what rows hold, at any trained length."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import lexbench
+from lexbench.corpora import Corpus
+from lexbench.corpora.synthetic import Synthetic
+from lexbench.native.lessons import GENERATORS, TaskLesson, TextLesson, gather, row
+from lexbench.record import Refused
+from lexbench.task import AnyQuestion, Tokenizer
+from lexbench.tokenizer import FastTokenizer
+
+TEXTS: list[Corpus] = [Synthetic(count=8, words=1000)]
+
+
+@pytest.mark.parametrize("kind", [*GENERATORS, "passkey", "text"])
+@pytest.mark.parametrize("length", [64, 128, 256])
+def test_rows_are_full_and_begin_with_bos(kind: str, length: int, tokenizer: FastTokenizer) -> None:
+    if kind == "passkey" and length == 64:
+        length = 100  # the tests' tokenizer of 320 tokens spells most words out
+    lessons = gather([kind], TEXTS, tokenizer, length)
+    for seed in range(5):
+        drawn, tokens = row(lessons, {kind: 1.0}, np.random.default_rng(seed), tokenizer, length)
+        assert drawn == kind
+        assert len(tokens) == length
+        assert tokens[0] == tokenizer.bos
+        assert tokens.max() < tokenizer.vocabulary
+
+
+def test_a_task_that_does_not_fit_is_refused_before_training(tokenizer: FastTokenizer) -> None:
+    with pytest.raises(ValueError, match=r"lesson passkey does not fit rows of 40 tokens \(.*\): raise recipe.trained"):
+        gather(["passkey"], TEXTS, tokenizer, 40)
+    with pytest.raises(ValueError, match=r"lesson last_segment reads a corpus: use text"):
+        gather(["last_segment"], TEXTS, tokenizer, 256)
+    with pytest.raises(ValueError, match=r"unknown lesson 'sums': choose from text, repeated_blocks"):
+        gather(["sums"], TEXTS, tokenizer, 256)
+
+
+@dataclass(frozen=True)
+class Long:
+    """A task that refuses less than 60 tokens."""
+
+    asked: list[int]
+
+    def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
+        self.asked.append(length)
+        if length < 60:
+            raise Refused("too short")
+        return lexbench.task("copy").questions(tokenizer, length, n, seed)
+
+
+def test_a_task_that_refuses_a_piece_is_asked_for_a_whole_row(tokenizer: FastTokenizer) -> None:
+    asked: list[int] = []
+    tokens = TaskLesson(Long(asked), row=64)(np.random.default_rng(0), tokenizer, 32)  # type: ignore[arg-type]
+    assert asked[0] < 33 and asked[1:] == [32, 64]
+    assert len(tokens) == 32
+
+
+def test_rows_follow_the_shares(tokenizer: FastTokenizer) -> None:
+    lessons = gather(["text", "key_values"], TEXTS, tokenizer, 16)
+    rng = np.random.default_rng(0)
+    drawn = [row(lessons, {"text": 1.0, "key_values": 3.0}, rng, tokenizer, 16)[0] for _ in range(400)]
+    # binomial: 300 expected, standard deviation 8.7
+    assert 265 < drawn.count("key_values") < 335
+
+
+def test_blocks_repeat(tokenizer: FastTokenizer) -> None:
+    for kind, shortest, longest in (("repeated_blocks", 8, 199), ("small_blocks", 4, 49), ("tiny_blocks", 2, 8)):
+        tokens = GENERATORS[kind](np.random.default_rng(0), tokenizer, 400)
+        periods = [p for p in range(1, 200) if (tokens[p:] == tokens[:-p]).all()]
+        assert periods
+        assert shortest <= periods[0] <= longest
+
+
+def test_running_sums_are_right(tokenizer: FastTokenizer) -> None:
+    text = tokenizer.decode(GENERATORS["running_sums"](np.random.default_rng(0), tokenizer, 10_000))
+    first, *terms = text.split()
+    result = int(first)
+    for change, stated in zip(terms[::2], terms[1::2], strict=True):
+        result += int(change)
+        assert stated == f"={result}"
+        assert 0 <= result <= 9
+
+
+def test_text_lessons_stay_inside_a_document(tokenizer: FastTokenizer) -> None:
+    lesson = TextLesson(TEXTS, tokenizer)
+    texts = [document.text for corpus in TEXTS for document in corpus.documents()]
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        drawn = tokenizer.decode(lesson(rng, tokenizer, 60))
+        assert any(drawn in text for text in texts)
+
+
+@pytest.mark.parametrize("name", ["copy", "parity", "passkey"])
+def test_a_tasks_lesson_is_its_question_with_the_right_answer(tokenizer: FastTokenizer, name: str) -> None:
+    for seed in range(4):
+        tokens = TaskLesson(lexbench.task(name))(np.random.default_rng(seed), tokenizer, 240)
+        text = tokenizer.decode(tokens)
+        assert 100 <= len(tokens) <= 240
+        assert tokens[0] != tokenizer.bos
+        if name == "copy":
+            first, *others = text.split()
+            assert all(first.startswith(other) for other in others)
+        elif name == "parity":
+            bits, answer = text.strip().split("=")
+            assert int(answer) == bits.count("1") % 2
+        else:
+            key = text.rstrip(".\n").split()[-1]
+            assert text.count(f" {key}") == 3
