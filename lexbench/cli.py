@@ -55,6 +55,26 @@ settings are written as key=value, in hydra's grammar:
   space.yarn.beta_fast.low=16           what is drawn of a method's parameter; of another one +space.pi.factor=[4,8]
   common.factor.high=2                  the same for every method that has such a parameter
 """
+TRAINING = """\
+settings are written as key=value, in hydra's grammar:
+  recipe=NAME encoding=NAME           a name of the registry (lexbench list)
+  recipe.trained_length=128 recipe.seed=1 encoding.base=500000
+  recipe.shape.layers=2               sizes: layers, width, heads, kv_heads, hidden, block=llama|gpt
+  encoding.over={name:kerple,form:power}   an encoding around another one
+  corpora=[stdlib,pydoc] held_out=[...]    texts, and those that training never sees
+  out=DIR                             default: runs/trained/RECIPE/ENCODING-seedS
+  start=DIR recipe=finetune           go on from a trained folder: its sizes, tokenizer, weights and encoding
+  method=pi method.factor=8           with start: train under a method's frequencies
+one training each: -m encoding=rope,alibi,xpos recipe.seed=0,1,2
+"""
+SUITE = """\
+every training and evaluation is a process of its own; the same command goes on where it stopped:
+  results=DIR                   models, runs and page (default: runs/NAME)
+  encodings=[rope,alibi]        entries of configs/suite/NAME.yaml; finetuned=true: those trained further, too
+  seeds=[0,1,2] workers=2       of the trainings | processes at once, which share the cores
+  tasks=[last_segment] methods=[none,bca] multiples=[0.5,1,2,4] n=16
+  suite.recipe=zoo_tiny         another recipe for all
+"""
 AT_LENGTH = """\
 settings are written as key=value, in hydra's grammar:
   model=NAME method=NAME            a name of the registry (lexbench list)
@@ -242,6 +262,15 @@ def _parser() -> argparse.ArgumentParser:
         "--to", required=True, choices=("transformers", "vllm", "llama.cpp"), help="what serves the model"
     )
     give.add_argument("--json", action="store_true", help="as data")
+    turn = add(
+        "convert",
+        _convert,
+        "a trained folder as an ordinary architecture of transformers: Llama, SmolLM3, MPT, GPT-2",
+        "RoPE in a block of llama becomes Llama, with layers without positions SmolLM3; with recipe.shape.block=gpt "
+        "ALiBi becomes MPT,\nlearned positions GPT-2. What fits none is refused.\n",
+    )
+    turn.add_argument("folder", type=Path, metavar="DIR", help="that lexbench train made")
+    turn.add_argument("--into", required=True, type=Path, metavar="OUT", help="new or empty folder")
     proof = add(
         "verify",
         _verify,
@@ -263,9 +292,17 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "train",
         _train,
-        "train a small model",
-        "settings: recipe=NAME recipe.steps=1000 out=DIR corpora=[stdlib,pydoc]\n",
+        "train a small model with any encoding, or go on from a trained one; the same command resumes",
+        TRAINING,
     )
+    many = add(
+        "suite",
+        _suite,
+        "train many small models alike, evaluate them alike, and write a page of what came out",
+        SUITE,
+    )
+    many.add_argument("suite", metavar="NAME", help="of configs/suite: encodings")
+    many.add_argument("--dry-run", action="store_true", help="print the plan and every command, and stop")
     return parser
 
 
@@ -609,19 +646,47 @@ def _list(options: argparse.Namespace, words: list[str]) -> int:
     return 0
 
 
+def _convert(options: argparse.Namespace, words: list[str]) -> int:
+    from lexbench.native.foreign import convert
+
+    _no_more(words)
+    print(f"{options.into}: {convert(options.folder, options.into)}")
+    return 0
+
+
 def _train(options: argparse.Namespace, words: list[str]) -> int:
     def job(config: dict[str, Any], choices: dict[str, str]) -> None:
-        from lexbench.native.train import train
+        from lexbench.native.train import Job, Prepared, train
 
-        if not config["out"]:
-            raise ValueError("train needs a folder for the model: give out=DIR")
-        texts = [_text(entry, "train") for entry in config["corpora"]]
-        held_out = [_text(entry, "test") for entry in config["held_out"] or config["corpora"]]
-        recipe = assets.build(config["recipe"], "recipe")
-        train(recipe, texts, held_out, Path(config["out"]), shlex.join(["lexbench", "train", *words]))
+        named = {"name": choices["encoding"]} if choices.get("encoding") else {}
+        asked = Job(
+            recipe=assets.build(config["recipe"], "recipe"),
+            corpora=[_text(entry, "train") for entry in config["corpora"]],
+            held_out=[_text(entry, "test") for entry in config["held_out"] or config["corpora"]],
+            encoding={**(config.get("encoding") or {}), **named},
+            start=config["start"],
+            method={**(config["method"] or {}), "name": choices["method"]},
+            command=shlex.join(["lexbench", "train", *words]),
+        )
+        prepared = Prepared(asked)
+        out = Path(config["out"] or Path("runs", "trained", choices["recipe"], prepared.name))
+        train(prepared, out)
+        print(out)
 
     settings.jobs("train", job, settings.arguments("train", words))
     return 0
+
+
+def _suite(options: argparse.Namespace, words: list[str]) -> int:
+    codes: list[int] = []
+
+    def job(config: dict[str, Any], choices: dict[str, str]) -> None:
+        from lexbench import suite
+
+        codes.append(suite.run(suite.read(config, choices["suite"]), options.dry_run))
+
+    settings.jobs("suite", job, settings.arguments("suite", [f"suite={options.suite}", *words]))
+    return max(codes, default=0)
 
 
 def _text(entry: str | dict[str, Any], split: str) -> Any:
@@ -650,9 +715,11 @@ COMMANDS = (
     "show",
     "verify",
     "export",
+    "convert",
     "search",
     "list",
     "train",
+    "suite",
     "score",
     "keys",
 )

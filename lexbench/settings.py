@@ -149,7 +149,11 @@ SETTINGS = {
     "show": ONE_LENGTH,
     "verify": (PARTS, ["length", "n", "seed"]),
     "export": ONE_LENGTH,
-    "train": (["recipe"], ["out", "corpora", "held_out"]),
+    "train": (["recipe", "encoding", "method"], ["out", "start", "corpora", "held_out"]),
+    "suite": (
+        ["suite"],
+        ["results", "encodings", "finetuned", "seeds", "tasks", "methods", "multiples", "n", "workers"],
+    ),
     "keys": (["model", "method", "corpus", "backend"], ["out", "longest", "short", "window", "gain", "loss", "n"]),
     "tune": (
         ["model", "corpus", "backend"],

@@ -8,10 +8,12 @@ import pytest
 from lexbench import cli
 
 REFERENCE = Path(__file__).parent.parent / "results" / "reference"
+RUNS = sorted(page.stem for page in REFERENCE.glob("*.md"))
+"""Run folders, each with its page beside it."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("folder", sorted(path.name for path in REFERENCE.iterdir() if path.is_dir()))
+@pytest.mark.parametrize("folder", RUNS)
 def test_a_reference_table_is_the_report_of_its_records(
     folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,33 @@
+"""The committed page of encodings is what its records give; run as a program, this writes it anew."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from lexbench.report import zoo
+from lexbench.report.zoo.shapes import RULE
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "results" / "reference" / "encodings"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", [FOLDER] if FOLDER.is_dir() else [], ids=lambda folder: folder.name)
+def test_the_page_is_what_the_records_give(folder: Path, tmp_path: Path) -> None:
+    for name in ("measured.parquet", "models.json"):
+        shutil.copy(folder / name, tmp_path / name)
+    zoo.write_page(tmp_path)
+    anew = f"write it anew: python {Path(__file__).relative_to(ROOT)}"
+    assert (tmp_path / "README.md").read_text() == (folder / "README.md").read_text(), anew
+    for file in (tmp_path / "plots").glob("*.csv"):
+        assert file.read_text() == (folder / "plots" / file.name).read_text(), anew
+
+
+def test_the_documentation_states_the_rule_of_the_page() -> None:
+    assert RULE in (ROOT / "docs" / "encodings.md").read_text()
+
+
+if __name__ == "__main__":
+    print(zoo.write_page(FOLDER), file=sys.stderr)
