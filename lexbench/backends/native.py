@@ -79,6 +79,10 @@ class Native:
             raise Refused("native cannot realise dynamic: it has no cache whose keys could keep older frequencies")
         if not encoding.remaps and any(part.remap is not None or part.head_ratios is not None for part in parts):
             raise Refused(f"{encoding.name} knows no distances but its own: use a method that remaps none")
+        if "positions" in encoding.hooks and any(part.keep_first is not None for part in parts):
+            raise Refused(
+                f"{encoding.name} counts positions in its own way: use a method without first tokens of its own"
+            )
         try:
             for one in passes:
                 for layer in range(shape.layers):

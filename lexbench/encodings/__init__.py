@@ -23,6 +23,11 @@ Rotate = Callable[[Tensor, Tensor], Tensor]
 """(vectors [B, H, T, D], positions) -> vectors at those positions."""
 
 
+F64 = torch.float64
+HOOKS = ("positions", "embed", "enter", "prepare", "rotate", "decay", "bias", "rescore", "meet", "attention")
+"""Through which an encoding may act."""
+
+
 class Encoding(nn.Module):
     """The hooks through which positions enter the decoder; each does nothing unless an encoding overrides it.
 
@@ -37,12 +42,19 @@ class Encoding(nn.Module):
     """Whether methods may ask for distances other than i - j: queries and keys are rotated alike, at any position."""
     rescores = False
     """Whether `rescore` is more than adding the bias; all scores of some queries are held then."""
+    counts = False
+    """Whether it knows whole positions only, from 0 on."""
     held = 1
     """Numbers that `rescore` holds for each score."""
     reach: int | None = None
     """Tokens of the texts that training on shorter ones stands for; None: those of its rows."""
 
     # the whole model
+
+    @property
+    def hooks(self) -> frozenset[str]:
+        """Those through which it acts, itself or by what stands within."""
+        return _overridden(self, Encoding)
 
     @property
     def longest(self) -> int | None:
@@ -162,6 +174,20 @@ class Encoding(nn.Module):
         """Of its file."""
         return type(self).__module__.rpartition(".")[2]
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """As of any module, but float64 constants (frequencies, slopes) stay so in a network of another dtype."""
+        exact = {name: buffer for name, buffer in self._buffers.items() if buffer is not None and buffer.dtype == F64}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, buffer in exact.items():
+            changed = self._buffers[name]
+            assert changed is not None
+            self._buffers[name] = buffer.to(changed.device)
+        return self
+
+
+def _overridden(encoding: Encoding, base: type[Encoding]) -> frozenset[str]:
+    return frozenset(name for name in HOOKS if getattr(type(encoding), name) is not getattr(base, name))
+
 
 class Rotary(Encoding):
     """An encoding that turns pairs (p, p + D/2) of queries and keys by t inv_freq[p]: RoPE and its kin.
@@ -199,18 +225,29 @@ class Rotary(Encoding):
 
 
 class Over(Encoding):
-    """An encoding around another one, whose hooks it passes on where it does not override them."""
+    """An encoding around another one, whose hooks it passes on where it does not override them.
+
+    Raises ValueError where the inner one acts through a hook that is in `excludes`.
+    """
+
+    excludes: frozenset[str] = frozenset()
+    """Hooks that an encoding beneath must not have: together they would not be what either says."""
 
     def __init__(self, over: Encoding) -> None:
         super().__init__()
-        self.over = over
+        if clash := sorted(self.excludes & over.hooks):
+            raise ValueError(
+                f"{self.name} cannot stand over {over.name}, which has {', '.join(clash)} of its own: "
+                "use another encoding beneath"
+            )
+        self.over, self.reach = over, over.reach
+
+    @property
+    def hooks(self) -> frozenset[str]:
+        """Its own, and the inner one's."""
+        return _overridden(self, Over) | self.over.hooks
 
     # Attributes of the class elsewhere, the inner encoding's here.
-    @property
-    def shared(self) -> bool:  # type: ignore[override]
-        """As the inner one."""
-        return self.over.shared
-
     @property
     def remaps(self) -> bool:  # type: ignore[override]
         """As the inner one."""
@@ -220,6 +257,11 @@ class Over(Encoding):
     def rescores(self) -> bool:  # type: ignore[override]
         """As the inner one."""
         return self.over.rescores
+
+    @property
+    def counts(self) -> bool:  # type: ignore[override]
+        """As the inner one."""
+        return self.over.counts
 
     @property
     def held(self) -> int:  # type: ignore[override]
@@ -320,7 +362,6 @@ class Unrotated(Over):
     rotate = Encoding.rotate
     bias = Encoding.bias
     rescore = Encoding.rescore
-    meet = Encoding.meet
 
     def rotating(self, attention: Attention) -> Rotate:
         """`rotate`, whatever angles an Attention has."""
@@ -362,16 +403,43 @@ class Attending(Over):
 
 
 class Layered(Encoding):
-    """One encoding for each layer, the same in everything but weights."""
+    """One encoding for each layer, the same in everything but weights; what stands within all of them may be one.
+
+    Of the whole model the first speaks.
+    """
 
     def __init__(self, layers: Sequence[Encoding]) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        self.layers, self.reach = nn.ModuleList(layers), layers[0].reach
+
+    @property
+    def hooks(self) -> frozenset[str]:
+        """As each layer's."""
+        return self.first.hooks
+
+    @property
+    def rescores(self) -> bool:  # type: ignore[override]
+        """As each layer's."""
+        return self.first.rescores
+
+    @property
+    def used(self) -> Encoding:
+        """As each layer's."""
+        inner = [self.at(number).used for number in range(len(self.layers))]
+        return self if all(one is two for one, two in zip(inner, self.layers, strict=True)) else Layered(inner)
+
+    def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor | None:
+        """The first layer's, for those who ask whether there is one."""
+        return self.first.bias(query_positions, key_positions)
 
     @property
     def first(self) -> Encoding:
         """That of the first layer, which speaks for the whole model."""
-        found = self.layers[0]
+        return self.of(0)
+
+    def of(self, layer: int) -> Encoding:
+        """That layer's, as it was given."""
+        found = self.layers[layer]
         assert isinstance(found, Encoding)
         return found
 
@@ -409,10 +477,8 @@ class Layered(Encoding):
         return self.first.embed(embedded, tokens, positions)
 
     def at(self, layer: int) -> Encoding:
-        """That layer's."""
-        found = self.layers[layer]
-        assert isinstance(found, Encoding)
-        return found.at(layer)
+        """What holds in that layer, of its own."""
+        return self.of(layer).at(layer)
 
 
 def frequencies(head_dim: int, base: float) -> Tensor:

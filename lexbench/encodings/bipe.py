@@ -34,6 +34,8 @@ class Bipe(Over):
         spread: factor on segments; None: 96 where the inner encoding adds a bias, else 1.
     """
 
+    excludes = frozenset({"decay", "embed", "enter", "positions", "rescore"})
+
     remaps = False
     marks: Tensor
 

@@ -30,11 +30,13 @@ class Cape(Over):
         global_scale: the largest stretch, from 1.
     """
 
+    excludes = frozenset({"positions"})
+
     def __init__(
         self, over: Encoding, global_shift: float = 5.0, local_shift: float = 0.5, global_scale: float = 1.03
     ) -> None:
         super().__init__(over)
-        if over.longest is not None:
+        if over.counts:
             raise ValueError(f"cape needs an encoding of any real position, {over.name} is a table: over=sinusoidal")
         if global_shift < 0:
             raise ValueError(f"cape needs a global_shift from 0, got {global_shift}: 5 is usual for text")

@@ -1,6 +1,7 @@
 """CLEX: continuous length extrapolation (Chen et al. 2023, arXiv 2310.16450)."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -60,13 +61,17 @@ class Clex(Rotary):
         self.down = nn.Parameter(torch.zeros(hidden * head_dim, head_dim // 2))
         self._t = 1.0
         self._now: Tensor | None = None
-        self._known: dict[tuple[float, torch.device], Tensor] = {}
+        self._known: dict[tuple[Any, ...], Tensor] = {}
 
     def initialise(self, generator: Generator) -> None:
         """W_up uniform, as the authors draw it; W_down 0."""
         bound = self.up.shape[1] ** -0.5
         self.up.data = ((2 * torch.rand(self.up.shape, generator=generator) - 1) * bound).to(self.up)
         self.down.data.zero_()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the frequencies of the moment, whose gradients no copy can have."""
+        return {**self.__dict__, "_now": None, "_known": {}}
 
     def train(self, mode: bool = True) -> "Clex":
         """Weights may change in training: forget what frequencies they gave."""
@@ -100,7 +105,7 @@ class Clex(Rotary):
     def now(self) -> Tensor:
         """[d / 2] frequencies at the t that `positions` settled; at use they are worked out once for each t."""
         if self._now is None:
-            place = self._t, self.inv_freq.device
+            place = (self._t, self.inv_freq.device, *(_version(weight) for weight in (self.up, self.down)))
             if self.training:
                 self._now = self.stretched(self._t)
             elif place not in self._known:
@@ -140,3 +145,8 @@ class Clex(Rotary):
             raise ValueError("clex's frequencies follow the length already: use a method that changes none")
         scale = attention.scale or 1.0
         return lambda vectors, positions: turned(vectors, angles(self.now, positions), scale)
+
+
+def _version(weight: Tensor) -> tuple[int, int]:
+    """Which values a weight has: another number after each change in place."""
+    return weight.data_ptr(), 0 if weight.is_inference() else weight._version

@@ -25,6 +25,8 @@ class Cosine(Over):
         keys: n, above 1; `position`: i + 1; None: half the trained length.
     """
 
+    excludes = frozenset({"rescore"})
+
     def __init__(self, over: Encoding, trained_length: int, keys: float | str | None = None) -> None:
         super().__init__(over)
         seen = trained_length / 2 if keys is None else keys

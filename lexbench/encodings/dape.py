@@ -34,6 +34,8 @@ class Dape(Over):
         kernel: of v2, odd: keys that a convolution sees.
     """
 
+    shared = False
+
     def __init__(self, over: Encoding, heads: int, form: str = "v1", hidden: int = 32, kernel: int = 3) -> None:
         super().__init__(over)
         start = torch.zeros(1, dtype=torch.float64)
@@ -50,11 +52,6 @@ class Dape(Over):
         self.inner_bias = nn.Parameter(torch.zeros(hidden))
         self.outer = nn.Parameter(torch.zeros(heads, hidden, 1, size))
         self.outer_bias = nn.Parameter(torch.zeros(heads))
-
-    @property
-    def shared(self) -> bool:  # type: ignore[override]
-        """Each layer has its own."""
-        return False
 
     @property
     def rescores(self) -> bool:  # type: ignore[override]
@@ -80,9 +77,9 @@ class Dape(Over):
     ) -> Tensor:
         """[B, H, Q, K] scores plus bias plus what both together add."""
         bias = self.over.bias(query_positions, key_positions)
-        assert bias is not None
-        bias = bias.to(scores.dtype).masked_fill(~seen, 0.0)
-        both = torch.cat([scores, bias.expand_as(scores)], dim=1)
+        bias = scores.new_zeros(()) if bias is None else bias  # a layer without one
+        bias = bias.to(scores.dtype).expand_as(scores).masked_fill(~seen, 0.0)
+        both = torch.cat([scores, bias], dim=1)
         between = F.leaky_relu(_along_keys(both, self.inner, self.inner_bias)).masked_fill(~seen, 0.0)
         return scores + bias + _along_keys(between, self.outer, self.outer_bias)
 

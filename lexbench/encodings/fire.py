@@ -11,9 +11,10 @@ class Fire(Encoding):
 
         b(i, j) = f( psi(i - j) / (psi(max(i, tau)) + epsilon) ),   psi(x) = ln(|c x| + 1),   tau = |m threshold|
 
-    f: 1 -> hidden -> H with a ReLU between; one for all layers, as in the paper. c and m learn too, `threshold` does
-    not. The share is between 0 and 1 at any length; at i = 0 it is 0 (epsilon keeps it so even where tau is 0). Row i
-    of the matrix is no shifted row i - 1 once i is past tau; up to there it is, and each distance is worked out once.
+    f: 1 -> hidden -> H with a ReLU between. c and m learn too, `threshold` does not. Each layer has its own, as in
+    the released code of DAPE; one for all layers (FIRE-S) is left out. The share is between 0 and 1 at any length; at
+    i = 0 it is 0 (epsilon keeps it so even where tau is 0). Row i of the matrix is no shifted row i - 1 once i is past
+    tau; up to there it is, and each distance is worked out once.
     Absolute values and epsilon are the released code's (that of DAPE, by the same name), the paper has them not.
 
     Args:
@@ -22,6 +23,8 @@ class Fire(Encoding):
         threshold: tokens below which all queries take the same share; 512 in the paper, whatever the trained length.
         epsilon: added below the line.
     """
+
+    shared = False
 
     def __init__(self, heads: int, hidden: int = 32, threshold: float = 512.0, epsilon: float = 1e-6) -> None:
         super().__init__()

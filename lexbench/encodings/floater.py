@@ -35,6 +35,8 @@ class Floater(Encoding):
         solver: euler, midpoint or rk4: 1, 2 or 4 uses of the network a token.
     """
 
+    counts = True
+
     def __init__(
         self, width: int, layers: int, hidden: int | None = None, spacing: float = 0.01, solver: str = "midpoint"
     ) -> None:
@@ -55,6 +57,10 @@ class Floater(Encoding):
         self.outer_bias = nn.Parameter(torch.zeros(width))
         self.path = self.start[None].detach()
         self._solved_with: tuple[Any, ...] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the path of the moment, whose gradients no copy can have."""
+        return {**self.__dict__, "path": self.start[None].detach(), "_solved_with": ()}
 
     def initialise(self, generator: Generator) -> None:
         """The network's weights are Glorot's, its biases 0."""

@@ -25,6 +25,8 @@ class Hwfa(Over):
         window: w in tokens, the query's own counted; None: by the rule.
     """
 
+    excludes = frozenset({"decay", "embed", "enter", "positions", "rescore"})
+
     def __init__(self, over: Encoding, layers: int, trained_length: int, window: int | None = None) -> None:
         super().__init__(over)
         if layers < 2:

@@ -24,6 +24,8 @@ class Hwfa2(Over):
         rerope: r in tokens, at least 1; None: half the trained length.
     """
 
+    excludes = frozenset({"positions"})
+
     def __init__(
         self,
         over: Encoding,

@@ -17,6 +17,8 @@ class Interleave(Over):
         every: k, at least 2.
     """
 
+    excludes = frozenset({"decay", "embed", "enter", "positions", "rescore"})
+
     def __init__(self, over: Encoding, every: int = 4) -> None:
         super().__init__(over)
         if every < 2:

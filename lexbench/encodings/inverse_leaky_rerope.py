@@ -22,6 +22,8 @@ class InverseLeakyRerope(Over):
         window: w in tokens, at least 1; None: a quarter of the trained length.
     """
 
+    excludes = frozenset({"positions"})
+
     def __init__(self, over: Encoding, trained_length: int, expansion: float = 8.0, window: int | None = None) -> None:
         super().__init__(over)
         if not over.remaps:

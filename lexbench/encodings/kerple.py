@@ -44,13 +44,15 @@ class Kerple(Encoding):
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """[H, Q, K], with a batch before it where positions have one."""
-        self.p.data.clamp_(LEAST, self.largest)
-        self.a.data.clamp_(LEAST)
+        if self.training:  # at use no weight is changed: the last step of a training may have left the borders
+            self.p.data.clamp_(LEAST, self.largest)
+            self.a.data.clamp_(LEAST)
         return of_distance(self.scores, query_positions, key_positions)
 
     def scores(self, distances: Tensor) -> Tensor:
         """[H, N] at distances [N] of at least 0."""
-        return -self.kernel(self.p[:, None], self.a[:, None], distances.to(self.p.dtype))
+        p, a = [self.p, self.a] if self.training else [self.p.clamp(LEAST, self.largest), self.a.clamp(LEAST)]
+        return -self.kernel(p[:, None], a[:, None], distances.to(p.dtype))
 
 
 def logarithm(p: Tensor, a: Tensor, distances: Tensor) -> Tensor:

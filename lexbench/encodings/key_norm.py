@@ -18,6 +18,8 @@ class KeyNorm(Over):
         over: the encoding that takes such keys.
     """
 
+    excludes = frozenset({"rescore"})
+
     def prepare(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Keys to length 1."""
         queries, keys = self.over.prepare(queries, keys)

@@ -11,14 +11,17 @@ class Learned(Encoding):
 
         stream(n) = embedding(n) + E[n],  E[n] ~ Normal(0, 0.02^2) at first
 
-    There is nothing beyond the table's end, and rows that training did not reach stay random: such texts are refused,
-    never clamped to the last row.
+    There is nothing beyond the table's end: longer texts are refused, never clamped to the last row. Rows that
+    training does not reach stay random: take a larger size only beneath what reaches it (`shape`, `randomized`). A text
+    of T tokens is trained with T - 1 of them, so that the last row serves probes alone.
 
     Args:
         width: of the embedding.
         trained_length: tokens.
         size: rows of the table, tokens; None: trained_length.
     """
+
+    counts = True
 
     def __init__(self, width: int, trained_length: int, size: int | None = None) -> None:
         super().__init__()

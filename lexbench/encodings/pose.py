@@ -23,6 +23,8 @@ class Pose(Over):
         reach: tokens; None: 8 times trained_length.
     """
 
+    excludes = frozenset({"positions"})
+
     reach: int
 
     def __init__(self, over: Encoding, trained_length: int, reach: int | None = None) -> None:

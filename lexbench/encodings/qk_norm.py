@@ -31,6 +31,8 @@ class QkNorm(Over):
         form: l2 or rms.
     """
 
+    excludes = frozenset({"rescore"})
+
     shared = False
 
     def __init__(self, over: Encoding, head_dim: int, trained_length: int, form: str = "rms") -> None:

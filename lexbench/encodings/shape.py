@@ -19,6 +19,8 @@ class Shape(Over):
         offsets: K, tokens; 500 in the released code.
     """
 
+    excludes = frozenset({"positions"})
+
     def __init__(self, over: Encoding, trained_length: int, offsets: int = 500) -> None:
         super().__init__(over)
         if offsets < 1:

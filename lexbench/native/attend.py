@@ -79,12 +79,12 @@ class Layer:
         shaped = self.attention.remap is not None or self.encoding.rescores
         short = self.total <= FUSED
         faded = self.encoding.decay is not None and not short  # factors leave half precision's range
-        masked = self.attention.mask is not None and not short  # a mask is a table
-        return not shaped and not faded and not masked and self.asked in (1, self.total)
+        tabled = self.attention.mask is not None or self.attention.bias is not None or "bias" in self.encoding.hooks
+        return not shaped and not faded and (short or not tabled) and self.asked in (1, self.total)
 
     def _fused(self, values: Tensor) -> Tensor:
-        scaled = dense.scaled(self.queries, self.attention, self.total)
-        queries, keys = self.encoding.meet(scaled, self.keys, self._here, self.positions, self.rotate)
+        met, keys = self.encoding.meet(self.queries, self.keys, self._here, self.positions, self.rotate)
+        queries = dense.scaled(met, self.attention, self.total)
         mask = self._table(queries.dtype)
         causal = mask is None and self.asked > 1
         return F.scaled_dot_product_attention(
@@ -105,15 +105,16 @@ class Layer:
         first, last = self.total - self.asked + start, self.total - self.asked + stop
         here, there = np.arange(first, last), np.arange(last)
         precise = torch.promote_types(self.queries.dtype, torch.float32)
-        queries = dense.scaled(self.queries[:, :, :stop].to(precise), self.attention, last)[:, :, start:]
+        queries = self.queries[:, :, start:stop].to(precise)
         keys, seen = self.keys[:, :, :last].to(precise), self._seen(here, there)
         if self.attention.remap is None:
             queries, keys = self.encoding.meet(
                 queries, keys, self.positions[..., first:last], self.positions[..., :last], self.rotate
             )
+            queries = dense.scaled(queries, self.attention, last)
             scores = dense.per_group(queries * self.scaling, keys.mT).to(precise)  # autocast makes products coarse
         else:
-            shape = Attention(remap=self.attention.remap)
+            queries, shape = dense.scaled(queries, self.attention, last), Attention(remap=self.attention.remap)
             scores = dense.masked_scores(queries * self.scaling, keys, shape, self.rotate)
         if self.encoding.rescores:
             scores = self.encoding.rescore(
@@ -148,7 +149,8 @@ class Layer:
     def observed(self) -> tuple[Tensor, Tensor, Logits]:
         """Queries, keys and how logits are made of them, for the statistics of `lexbench.kernels.observed`."""
         rest = replace(self.attention, inv_freq=None, scale=None, keep_first=None, head_ratios=None)
-        if self.encoding.rescores:
+        moved = "positions" in self.encoding.hooks or self.positions.dim() > 1  # tokens do not stand at 0, 1, 2, ...
+        if self.encoding.rescores or (self.encoding.decay is not None and moved):
             return self.queries, self.keys, Logits(rotate=self.rotate, scaling=1.0, made=self._made)
         queries, keys, rotate = self.queries, self.keys, self.rotate
         if self.encoding.decay is None and self.attention.remap is None:

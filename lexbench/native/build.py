@@ -24,9 +24,7 @@ def encoding(spec: str | Mapping[str, Any], shape: Shape, trained_length: int) -
         "vocabulary": shape.vocabulary,
         "trained_length": trained_length,
     }
-    config = resolved(spec)
-    one = _built(config, sizes)
-    return one if one.shared else Layered([one, *(_built(config, sizes) for _ in range(shape.layers - 1))])
+    return _built(resolved(spec), sizes)
 
 
 def resolved(spec: str | Mapping[str, Any], tokenizer: Tokenizer | None = None) -> dict[str, Any]:
@@ -39,18 +37,39 @@ def resolved(spec: str | Mapping[str, Any], tokenizer: Tokenizer | None = None) 
     config = {**(assets.read("encoding", name) if name else {}), **given}
     if config.get(INNER) is not None:
         config[INNER] = resolved(config[INNER], tokenizer)
-    cls = assets.class_of(config, "encoding")
-    assert issubclass(cls, Encoding), f"{cls.__name__} is no Encoding"
+    cls = class_of(config)
     signature = inspect.signature(cls)
     usual = {key: p.default for key, p in signature.parameters.items() if p.default is not inspect.Parameter.empty}
     config = {**usual, **config}
     return config if tokenizer is None else dict(cls.settled(config, tokenizer))
 
 
+def pinned(config: Mapping[str, Any], trained_length: int) -> dict[str, Any]:
+    """A resolved config whose classes keep the trained length that their rules come from, whatever later rows have."""
+    known = assets.parameters(class_of(config))
+    own = {"trained_length": trained_length} if "trained_length" in known and "trained_length" not in config else {}
+    inner = {INNER: pinned(config[INNER], trained_length)} if config.get(INNER) is not None else {}
+    return {**config, **own, **inner}
+
+
 def _built(config: Mapping[str, Any], sizes: Mapping[str, int]) -> Encoding:
-    inner = config.get(INNER)
+    """One for all layers, or one for each, around what stands within, which may itself be one or one for each."""
+    inner = _built(config[INNER], sizes) if config.get(INNER) is not None else None
+    if class_of(config).shared:
+        return _one(config, sizes, inner)
+    within = [inner.of(layer) if isinstance(inner, Layered) else inner for layer in range(sizes["layers"])]
+    return Layered([_one(config, sizes, each) for each in within])
+
+
+def _one(config: Mapping[str, Any], sizes: Mapping[str, int], inner: Encoding | None) -> Encoding:
     own = {key: value for key, value in config.items() if key != INNER or inner is None}
-    inserted: dict[str, Any] = dict(sizes) if inner is None else {**sizes, INNER: _built(inner, sizes)}
-    built = assets.build(own, "encoding", **inserted)
+    built = assets.build(own, "encoding", **(dict(sizes) if inner is None else {**sizes, INNER: inner}))
     assert isinstance(built, Encoding)
     return built
+
+
+def class_of(config: Mapping[str, Any]) -> type[Encoding]:
+    """The encoding's class."""
+    cls = assets.class_of(config, "encoding")
+    assert issubclass(cls, Encoding), f"{cls.__name__} is no Encoding"
+    return cls

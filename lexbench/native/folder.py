@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from safetensors.torch import save as serialize
+from torch import Tensor
 
 from lexbench.checkpoint import OURS
 from lexbench.encodings.rope import Rope
@@ -57,9 +58,15 @@ def save(
     else:
         assert encoding is not None, "an encoding that is no plain RoPE must be named"
         config |= {"model_type": OURS, "block": shape.block, "encoding": encoding, **decoder.encoding.facts}
-    weights = {f"model.{name}": weight.detach().to(dtype).contiguous() for name, weight in decoder.named_parameters()}
+    weights = {f"model.{name}": _stored(name, weight, dtype) for name, weight in decoder.named_parameters()}
     write_bytes(folder / "model.safetensors", serialize(weights, metadata={"format": "pt"}))
     write_text(folder / "config.json", json.dumps(config | dict(scaling or {}), indent=1) + "\n")
+
+
+def _stored(name: str, weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """An encoding's own weights are multiplied by positions: they keep float32 at least."""
+    exact = torch.promote_types(dtype, torch.float32) if name.startswith("encoding.") else dtype
+    return weight.detach().to(exact).contiguous()
 
 
 def is_llama(decoder: Decoder) -> bool:
@@ -109,5 +116,10 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> Decoder:
     weights.pop("lm_head.weight", None)
     for weight in decoder.parameters():  # not Module.to: frequencies stay in float64
         weight.data = weight.data.to(dtype)
-    decoder.load_state_dict(weights)
+    decoder.load_state_dict(weights, strict=False)  # what several layers share is stored once
+    known = {name for name, _ in decoder.named_parameters()}
+    if odd := sorted(known ^ weights.keys()):
+        raise ValueError(
+            f"model folder {folder} must hold the weights of its config.json, {odd[0]} differs: train it again"
+        )
     return decoder.eval()

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from lexbench import assets, compose, export
 from lexbench.attention import Attention
 from lexbench.checkpoint import end_tokens, fingerprint, on_disk, read_model
@@ -82,7 +84,8 @@ class Start:
                     f"encoding weight {name} of {tuple(weight.shape)} has no match in start={self.name} ({size}): "
                     "keep the parameters that give its size"
                 )
-            weight.data.copy_(known[name].data)
+            with torch.no_grad():
+                weight.copy_(known[name])
         return same
 
     def copy_tokenizer(self, out: Path) -> None:

@@ -106,7 +106,7 @@ def train(prepared: Prepared, out: Path) -> None:
         print(f"{out} holds this training, finished: nothing to do", file=sys.stderr)
         return
     tokenizer = _tokenizer(prepared, out, progress.begun)
-    spec = build.resolved(prepared.encoding, tokenizer)
+    spec = build.pinned(build.resolved(prepared.encoding, tokenizer), recipe.length)
     decoder = Decoder(prepared.shape, build.encoding(spec, prepared.shape, recipe.length))
     decoder.initialise(recipe.seed)
     kept = begun is not None and begun.give(decoder, spec)

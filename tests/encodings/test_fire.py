@@ -93,18 +93,12 @@ def test_gradients_are_differences_on_both_sides_of_the_threshold(tokens: int) -
         assert float(weight.grad) == pytest.approx(slope, rel=1e-5)
 
 
-def test_all_layers_share_one_that_begins_as_pytorchs_layers() -> None:
+def test_each_layer_has_its_own_that_begins_as_pytorchs_layers() -> None:
     shape = Shape(vocabulary=97, layers=3, width=32, heads=4, kv_heads=2, hidden=48)
     encoding = build.encoding("fire", shape, 24)
     sizes = {name: tuple(weight.shape) for name, weight in encoding.named_parameters()}
-    assert sizes == {
-        "c": (),
-        "multiplier": (),
-        "inner": (32,),
-        "inner_bias": (32,),
-        "outer": (4, 32),
-        "outer_bias": (4,),
-    }
+    own = {"c": (), "multiplier": (), "inner": (32,), "inner_bias": (32,), "outer": (4, 32), "outer_bias": (4,)}
+    assert sizes == {f"layers.{layer}.{name}": size for layer in range(3) for name, size in own.items()}
     wide = Fire(100, hidden=100)
     wide.initialise(torch.Generator().manual_seed(0))
     for weight, bound in ((wide.inner, 1.0), (wide.outer, 0.1), (wide.outer_bias, 0.1)):

@@ -11,6 +11,7 @@ from lexbench.encodings.alibi import Alibi
 from lexbench.encodings.coca import Coca
 from lexbench.encodings.interleave import Interleave
 from lexbench.encodings.key_norm import KeyNorm
+from lexbench.encodings.learned import Learned
 from lexbench.encodings.rope import Rope
 from lexbench.encodings.xpos import Xpos
 from lexbench.native.attend import Layer
@@ -44,7 +45,7 @@ def test_by_default_the_fourth_layer_has_none() -> None:
     ] * 3 + [True]
 
 
-@pytest.mark.parametrize("inner", [Rope(8), Alibi(4), Xpos(8)], ids=["rope", "alibi", "xpos"])
+@pytest.mark.parametrize("inner", [Rope(8), Alibi(4)], ids=["rope", "alibi"])
 def test_layers_without_positions_multiply_queries_and_keys(inner: Encoding) -> None:
     encoding = Interleave(inner, every=2)
     q, k = drawn()
@@ -64,7 +65,14 @@ def test_what_knows_no_positions_stays() -> None:
     torch.testing.assert_close(got, expected)
     counting = ((k[0, :, :, :4] + k[0, :, :, 4:]) / 2).relu().repeat(1, 1, 2).repeat_interleave(2, dim=0)
     got = logits(Interleave(Coca(8), every=2).at(1))[0].nan_to_num(neginf=0.0)
-    torch.testing.assert_close(got, (q[0] @ counting.mT).tril() / 8**0.5)
+    torch.testing.assert_close(got, (q[0] ** 2 @ counting.mT).tril() / 8**0.5)  # CoCA's own, at angle 0
+
+
+def test_encodings_that_act_elsewhere_are_refused() -> None:
+    with pytest.raises(ValueError, match="interleave cannot stand over xpos, which has decay of its own"):
+        Interleave(Xpos(8))
+    with pytest.raises(ValueError, match="interleave cannot stand over learned, which has embed of its own"):
+        Interleave(Learned(width=32, trained_length=8))
 
 
 def test_methods_change_angles_and_distances_where_there_are_some() -> None:
