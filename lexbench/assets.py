@@ -197,7 +197,9 @@ def _class_in(file: Path, noun: str) -> type:
 def _module(file: Path, noun: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"lexbench_{noun}_{abs(hash(file))}_{file.stem}", file)
     if spec is None or spec.loader is None or not file.is_file():
-        raise ValueError(f"{noun} file {file} does not exist: put it beside its yaml, or give an absolute path")
+        raise ValueError(
+            f"{noun} file {file.name} is in no {noun}/ of the registry: give its --config-dir, or an absolute path"
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)

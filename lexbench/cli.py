@@ -650,6 +650,8 @@ def _convert(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.native.foreign import convert
 
     _no_more(words)
+    if not options.folder.is_dir():
+        raise ValueError(f"convert needs a folder on disk, {options.folder} is none: give one that lexbench train made")
     print(f"{options.into}: {convert(options.folder, options.into)}")
     return 0
 
@@ -659,10 +661,11 @@ def _train(options: argparse.Namespace, words: list[str]) -> int:
         from lexbench.native.train import Job, Prepared, train
 
         named = {"name": choices["encoding"]} if choices.get("encoding") else {}
+        unseen = config["corpora"] if config["held_out"] is None else config["held_out"]
         asked = Job(
             recipe=assets.build(config["recipe"], "recipe"),
-            corpora=[_text(entry, "train") for entry in config["corpora"]],
-            held_out=[_text(entry, "test") for entry in config["held_out"] or config["corpora"]],
+            corpora=_texts(config["corpora"], "train", "corpora"),
+            held_out=_texts(unseen, "test", "corpora" if config["held_out"] is None else "held_out"),
             encoding={**(config.get("encoding") or {}), **named},
             start=config["start"],
             method={**(config["method"] or {}), "name": choices["method"]},
@@ -689,11 +692,20 @@ def _suite(options: argparse.Namespace, words: list[str]) -> int:
     return max(codes, default=0)
 
 
-def _text(entry: str | dict[str, Any], split: str) -> Any:
-    """A corpus by name, or by name and parameters; its train or test split where it has splits."""
-    given = {"name": entry} if isinstance(entry, str) else dict(entry)
-    config = {**assets.read("corpus", given.pop("name")), **given}
-    return assets.build(config, "corpus", split=split)
+def _texts(entries: Any, split: str, setting: str) -> list[Any]:
+    """Corpora, each by name or by name and parameters; their train or test split where they have splits."""
+    if not isinstance(entries, list) or not entries:
+        raise ValueError(f"{setting} must be a list of corpora, got {entries!r}: e.g. [stdlib,pydoc]")
+    found = []
+    for entry in entries:
+        given = {"name": entry} if isinstance(entry, str) else entry
+        if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+            raise ValueError(
+                f"{setting} has names, or names and parameters, got {entry!r}: e.g. {{name: files, path: a}}"
+            )
+        own = {key: value for key, value in given.items() if key != "name"}
+        found.append(assets.build({**assets.read("corpus", given["name"]), **own}, "corpus", split=split))
+    return found
 
 
 def _no_more(words: list[str]) -> None:
@@ -736,9 +748,8 @@ def _complete(words: list[str]) -> int:
     if space:
         os.environ["COMP_LINE"] = f"{before} {rest.lstrip()[len(command) + 1 :]}"
         os.environ["COMP_POINT"] = str(len(os.environ["COMP_LINE"]))
-    settings.jobs(
-        command if command in ("train", "search", "keys", "tune") else "run", lambda config, choices: None, words
-    )
+    own = command if command in ("train", "search", "keys", "tune", "suite") else "run"
+    settings.jobs(own, lambda config, choices: None, words)
     return 0
 
 

@@ -311,3 +311,26 @@ def test_a_leaderboard_goes_into_a_file(tmp_path: Path, capsys: pytest.CaptureFi
     assert "is a folder: give a file, e.g. --out" in capsys.readouterr().err
     assert cli.main(["leaderboard", str(tmp_path / "run"), "--out", str(tmp_path / "board.md")]) == 0
     assert "## passkey on lexlet: accuracy" in (tmp_path / "board.md").read_text()
+
+
+def test_convert_takes_folders_on_disk_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["convert", "some/where", "--into", str(tmp_path / "out")]) == 2
+    assert "convert needs a folder on disk, some/where is none" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("corpora=[]", "corpora must be a list of corpora, got []"),
+        ("corpora=stdlib", "corpora must be a list of corpora, got 'stdlib'"),
+        ("corpora=[5]", "corpora has names, or names and parameters, got 5"),
+        ("corpora=[{path:x}]", "corpora has names, or names and parameters, got {'path': 'x'}"),
+        ("held_out=[]", "held_out must be a list of corpora, got []"),
+    ],
+)
+def test_texts_of_a_training_are_lists_of_corpora(
+    setting: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["train", "recipe=zoo_tiny", f"out={tmp_path / 'out'}", setting]) == 2
+    assert said in capsys.readouterr().err
