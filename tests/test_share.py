@@ -109,7 +109,8 @@ def test_values_intervals_and_counts_on_a_card_are_those_of_records_jsonl(tmp_pa
         result = found[row["cell"]]
         about, conditions = result.metric_args or {}, result.dataset_args or {}
         assert (result.metric_type, result.metric_value) == (row["metric"], row["value"])
-        for name in ("length", "low", "high", "interval", "n", "clusters"):
+        assert [about[name] for name in ("low", "high")] == pytest.approx([row["low"], row["high"]], rel=1e-12)
+        for name in ("length", "interval", "n", "clusters"):
             assert about[name] == row[name]
         assert about["multiple"] == row["length"] / 256 and about.get("chance") == row["chance"]
         assert "failed" not in about and "truncated" not in about
