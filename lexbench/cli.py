@@ -61,8 +61,8 @@ settings are written as key=value, in hydra's grammar:
   recipe.trained_length=128 recipe.seed=1 encoding.base=500000
   recipe.shape.layers=2               sizes: layers, width, heads, kv_heads, hidden, block=llama|gpt
   encoding.over={name:kerple,form:power}   an encoding around another one
-  corpora=[stdlib,pydoc] held_out=[...]    texts, and those that training never sees
-  out=DIR                             default: runs/trained/RECIPE/ENCODING-seedS
+  corpora=[stdlib,pydoc] held_out=[...]    texts, and those of the held-out loss
+  out=DIR                             default: runs/trained/RECIPE/ENCODING[-METHOD]-seedS
   start=DIR recipe=finetune           go on from a trained folder: its sizes, tokenizer, weights and encoding
   method=pi method.factor=8           with start: train under a method's frequencies
 one training each: -m encoding=rope,alibi,xpos recipe.seed=0,1,2

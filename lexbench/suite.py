@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from lexbench import checkpoint
 from lexbench.files import write_text
 from lexbench.report import zoo
 from lexbench.suites.plan import described, estimated, folder, model_name, run_folder, steps
@@ -57,10 +58,23 @@ def collect(suite: Suite, failed: Mapping[str, str]) -> None:
         "models": models,
         "published": [dict(row) for row in suite.published],
     }
-    write_text(page / "models.json", json.dumps(about, indent=1) + "\n")
     runs = [run_folder(suite, entry, seed) for seed in suite.seeds for entry in suite.entries]
-    zoo.keep([*before, *zoo.measured([each for each in runs if (each / "cells").is_dir()])], page)
+    found = zoo.measured([each for each in runs if (each / "cells").is_dir()], _revisions(suite))
+    write_text(page / "models.json", json.dumps(about, indent=1) + "\n")
+    zoo.keep([*before, *found], page)
     print(zoo.write_page(page))
+
+
+def _revisions(suite: Suite) -> dict[str, str]:
+    """Fingerprints of the models that lie here; of a folder without weights, what no cell has."""
+    found = {}
+    for seed in suite.seeds:
+        for entry in suite.entries:
+            place = folder(suite, entry, seed)
+            if place.is_dir():
+                weights = any(place.glob("*.safetensors"))
+                found[model_name(entry, seed)] = checkpoint.fingerprint(place) if weights else "none"
+    return found
 
 
 def _others(suite: Suite, page: Path, here: Collection[str]) -> tuple[list[zoo.Row], list[Mapping[str, Any]]]:

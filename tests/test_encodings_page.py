@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lexbench.report import zoo
-from lexbench.report.zoo.shapes import RULE
+from lexbench.report.zoo.shapes import GREAT, RULE, SLIGHT
+from lexbench.report.zoo.texts import INTERVALS
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "results" / "reference" / "encodings"
@@ -26,7 +27,15 @@ def test_the_page_is_what_the_records_give(folder: Path, tmp_path: Path) -> None
 
 
 def test_the_documentation_states_the_rule_of_the_page() -> None:
-    assert RULE in (ROOT / "docs" / "encodings.md").read_text()
+    stated = (ROOT / "docs" / "encodings.md").read_text()
+    assert RULE in stated
+    for said in ("about 95 %", "Student's t of S - 1 degrees of", "approximate where seeds or documents are few"):
+        assert said in stated and said in INTERVALS.replace("\n", " ")
+
+
+def test_the_rule_says_the_numbers_that_judge() -> None:
+    assert f"Above ln 2 = {GREAT:.2f}, 2 times the perplexity" in RULE
+    assert f"above {SLIGHT:g} it" in RULE and f"below -{SLIGHT:g} it" in RULE
 
 
 if __name__ == "__main__":

@@ -102,6 +102,18 @@ def test_every_published_row_has_figures_and_an_entry(row: dict[str, Any]) -> No
         ({"multiples": [0]}, "suite's multiples must be numbers above 0, got 0"),
         ({"methods": ["yran"]}, "unknown method 'yran'"),
         ({"recipe": "zo"}, "unknown recipe 'zo'"),
+        ({"recipe": "zoo_finetune"}, "suite.recipe must state a trained_length, zoo_finetune has None: e.g."),
+        ({"suite": {**stated(), "entries": 5}}, "suite's entries must be a list, got 5"),
+        ({"suite": {**stated(), "entries": [5]}}, "suite's entries must be keys and values, got 5"),
+        ({"suite": {**stated(), "finetuned": 5}}, "suite's finetuned must be keys and values, got 5"),
+        *(
+            ({key: []}, rf"suite's {key} must not be empty, got \[\]: leave it out, or null for the suite's own")
+            for key in ("encodings", "seeds", "tasks", "methods", "multiples")
+        ),
+        ({"methods": "bca"}, r"suite's methods must be a list, got 'bca': e.g. methods=\[bca\]"),
+        ({"seeds": [0, 1, 0]}, "suite's seeds must differ, got 0 twice: drop one"),
+        ({"encodings": ["rope", "rope"]}, "suite's encodings must differ, got 'rope' twice: drop one"),
+        ({"multiples": [1, 0.01]}, "suite's multiples must give at least 2 tokens, got 0.01 of 128: raise it"),
         ({"suite": {**stated(), "recipes": 3}}, "unknown key suite.recipes: choose from recipe"),
         ({"suite": {"recipe": "zoo"}}, "suite encodings lacks seeds"),
     ],
@@ -200,6 +212,19 @@ def test_what_has_ended_well_is_done_until_words_recipe_or_weights_change(tmp_pa
     assert not step.done()
 
 
+def test_what_somebody_has_removed_is_done_again(tmp_path: Path) -> None:
+    made = tmp_path / "cells"
+    made.mkdir()
+    step = step_of(tmp_path, "a", made=made)
+    step.ended(1.0)
+    assert step.done()
+    made.rmdir()
+    assert not step.done()
+    train, run = plan.steps(asked(results=str(tmp_path), encodings=["rope"], seeds=[0], tasks=["passkey"]))
+    assert train.made == tmp_path / "models" / "rope-seed0" / "training.json"
+    assert run.made == tmp_path / "runs" / "rope-seed0" / "cells"
+
+
 def test_the_estimate_follows_what_was_measured(tmp_path: Path) -> None:
     steps = [step_of(tmp_path, f"train {name}", seconds=100.0) for name in "abc"]
     assert sum(plan.estimated(steps, steps).values()) == 300
@@ -236,6 +261,15 @@ def test_a_failed_step_stops_only_what_needs_it(tmp_path: Path, capsys: pytest.C
     assert [step.done() for step in steps] == [False, False, True, True]
     assert "train bad failed: lexbench: unknown method" in capsys.readouterr().err
     assert "yarn" in (tmp_path / "train good.log").read_text()
+
+
+def test_in_a_file_the_bar_is_written_when_something_begins_or_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with processes.alone(tmp_path) as lock:
+        processes.work([step_of(tmp_path, "a", words=["list", "method"])], 1, lock, {"a": 1.0})
+    states = [state for state in capsys.readouterr().err.split("\r") if state.strip()]
+    assert 2 <= len(states) <= 4  # nothing, "a", at the end perhaps once more; the process takes many polls
 
 
 def test_ctrl_c_ends_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,6 +390,20 @@ def beyond(curve: Curve) -> tuple[float, float]:
     change = curve.points[-1].change
     assert change is not None and change.low is not None and change.high is not None
     return change.low, change.high
+
+
+def test_a_page_leaves_out_what_other_weights_gave(tmp_path: Path) -> None:
+    whole = asked(results=str(tmp_path), encodings=["rope"], seeds=[0])
+    [entry] = whole.entries
+    words = ["model=lexlet", "model.name=rope-seed0", "backend=chance", "task=passkey", "lengths=[128]", "n=2"]
+    assert cli.main(["run", *words, "corpus=synthetic", f"results={plan.run_folder(whole, entry, 0)}"]) == 0
+    suite.collect(whole, {})
+    assert zoo.load(tmp_path / "page")[0]  # no model lies here: that of the cells is taken
+    model = plan.folder(whole, entry, 0)
+    model.mkdir(parents=True)
+    (model / "model.safetensors").write_bytes(b"others")
+    suite.collect(whole, {})
+    assert zoo.load(tmp_path / "page")[0] == []
 
 
 def test_a_page_keeps_models_that_were_measured_elsewhere(tmp_path: Path) -> None:

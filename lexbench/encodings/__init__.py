@@ -482,7 +482,12 @@ class Layered(Encoding):
 
 
 def frequencies(head_dim: int, base: float) -> Tensor:
-    """[D / 2] radians per token of each pair: b^(-2p/D) (RoFormer, arXiv 2104.09864, eq. 15)."""
+    """[D / 2] radians per token of each pair: b^(-2p/D) (RoFormer, arXiv 2104.09864, eq. 15).
+
+    Raises ValueError where b is not above 1.
+    """
+    if not base > 1:
+        raise ValueError(f"encoding.base must be above 1, got {base:g}: RoPE's is 10000")
     return base ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
 
 

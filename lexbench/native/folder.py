@@ -45,7 +45,7 @@ def save(
         scaling: what an ordinary Llama's config.json says of angles that it was trained under, in transformers' words.
     """
     shape = decoder.shape
-    config = _sizes(shape) | {
+    config = sizes(shape) | {
         "max_position_embeddings": trained_length,
         "tie_word_embeddings": True,
         "bos_token_id": bos,
@@ -74,7 +74,8 @@ def is_llama(decoder: Decoder) -> bool:
     return type(decoder.encoding) is Rope and decoder.shape.block == "llama"
 
 
-def _sizes(shape: Shape) -> dict[str, Any]:
+def sizes(shape: Shape) -> dict[str, Any]:
+    """A decoder's sizes in the words of Llama's config.json."""
     return {
         "hidden_size": shape.width,
         "intermediate_size": shape.hidden,

@@ -24,7 +24,7 @@ from lexbench.encodings.nope import Nope
 from lexbench.encodings.rope import Rope
 from lexbench.files import write_bytes, write_text
 from lexbench.native.decoder import Decoder, Shape
-from lexbench.native.folder import load
+from lexbench.native.folder import load, sizes
 
 Written = tuple[dict[str, Any], dict[str, Tensor]]
 """config.json and weights."""
@@ -105,18 +105,7 @@ def _smollm3(decoder: Decoder, bases: list[float | None]) -> Written:
     _check_block(shape, "llama", "SmolLM3 has no LayerNorm")
     if len(known) > 1:
         raise ValueError(f"SmolLM3 has one RoPE base for all layers, got {known}: use backend=native")
-    facts = {
-        "hidden_size": shape.width,
-        "intermediate_size": shape.hidden,
-        "num_hidden_layers": shape.layers,
-        "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.kv_heads,
-        "head_dim": shape.head_dim,
-        "vocab_size": shape.vocabulary,
-        "rms_norm_eps": shape.norm_epsilon,
-        "hidden_act": "silu",
-        "attention_bias": False,
-    }
+    facts = sizes(shape) | {"hidden_act": "silu", "attention_bias": False}
     rope = {"rope_type": "default", "rope_theta": (known or [10000.0])[0]}
     if None in bases:
         facts |= {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "pad_token_id": None}

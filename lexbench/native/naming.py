@@ -1,14 +1,16 @@
 """What an encoding is called, and what a name means where a training goes on from a trained folder."""
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from lexbench import assets
-from lexbench.encodings import Encoding
+from lexbench.encodings import Encoding, Rotary
 from lexbench.native import build
+from lexbench.native.decoder import Shape
 
 Spec = Mapping[str, Any]
 CLASS = ("_target_", "file")
@@ -68,14 +70,32 @@ def _same_class(config: Spec, before: Spec | None) -> Spec | None:
     return None
 
 
-def check(spec: Spec) -> None:
-    """ValueError for a parameter that an encoding, or one inside it, does not know; before anything is built."""
-    known = assets.parameters(assets.class_of(spec, "encoding"))
+def check(spec: Spec, setting: str = "encoding") -> None:
+    """ValueError for a parameter that an encoding, or one inside it, does not know; before anything is built.
+
+    Also for a base of rotations up to 1, with which no pair is slower than another.
+    """
+    cls = build.class_of(spec)
+    known = assets.parameters(cls)
     for key in spec:
         if key not in known and key not in CLASS:
-            raise ValueError(f"unknown parameter encoding.{key}: {_name(spec)} knows {', '.join(known) or 'none'}")
+            raise ValueError(f"unknown parameter {setting}.{key}: {_name(spec)} knows {', '.join(known) or 'none'}")
+    base = spec.get("base")
+    if issubclass(cls, Rotary) and isinstance(base, int | float) and not 1 < base < math.inf:
+        raise ValueError(f"{setting}.base must be above 1, got {base:g}: RoPE's is 10000")
     if spec.get(build.INNER) is not None:
-        check(spec[build.INNER])
+        check(spec[build.INNER], f"{setting}.{build.INNER}")
+
+
+def check_heads(spec: Spec, shape: Shape) -> None:
+    """ValueError where an encoding, or one inside it, turns pairs of a head that has an odd size."""
+    if issubclass(build.class_of(spec), Rotary) and shape.head_dim % 2:
+        raise ValueError(
+            f"recipe.shape must give {_name(spec)} heads of an even size, got width={shape.width} of "
+            f"heads={shape.heads}, {shape.head_dim} each: change one of the two"
+        )
+    if spec.get(build.INNER) is not None:
+        check_heads(spec[build.INNER], shape)
 
 
 def speaks_of_text(spec: Spec) -> bool:

@@ -1,12 +1,16 @@
 """The files of a training on its way: a checkpoint to go on from, a log, and the record that it leaves."""
 
+import fcntl
 import hashlib
 import importlib.metadata
 import io
 import json
 import platform
+import signal
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,46 @@ from lexbench.files import write_bytes, write_text
 
 DIGEST = hashlib.sha256().digest_size
 PACKAGES = ("lexbench", "torch", "tokenizers", "numpy")
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """The folder, made where there is none, is this process's until the end; ValueError while it is another's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"out={folder} is being trained by another process: wait until it has ended, or give another folder"
+            ) from None
+        yield
+
+
+@contextmanager
+def interrupts() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C waits for the end of the block, which asks whether it came; so no step is cut in two.
+
+    A second Ctrl-C ends the block at once.
+    """
+    came: list[int] = []
+
+    def hear(number: int, frame: object) -> None:
+        if came:
+            raise KeyboardInterrupt
+        came.append(number)
+
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not usual or threading.current_thread() is not threading.main_thread():  # it never becomes a KeyboardInterrupt
+        yield lambda: False
+        return
+    signal.signal(signal.SIGINT, hear)
+    try:
+        yield lambda: bool(came)
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 class Progress:
@@ -30,7 +74,7 @@ class Progress:
         key: of everything that it depends on.
 
     Raises:
-        ValueError: the folder holds another training.
+        ValueError: the folder holds another training, or a damaged checkpoint.
     """
 
     def __init__(self, folder: Path, key: str) -> None:
@@ -39,8 +83,12 @@ class Progress:
         )
         self.key = key
         self._before, self._started = 0.0, time.monotonic()
-        if self.record.exists() and json.loads(self.record.read_text()).get("key") != key:
-            raise self._other()
+        if self.finished:
+            found = json.loads(self.record.read_text()).get("key")
+        else:
+            found = self._state()["key"] if self.begun else key
+        if found != key:
+            raise ValueError(f"out={folder} holds another training: give a new folder, or remove it")
 
     @property
     def finished(self) -> bool:
@@ -57,9 +105,6 @@ class Progress:
         """Of the folder."""
         return self.record.parent.name
 
-    def _other(self) -> ValueError:
-        return ValueError(f"out={self.record.parent} holds another training: give a new folder, or remove it")
-
     def seconds(self) -> float:
         """Seconds of training so far, interruptions left out."""
         return round(self._before + time.monotonic() - self._started, 2)
@@ -67,23 +112,35 @@ class Progress:
     def resume(self, weights: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
         """Load the checkpoint, if any, and drop the log's lines behind it; the steps already done.
 
-        Raises ValueError for the checkpoint of another training, or one that is damaged.
+        Raises ValueError where the log lacks one of these.
         """
         self._started = time.monotonic()
         if not self.begun:
             write_text(self.log, "")
             return 0
         state = self._state()
-        if state["key"] != self.key:
-            raise self._other()
         weights.load_state_dict(state["decoder"])
         optimizer.load_state_dict(state["optimizer"])
-        lines = self.log.read_text().splitlines()[: state["step"]]
-        if len(lines) < state["step"]:
-            raise ValueError(f"log {self.log} lacks steps that its checkpoint has: remove the folder to begin anew")
-        write_text(self.log, "".join(line + "\n" for line in lines))
-        self._before = json.loads(lines[-1])["seconds"]
+        rows = self._rows()
+        if lacking := set(range(1, state["step"] + 1)) - rows.keys():
+            raise ValueError(
+                f"log {self.log} lacks steps that its checkpoint has, {min(lacking)} first: "
+                "remove the folder to begin anew"
+            )
+        write_text(self.log, "".join(json.dumps(rows[step]) + "\n" for step in range(1, state["step"] + 1)))
+        self._before = rows[state["step"]]["seconds"]
         return int(state["step"])
+
+    def _rows(self) -> dict[int, dict[str, Any]]:
+        """The log by step; without the half line that a killed process may have left."""
+        rows = {}
+        for line in self.log.read_text().splitlines() if self.log.exists() else ():
+            try:
+                row = json.loads(line)
+                rows[int(row["step"])] = row
+            except (ValueError, TypeError, KeyError):
+                continue
+        return rows
 
     def _state(self) -> dict[str, Any]:
         content = self.checkpoint.read_bytes()
@@ -106,7 +163,8 @@ class Progress:
 
     def finish(self, stated: Mapping[str, Any], tokens: int, device: torch.device) -> None:
         """Write the record: what was trained, how it ended, and with which versions; drop the checkpoint."""
-        rows = [json.loads(line) for line in self.log.read_text().splitlines()]
+        rows = [row for _, row in sorted(self._rows().items())]
+        every = stated["recipe"]["evaluate"]
         seconds = rows[-1]["seconds"]
         record = {
             "key": self.key,
@@ -115,7 +173,11 @@ class Progress:
             "seconds": seconds,
             "tokens_per_second": round(tokens / max(seconds, 0.01)),
             "last_loss": _means([row["loss"] for row in rows[-100:]]),
-            "curve": [{"step": row["step"], **_means([row["loss"]])} for row in rows if "held_out" in row["loss"]],
+            "curve": [
+                {"step": row["step"], **_means([row["loss"]])}
+                for row in rows
+                if row["step"] % every == 0 or row is rows[-1]
+            ],
             "device": torch.cuda.get_device_name(0) if device.type == "cuda" else platform.machine() + " CPU",
             "precision": "bfloat16 autocast" if device.type == "cuda" else "float32",
             "versions": {

@@ -11,6 +11,15 @@ from lexbench.native.decoder import Shape
 SIZES = [field.name for field in fields(Shape) if field.name != "vocabulary"]
 """What `recipe.shape` may say; the vocabulary belongs to the tokenizer."""
 WEIGHTS = ("float32", "bfloat16", "float16")
+LEAST = {
+    "trained_length": 2,
+    **dict.fromkeys(("batch", "accumulate", "vocabulary", "evaluate", "save", "horizon"), 1),
+    **dict.fromkeys(("warmup", "seed"), 0),
+}
+"""Of whole numbers."""
+SEEDS = 2**63
+"""What torch reads of a seed lies below."""
+STAGE = "e.g. [{steps: 100, lessons: {text: 1.0}}]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,30 +60,30 @@ class Recipe:
     """Whether torch.compile translates the network first: some minutes, and faster steps on a GPU."""
 
     def __post_init__(self) -> None:
-        for name in ("trained_length", "batch", "accumulate", "vocabulary", "evaluate", "save"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"recipe.{name} must be at least 1, got {value}")
+        for name, least in LEAST.items():
+            if getattr(self, name) is not None:
+                _check_whole(name, getattr(self, name), least)
+        if self.seed >= SEEDS:
+            raise ValueError(f"recipe.seed must be below 2^63, got {self.seed}: give a smaller one")
+        for name in ("rate", "clip"):
+            _check_positive(name, getattr(self, name))
+        if not _is_number(self.decay) or self.decay < 0:
+            raise ValueError(f"recipe.decay must be a number of at least 0, got {self.decay!r}: e.g. 0.1")
         if self.accumulate > self.batch:
             raise ValueError(
                 f"recipe.accumulate must be at most the batch of {self.batch} rows, got {self.accumulate}: lower it"
             )
         if self.weights not in WEIGHTS:
-            raise ValueError(f"recipe.weights must be {' or '.join(WEIGHTS)}, got {self.weights}")
-        if wrong := sorted(set(self.shape or {}) - set(SIZES)):
-            raise ValueError(f"unknown parameter recipe.shape.{wrong[0]}: choose from {', '.join(SIZES)}")
+            raise ValueError(f"recipe.weights must be {' or '.join(WEIGHTS)}, got {self.weights}: choose one")
+        if self.shape is not None:
+            _check_shape(self.shape)
         self._check_stages()
 
     def _check_stages(self) -> None:
+        if isinstance(self.stages, str | Mapping) or not isinstance(self.stages, Sequence) or not self.stages:
+            raise ValueError(f"recipe.stages must be a list of at least one stage, got {self.stages!r}: {STAGE}")
         for stage in self.stages:
-            shares = stage.get("lessons", {}).values()
-            if stage.keys() - {"boost"} != {"steps", "lessons"} or stage["steps"] < 1 or not shares or min(shares) <= 0:
-                raise ValueError(
-                    f"recipe.stages must have steps and shares above 0, got {dict(stage)}: "
-                    "e.g. {steps: 100, lessons: {text: 1.0}}"
-                )
-        if not self.stages:
-            raise ValueError("recipe.stages must name at least one stage, got none: e.g. [{steps: 1, lessons: ...}]")
+            _check_stage(stage)
 
     @property
     def steps(self) -> int:
@@ -112,3 +121,47 @@ class Recipe:
             return rate * (step + 1) / self.warmup
         progress = (step - self.warmup) / max(1, (self.horizon or self.steps) - self.warmup)
         return rate * (0.55 + 0.45 * math.cos(math.pi * min(1.0, progress)))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _check_whole(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"recipe.{name} must be a whole number, got {value!r}: e.g. {max(least, 1)}")
+    if value < least:
+        raise ValueError(f"recipe.{name} must be at least {least}, got {value}: raise it")
+
+
+def _check_positive(name: str, value: Any) -> None:
+    if not _is_number(value) or value <= 0:
+        raise ValueError(f"recipe.{name} must be a number above 0, got {value!r}: e.g. 0.001")
+
+
+def _check_shape(shape: Any) -> None:
+    """Each size by itself; how they go together is Shape's."""
+    if not isinstance(shape, Mapping):
+        raise ValueError(f"recipe.shape must be sizes by name, got {shape!r}: e.g. {{layers: 4, width: 256}}")
+    for name, size in shape.items():
+        if name not in SIZES:
+            raise ValueError(f"unknown parameter recipe.shape.{name}: choose from {', '.join(SIZES)}")
+        if name == "norm_epsilon":
+            _check_positive(f"shape.{name}", size)
+        elif name == "block":
+            if size not in ("llama", "gpt"):
+                raise ValueError(f"recipe.shape.block must be llama or gpt, got {size!r}: choose one")
+        else:
+            _check_whole(f"shape.{name}", size, 1)
+
+
+def _check_stage(stage: Any) -> None:
+    if not isinstance(stage, Mapping) or stage.keys() - {"boost"} != {"steps", "lessons"}:
+        raise ValueError(f"recipe.stages must each have steps and lessons, and boost if any, got {stage!r}: {STAGE}")
+    _check_whole("stages.steps", stage["steps"], 1)
+    _check_positive("stages.boost", stage.get("boost", 1.0))
+    lessons = stage["lessons"]
+    if not isinstance(lessons, Mapping) or not lessons:
+        raise ValueError(f"recipe.stages.lessons must be shares by name, got {lessons!r}: {STAGE}")
+    for kind, share in lessons.items():
+        _check_positive(f"stages.lessons.{kind}", share)

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -127,12 +127,35 @@ def _read(method: Mapping[str, Any]) -> tuple[str, Method, str]:
     return compose.read({**assets.read("method", method["name"]), **method})
 
 
-def checked(method: Mapping[str, Any], start: Start | None) -> str:
-    """A method's label; ValueError where there is nothing to fine-tune, or for an unknown parameter."""
-    name, _, said = _read(method)
-    if name != "none" and start is None:
+def checked(method: Mapping[str, Any], start: Start | None, reach: int | None = None) -> str:
+    """A method's label.
+
+    Args:
+        method: as of the registry, with its `name`.
+        start: what is fine-tuned.
+        reach: tokens that an encoding's positions reach in training, where these are more than a row has.
+
+    Raises:
+        ValueError: nothing to fine-tune, an unknown parameter, frequencies stretched to another length than `reach`.
+    """
+    name, built, said = _read(method)
+    if name == "none":
+        return said
+    if start is None:
         raise ValueError(f"method={name} changes a trained model's frequencies, none is given: give start=DIR")
+    length = start.config["max_position_embeddings"]
+    factor = getattr(built, "factor", None) if _stretches(built) else None
+    if reach is not None and factor is not None and factor * length != reach:
+        raise ValueError(
+            f"method.factor must stretch the start's {length} tokens to encoding.reach={reach}, got {factor:g}: "
+            f"give method.factor={reach / length:g} or encoding.reach={round(factor * length)}"
+        )
     return said
+
+
+def _stretches(method: Method) -> bool:
+    """Whether its factor is a ratio of lengths, which None leaves open; dynamic_ntk's is none."""
+    return any(field.name == "factor" and field.default is None for field in fields(method))  # type: ignore[arg-type]
 
 
 def scaling(method: Mapping[str, Any], start: Start | None, base: float | None, length: int) -> Scaling:

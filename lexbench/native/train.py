@@ -22,12 +22,14 @@ from lexbench.native.decoder import Decoder
 from lexbench.native.folder import is_llama, save
 from lexbench.native.learner import Learner
 from lexbench.native.lessons import Lesson, TextLesson, gather, row
-from lexbench.native.progress import Progress
+from lexbench.native.progress import Progress, alone, interrupts
 from lexbench.native.recipe import Recipe
 from lexbench.tokenizer import FastTokenizer, load_tokenizer
 
 HELD_OUT = 32
 """Rows of the held-out loss."""
+ASIDE = ("save", "evaluate")
+"""What of a recipe the weights do not depend on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +39,7 @@ class Job:
     recipe: Recipe
     corpora: Sequence[Corpus]
     held_out: Sequence[Corpus]
-    """Texts that training never sees."""
+    """Texts for the held-out loss; those that are among the corpora, too, are left out of it."""
     encoding: Mapping[str, Any] = field(default_factory=dict)
     """`name` and parameters; no name: the start's, else rope."""
     start: str | Path | None = None
@@ -52,19 +54,23 @@ class Prepared:
     """A job with everything settled that needs no look at its texts.
 
     Raises:
-        ValueError: an unknown name or parameter, sizes that nobody states, a method without a start.
+        ValueError: an unknown name or parameter, sizes that nobody states, a method without a start, no held-out texts.
     """
 
     def __init__(self, job: Job) -> None:
+        if not job.held_out:
+            raise ValueError("held_out must name at least one corpus, got []: leave it out, or give e.g. [stdlib]")
         self.job = job
         self.start = None if job.start is None else start.read(job.start)
         self.recipe = job.recipe if self.start is None else self.start.settled(job.recipe)
         self.shape = self.recipe.sizes()
         self.encoding = self._encoding()
         naming.check(self.encoding)
+        naming.check_heads(self.encoding, self.shape)
+        reach = None
         if not naming.speaks_of_text(self.encoding):  # else its parameters wait for the tokenizer
-            build.encoding(self.encoding, self.shape, self.recipe.length)
-        self.method = start.checked(job.method, self.start)
+            reach = build.encoding(self.encoding, self.shape, self.recipe.length).reach
+        self.method = start.checked(job.method, self.start, reach)
 
     def _encoding(self) -> dict[str, Any]:
         """Resolved, but for what speaks of text."""
@@ -80,27 +86,43 @@ class Prepared:
         method = [] if self.method == "none" else [self.method]
         return "-".join(map(naming.slug, [naming.label(self.encoding), *method, f"seed{self.recipe.seed}"]))
 
-    def stated(self, texts: str) -> dict[str, Any]:
-        """Everything that the weights depend on, as data: what a record says of them."""
+    def unseen(self) -> list[Corpus]:
+        """The held-out texts without those that are training texts, as a corpus without splits gives them."""
+        seen = {hash_documents(corpus.documents()) for corpus in self.job.corpora}
+        return [corpus for corpus in self.job.held_out if hash_documents(corpus.documents()) not in seen]
+
+    def stated(self, unseen: Sequence[Corpus]) -> dict[str, Any]:
+        """Everything that weights and losses depend on, as data: what a record says of them."""
         return {
             "recipe": asdict(self.recipe),
             "encoding": {"label": naming.label(self.encoding), **self.encoding},
             "method": self.method,
             "start": None if self.start is None else self.start.facts,
-            "texts": texts,
+            "texts": _hash(self.job.corpora),
+            "held_out": _hash(unseen) if unseen else None,
         }
+
+
+def _hash(corpora: Sequence[Corpus]) -> str:
+    """Of all their texts."""
+    return hash_documents(document for corpus in corpora for document in corpus.documents())
 
 
 def train(prepared: Prepared, out: Path) -> None:
     """Train, or go on from the checkpoint in `out`; leaves a folder that `folder.load` reads, and `training.json`.
 
-    A finished training is left as it is. Raises ValueError where `out` holds another one.
+    A finished training is left as it is. Raises ValueError where `out` holds another one, or one that goes on.
     """
-    job, recipe, begun = prepared.job, prepared.recipe, prepared.start
-    if begun is not None and begun.folder.resolve() == out.resolve():
+    if prepared.start is not None and prepared.start.folder.resolve() == out.resolve():
         raise ValueError(f"out={out} is the start itself: give another folder")
-    out.mkdir(parents=True, exist_ok=True)
-    stated = prepared.stated(hash_documents(document for corpus in job.corpora for document in corpus.documents()))
+    with alone(out):
+        _train(prepared, out)
+
+
+def _train(prepared: Prepared, out: Path) -> None:
+    job, recipe, begun = prepared.job, prepared.recipe, prepared.start
+    unseen = prepared.unseen()
+    stated = prepared.stated(unseen)
     progress = Progress(out, _key(stated))
     if progress.finished:
         print(f"{out} holds this training, finished: nothing to do", file=sys.stderr)
@@ -113,7 +135,7 @@ def train(prepared: Prepared, out: Path) -> None:
     scaling = start.scaling(job.method, begun, *_target(decoder, recipe))
 
     learner = Learner(decoder, recipe, scaling.attention)
-    _learn(learner, progress, gather(recipe.kinds, job.corpora, tokenizer, recipe.length), job.held_out, tokenizer)
+    _learn(learner, progress, gather(recipe.kinds, job.corpora, tokenizer, recipe.length), unseen, tokenizer)
 
     bos, eos = (0, 1) if begun is None else begun.ends
     _leave(decoder.cpu(), out, recipe, spec, scaling, (bos, eos))
@@ -124,9 +146,11 @@ def train(prepared: Prepared, out: Path) -> None:
 
 
 def _key(stated: Mapping[str, Any]) -> str:
-    """Hash of everything that the weights depend on, wherever the start lies."""
+    """Hash of everything that weights and losses depend on, wherever the start lies."""
     start = stated["start"] and stated["start"]["fingerprint"]
-    return hashlib.sha256(json.dumps({**stated, "start": start}, sort_keys=True).encode()).hexdigest()[:16]
+    recipe = {name: value for name, value in stated["recipe"].items() if name not in ASIDE}
+    whole = json.dumps({**stated, "recipe": recipe, "start": start}, sort_keys=True)
+    return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
 
 def _tokenizer(prepared: Prepared, out: Path, begun: bool) -> FastTokenizer:
@@ -146,11 +170,12 @@ def _learn(
     held_out: Sequence[Corpus],
     tokenizer: FastTokenizer,
 ) -> None:
-    """All steps that are left."""
+    """All steps that are left; on Ctrl-C a checkpoint of those that are done."""
     recipe = learner.recipe
-    validation = held_out_rows(held_out, tokenizer, recipe.length)
+    validation = held_out_rows(held_out, tokenizer, recipe.length) if held_out else None
     first = progress.resume(learner.decoder, learner.optimizer)
-    with tqdm(total=recipe.steps, initial=first, unit="step", desc=progress.name, dynamic_ncols=True) as bar:
+    bar = tqdm(total=recipe.steps, initial=first, unit="step", desc=progress.name, dynamic_ncols=True)
+    with bar, interrupts() as interrupted:
         started = time.monotonic()
         for step in range(first, recipe.steps):
             kinds, rows = drawn(recipe, lessons, tokenizer, step)
@@ -159,13 +184,16 @@ def _learn(
             speed = (done - first) * recipe.batch * recipe.length / (time.monotonic() - started)
             bar.set_postfix(loss=f"{losses['all']:.3f}", tokens_per_second=f"{speed:.0f}")
             bar.update()
-            if done % recipe.evaluate == 0 or done == recipe.steps:
+            if validation is not None and (done % recipe.evaluate == 0 or done == recipe.steps):
                 losses["held_out"] = learner.held_out(validation)
             progress.note(
                 {"step": done, "loss": losses, "tokens_per_second": round(speed), "seconds": progress.seconds()}
             )
-            if done % recipe.save == 0 or done == recipe.steps:
+            ends = interrupted()
+            if done % recipe.save == 0 or done == recipe.steps or ends:
                 progress.save(learner.decoder, learner.optimizer, done)
+            if ends:
+                break
 
 
 def drawn(

@@ -31,6 +31,8 @@ class Step:
     """What the outcome depends on, beside the words."""
     weights: Path | None = None
     """Folder of the model that it reads: other weights are another step."""
+    made: Path | None = None
+    """What it leaves: where somebody has removed that, it is to be done again."""
 
     def done(self) -> bool:
         """Whether it has ended well, with the same words, facts and weights."""
@@ -38,6 +40,8 @@ class Step:
 
     def took(self) -> float | None:
         """Seconds; None of a step to be done."""
+        if self.made is not None and not self.made.exists():
+            return None
         try:
             stamp = json.loads(self.stamp.read_text(encoding="utf-8"))
             return float(stamp["seconds"]) if stamp["key"] == self._key() else None
@@ -98,6 +102,7 @@ def _trainings(suite: Suite, entry: Entry, seed: int) -> Iterator[Step]:
         seconds=suite.seconds.get("finetune" if start else "train", 0.0),
         facts={"recipe": assets.read("recipe", recipe)},
         weights=folder(suite, start, seed) if start else None,
+        made=folder(suite, entry, seed) / "training.json",
     )
 
 
@@ -131,6 +136,7 @@ def _evaluations(suite: Suite, entry: Entry, seed: int) -> Iterator[Step]:
             needs=f"train {name}",
             seconds=suite.seconds.get("evaluate", 0.0) * len(methods) * len(asked) / max(1, len(suite.tasks)),
             weights=folder(suite, entry, seed),
+            made=run_folder(suite, entry, seed) / "cells",
         )
 
 

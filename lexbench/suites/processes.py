@@ -18,6 +18,8 @@ from lexbench.suites.plan import Step
 
 POLL = 0.1
 """Seconds between two looks at the processes."""
+EYES, LOG = 0.1, 10.0
+"""Seconds, at least, between two states of the bar: before somebody's eyes, and in a file."""
 PATIENCE = 15.0
 """Seconds that a process has to end by itself after Ctrl-C."""
 
@@ -64,7 +66,9 @@ def work(todo: Sequence[Step], workers: int, lock: int, weights: dict[str, float
     """
     waiting, running, failed = list(todo), list[Running](), dict[str, str]()
     total = sum(weights.values())
-    with tqdm(total=max(total, 1.0), dynamic_ncols=True, bar_format=BAR) as bar:
+    apart = EYES if sys.stderr.isatty() else LOG
+    with tqdm(total=max(total, 1.0), dynamic_ncols=True, bar_format=BAR, mininterval=apart) as bar:
+        said = None
         try:
             while waiting or running:
                 for step in _ready(waiting, running, failed, workers):
@@ -74,7 +78,9 @@ def work(todo: Sequence[Step], workers: int, lock: int, weights: dict[str, float
                     waiting.remove(step)
                     failed[step.label] = f"{step.needs} failed"
                     bar.update(weights.get(step.label, 0.0))
-                bar.set_description(", ".join(each.step.label for each in running))
+                names = ", ".join(each.step.label for each in running)
+                if names != said:
+                    bar.set_description(said := names)
                 time.sleep(POLL)
                 for each in [each for each in running if each.process.poll() is not None]:
                     running.remove(each)

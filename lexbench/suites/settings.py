@@ -103,10 +103,13 @@ def read(config: Mapping[str, Any], name: str) -> Suite:
         raise ValueError(f"suite {name} lacks {lacking[0]}: see configs/suite/encodings.yaml")
     if odd := [key for key in stated if key not in REQUIRED + OPTIONAL]:
         raise ValueError(f"unknown key suite.{odd[0]}: choose from {', '.join(REQUIRED + OPTIONAL)}")
-    further = stated.get("finetuned") or {}
+    for key in ("entries", "tasks"):
+        _several(key, stated[key])
+    further = _keyed("finetuned", stated.get("finetuned") or {})
     first = [_entry(each) for each in stated["entries"]]
     second = [
-        _entry({"recipe": further["recipe"], "family": "finetuned", **each}) for each in further.get("entries", [])
+        _entry({"recipe": further["recipe"], "family": "finetuned", **_keyed("finetuned.entries", each)})
+        for each in further.get("entries", [])
     ]
     known = {entry.name: entry for entry in [*first, *second]}
     if len(known) < len(first) + len(second):
@@ -116,7 +119,7 @@ def read(config: Mapping[str, Any], name: str) -> Suite:
             raise ValueError(f"suite entry {entry.name} must start from an entry, got {entry.start}: e.g. start: rope")
     chosen = _chosen("encodings", config["encodings"], list(known))
     usual = [*first, *(second if config["finetuned"] else [])]
-    if config["methods"]:  # what the user says goes before an entry's own
+    if config["methods"] is not None:  # what the user says goes before an entry's own
         known = {entry.name: replace(entry, methods=None) for entry in known.values()}
         usual = [known[entry.name] for entry in usual]
     suite = Suite(
@@ -124,10 +127,10 @@ def read(config: Mapping[str, Any], name: str) -> Suite:
         recipe=stated["recipe"],
         entries=usual if chosen is None else [known[each] for each in chosen],
         known=known,
-        seeds=_whole("seeds", config["seeds"] or stated["seeds"]),
+        seeds=_unlike("seeds", _whole("seeds", _asked(config, stated, "seeds"))),
         tasks=_tasks(config, stated),
-        methods=list(config["methods"] or stated["methods"]),
-        multiples=_multiples(config["multiples"] or stated["multiples"]),
+        methods=_unlike("methods", _asked(config, stated, "methods")),
+        multiples=_multiples(_asked(config, stated, "multiples")),
         corpora=stated.get("corpora"),
         corpus=stated.get("corpus") or "stdlib",
         published=list(stated.get("published") or []),
@@ -148,8 +151,37 @@ def named(entry: Any) -> dict[str, Any]:
 
 
 def _entry(given: Mapping[str, Any]) -> Entry:
+    _keyed("entries", given)
     entry: Entry = assets.build({"_target_": f"{__name__}.Entry", **given}, "entry")
     return entry
+
+
+def _keyed(setting: str, given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ValueError(f"suite's {setting} must be keys and values, got {given!r}: see configs/suite/encodings.yaml")
+    return given
+
+
+def _asked(config: Mapping[str, Any], stated: Mapping[str, Any], setting: str) -> list[Any]:
+    """What the user says goes before what the yaml says."""
+    return _several(setting, stated[setting] if config[setting] is None else config[setting])
+
+
+def _several(setting: str, asked: Any) -> list[Any]:
+    """A list that holds something."""
+    if isinstance(asked, str) or not isinstance(asked, Sequence):
+        raise ValueError(f"suite's {setting} must be a list, got {asked!r}: e.g. {setting}=[{asked}]")
+    if not asked:
+        raise ValueError(f"suite's {setting} must not be empty, got []: leave it out, or null for the suite's own")
+    return list(asked)
+
+
+def _unlike(setting: str, asked: Sequence[Any]) -> list[Any]:
+    """A list that names nothing twice."""
+    for place, each in enumerate(asked):
+        if each in asked[:place]:
+            raise ValueError(f"suite's {setting} must differ, got {each!r} twice: drop one")
+    return list(asked)
 
 
 def _tasks(config: Mapping[str, Any], stated: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -163,26 +195,20 @@ def _chosen(setting: str, asked: Any, choices: Sequence[str]) -> list[str] | Non
     """Names that were asked for; None where none were."""
     if asked is None:
         return None
-    if isinstance(asked, str) or not isinstance(asked, Sequence):
-        raise ValueError(f"suite's {setting} must be a list, got {asked!r}: e.g. {setting}=[{asked}]")
-    for name in asked:
+    for name in _several(setting, asked):
         if name not in choices:
             raise ValueError(f"unknown {setting} {name!r}: choose from {', '.join(choices)}")
-    return list(dict.fromkeys(asked))
+    return _unlike(setting, asked)
 
 
-def _whole(setting: str, asked: Any, least: int = 0) -> list[int]:
-    if isinstance(asked, str) or not isinstance(asked, Sequence):
-        raise ValueError(f"suite's {setting} must be a list, got {asked!r}: e.g. {setting}=[{asked}]")
+def _whole(setting: str, asked: Sequence[Any], least: int = 0) -> list[int]:
     for each in asked:
         if isinstance(each, bool) or not isinstance(each, int) or each < least:
             raise ValueError(f"suite's {setting} must be whole numbers of at least {least}, got {each!r}")
     return list(asked)
 
 
-def _multiples(asked: Any) -> list[float]:
-    if isinstance(asked, str) or not isinstance(asked, Sequence):
-        raise ValueError(f"suite's multiples must be a list, got {asked!r}: e.g. multiples=[1,2,4]")
+def _multiples(asked: Sequence[Any]) -> list[float]:
     for each in asked:
         if isinstance(each, bool) or not isinstance(each, int | float) or not 0 < each < math.inf:
             raise ValueError(f"suite's multiples must be numbers above 0, got {each!r}: e.g. multiples=[1,2,4]")
@@ -190,7 +216,15 @@ def _multiples(asked: Any) -> list[float]:
 
 
 def _check(suite: Suite) -> None:
-    """ValueError for a name that the registry does not have."""
+    """ValueError for a name that the registry does not have, and for a length that no model has."""
+    trained = assets.read("recipe", suite.recipe).get("trained_length")
+    if not isinstance(trained, int):
+        raise ValueError(
+            f"suite.recipe must state a trained_length, {suite.recipe} has {trained}: e.g. suite.recipe=zoo"
+        )
+    for multiple in suite.multiples:
+        if round(multiple * trained) < 2:
+            raise ValueError(f"suite's multiples must give at least 2 tokens, got {multiple} of {trained}: raise it")
     for entry in suite.entries:
         assets.read("recipe", entry.recipe or suite.recipe)
         if entry.spec:

@@ -21,6 +21,7 @@ from lexbench.tokenizer import load_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEXTS: list[Corpus] = [Synthetic(count=4, words=400)]
+UNSEEN: list[Corpus] = [Synthetic(seed=1, count=2, words=400)]
 SHAPE = {"layers": 1, "width": 32, "heads": 2, "kv_heads": 1, "hidden": 32}
 
 
@@ -36,7 +37,7 @@ def stages(*steps: int) -> tuple[dict[str, object], ...]:
 
 
 def prepared(recipe: Recipe, **given: object) -> Prepared:
-    return Prepared(Job(recipe=recipe, corpora=TEXTS, held_out=TEXTS, **given))  # type: ignore[arg-type]
+    return Prepared(Job(**{"recipe": recipe, "corpora": TEXTS, "held_out": UNSEEN, **given}))  # type: ignore[arg-type]
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -159,31 +160,25 @@ def test_the_learning_rate_warms_up_and_falls_to_a_tenth() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"batch": 0}, r"recipe\.batch must be at least 1"),
-        ({"accumulate": 9}, r"recipe\.accumulate must be at most the batch of 8"),
-        ({"weights": "int8"}, r"recipe\.weights must be float32 or bfloat16 or float16"),
-        ({"shape": {"depth": 3}}, r"unknown parameter recipe\.shape\.depth: choose from layers, width"),
-        ({"stages": ()}, r"recipe\.stages"),
-        ({"stages": ({"steps": 0, "lessons": {"text": 1}},)}, r"recipe\.stages"),
-        ({"stages": ({"steps": 1, "lessons": {"text": -1}},)}, r"recipe\.stages"),
-        ({"stages": ({"steps": 1, "lesson": {"text": 1}},)}, r"recipe\.stages"),
-    ],
-    ids=str,
-)
-def test_bad_recipes_are_refused(changed: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        recipe(**changed)
-
-
-@pytest.mark.parametrize(
     ("changed", "given", "said"),
     [
         ({"shape": None}, {}, r"recipe\.shape is left to a trained folder, none is given: give start=DIR"),
         ({}, {"encoding": {"name": "roper"}}, r"unknown encoding 'roper': did you mean rope\?"),
         ({}, {"encoding": {"name": "hwfa"}}, r"hwfa needs a layer with a window before the last one"),
         ({}, {"encoding": {"bases": 5.0}}, r"unknown parameter encoding\.bases: rope knows head_dim, base"),
+        (
+            {},
+            {"encoding": {"name": "dape", "over": {"name": "kerple", "frm": "power"}}},
+            r"parameter encoding\.over\.frm:",
+        ),
+        ({}, {"encoding": {"base": 1.0}}, r"encoding\.base must be above 1, got 1: "),
+        (
+            {},
+            {"encoding": {"name": "dape", "over": {"name": "rope", "base": -5}}},
+            r"encoding\.over\.base must be above 1",
+        ),
+        ({"shape": {**SHAPE, "width": 30}}, {}, r"recipe\.shape must give rope heads of an even size, .* 15 each"),
+        ({}, {"held_out": []}, r"held_out must name at least one corpus, got \[\]: leave it out"),
         ({}, {"method": {"name": "pi"}}, r"method=pi .* give start=DIR"),
     ],
     ids=str,
@@ -233,6 +228,28 @@ def test_held_out_rows_are_the_same_for_every_training(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(tmp_path)
     one, other = (training.held_out_rows(TEXTS, tokenizer, 32) for _ in range(2))
     assert one.shape == (32, 32) and torch.equal(one, other)
+
+
+def test_texts_that_are_trained_on_are_not_held_out(tmp_path: Path) -> None:
+    train(prepared(recipe(), held_out=TEXTS), tmp_path / "none")
+    record = json.loads((tmp_path / "none" / "training.json").read_text())
+    assert record["held_out"] is None
+    assert [row["step"] for row in record["curve"]] == [3, 6]
+    assert set(record["curve"][0]) == {"step", "all", "text"}
+    assert prepared(recipe(), held_out=[*TEXTS, *UNSEEN]).unseen() == UNSEEN
+    train(prepared(recipe()), tmp_path / "some")
+    record = json.loads((tmp_path / "some" / "training.json").read_text())
+    assert record["held_out"] == UNSEEN[0].fingerprint() and record["texts"] == TEXTS[0].fingerprint()
+    with pytest.raises(ValueError, match="holds another training"):
+        train(prepared(recipe(), held_out=[Synthetic(seed=2, count=2, words=400)]), tmp_path / "some")
+
+
+def test_how_often_it_saves_and_evaluates_is_no_other_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(prepared(recipe()), tmp_path)
+    train(prepared(recipe(save=1, evaluate=2)), tmp_path)
+    assert "finished: nothing to do" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -193,6 +193,25 @@ def test_pose_leaves_an_ordinary_llama_of_its_reach(rope: Path, tmp_path: Path) 
     assert type(load(plain).encoding).__name__ == "Rope"
 
 
+@pytest.mark.parametrize(
+    ("recipe", "reach", "factor"),
+    [({}, {}, 4.0), ({}, {"reach": 128}, 8.0), ({"trained_length": 64}, {}, 8.0)],
+    ids=str,
+)
+def test_pose_and_its_method_reach_as_far(
+    rope: Path, recipe: dict[str, object], reach: dict[str, object], factor: float
+) -> None:
+    encoding, method = {"name": "pose", **reach}, {"name": "pi", "factor": factor}
+    with pytest.raises(
+        ValueError, match=r"method\.factor must stretch the start's 32 tokens to encoding\.reach=\d+, got"
+    ):
+        prepared(rope, recipe, encoding=encoding, method=method)
+    whole = {"name": "pose", "reach": int(32 * factor)}
+    assert prepared(rope, recipe, encoding=whole, method=method).method == f"pi(factor={factor})"
+    assert prepared(rope, recipe, encoding=encoding, method={"name": "pi"}).method == "pi"
+    assert prepared(rope, recipe, encoding=encoding, method={"name": "dynamic_ntk"}).method == "dynamic_ntk"
+
+
 def test_methods_that_cannot_be_trained_are_refused(rope: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"method=rerope.* cannot be trained \(it sets remap\): use one of freq"):
         tuned(rope, tmp_path / "a", method={"name": "rerope"})

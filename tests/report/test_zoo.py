@@ -11,7 +11,7 @@ import pytest
 
 from lexbench.record import Sample
 from lexbench.report import zoo
-from lexbench.report.zoo import beside, plots
+from lexbench.report.zoo import beside, page, plots
 from lexbench.report.zoo.curves import Curve, Estimate, Point, curves, difference, over_seeds
 from lexbench.report.zoo.shapes import Shape, shape, shape_of, slope
 from lexbench.store import Finished
@@ -164,6 +164,53 @@ def test_a_difference_is_paired_by_document_and_knows_its_seeds() -> None:
     assert difference(point([1.0], 4, 40), Point(128, 1.0, None, None)) is None
 
 
+@pytest.mark.parametrize(
+    ("theirs", "change", "agrees"),
+    [
+        ((0.8, 0.9), Estimate(0.10, 0.02, 0.18), "yes"),
+        ((0.8, 0.9), Estimate(0.10, -0.02, 0.22), "perhaps"),
+        ((0.8, 0.9), Estimate(-0.10, -0.18, -0.02), "no"),
+        ((0.9, 0.3), Estimate(-0.10, -0.18, -0.02), "yes"),
+        ((0.9, 0.3), Estimate(-0.10), "yes"),
+    ],
+)
+def test_resolution_rises_or_falls_only_as_far_as_its_interval_says(
+    theirs: tuple[float, float], change: Estimate, agrees: str
+) -> None:
+    ours = Estimate(1.0), Estimate(1.0 + change.value)
+    assert beside.Resolved("ALiBi", "alibi", theirs, ours, change, 2.0).agrees == agrees
+
+
+def test_resolution_changes_by_document(folder: Path) -> None:
+    rows, about = zoo.load(folder)
+    [found] = [c for c in curves(rows, about) if (c.entry, c.task, c.method) == ("rope", "resolution", "none")]
+    point = found.at(2.0)
+    assert point is not None and point.change is not None and point.change.high is not None
+    # documents i = 0 to 3 have (1 + i / 10) / length: a mean of 1.15 (1 / 512 - 1 / 256), in each document below 0
+    assert point.change.value == pytest.approx(-1.15 / 512, rel=1e-6)
+    assert point.change.high < 0
+
+
+def test_what_is_said_of_the_trained_length_goes_by_intervals() -> None:
+    def passkey(entry: str, value: float, low: float, high: float) -> Curve:
+        point = Point(128, 1.0, Estimate(value, low, high), None)
+        return Curve(entry, "f", "none", "passkey", "accuracy", "p", [point])
+
+    own = [passkey("a", 0.9, 0.7, 0.97), passkey("b", 0.6, 0.4, 0.8), passkey("c", 0.1, 0.0, 0.3)]
+    [said] = page._inside(own)
+    assert said.startswith(
+        "- passkey at the trained length, of 3 encodings: 1 more than half of the keys, 1 less than half of the keys, "
+        "1 cannot be told (the interval holds one half); the best 0.90 [0.70, 0.97]."
+    )
+
+
+def test_shapes_that_are_all_open_are_counted(tmp_path: Path) -> None:
+    about = {"trained_length": 128}
+    both = [curve("a", [3.0, 3.06], half=0.02), curve("b", [3.0, 3.0], half=0.1)]
+    assert "Alone: 2 between two shapes." in page._shapes(both, about, tmp_path)
+    assert "Alone: 1 flat, 1 between two shapes." in page._shapes([both[0], curve("b", [3.0, 3.0])], about, tmp_path)
+
+
 def test_rank_correlation_is_spearmans() -> None:
     pairs = [("a", 1.0, 9.0), ("b", 2.0, 7.0), ("c", 3.0, 8.0), ("d", 4.0, 1.0)]
     # ranks 1 2 3 4 and 4 2 3 1: 1 - 6 (9 + 0 + 0 + 9) / (4 * 15) = -0.8
@@ -244,7 +291,7 @@ def test_changes_are_paired_on_the_same_targets(folder: Path) -> None:
 def test_the_page_is_made_of_the_records_alone(folder: Path) -> None:
     page = zoo.write_page(folder).read_text()
     assert "- `cope-seed0`: no memory" in page
-    assert "4 encodings, seeds 0, 1; recipe `zoo`: trained length 256, 787,584 to 787,584 weights" in page
+    assert "4 encodings, seeds 0, 1; recipe `zoo`: trained length 256, 787,584 weights" in page
     [row] = [line for line in page.splitlines() if line.startswith("| alibi ") and "flat" in line][:1]
     assert "+0.000" in row
     assert "refused: passkey needs at least 74 tokens" in page
@@ -269,8 +316,44 @@ def test_a_record_comes_back_as_it_was_kept(folder: Path) -> None:
     zoo.keep(rows, folder)
     assert zoo.load(folder)[0] == rows
     assert {row.record.metric for row in rows} >= {"nll", "accuracy", "resolution", None}
-    assert all(row.change is None for row in rows if row.record.metric != "nll")
+    assert all(row.change is None for row in rows if row.record.metric not in ("nll", "resolution"))
     assert {row.record.model for row in rows} < {model["name"] for model in about["models"]}
+
+
+def test_cells_of_other_weights_are_left_out(tmp_path: Path) -> None:
+    keep(tmp_path, [likelihoods("rope-seed0", "none", length, 0) for length in LENGTHS])
+    assert {row.record.length for row in zoo.measured([tmp_path])} == set(LENGTHS)
+    assert zoo.measured([tmp_path], {"rope-seed0": "5f0c"}) == zoo.measured([tmp_path], {"alibi-seed0": "0"})
+    assert zoo.measured([tmp_path], {"rope-seed0": "0"}) == []
+
+
+def test_two_corpora_are_no_two_seeds(tmp_path: Path) -> None:
+    one = likelihoods("rope-seed0", "none", 256, 0)
+    other = cell("last_segment", "none", 256, n=6, model="rope-seed0", corpus="wikitext")
+    keep(tmp_path, [one, Finished(other, one.samples)])
+    said = (
+        f"run folder {tmp_path} must hold one cell of last_segment, method none, length 256, got two (corpus "
+        "(stdlib and wikitext|wikitext and stdlib)"
+    )
+    with pytest.raises(ValueError, match=said.replace("two (", r"two \(") + r"\): remove that folder, or give another"):
+        zoo.measured([tmp_path])
+
+
+def test_an_interval_of_a_likelihood_ends_at_0(tmp_path: Path) -> None:
+    names = [f"rope-seed{seed}" for seed in (0, 1)]
+    for seed, name in enumerate(names):  # values 0.1 and 1.9: 1 -+ 12.7 * 0.9
+        samples = [
+            Sample(index=i, cluster=f"d{i}", tokens=256, nll=np.full(2, 0.1 + 1.8 * seed, np.float32), bytes=1, words=1)
+            for i in range(2)
+        ]
+        keep(tmp_path / name, [Finished(cell("last_segment", "none", 256, n=2, model=name), samples)])
+    about = {"models": [{"name": name, "entry": "rope", "family": "rotary"} for name in names]}
+    [found] = curves(zoo.measured(tmp_path / name for name in names), about)
+    value = found.points[0].value
+    assert value is not None and value.high is not None
+    assert value.low == 0.0
+    assert value.value == pytest.approx(1.0)
+    assert value.high == pytest.approx(1 + 12.706204736 * 0.9, rel=1e-6)
 
 
 def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:

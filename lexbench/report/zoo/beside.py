@@ -151,12 +151,17 @@ class Resolved:
     label: str
     theirs: tuple[float, float]
     ours: tuple[Estimate, Estimate]
+    change: Estimate
+    """Ours, paired by document."""
     multiple: float
 
     @property
     def agrees(self) -> str:
-        """Whether both rise, or both fall."""
-        return "yes" if (self.theirs[1] > self.theirs[0]) == (self.ours[1].value > self.ours[0].value) else "no"
+        """Whether both rise, or both fall; `perhaps` where the interval of our change holds 0."""
+        low, high = (self.change.value if end is None else end for end in (self.change.low, self.change.high))
+        if low <= 0 <= high:
+            return "perhaps"
+        return "yes" if (self.theirs[1] > self.theirs[0]) == (low > 0) else "no"
 
 
 def resolutions(curves: Sequence[Curve], about: Mapping[str, Any]) -> list[Resolved]:
@@ -172,8 +177,9 @@ def resolutions(curves: Sequence[Curve], about: Mapping[str, Any]) -> list[Resol
         upto = max(by_multiple, default=1.0)
         ends = [curve.at(multiple) if curve else None for multiple in (1.0, upto)]
         values = [end.value for end in ends if end is not None and end.value is not None]
-        if curve is not None and len(values) == 2 and upto > 1 and 1.0 in by_multiple:
+        change = ends[1].change if ends[1] is not None else None
+        if curve is not None and change is not None and len(values) == 2 and upto > 1 and 1.0 in by_multiple:
             label = f"{curve.entry} + {curve.method}" if curve.method != "none" else curve.entry
             theirs = by_multiple[1.0], by_multiple[upto]
-            found.append(Resolved(row["printed"], label, theirs, (values[0], values[1]), upto))
+            found.append(Resolved(row["printed"], label, theirs, (values[0], values[1]), change, upto))
     return found

@@ -35,7 +35,7 @@ class Point:
     value: Estimate | None
     """None: refused, or nothing was scored."""
     change: Estimate | None
-    """Of a likelihood against the trained length, on the same targets."""
+    """Of a likelihood or of resolution against the trained length, on the same questions."""
     refused: str | None = None
     seeds: Sequence[float] = ()
     """The value of each."""
@@ -102,8 +102,9 @@ def _point(rows: Sequence[Row], refusals: Mapping[tuple[str, str, str, int], str
     values = [(r.record.value, r.record.low, r.record.high) for r in rows if r.record.value is not None]
     changes = [(r.change, r.change_low, r.change_high) for r in rows if r.change is not None]
     value = over_seeds(values)
-    if value is not None and is_score(record.metric):
-        ends = [None if end is None else min(1.0, max(0.0, end)) for end in (value.low, value.high)]
+    if value is not None:
+        most = 1.0 if is_score(record.metric) else math.inf
+        ends = [None if end is None else min(most, max(0.0, end)) for end in (value.low, value.high)]
         value = Estimate(value.value, *ends)
     reasons = [refusals.get(_cell(row)) for row in rows]
     return Point(

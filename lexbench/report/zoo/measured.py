@@ -6,7 +6,7 @@ DIR/models.json         what each model is, and how its training ended
 
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from lexbench.files import write_bytes
 from lexbench.record import Record
 from lexbench.report import records
-from lexbench.report.pairs import Paired, outcomes, paired
+from lexbench.report.pairs import Outcome, Paired, outcomes, paired
 from lexbench.report.statistics import cluster_sums
 from lexbench.store import Finished
 
@@ -30,7 +30,8 @@ class Row:
 
     record: Record
     change: float | None = None
-    """Of a likelihood: its value minus that at the trained length, over the same targets; None where they differ."""
+    """Of a likelihood or of resolution: its value minus that at the trained length, over the same questions; None
+    where they differ."""
     change_low: float | None = None
     """End of the 95 % interval, over documents."""
     change_high: float | None = None
@@ -38,17 +39,60 @@ class Row:
     """Of a likelihood, by document: nats over all targets, and how many these are."""
 
 
-def measured(folders: Iterable[Path]) -> list[Row]:
-    """All metrics of run folders, by model, task, method and length; parts are left out."""
+PAIRED = ("nll", "resolution")
+"""Metrics whose change against the trained length is kept."""
+
+
+def measured(folders: Iterable[Path], revisions: Mapping[str, str] | None = None) -> list[Row]:
+    """All metrics of run folders, by model, task, method and length; parts are left out.
+
+    Args:
+        folders: of one suite.
+        revisions: the weights of each model, by its name: cells of other weights are left out. Of a model that is not
+            named here all cells are taken.
+
+    Raises ValueError where a folder holds two cells of one model, task, method, length and seed.
+    """
     found: list[Row] = []
     for folder in folders:
-        cells = records.load([folder]).finished
+        cells = list(_current(records.load([folder]).finished, revisions or {}))
+        _check(cells, folder)
         bases = {_curve(each): each for each in cells if each.cell.length == each.cell.trained_length}
         for each in cells:
             base = bases.get(_curve(each))
             rows = (_row(record, each, base) for record in records.records_of(each))
             found += [row for row in rows if row.record.part is None]
     return sorted(found, key=lambda row: _order(row.record))
+
+
+def _current(cells: Iterable[Finished], revisions: Mapping[str, str]) -> Iterator[Finished]:
+    for each in cells:
+        revision = each.cell.identity["model"]["revision"]
+        if revisions.get(each.cell.model, revision) == revision:
+            yield each
+
+
+def _check(cells: Iterable[Finished], folder: Path) -> None:
+    """A cell is one value of one training: two of them are of two corpora, precisions or such, and no two seeds."""
+    known: dict[tuple[object, ...], Finished] = {}
+    for each in cells:
+        other = known.setdefault((*_curve(each), each.cell.length), each)
+        if other is not each:
+            one, two = _plain(other.cell.identity), _plain(each.cell.identity)
+            odd = [key for key in sorted(one.keys() | two.keys()) if one.get(key) != two.get(key)]
+            differ = ", ".join(f"{key} {one.get(key)} and {two.get(key)}" for key in odd[:3])
+            raise ValueError(
+                f"run folder {folder} must hold one cell of {each.cell.task}, method {each.cell.method}, length "
+                f"{each.cell.length}, got two ({differ}): remove that folder, or give another results=DIR"
+            )
+
+
+def _plain(identity: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """`backend.dtype` and such, and their values."""
+    found: dict[str, Any] = {}
+    for key, value in identity.items():
+        found |= _plain(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": value}
+    return found
 
 
 def _curve(finished: Finished) -> tuple[str, str, str, int]:
@@ -61,16 +105,20 @@ def _order(record: Record) -> tuple[str, str, str, int, str]:
 
 
 def _row(record: Record, finished: Finished, base: Finished | None) -> Row:
-    if record.metric != "nll":
+    if record.metric not in PAIRED:
         return Row(record)
-    asked = outcomes(finished.samples, "nll")
+    asked = outcomes(finished.samples, record.metric)
+    found = paired(outcomes(base.samples, record.metric), asked, record.metric) if base else Paired()
+    low, high = (found.interval.low, found.interval.high) if found.interval else (None, None)
+    return Row(record, found.difference, low, high, _documents(asked) if record.metric == "nll" else None)
+
+
+def _documents(asked: Sequence[Outcome]) -> dict[str, tuple[float, float]]:
+    """By document: nats over all targets, and how many these are."""
     known = [(each.amount, each.units, each.cluster) for each in asked if each.amount is not None]
     nats, targets, clusters = zip(*known, strict=True) if known else ((), (), ())
     names, sums = dict.fromkeys(clusters), cluster_sums(nats, targets, clusters)
-    documents = {name: (float(nats), float(targets)) for name, (nats, targets) in zip(names, sums, strict=True)}
-    found = paired(outcomes(base.samples, "nll"), asked, "nll") if base else Paired()
-    low, high = (found.interval.low, found.interval.high) if found.interval else (None, None)
-    return Row(record, found.difference, low, high, documents)
+    return {name: (float(nats), float(targets)) for name, (nats, targets) in zip(names, sums, strict=True)}
 
 
 def keep(rows: Sequence[Row], folder: Path) -> None:

@@ -12,6 +12,7 @@ from lexbench.report.zoo import beside, plots, tables
 from lexbench.report.zoo.curves import NONE, Curve, curves
 from lexbench.report.zoo.measured import load
 from lexbench.report.zoo.shapes import RULE, SHAPES, shape_of
+from lexbench.report.zoo.tables import number
 from lexbench.report.zoo.texts import BESIDE, HEAD, INTERVALS, LIMITS, ORDERS, RESOLUTION
 
 BCA = "bca"
@@ -46,15 +47,12 @@ def _models(about: Mapping[str, Any]) -> list[str]:
         sizes, tokens = [m["parameters"] for m in known], sorted({m["tokens"] for m in known if m.get("tokens")})
         seeds = sorted({m["seed"] for m in known})
         seconds = sorted(m["seconds"] for m in known if m.get("seconds"))
+        time = f", {seconds[len(seconds) // 2]:.0f} seconds (median; {', '.join(_devices(known))})" if seconds else ""
+        weights = " to ".join(f"{size:,}" for size in dict.fromkeys((min(sizes), max(sizes))))
         lines.append(
-            f"{several(len({m['entry'] for m in known}), 'encoding')}, seeds {', '.join(map(str, seeds))}; recipe "
-            f"`{about['recipe']}`: trained length {about['trained_length']}, {min(sizes):,} to {max(sizes):,} weights, "
-            f"{' or '.join(f'{count:,}' for count in tokens)} tokens"
-            + (
-                f", {seconds[len(seconds) // 2]:.0f} seconds (median; {', '.join(_devices(known))})."
-                if seconds
-                else "."
-            )
+            f"{several(len({m['entry'] for m in known}), 'encoding')}, seed{'s' if len(seeds) > 1 else ''} "
+            f"{', '.join(map(str, seeds))}; recipe `{about['recipe']}`: trained length {about['trained_length']}, "
+            f"{weights} weights; a training of {' or '.join(f'{count:,}' for count in tokens)} tokens{time}."
         )
     failed = [
         f"- `{model['name']}`: {' '.join(model['failed'].split())}" for model in about["models"] if model["failed"]
@@ -76,10 +74,12 @@ def _shapes(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> l
     plain, under = _of(found, TASK, NONE), _of(found, TASK, BCA)
     if not plain:
         return []
-    counted = [shape.text for curve in plain if (shape := shape_of(curve))]
-    several_of = ", ".join(f"{counted.count(name)} {name}" for name in SHAPES if name in counted)
-    between = sum(" to " in text for text in counted)
-    summary = f"Alone: {several_of}" + (f", {between} between two shapes" if between else "") + "."
+    known = [shape for curve in plain if (shape := shape_of(curve))]
+    settled = [shape.name for shape in known if not shape.open]
+    counts = [f"{settled.count(name)} {name}" for name in SHAPES if name in settled]
+    if between := len(known) - len(settled):
+        counts.append(f"{between} between two shapes")
+    summary = f"Alone: {', '.join(counts) or 'nothing beyond the trained length'}."
     lines = ["## Shapes", "", RULE, summary, "", *tables.shapes(plain, under, BCA), ""]
     lines.append("Slope: nats per token and doubling beyond the trained length, by least squares.\n")
     return lines + _figures(plain, about, folder) + _figures(under, about, folder)
@@ -174,19 +174,23 @@ def _more(found: Sequence[Curve]) -> list[str]:
 
 
 def _by_method(own: Sequence[Curve]) -> list[str]:
-    return tables.by_length([replace(curve, entry=curve.method) for curve in own])
+    return tables.by_length([replace(curve, entry=curve.method) for curve in own], ("method",))
 
 
 def _inside(found: Sequence[Curve]) -> Iterator[str]:
     """What was learnt inside the trained length, counted."""
     for task, level, said in (("passkey", 0.5, "half of the keys"), ("running_arithmetic", 0.5, "half of the sums")):
         own = [curve.at(1.0) for curve in _of(found, task, NONE)]
-        values = [point.value.value for point in own if point and point.value]
+        values = [point.value for point in own if point and point.value]
         if values:
-            count = sum(value >= level for value in values)
+            above = sum((each.value if each.low is None else each.low) > level for each in values)
+            below = sum((each.value if each.high is None else each.high) < level for each in values)
+            counts = {f"more than {said}": above, f"less than {said}": below}
+            counts["cannot be told (the interval holds one half)"] = len(values) - above - below
             yield (
-                f"- {task} at the trained length: {count} of {several(len(values), 'encoding')} reach {said}; "
-                f"the best {max(values):.2f}.\n"
+                f"- {task} at the trained length, of {several(len(values), 'encoding')}: "
+                f"{', '.join(f'{count} {name}' for name, count in counts.items() if count)}; the best "
+                f"{number(max(values, key=lambda each: each.value), 'accuracy')}.\n"
             )
     context = []
     for curve in _of(found, TASK, NONE):

@@ -40,9 +40,11 @@ def small_multiples(curves: Sequence[Curve], trained_length: int, stem: Path) ->
         side = {1: "higher is better", -1: "lower is better", 0: ""}[better(curves[0].metric)]
         figure.supylabel(f"{label(curves[0].metric)}, {side}", fontsize=9)
         figure.supxlabel("length, in multiples of the trained length", fontsize=9)
+        bands = any(len(point.seeds) > 1 for curve in curves for point in curve.points)
         method = "" if curves[0].method == NONE else f" under {curves[0].method}"
         figure.suptitle(
-            f"{curves[0].task}{method}, trained at {trained_length} tokens; bands: range of seeds",
+            f"{curves[0].task}{method}, trained at {trained_length} tokens"
+            + ("; bands: range of seeds" if bands else ""),
             fontsize=10,
             x=0.01,
             ha="left",
@@ -77,7 +79,8 @@ def _limits(curves: Sequence[Curve]) -> tuple[float, float]:
         return -0.04, 1.04
     ends = [value for each in values for value in each]
     low, high = value_limits(worst, min(ends), max(ends))
-    return low, max(high, min(max(ends), low + 3.0) + 0.02)
+    most = max(high, min(max(ends), low + 3.0))
+    return low, most + 0.02 * (most - low)  # room for the highest mark
 
 
 def _panel(panel: Axes, curves: Sequence[Curve], trained_length: int, limits: tuple[float, float]) -> None:

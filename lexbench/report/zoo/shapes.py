@@ -14,11 +14,11 @@ SHAPES = ("falls", "flat", "rises slowly", "explodes")
 """From the lowest change to the highest."""
 RULE = """\
 Shape, up to a stated multiple of the trained length: the change is NLL there minus NLL at the trained length, on the
-same targets, in nats per token. Where it exceeds 0.05 at any length beyond, the largest one counts, else that at the
-longest length. Above ln 2 = 0.69, twice the perplexity, the curve *explodes*; above 0.05 it *rises slowly*; below -0.05
-it *falls*; else it is *flat*. The interval of that change, over seeds and documents, may reach into another shape: then
-both are named, and the curve is between them for all that was measured.
-"""
+same targets, in nats per token. Where it exceeds {slight} at any length beyond, the largest one counts, else that at
+the longest length. Above ln {times} = {great}, {times} times the perplexity, the curve *explodes*; above {slight} it
+*rises slowly*; below -{slight} it *falls*; else it is *flat*. The interval of that change, over seeds and documents,
+may reach into another shape: then both are named, and the curve is between them for all that was measured.
+""".format(slight=f"{SLIGHT:g}", great=f"{GREAT:.2f}", times=f"{math.exp(GREAT):g}")
 
 
 @dataclass(frozen=True)

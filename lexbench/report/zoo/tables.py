@@ -16,7 +16,7 @@ def number(estimate: Estimate | None, metric: str) -> str:
     """A value with its interval, with as many digits as its metric deserves."""
     if estimate is None:
         return ""
-    digits = ".4f" if metric == "resolution" else ".2f" if is_score(metric) else ".3f"
+    digits = "#.3g" if metric == "resolution" else ".2f" if is_score(metric) else ".3f"
     if estimate.low is None or estimate.high is None:
         return f"{estimate.value:{digits}}"
     return f"{estimate.value:{digits}} [{estimate.low:{digits}}, {estimate.high:{digits}}]"
@@ -29,16 +29,16 @@ def signed(estimate: Estimate) -> str:
     return f"{estimate.value:+.3f} [{estimate.low:+.3f}, {estimate.high:+.3f}]"
 
 
-def by_length(curves: Sequence[Curve]) -> list[str]:
-    """Rows of encodings, columns of lengths; the notes below."""
+def by_length(curves: Sequence[Curve], names: Sequence[str] = ("encoding", "family")) -> list[str]:
+    """Rows of encodings, columns of lengths; the notes below. `names` are heads of the first columns."""
     lengths = {point.length: point.multiple for curve in curves for point in curve.points}
     notes: Notes = {}
     rows = []
     for curve in curves:
         points = {point.length: point for point in curve.points}
         entries = [_entry(points.get(length), curve.metric, notes) for length in sorted(lengths)]
-        rows.append([curve.entry, curve.family, *entries])
-    head = ["encoding", "family", *(f"{lengths[length]:.3g}x ({length})" for length in sorted(lengths))]
+        rows.append([*(curve.entry, curve.family)[: len(names)], *entries])
+    head = [*names, *(f"{lengths[length]:.3g}x ({length})" for length in sorted(lengths))]
     below = [f"({mark}) {text}" for text, mark in notes.items()]
     return [*columns(head, rows), *(["", "  \n".join(below)] if below else [])]
 

@@ -8,9 +8,10 @@ never lets a query see further back than the trained length. Everything below is
 `models.json` by `lexbench suite` ({suite}).
 """
 INTERVALS = """\
-Brackets hold 95 % intervals of the mean over seeds: the seeds' spread (Student's t) and the documents' (resampled; of
-answers that are right or wrong, Wilson's), added in squares. With one seed they are the documents' alone, and say
-nothing of another training.
+Brackets hold intervals of the mean over S seeds of about 95 %: the seeds' spread (Student's t of S - 1 degrees of
+freedom) and the documents' (resampled; of answers that are right or wrong, Wilson's), added in squares. They are
+approximate where seeds or documents are few. With one seed they are the documents' alone, and say nothing of another
+training.
 """
 LIMITS = """\
 What a model of this size can say: how an encoding treats positions that it was never trained on, which is a matter of
@@ -22,8 +23,8 @@ that does not may be the size, the text, the budget, or the paper.
 """
 BESIDE = """\
 Published perplexities are others', of models hundreds of times as large, each under its paper's protocol
-([tables and sources](../../published/README.md)); they are set beside ours by shape and order alone. Their changes are
-logs of perplexity ratios, without intervals. *perhaps*: our interval reaches into their shape and into another one.
+(tables and sources: `results/published/README.md`); they are set beside ours by shape and order alone. Their changes
+are logs of perplexity ratios, without intervals. *perhaps*: our interval reaches into their shape and into another one.
 """
 ORDERS = """\
 Every two rows of one published table and length, beyond the trained length: is the row with the lower perplexity the
@@ -31,5 +32,5 @@ one with the lower NLL in ours? *cannot be told*: our interval of the difference
 """
 RESOLUTION = """\
 Scales differ by a constant factor that the paper does not state: only whether it rises or falls from the trained length
-on is compared.
+on is compared. *perhaps*: the interval of our change, paired by document, holds 0.
 """

@@ -1,0 +1,68 @@
+"""Recipes that say what cannot be are refused in one line that names the setting."""
+
+import math
+import re
+
+import pytest
+
+from lexbench import assets
+from lexbench.native.recipe import Recipe
+
+GOOD = {"steps": 1, "lessons": {"text": 1.0}}
+
+
+@pytest.mark.parametrize("name", assets.names("recipe"))
+def test_recipes_of_the_registry_are_read(name: str) -> None:
+    built = assets.build(assets.read("recipe", name), "recipe")
+    assert isinstance(built, Recipe) and built.steps >= 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"batch": 0}, "recipe.batch must be at least 1, got 0"),
+        ({"batch": 2.5}, "recipe.batch must be a whole number, got 2.5"),
+        ({"accumulate": 25}, "recipe.accumulate must be at most the batch of 24"),
+        ({"trained_length": 1}, "recipe.trained_length must be at least 2, got 1"),
+        ({"warmup": -1}, "recipe.warmup must be at least 0, got -1"),
+        ({"horizon": 0}, "recipe.horizon must be at least 1, got 0"),
+        ({"seed": -1}, "recipe.seed must be at least 0, got -1"),
+        ({"seed": 2**63}, "recipe.seed must be below 2^63, got 9223372036854775808"),
+        ({"rate": 0.0}, "recipe.rate must be a number above 0, got 0.0"),
+        ({"rate": math.inf}, "recipe.rate must be a number above 0, got inf"),
+        ({"rate": math.nan}, "recipe.rate must be a number above 0, got nan"),
+        ({"clip": 0}, "recipe.clip must be a number above 0, got 0"),
+        ({"decay": -0.1}, "recipe.decay must be a number of at least 0, got -0.1"),
+        ({"weights": "int8"}, "recipe.weights must be float32 or bfloat16 or float16"),
+        ({"shape": 5}, "recipe.shape must be sizes by name, got 5"),
+        ({"shape": {"depth": 3}}, "unknown parameter recipe.shape.depth"),
+        ({"shape": {"layers": "a"}}, "recipe.shape.layers must be a whole number, got 'a'"),
+        ({"shape": {"layers": 0}}, "recipe.shape.layers must be at least 1, got 0"),
+        ({"shape": {"norm_epsilon": 0}}, "recipe.shape.norm_epsilon must be a number above 0, got 0"),
+        ({"shape": {"block": "bert"}}, "recipe.shape.block must be llama or gpt, got 'bert'"),
+        ({"stages": ()}, "recipe.stages must be a list of at least one stage, got ()"),
+        ({"stages": 5}, "recipe.stages must be a list of at least one stage, got 5"),
+        ({"stages": "text"}, "recipe.stages must be a list of at least one stage, got 'text'"),
+        ({"stages": GOOD}, "recipe.stages must be a list of at least one stage, got {"),
+        ({"stages": ["text"]}, "recipe.stages must each have steps and lessons, and boost if any, got 'text'"),
+        ({"stages": [{"steps": 1, "lesson": {}}]}, "recipe.stages must each have steps and lessons"),
+        ({"stages": [{**GOOD, "steps": "abc"}]}, "recipe.stages.steps must be a whole number, got 'abc'"),
+        ({"stages": [{**GOOD, "steps": 1.5}]}, "recipe.stages.steps must be a whole number, got 1.5"),
+        ({"stages": [{**GOOD, "steps": 0}]}, "recipe.stages.steps must be at least 1, got 0"),
+        ({"stages": [{**GOOD, "boost": 0}]}, "recipe.stages.boost must be a number above 0, got 0"),
+        ({"stages": [{**GOOD, "lessons": ["text"]}]}, "recipe.stages.lessons must be shares by name, got ['text']"),
+        ({"stages": [{**GOOD, "lessons": {}}]}, "recipe.stages.lessons must be shares by name, got {}"),
+        (
+            {"stages": [{**GOOD, "lessons": {"text": "x"}}]},
+            "recipe.stages.lessons.text must be a number above 0, got 'x'",
+        ),
+        (
+            {"stages": [{**GOOD, "lessons": {"text": -1}}]},
+            "recipe.stages.lessons.text must be a number above 0, got -1",
+        ),
+    ],
+    ids=str,
+)
+def test_bad_recipes_are_refused(changed: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{re.escape(said)}.*: .+$"):  # with a remedy; a dot is no new line
+        Recipe(**{"stages": [GOOD], **changed})  # type: ignore[arg-type]
