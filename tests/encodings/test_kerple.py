@@ -60,7 +60,7 @@ def test_weights_outside_come_back_to_the_border_and_go_on_learning(form: str, l
     torch.testing.assert_close(encoding.a.data, torch.tensor([0.01, 0.5, 0.01]))
     p, a = encoding.p.tolist(), encoding.a.tolist()
     for head in range(3):
-        assert float(bias[head, 4, 1]) == pytest.approx(FORMULAS[form](p[head], a[head], 3.0))
+        assert bias[head, 4, 1].item() == pytest.approx(FORMULAS[form](p[head], a[head], 3.0))
 
     bias[:, 4, 1].sum().backward()  # type: ignore[no-untyped-call]
     n = 3.0
