@@ -31,7 +31,13 @@ def started(out: Path, steps: int) -> subprocess.Popen[str]:
     """A training of which so many steps are done."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        command(out), cwd=ROOT, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command(out),
+        cwd=ROOT,
+        env=environment,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell has it ignored
     )
     log, end = out / "training.jsonl", time.monotonic() + 120
     while not log.exists() or len(log.read_text().splitlines()) < steps:
