@@ -348,6 +348,26 @@ class Over(Encoding):
         return self.over.meet(queries, keys, query_positions, key_positions, rotate)
 
 
+class Drawn(Over):
+    """An encoding whose positions are drawn in training and plain at use, where nothing of it is left."""
+
+    excludes = frozenset({"positions"})
+
+    @property
+    def used(self) -> Encoding:
+        """The inner one."""
+        return self.over.used
+
+    def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
+        """[T] at use, [B, T] in training."""
+        plain = self.over.positions(tokens, length, generator)
+        return plain if generator is None else self.drawn(plain, tokens, generator)
+
+    def drawn(self, plain: Tensor, tokens: Tensor, generator: Generator) -> Tensor:
+        """[B, T] in place of the plain positions [T] of tokens [B, T]."""
+        raise NotImplementedError
+
+
 class Unrotated(Over):
     """A layer without positions among others that have them: vectors do not turn, no bias is added.
 

@@ -5,10 +5,10 @@ import math
 import torch
 from torch import Generator, Tensor
 
-from lexbench.encodings import Encoding, Over
+from lexbench.encodings import Drawn, Encoding
 
 
-class Cape(Over):
+class Cape(Drawn):
     """Positions that are shifted, jittered and stretched at random in training; plain positions at use.
 
         n' = (n + Delta + epsilon_n) lambda
@@ -30,8 +30,6 @@ class Cape(Over):
         global_scale: the largest stretch, from 1.
     """
 
-    excludes = frozenset({"positions"})
-
     def __init__(
         self, over: Encoding, global_shift: float = 5.0, local_shift: float = 0.5, global_scale: float = 1.03
     ) -> None:
@@ -46,16 +44,8 @@ class Cape(Over):
             raise ValueError(f"cape needs a global_scale from 1, got {global_scale}: 1.03 is usual for text")
         self.global_shift, self.local_shift, self.stretch = global_shift, local_shift, math.log(global_scale)
 
-    @property
-    def used(self) -> Encoding:
-        """The inner one: positions of use are plain."""
-        return self.over.used
-
-    def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
-        """[T] at use, [B, T] in training."""
-        plain = self.over.positions(tokens, length, generator)
-        if generator is None:
-            return plain
+    def drawn(self, plain: Tensor, tokens: Tensor, generator: Generator) -> Tensor:
+        """[B, T]."""
         texts, count = tokens.shape
         shift = _between(self.global_shift, (texts, 1), generator).to(plain)
         jitter = _between(self.local_shift, (texts, count), generator).to(plain)

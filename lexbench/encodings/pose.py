@@ -3,10 +3,10 @@
 import torch
 from torch import Generator, Tensor
 
-from lexbench.encodings import Encoding, Over, Rotary
+from lexbench.encodings import Drawn, Encoding, Rotary
 
 
-class Pose(Over):
+class Pose(Drawn):
     """In training, each text of T tokens is two chunks, the second of which stands further on; plain at use.
 
         n' = n where n < c, else n + u;  c ~ U{1 .. floor((T + 1) / 2)},  u ~ U{0 .. reach - T}, for each text
@@ -23,8 +23,6 @@ class Pose(Over):
         reach: tokens; None: 8 times trained_length.
     """
 
-    excludes = frozenset({"positions"})
-
     reach: int
 
     def __init__(self, over: Encoding, trained_length: int, reach: int | None = None) -> None:
@@ -35,16 +33,8 @@ class Pose(Over):
         if self.reach < trained_length:
             raise ValueError(f"pose needs reach of {trained_length} trained tokens at least, got {reach}: raise it")
 
-    @property
-    def used(self) -> Encoding:
-        """The inner one: nothing is left of it after training."""
-        return self.over.used
-
-    def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
-        """[T] at use, [B, T] in training."""
-        plain = self.over.positions(tokens, length, generator)
-        if generator is None:
-            return plain
+    def drawn(self, plain: Tensor, tokens: Tensor, generator: Generator) -> Tensor:
+        """[B, T]."""
         texts, count = tokens.shape
         if count > self.reach:
             raise ValueError(f"pose reaches {self.reach} tokens, a text has {count}: raise reach")

@@ -3,10 +3,10 @@
 import torch
 from torch import Generator, Tensor
 
-from lexbench.encodings import Encoding, Over
+from lexbench.encodings import Drawn, Encoding
 
 
-class Shape(Over):
+class Shape(Drawn):
     """Positions n + delta in training, one delta ~ U{0 .. K - 1} for each text; plain positions n at use.
 
     So the model learns not to care where a text begins; positions beyond trained_length + K - 1 stay unseen. At use
@@ -19,8 +19,6 @@ class Shape(Over):
         offsets: K, tokens; 500 in the released code.
     """
 
-    excludes = frozenset({"positions"})
-
     def __init__(self, over: Encoding, trained_length: int, offsets: int = 500) -> None:
         super().__init__(over)
         if offsets < 1:
@@ -32,15 +30,7 @@ class Shape(Over):
             )
         self.offsets = offsets
 
-    @property
-    def used(self) -> Encoding:
-        """The inner one: positions of use are plain."""
-        return self.over.used
-
-    def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
-        """[T] at use, [B, T] in training."""
-        plain = self.over.positions(tokens, length, generator)
-        if generator is None:
-            return plain
+    def drawn(self, plain: Tensor, tokens: Tensor, generator: Generator) -> Tensor:
+        """[B, T]."""
         shift = torch.randint(self.offsets, (len(tokens), 1), generator=generator, device=generator.device)
         return plain + shift.to(plain)
