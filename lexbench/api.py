@@ -115,7 +115,8 @@ def run(
         seed: of the questions; several seeds are several cells.
         results: folder of the run; None: runs/<model>.
     """
-    from lexbench.runner import Job, execute
+    from lexbench.job import Job
+    from lexbench.runner import execute
 
     job = Job.of(
         model=assets.read("model", model) if isinstance(model, str) else model,

@@ -313,7 +313,8 @@ def _run(options: argparse.Namespace, words: list[str]) -> int:
     measured: list[tuple[Path, list[str]]] = []
 
     def job(config: dict[str, Any], choices: dict[str, str]) -> None:
-        from lexbench.runner import Job, execute
+        from lexbench.job import Job
+        from lexbench.runner import execute
 
         asked = _job(Job.of, config, choices)
         cells = execute(asked, dry_run=config["dry_run"])

@@ -29,7 +29,7 @@ class Step:
     """One cell to be: its parts, before a backend gives it an identity."""
 
     method: Any
-    """`lexbench.runner.Named`, as is the task."""
+    """`lexbench.job.Named`, as is the task."""
     task: Any
     length: int
     seed: int

@@ -16,10 +16,11 @@ import lexbench
 from lexbench import assets, compose
 from lexbench.backends import Backend
 from lexbench.files import write_text
+from lexbench.job import Job, keep_job
 from lexbench.loading import checkpoint_of, opened
 from lexbench.model import Model
 from lexbench.record import Refused
-from lexbench.runner import Job, answered, keep_job
+from lexbench.runner import answered
 from lexbench.store import Store
 from lexbench.tuning import page
 from lexbench.tuning.bench import Bench, Clock, Part, seconds_spent

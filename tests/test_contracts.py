@@ -12,7 +12,7 @@ import lexbench
 from lexbench import AnyQuestion, Attention, Choose, Mark, Model, Probe, Refused, Score, Scored, Write, assets
 from lexbench.corpora.stdlib import Stdlib
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.runner import Job
+from lexbench.job import Job
 from lexbench.tokenizer import FastTokenizer
 from tests.answerers import asked_tokens, perfect, uniform, written
 from tests.key_files import key_file

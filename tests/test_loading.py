@@ -12,6 +12,7 @@ import pytest
 from lexbench import api, assets, loading, runner
 from lexbench.backends.chance import Chance
 from lexbench.checkpoint import read_model
+from lexbench.job import Job
 from lexbench.model import Model
 from lexbench.record import Refused, Unavailable
 from lexbench.store import Store
@@ -118,7 +119,7 @@ def test_an_error_in_a_sweep_ends_the_backend() -> None:
 
 
 def run(folder: Path) -> None:
-    job = runner.Job.of(
+    asked = Job.of(
         model=MODEL,
         methods=[{**assets.read("method", "none"), "name": "none"}],
         tasks=[{**assets.read("task", "last_segment"), "name": "last_segment"}],
@@ -130,7 +131,7 @@ def run(folder: Path) -> None:
         seeds=[0],
         results=folder,
     )
-    runner.execute(job, quiet=True)
+    runner.execute(asked, quiet=True)
 
 
 def test_what_was_unavailable_is_asked_again_and_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

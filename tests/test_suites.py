@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lexbench import assets
-from lexbench.runner import Job
+from lexbench.job import Job
 
 SUITES = {
     "inner": "suite: [passkey, {name: sliding, stride: 8}]\nn: 3\nmultiples: [1]\n",

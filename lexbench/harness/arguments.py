@@ -10,11 +10,11 @@ from lexbench.attention import Attention
 from lexbench.backends import Backend
 from lexbench.checkpoint import read_model
 from lexbench.harness.rooms import ROOM, ROOMS
+from lexbench.job import Named
 from lexbench.loading import opened
 from lexbench.methods import Method
 from lexbench.model import Model
 from lexbench.record import Refused
-from lexbench.runner import Named
 from lexbench.verify import CHEAP, Verifiable, failure, verify
 
 OURS = ("model", "path", "method", "backend", "dtype", "device", "max_length", "trained_length")

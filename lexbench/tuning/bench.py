@@ -8,13 +8,14 @@ from pathlib import Path
 from lexbench import provenance
 from lexbench.attention import Attention
 from lexbench.backends import Backend
+from lexbench.job import Job, Named, cell_of
 from lexbench.methods import Method
 from lexbench.plan import Estimate, Step
 from lexbench.record import Cell, Refused, Sample, Unavailable
 from lexbench.report import costs
 from lexbench.report.pairs import Outcome, outcomes
 from lexbench.report.records import records_of
-from lexbench.runner import Job, Named, answered, cell_of, note_cost
+from lexbench.runner import answered, note_cost
 from lexbench.store import Store
 from lexbench.task import AnyQuestion
 from lexbench.tuning.space import Candidate

@@ -10,10 +10,10 @@ from typing import Any
 from tqdm import tqdm
 
 from lexbench import export
+from lexbench.job import Job
 from lexbench.model import Model
 from lexbench.record import Refused
 from lexbench.report.pairs import Paired
-from lexbench.runner import Job
 from lexbench.task import Choose, Mark, Write
 from lexbench.tuning.bench import Bench, Part, TimeUp
 from lexbench.tuning.halving import halve, rungs

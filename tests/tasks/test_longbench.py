@@ -18,8 +18,8 @@ import yaml
 
 import lexbench
 from lexbench import Frame, Refused, Sample, Write, assets, longbench
+from lexbench.job import Named
 from lexbench.longbench import examples
-from lexbench.runner import Named
 from lexbench.tokenizer import FastTokenizer
 from tests.answerers import perfect, written
 

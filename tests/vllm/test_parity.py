@@ -18,8 +18,8 @@ from lexbench.attention import Attention
 from lexbench.backends.hf import Hf
 from lexbench.backends.vllm import Vllm
 from lexbench.checkpoint import read_model
+from lexbench.job import Job
 from lexbench.model import Model
-from lexbench.runner import Job
 from lexbench.task import Score, Tokens
 from lexbench.tokenizer import load_tokenizer
 
