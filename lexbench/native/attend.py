@@ -1,7 +1,8 @@
 """Attention under an encoding and a method at once, by definition: for training, for use, and for those who look on."""
 
 import itertools
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -15,6 +16,20 @@ from lexbench.kernels.logits import Logits
 
 FUSED = 2048
 """Tokens up to which masks, and factors that grow with the distance, go to PyTorch's fused kernel."""
+KEPT = 2**26
+"""Bytes up to which a layer's table of biases and masks is kept for the next text of the same length."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What the fused kernel adds to the scores of one layer, and what it was made of."""
+
+    positions: Tensor
+    made_of: tuple[object, ...]
+    values: Tensor
+
+
+_tables: "WeakKeyDictionary[Encoding, Table]" = WeakKeyDictionary()
 
 
 class Layer:
@@ -85,11 +100,25 @@ class Layer:
     def _fused(self, values: Tensor) -> Tensor:
         met, keys = self.encoding.meet(self.queries, self.keys, self._here, self.positions, self.rotate)
         queries = dense.scaled(met, self.attention, self.total)
-        mask = self._table(queries.dtype)
+        mask = self._kept_table(queries.dtype)
         causal = mask is None and self.asked > 1
         return F.scaled_dot_product_attention(
             queries, keys, values, attn_mask=mask, is_causal=causal, scale=self.scaling, enable_gqa=True
         )
+
+    def _kept_table(self, dtype: torch.dtype) -> Tensor | None:
+        """The table, made once for texts of one length that are only read: by weights that have not changed since."""
+        if torch.is_grad_enabled() or self.positions.dim() > 1 or "bias" not in self.encoding.hooks:
+            return self._table(dtype)
+        versions = [(id(weight), weight._version) for weight in self.encoding.parameters() if not weight.is_inference()]
+        made_of = (dtype, self.asked, self.encoding.training, self.attention.mask, self.attention.bias, *versions)
+        kept = _tables.get(self.encoding)
+        if kept is None or kept.made_of != made_of or not torch.equal(kept.positions, self.positions):
+            values = self._table(dtype)
+            if values is None or values.nbytes > KEPT or self.asked == 1:
+                return values
+            _tables[self.encoding] = kept = Table(self.positions, made_of, values)
+        return kept.values
 
     def _table(self, dtype: torch.dtype) -> Tensor | None:
         """What the fused kernel adds to all scores, or which ones it takes; None: those before each query."""

@@ -146,6 +146,28 @@ def test_a_learned_bias_is_seen_as_the_formula_has_it() -> None:
     np.testing.assert_allclose(observe(*layer.observed(), first=2).mass, looked_at(logits, 2, TOKENS)[0], atol=1e-10)
 
 
+@pytest.mark.parametrize("name", ADDING)
+def test_what_is_kept_of_a_bias_is_that_of_these_weights_places_and_masks(name: str) -> None:
+    encoding = made(ADDING[name])
+    q, k, values = vectors()
+
+    def check(attention: Attention, positions: Tensor) -> None:
+        layer = Layer(encoding, attention, q, k, positions)
+        with torch.no_grad():
+            for _ in range(2):  # the second time from what was kept
+                np.testing.assert_allclose(layer.attended(values), layer.attended(values, chunk=5), atol=1e-12)
+
+    check(Attention(), everyone())
+    check(Attention(), everyone() * 2)
+    check(Attention(mask=Window(5)), everyone())
+    check(Attention(mask=Window(6)), everyone())
+    check(ATTENTIONS["bias"], everyone())
+    with torch.no_grad():
+        for weight in encoding.parameters():
+            weight.mul_(1.5)
+    check(ATTENTIONS["bias"], everyone())
+
+
 @pytest.mark.parametrize("name", ["t5", "shaw", "dape over kerple"])
 @torch.inference_mode()
 def test_those_who_look_on_see_tokens_where_they_stand(name: str) -> None:
