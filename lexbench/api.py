@@ -99,6 +99,8 @@ def run(
     n: int | None = None,
     seed: int | Sequence[int] = 0,
     results: str | Path | None = None,
+    reuse: bool = True,
+    stop_after_collapse: bool = False,
 ) -> Run:
     """Measure every method on every task at every length, or go on where an earlier run stopped.
 
@@ -114,6 +116,8 @@ def run(
         n: samples a cell; None: those of the suite, else 32.
         seed: of the questions; several seeds are several cells.
         results: folder of the run; None: runs/<model>.
+        reuse: take what earlier answers already hold; the numbers are the same to rounding.
+        stop_after_collapse: skip the longer lengths of a method that has collapsed.
     """
     from lexbench.job import Job
     from lexbench.runner import execute
@@ -129,6 +133,8 @@ def run(
         n=n,
         seeds=[seed] if isinstance(seed, int) else list(seed),
         results=results,
+        reuse=reuse,
+        stop_after_collapse=stop_after_collapse,
     )
     execute(job)
     return Run(job.results)

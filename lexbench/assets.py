@@ -44,7 +44,7 @@ def names(group: str) -> list[str]:
 
 def read(group: str, name: str) -> dict[str, Any]:
     """One yaml of the registry; ValueError with the choices for an unknown name."""
-    for folder in reversed(config_dirs()):
+    for folder in reversed(config_dirs()) if name in names(group) else ():  # a name, never a path
         file = folder / group / f"{name}.yaml"
         if file.is_file():
             return _mapping(file)
@@ -53,8 +53,12 @@ def read(group: str, name: str) -> dict[str, Any]:
 
 def _mapping(file: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(file.read_text()) or {}
-    except yaml.YAMLError as error:
+        content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    except (
+        yaml.YAMLError,
+        ValueError,
+        RecursionError,
+    ) as error:  # not even text, a date of month 13, nested without end
         raise ValueError(f"config {file} is not valid yaml ({' '.join(str(error).split())}): mend it") from None
     if not isinstance(content, dict):
         raise ValueError(f"config {file} must hold keys and values, got {type(content).__name__}: e.g. factor: 8")
@@ -67,6 +71,8 @@ def build(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
     Raises ValueError for an unknown or missing parameter, and whatever the class raises for a bad value.
     """
     cls = class_of(config, noun)
+    if noun in DOES and not hasattr(cls, DOES[noun]):
+        raise ValueError(f"class {cls.__name__} is no {noun}, it has no {DOES[noun]}: name another by _target_ or file")
     config = {key: value for key, value in config.items() if key not in ("_target_", "file")}
     known = parameters(cls)
     for key in config:
@@ -102,7 +108,7 @@ def _check(name: str, value: Any, hint: Any) -> None:
 def class_of(config: Mapping[str, Any], noun: str) -> type:
     """The class that a yaml names."""
     if "file" in config:
-        return _class_in(Path(config["file"]), noun)
+        return _class_in(Path(str(config["file"])), noun)
     if "_target_" not in config:
         raise ValueError(f"{noun} config names no class: give _target_: package.module.Class")
     return _import(str(config["_target_"]))
@@ -134,21 +140,28 @@ def summary(group: str, name: str) -> str:
     config = read(group, name)
     for kind in ("suite", "compose"):
         if kind in config:
-            named = [part if isinstance(part, str) else part["name"] for part in config[kind]]
+            listed = config[kind] if isinstance(config[kind], list) else [config[kind]]
+            named = [str(part.get("name") if isinstance(part, Mapping) else part) for part in listed]
             return f"{kind}: " + ", ".join(dict.fromkeys(named))
     if "file" in config:
-        source, cls = source_of(Path(config["file"]), group), None
+        source, cls = source_of(Path(str(config["file"])), group), None
     elif "_target_" in config:
-        module, _, cls = config["_target_"].rpartition(".")
-        spec = importlib.util.find_spec(module)
+        module, _, cls = str(config["_target_"]).rpartition(".")
+        try:
+            spec = importlib.util.find_spec(module)
+        except (ImportError, ValueError, AttributeError):  # of a package that is not there, or of no name at all
+            spec = None
         source = Path(spec.origin) if spec and spec.origin else Path()
     else:
         return str(config.get("path") or "")
     if source.suffix != ".py" or not source.is_file():
         return f"(cannot be read: {source})"
-    tree = ast.parse(source.read_text())
+    try:
+        tree = ast.parse(source.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError):
+        return f"(cannot be read: {source})"
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and cls in (None, node.name)]
-    does = [node for node in classes if cls or DOES[group] in {getattr(part, "name", None) for part in node.body}]
+    does = [node for node in classes if cls or DOES.get(group) in {getattr(part, "name", None) for part in node.body}]
     documented = [text for node in does or classes if (text := ast.get_docstring(node))]
     own = ", ".join(f"{key}={value}" for key, value in config.items() if key not in ("file", "_target_"))
     return (documented[0].splitlines()[0] if documented else "") + (f" [{own}]" if own and group == "task" else "")

@@ -8,6 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
+from lexbench.files import read_object
+from lexbench.kinds import fits
 from lexbench.model import Model
 
 FILES = ["*.json", "*.jinja", "tokenizer.model"]
@@ -64,7 +66,7 @@ def read_config(path: str, revision: str | None = None) -> dict[str, Any]:
         file = _fetched(path, lambda: hf_hub_download(path, "config.json", revision=revision))
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:  # neither JSON nor, perhaps, text
+    except (ValueError, RecursionError) as error:  # neither JSON nor, perhaps, text
         raise ValueError(f"config.json of {path} must be JSON ({error}): download it again") from None
     if not isinstance(config, dict):
         raise ValueError(f"config.json of {path} must be a JSON object, got {type(config).__name__}: download it again")
@@ -94,7 +96,7 @@ def read_model(stated: Mapping[str, Any], offline: bool = False) -> Model:
     found: dict[str, Any] = {}
     if given.get("path") and not offline:
         path = str(given["path"])
-        found = facts(read_config(path, given.get("revision")))
+        found = _facts(path, read_config(path, given.get("revision")))
         for key in (given.keys() & found.keys()) - OVERRULED:
             if found[key] != given[key]:
                 raise ValueError(f"model.{key} is stated as {given[key]}, the checkpoint says {found[key]}: drop it")
@@ -109,6 +111,14 @@ def read_model(stated: Mapping[str, Any], offline: bool = False) -> Model:
     if missing:
         raise ValueError(f"model lacks {', '.join(sorted(missing))}: give model.path=DIR, or model.{min(missing)}=...")
     return Model(**{**found, **given})
+
+
+def _facts(path: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a config.json says; ValueError where a value is of another kind than its name says."""
+    try:
+        return facts(config)
+    except (TypeError, AttributeError, ValueError, ArithmeticError) as error:
+        raise ValueError(f"config.json of {path} cannot be understood ({error}): download it again") from None
 
 
 # what a config.json says
@@ -235,9 +245,14 @@ def end_tokens(folder: Path) -> frozenset[int]:
     """Ids at which the model ends what it writes: generation_config.json's, else config.json's."""
     for name in ("generation_config.json", "config.json"):
         file = folder / name
-        ends = json.loads(file.read_text()).get("eos_token_id") if file.exists() else None
+        ends = read_object(file, "download it again").get("eos_token_id") if file.exists() else None
         if ends is not None:
-            return frozenset(ends if isinstance(ends, list) else [ends])
+            listed = ends if isinstance(ends, list) else [ends]
+            if not all(fits(each, int) for each in listed):
+                raise ValueError(
+                    f"eos_token_id of {file} must be ids of tokens, got {str(ends)[:60]!r}: download it again"
+                )
+            return frozenset(listed)
     return frozenset()
 
 

@@ -113,7 +113,12 @@ def _one_line(error: Exception) -> str:
         return f"disk full while writing {error.filename or 'results'}: free space, then run the same command again"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}"
-    return " ".join(str(error).split())
+    return _short(" ".join(str(error).split()))
+
+
+def _short(line: str, most: int = 1000) -> str:
+    """A line that a terminal can show, whatever a file or a setting put into it."""
+    return line if len(line) <= most else f"{line[: most - 4]} ..."
 
 
 class Parser(argparse.ArgumentParser):
@@ -309,23 +314,34 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.loading import sharing
     from lexbench.report import tables
+    from lexbench.report.records import records_of
+    from lexbench.store import Store
 
     measured: list[tuple[Path, list[str]]] = []
+    measured_here: list[Path] = []
 
-    def job(config: dict[str, Any], choices: dict[str, str]) -> None:
+    def job(config: dict[str, Any], choices: dict[str, str]) -> tuple[Path, list[str]]:
         from lexbench.job import Job
         from lexbench.runner import execute
 
         asked = _job(Job.of, config, choices)
         cells = execute(asked, dry_run=config["dry_run"])
-        measured.append((asked.results, [cell.id for cell in cells]))
+        measured_here.append(asked.results)
+        return asked.results, [cell.id for cell in cells]
 
-    with sharing():
-        settings.jobs("run", job, settings.arguments("run", [*words, *(["dry_run=true"] if options.dry_run else [])]))
-    shown = tables.terminal(measured)
-    if shown:
-        print(shown)
-        print(f"plots and all tables: lexbench report {' '.join(str(f) for f in dict(measured))}", file=sys.stderr)
+    if options.dry_run:  # a plan needs no cluster
+        words = [*(word for word in words if not word.startswith(("hydra/launcher", "hydra.launcher"))), "dry_run=true"]
+    try:
+        with sharing():
+            settings.jobs("run", job, settings.arguments("run", words), measured.append)
+    finally:
+        if len(measured_here) < len(measured):  # of processes side by side, the last to end may not know all cells
+            for store in map(Store, dict(measured)):
+                store.write_records(records_of)
+        shown = tables.terminal(measured)
+        if shown:
+            print(shown)
+            print(f"plots and all tables: lexbench report {' '.join(str(f) for f in dict(measured))}", file=sys.stderr)
     return 0
 
 
@@ -347,6 +363,7 @@ def _job(of: Callable[..., Any], config: dict[str, Any], choices: dict[str, str]
         n=config["n"],
         seeds=seed if isinstance(seed, list) else [seed],
         results=config["results"],
+        **{key: config[key] for key in ("reuse", "stop_after_collapse", "executor", "ray") if key in config},
     )
 
 

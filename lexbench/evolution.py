@@ -11,6 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from lexbench.attention import Floats
+from lexbench.kinds import fits
 from lexbench.record import Refused
 
 RULES = {"longrope": 1.25, "longrope2": 2.0}
@@ -172,7 +173,7 @@ class Journal:
         ]
         if changed:
             raise ValueError(f"journal {file} was begun with {'; '.join(changed)}: give another out=, or remove it")
-        self.known = {Candidate(tuple(row["factors"]), row["start_tokens"]): row["nll"] for row in rows}
+        self.known = dict(map(self._value, rows))
 
     def add(self, candidate: Candidate, nll: float) -> None:
         """Keep one evaluation."""
@@ -181,10 +182,17 @@ class Journal:
             stream.write(json.dumps(row).encode() + b"\n")
         self.known[candidate] = nll
 
+    def _value(self, row: Mapping[str, Any]) -> tuple[Candidate, float]:
+        factors, start, nll = row.get("factors"), row.get("start_tokens"), row.get("nll")
+        numbers = [*(factors if isinstance(factors, list) else [None]), nll]
+        if not isinstance(start, int) or any(not fits(each, float) or math.isnan(each) for each in numbers):
+            raise ValueError(f"journal {self.file} has a line that is no evaluation: remove it, or give another out=")
+        return Candidate(tuple(factors or ()), start), float(nll or 0.0)
+
     def _parsed(self, line: bytes) -> dict[str, Any]:
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
             raise ValueError(f"journal {self.file} has a line that is no JSON object: remove it, or give another out=")

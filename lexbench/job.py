@@ -5,13 +5,13 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import lexbench
 from lexbench import assets, compose, provenance
-from lexbench.backends import Backend
+from lexbench.backends import Identified
 from lexbench.checkpoint import read_model
 from lexbench.corpora import Corpus
 from lexbench.model import Model
@@ -37,7 +37,7 @@ class Named:
     @functools.cached_property
     def fingerprint(self) -> str:
         """Of a corpus: hash of its texts."""
-        return str(self.built.fingerprint())
+        return _fingerprint(self.built)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +53,14 @@ class Job:
     n: int
     seeds: Sequence[int]
     results: Path
+    reuse: bool = True
+    """Take what earlier answers already hold."""
+    stop_after_collapse: bool = False
+    """Skip the longer lengths of a method that has collapsed."""
+    executor: str = "here"
+    """Who measures: this process, or workers of a Ray cluster."""
+    ray: Mapping[str, Any] = field(default_factory=dict)
+    """`lexbench.cluster.Settings`."""
     config: Mapping[str, Any]
     """What the user wrote, with defaults: goes into the run folder."""
 
@@ -70,6 +78,10 @@ class Job:
         n: int | None,
         seeds: Sequence[int],
         results: str | Path | None,
+        reuse: bool = True,
+        stop_after_collapse: bool = False,
+        executor: str = "here",
+        ray: Mapping[str, Any] | None = None,
     ) -> "Job":
         """A job from configs, each with its `name`; ValueError for whatever is wrong with them.
 
@@ -81,6 +93,11 @@ class Job:
         _whole("n", n, 1, "samples a cell, e.g. n=32")
         if not seeds:
             raise ValueError("seed must be a whole number of at least 0, got none: e.g. seed=0 or seed=[0,1]")
+        if executor not in ("here", "ray"):
+            raise ValueError(f"executor must be here or ray, got {executor!r}: this process, or a Ray cluster")
+        for name, switch in (("reuse", reuse), ("stop_after_collapse", stop_after_collapse)):
+            if not isinstance(switch, bool):
+                raise ValueError(f"{name} must be true or false, got {switch!r}")
         for each in seeds:
             _whole("seed", each, 0, "e.g. seed=0 or seed=[0,1]")
         tokens = _lengths(facts, lengths, multiples)
@@ -107,13 +124,31 @@ class Job:
             n=n,
             seeds=seeds,
             results=Path(results or Path("runs") / facts.name),
+            reuse=reuse,
+            stop_after_collapse=stop_after_collapse,
+            executor=executor,
+            ray=ray or {},
             config=config,
         )
 
 
-def cell_of(job: Job, step: Step, backend: Backend) -> Cell:
+@functools.lru_cache(maxsize=8)
+def _fingerprint(corpus: Corpus) -> str:
+    """Made once for all jobs of a process."""
+    return corpus.fingerprint()
+
+
+def of_config(config: Mapping[str, Any]) -> Job:
+    """The job whose `config` this is, as a worker makes it anew."""
+    names = {"methods": "method", "tasks": "task"}
+    parts = ("methods", "tasks", "corpus", "backend", "lengths", "n", "seeds")
+    given = {part: config[names.get(part, part)] for part in parts}
+    return Job.of(model=Model(**config["model"]), multiples=None, results=None, **given)
+
+
+def cell_of(job: Job, step: Step, backend: Identified) -> Cell:
     """A step's cell, as the loaded backend measures it."""
-    uses_corpus = getattr(step.task.built, "corpus", None) is not None
+    corpus = job.corpus if uses_corpus(step.task) else None
     identity = {
         "model": {
             "name": job.model.name,
@@ -124,7 +159,7 @@ def cell_of(job: Job, step: Step, backend: Backend) -> Cell:
         "method": step.method.identity(),
         "attention": step.attention.as_data() if step.attention else None,
         "task": {**step.task.identity(), "version": step.task.built.version},
-        "corpus": {**job.corpus.identity(), "fingerprint": job.corpus.fingerprint} if uses_corpus else None,
+        "corpus": {**corpus.identity(), "fingerprint": corpus.fingerprint} if corpus else None,
         "backend": {"name": backend.name, "version": backend.version, "dtype": backend.dtype, "kernel": backend.kernel},
         "length": step.length,
         "seed": step.seed,
@@ -142,7 +177,7 @@ def cell_of(job: Job, step: Step, backend: Backend) -> Cell:
         backend=backend.name,
         dtype=backend.dtype,
         kernel=backend.kernel,
-        corpus=job.corpus.label if uses_corpus else None,
+        corpus=corpus.label if corpus else None,
         version=lexbench.__version__,
         identity=identity,
     )
@@ -196,6 +231,8 @@ def _parts(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The yamls that a suite names, each with the parameters that it gives them."""
     if isinstance(config["suite"], str) or not isinstance(config["suite"], Sequence):
         raise ValueError(f"a suite must be a list of tasks, got {config['suite']!r}: e.g. task=[passkey,needle]")
+    if wrong := [entry for entry in config["suite"] if not isinstance(entry, str | Mapping)]:
+        raise ValueError(f"a suite lists tasks by name, got {wrong[0]!r}: e.g. [passkey,{{name: needle, options: 4}}]")
     given = [{"name": entry} if isinstance(entry, str) else dict(entry) for entry in config["suite"]]
     for entry in given:
         if "name" not in entry:
@@ -234,14 +271,19 @@ def _method(config: Mapping[str, Any]) -> Named:
     return Named(name, method, label)
 
 
-def keep_job(store: Store, job: Job, backend: Backend, cells: Sequence[tuple[Cell, Step]] = ()) -> None:
+def uses_corpus(task: Named) -> bool:
+    """Whether a task's questions are made of texts of the corpus."""
+    return getattr(task.built, "corpus", None) is not None
+
+
+def keep_job(store: Store, job: Job, backend: Identified, cells: Sequence[tuple[Cell, Step]] = ()) -> None:
     """Write jobs/<hash>.json: what was asked, what it is measured with, and the cells in their order."""
     measured = {
         "model_revision": backend.revision,
         "backend": backend.version,
         "dtype": backend.dtype,
         "kernel": backend.kernel,
-        "corpus_fingerprint": job.corpus.fingerprint,
+        "corpus_fingerprint": job.corpus.fingerprint if any(map(uses_corpus, job.tasks)) else None,
     }
     names = ("method", "task", "length", "seed")
     planned = [

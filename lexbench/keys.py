@@ -122,7 +122,7 @@ def _parsed(content: bytes, file: str) -> KeyTokens:
         tokens = sum(row["tokens"] for row in rows)
         evaluator = f"{header['evaluator']['model']}, {header['evaluator']['method']}"
         rule, corpus = Rule(**header["rule"]), header["corpus"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise ValueError(f"{file} is no whole file of key tokens of format {FORMAT}: {MAKE}") from None
     return KeyTokens(evaluator, rule, corpus, spans, ends, tokens, hashlib.sha256(content).hexdigest()[:12])
 

@@ -88,7 +88,7 @@ def _file(file: Path) -> Any:
         text = file.read_text(encoding="utf-8")
         lines = [line for line in text.split("\n") if line.strip()]
         return [json.loads(line) for line in lines] if file.suffix == ".jsonl" else json.loads(text)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"distractor_qa's data {file} cannot be read ({reason}): give task.data=FILE") from None
 

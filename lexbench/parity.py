@@ -15,6 +15,7 @@ from lexbench import assets, provenance
 from lexbench.agreement import differences, tolerance
 from lexbench.backends import Backend
 from lexbench.checkpoint import end_tokens, locate
+from lexbench.examiner import answers
 from lexbench.job import Job
 from lexbench.loading import checkpoint_of, done_with, opened
 from lexbench.plan import Step
@@ -22,7 +23,7 @@ from lexbench.record import Refused
 from lexbench.report.entries import columns, noted
 from lexbench.report.wording import cell as first_cell
 from lexbench.report.wording import escaped, several
-from lexbench.runner import answers, plan
+from lexbench.runner import plan
 from lexbench.task import Answer, AnyQuestion, Probe, Tokenizer, Tokens
 from lexbench.tokenizer import load_tokenizer
 

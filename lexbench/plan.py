@@ -1,5 +1,6 @@
 """What a run will cost, before it starts: cells, tokens, time and memory."""
 
+import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from lexbench.model import Model
 from lexbench.task import AnyQuestion, Probe, Write
 
 BYTES = 4  # of a number in float32; half of that in bfloat16
+NUMBERS = {"float32": 4, "float64": 8}  # bytes by dtype; 2 of all others
 EFFICIENCY = 0.5  # of a large matrix product's speed, that a whole forward pass reaches
 PROBED = 3  # forward passes that watching one takes, as measured with the weights of half of the queries
 
@@ -19,9 +21,20 @@ PROBED = 3  # forward passes that watching one takes, as measured with the weigh
 class Estimate:
     """Cost of one cell."""
 
+    questions: int = 0
     tokens: int = 0
     """Read and written, over all questions."""
-    flops: float = 0.0
+    dense: float = 0.0
+    """Operations that grow with the tokens: products with weights."""
+    quadratic: float = 0.0
+    """Operations that grow with their square: attention's."""
+    steps: int = 0
+    """Forward passes of a single token: writing."""
+
+    @property
+    def flops(self) -> float:
+        """All operations."""
+        return self.dense + self.quadratic
 
 
 @dataclass(frozen=True)
@@ -49,15 +62,18 @@ def parameters(model: Model) -> float:
 
 def estimate(model: Model, questions: Sequence[AnyQuestion]) -> Estimate:
     """Forward passes: 2 flops a parameter and token, and causal attention's 2 layers width length^2."""
-    dense = 2.0 * parameters(model)
-    quadratic = 2.0 * (model.layers or 0) * (model.width or 0)
-    flops = 0.0
+    a_token, a_pair = 2.0 * parameters(model), 2.0 * (model.layers or 0) * (model.width or 0)
+    dense = quadratic = 0.0
+    steps = 0
     for question in questions:
-        once = dense * question.length + quadratic * question.length**2
-        flops += PROBED * once if isinstance(question, Probe) else once
+        times = PROBED if isinstance(question, Probe) else 1
+        dense += times * a_token * question.length
+        quadratic += times * a_pair * question.length**2
         if isinstance(question, Write):
-            flops += 2.0 * quadratic * question.room * question.length
-    return Estimate(tokens=sum(question.length for question in questions), flops=flops)
+            quadratic += 2.0 * a_pair * question.room * question.length
+            steps += question.room
+    tokens = sum(question.length for question in questions)
+    return Estimate(len(questions), tokens, dense, quadratic, steps)
 
 
 def peak_memory(model: Model, length: int) -> float:
@@ -67,10 +83,20 @@ def peak_memory(model: Model, length: int) -> float:
     return BYTES * (parameters(model) + length * width * (2 * (model.layers or 0) * share + 12))
 
 
+def least_memory(model: Model, step: Step, dtype: str) -> float:
+    """Bytes that a cell needs beside the weights, and cannot do without: one layer's activations, and a cache to write.
+
+    Activations: the state, queries, keys, values and what attention gives, of one text.
+    """
+    width, share = model.width or 0, (model.kv_heads or 1) / (model.heads or 1)
+    cache = 2 * (model.layers or 0) * share if step.estimate.steps else 0.0
+    return NUMBERS.get(dtype, 2) * step.length * width * (3 + 2 * share + cache)
+
+
 def describe(model: Model, steps: Sequence[Step], folder: Path) -> str:
     """The plan in a few lines; time from a matrix product measured here and now."""
     asked = [step for step in steps if step.refused is None]
-    seconds = sum(step.estimate.flops for step in asked) / (EFFICIENCY * _flops_per_second())
+    seconds = sum(step.estimate.flops for step in asked) / speed()
     tokens = sum(step.estimate.tokens for step in asked)
     longest = max((step.length for step in asked), default=0)
     names = {
@@ -81,7 +107,7 @@ def describe(model: Model, steps: Sequence[Step], folder: Path) -> str:
     lines = [f"{model.name}, trained at {model.trained_length} tokens, into {folder}"]
     lines += [f"  {noun:8} {', '.join(values)}" for noun, values in names.items()]
     lines.append(
-        f"  {len(asked)} cells, {tokens:,} tokens, about {_duration(seconds)} "
+        f"  {len(asked)} cells, {tokens:,} tokens, about {duration(seconds)} "
         f"and {peak_memory(model, longest) / 2**30:.1f} GiB of model memory"
     )
     reasons = dict.fromkeys(f"{s.method.label} {s.task.label} {s.length}: {s.refused}" for s in steps if s.refused)
@@ -89,8 +115,9 @@ def describe(model: Model, steps: Sequence[Step], folder: Path) -> str:
     return "\n".join(lines)
 
 
-def _flops_per_second(size: int = 1024) -> float:
-    """Of a float32 matrix product on the device that the run will use."""
+@functools.cache
+def speed(size: int = 1024) -> float:
+    """Operations per second of a forward pass, guessed from a float32 matrix product on the device that will run it."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -100,10 +127,11 @@ def _flops_per_second(size: int = 1024) -> float:
     for _ in range(4):
         product = left @ left
     product.sum().item()
-    return 4 * 2 * size**3 / (time.perf_counter() - started)
+    return EFFICIENCY * 4 * 2 * size**3 / (time.perf_counter() - started)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """In the largest unit of which there are two."""
     for unit, name in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
         if seconds >= 2 * unit:
             return f"{seconds / unit:.0f} {name}"

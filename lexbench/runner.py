@@ -1,44 +1,54 @@
 """A run: from a job to its cells, and from cells to samples in the run folder."""
 
-import functools
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from collections import deque
+from collections.abc import Sequence
 
 from tqdm import tqdm
 
 import lexbench
 from lexbench import provenance
 from lexbench.attention import Attention
-from lexbench.backends import Backend, Remote
+from lexbench.backends import Backend, Recalling, Remote
 from lexbench.checkpoint import locate
-from lexbench.excerpt import excerpt
+from lexbench.collapse import Collapses
+from lexbench.examiner import Examiner, questions
+from lexbench.forecast import Forecast
 from lexbench.job import Job, cell_of, keep_job
 from lexbench.loading import checkpoint_of, done_with, opened
 from lexbench.methods import Method
 from lexbench.model import Model
-from lexbench.plan import Step, describe, estimate
+from lexbench.plan import Step, describe, duration, estimate, speed
 from lexbench.record import Cell, Refused, Sample, Unavailable
+from lexbench.report import costs
+from lexbench.report.costs import Cost
 from lexbench.report.records import records_of
+from lexbench.reuse import Twins
 from lexbench.store import Store
-from lexbench.task import Answer, AnyQuestion, Choose, Mark, Probe, Score, Task, Write
 from lexbench.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.verify import Preflight
 
+Todo = tuple[Cell, Step]
+_twins = Twins()
+"""Of all jobs of this process."""
+
 
 def plan(job: Job, tokenizer: FastTokenizer) -> list[Step]:
-    """All cells of a job with their cost, in the order in which they run: methods side by side at each length."""
+    """All cells of a job with their cost, in the order in which they run: methods side by side at each length.
+
+    The longest come first, so that shorter ones can take what these hold, and no long one is left for the end; the
+    shortest where longer ones may be skipped.
+    """
     steps = []
     for task in job.tasks:
-        for length in job.lengths:
-            for seed in job.seeds:
-                questions, no_questions = _questions(task.built, tokenizer, length, job.n, seed)
+        for seed in job.seeds:
+            for length in sorted(job.lengths, reverse=not job.stop_after_collapse):
+                asked, no_questions = questions(task.built, tokenizer, length, job.n, seed)
                 for method in job.methods:
                     attention, no_attention = _attention(method.built, job.model, length)
                     refused = no_attention or no_questions
-                    cost = estimate(job.model, () if refused else questions)
+                    cost = estimate(job.model, () if refused else asked)
                     steps.append(Step(method, task, length, seed, attention, refused, cost))
     return steps
 
@@ -46,7 +56,8 @@ def plan(job: Job, tokenizer: FastTokenizer) -> list[Step]:
 def execute(job: Job, dry_run: bool = False, quiet: bool = False) -> list[Cell]:
     """Run a job's cells that its folder does not hold yet, and derive the folder's records; all its cells.
 
-    Raises ValueError for a wrong configuration; a KeyboardInterrupt leaves every sample measured so far.
+    Other runs may work on the same folder: cells that they measure are waited for at the end. Raises ValueError for a
+    wrong configuration; a KeyboardInterrupt leaves every sample measured so far.
     """
     folder = locate(checkpoint_of(job.model), job.model.revision, weights=False)
     tokenizer = load_tokenizer(folder, job.model.bos)
@@ -57,111 +68,177 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False) -> list[Cell]:
         return []
 
     store = Store(job.results)
+    if job.executor == "ray":
+        from lexbench import cluster
+
+        cells = cluster.measured(job, store, steps, tokenizer, quiet)
+    else:
+        cells = _measured_here(job, store, steps, tokenizer, quiet)
+    store.write_records(records_of)
+    return cells
+
+
+def _measured_here(job: Job, store: Store, steps: Sequence[Step], tokenizer: FastTokenizer, quiet: bool) -> list[Cell]:
+    """All cells of a job, measured in this process."""
     backend = opened(job.model, job.backend, max(job.lengths))
     try:
+        if isinstance(backend, Recalling):
+            backend.reuse = job.reuse
         cells = [(cell_of(job, step, backend), step) for step in steps]
         keep_job(store, job, backend, cells)
-        costs = [1.0 if store.finished(cell) else max(step.estimate.flops, 1.0) for cell, step in cells]
         preflight = Preflight(job.results, backend, lexbench.__version__)
-        with tqdm(total=sum(costs), unit_scale=True, disable=quiet, dynamic_ncols=True, bar_format=BAR) as bar:
-            for (cell, step), cost in zip(cells, costs, strict=True):
-                bar.set_description(f"{step.task.label} {step.method.label} {step.length}")
-                if store.finished(cell):
-                    bar.update(cost)
-                else:
-                    _measure(store, backend, preflight, tokenizer, cell, step, bar, cost)
+        with Run(job, store, cells, quiet) as run:
+            run.measure(backend, Examiner(backend, tokenizer, preflight, job.reuse))
     finally:
         done_with(backend)
-    store.write_records(record for finished in store.load() for record in records_of(finished))
     return [cell for cell, _ in cells]
 
 
-BAR = "{percentage:3.0f}% |{bar:20}| {elapsed} gone, {remaining} to go  {desc}"
+class Run:
+    """The cells of a job that its folder does not hold yet, and how far they are.
 
+    Args:
+        job: what is asked for.
+        store: of its folder.
+        cells: all of them, in their order.
+        quiet: show nothing.
+    """
 
-def _measure(
-    store: Store,
-    backend: Backend,
-    preflight: Preflight,
-    tokenizer: FastTokenizer,
-    cell: Cell,
-    step: Step,
-    bar: Any,
-    cost: float,
-) -> None:
-    """One cell: ask what is not answered yet, and finish it; or record why there is no honest answer."""
-    started, tokens = time.monotonic(), 0
-    own_peak = provenance.forget_peak()
-    try:
+    def __init__(self, job: Job, store: Store, cells: Sequence[Todo], quiet: bool) -> None:
+        self.job, self.store = job, store
+        self.at_once = 1
+        self._collapses = Collapses() if job.stop_after_collapse else None
+        self._forecast = Forecast(speed())
+        done = [cell for cell, _ in cells if store.finished(cell)]
+        ids = {cell.id for cell in done}
+        self.open = deque(todo for todo in cells if todo[0].id not in ids)
+        for cell in done if self.open and (job.reuse or job.stop_after_collapse) else ():
+            self._known(cell)
+        self._costs = costs.of_file(store.folder / "costs.jsonl") if self.open and job.reuse else {}
+        self._left = {cell.id: step for cell, step in self.open}
+        self._parts: dict[str, float] = {}
+        self._started = time.monotonic()
+        self._bar = tqdm(total=1.0, disable=quiet or not self.open, dynamic_ncols=True, bar_format=BAR)
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def measure(self, backend: Backend, examiner: Examiner) -> None:
+        """All open cells, one behind the other; those that another process measures come last, if it gives them up."""
+        taken = deque[Todo]()
+        for wait, cells in ((False, self.open), (True, taken)):
+            while cells:
+                cell, step = cells.popleft()
+                if wait:
+                    self._say(step, "waiting for another run at")
+                with self.store.claimed(cell, wait) as mine:
+                    if not mine:
+                        taken.append((cell, step))
+                    elif not self.settled(cell, step):
+                        self._measure(backend, examiner, cell, step)
+
+    def settled(self, cell: Cell, step: Step) -> bool:
+        """Whether a claimed cell needs no measuring: another process or a twin has, or there is no way to."""
+        if self.store.finished(cell):
+            self.ended(cell, step)
+            return True
+        if self.job.reuse and (twin := _twins.of(self.store.folder, cell)) and self.store.adopt(cell, twin):
+            if cost := self._costs.get(twin.id):
+                self.store.cost(cell, cost.seconds, cost.tokens, cost.peak_bytes, cost.own_peak)
+            self.ended(cell, step)
+            return True
         if step.refused or step.attention is None:
-            raise Refused(step.refused or "no attention")
-        if failed := preflight.failure(step.attention, step.length):
-            raise Refused(f"{step.method.label} {failed}")
-        backend.attend(step.attention)
-        started = time.monotonic()  # an engine may have been started for it, and serves all cells
-        done = {sample.index for sample in store.resume(cell)}
-        questions, _ = _questions(step.task.built, tokenizer, step.length, cell.n, step.seed)
-        missing = [question for question in questions if question.index not in done]
-        longest = max((question.length for question in missing), default=0)
-        assert longest <= step.length, f"a question of {longest} tokens at {step.length}"
-        bar.update(cost * (1 - len(missing) / len(questions)))
-        for question, answer in zip(missing, answers(backend, missing), strict=True):
-            store.append(cell, _sample(backend, step.task.built, question, answer))
-            tokens += question.length
-            bar.update(cost / len(questions))
-        store.finish(cell)
-    except Unavailable as refusal:
-        store.put_off(cell, refusal.reason)
-    except Refused as refusal:
-        store.refuse(cell, refusal.reason)
-    finally:  # an interrupted cell has cost something, too
-        note_cost(store, backend, cell, time.monotonic() - started, tokens, own_peak)
+            self.store.refuse(cell, step.refused or "no attention")
+            self.ended(cell, step)
+            return True
+        if self._collapses is not None and (reason := self._collapses.reason(cell)):
+            self.store.put_off(cell, reason)
+            self.ended(cell, step)
+            return True
+        return False
+
+    def began(self, cell: Cell, step: Step, done: int) -> None:
+        """So many samples of a cell are there already."""
+        self._parts[cell.id] = done / self.job.n
+        self._say(step)
+
+    def kept(self, cell: Cell, step: Step, sample: Sample) -> None:
+        """One more sample of a claimed cell."""
+        self.store.append(cell, sample)
+        self._parts[cell.id] += 1 / self.job.n
+        self._say(step)
+
+    def ended(self, cell: Cell, step: Step, seconds: float | None = None) -> None:
+        """A cell is finished or refused; `seconds` where it was measured whole, without a break."""
+        self._left.pop(cell.id, None)
+        self._parts.pop(cell.id, None)
+        if seconds is not None:
+            self._forecast.learn(step, seconds)
+        if (self.job.reuse or self._collapses is not None) and self._left:
+            self._known(cell)
+        self._say(step)
+
+    def spent(self, cell: Cell, cost: Cost) -> None:
+        """What a cell has taken, elsewhere."""
+        self.store.cost(cell, cost.seconds, cost.tokens, cost.peak_bytes, cost.own_peak)
+        self._costs[cell.id] = cost
+
+    def _known(self, cell: Cell) -> None:
+        """What a finished cell tells of later ones."""
+        found = self.store.load({cell.id}) if self._collapses is not None else []
+        if self._collapses is not None and found:
+            self._collapses.learn(cell, found[0].samples)
+        _twins.learn(self.store.folder, cell)
+
+    def _measure(self, backend: Backend, examiner: Examiner, cell: Cell, step: Step) -> None:
+        """One cell: ask what is not answered yet, and finish it; or record why there is no honest answer."""
+        started, tokens, whole = time.monotonic(), 0, False
+        own_peak = provenance.forget_peak()
+        try:
+            examiner.settle(step)
+            started = time.monotonic()  # an engine may have been started for it, and serves all cells
+            done = {sample.index for sample in self.store.resume(cell)}
+            self.began(cell, step, len(done))
+            for sample in examiner.samples(step, cell.n, done):
+                self.kept(cell, step, sample)
+                tokens += sample.tokens
+            self.store.finish(cell)
+            whole = not done
+        except Unavailable as refusal:
+            self.store.put_off(cell, refusal.reason)
+        except Refused as refusal:
+            self.store.refuse(cell, refusal.reason)
+        finally:  # an interrupted cell has cost something, too
+            seconds = time.monotonic() - started
+            self._costs[cell.id] = note_cost(self.store, backend, cell, seconds, tokens, own_peak)
+        self.ended(cell, step, seconds if whole else None)
+
+    def _say(self, step: Step, doing: str = "") -> None:
+        """The bar: shares of time, spent and to come."""
+        spent = time.monotonic() - self._started
+        done = sum(part * self._forecast.seconds(self._left[cell]) for cell, part in self._parts.items())
+        left = (self._forecast.left(self._left.values()) - done) / self.at_once
+        self._bar.total = spent + max(left, 0.0)
+        self._bar.n = min(spent, self._bar.total)
+        words = [doing, step.task.label, step.method.label, str(step.length)]
+        cells = f"{len(self._left)} {'cell' if len(self._left) == 1 else 'cells'}"
+        to_go = f"{cells}, about {duration(left)} to go" if self._left else "done"
+        self._bar.set_description(f"{to_go}  {' '.join(filter(None, words))}", refresh=False)
+        self._bar.update(0)
 
 
-def note_cost(store: Store, backend: Backend, cell: Cell, seconds: float, tokens: int, own_peak: bool) -> None:
+BAR = "{percentage:3.0f}% |{bar:20}| {elapsed} gone, {desc}"
+
+
+def note_cost(store: Store, backend: Backend, cell: Cell, seconds: float, tokens: int, own_peak: bool) -> Cost:
     """Keep what a cell took; memory where it is this process's own."""
     peak = None if isinstance(backend, Remote) else provenance.peak_bytes()
-    store.cost(cell, seconds=seconds, tokens=tokens, peak_bytes=peak, own_peak=own_peak and peak is not None)
-
-
-def answered(backend: Backend, task: Task, question: AnyQuestion) -> Sample:
-    """The sample of one question, with what was asked as text."""
-    return _sample(backend, task, question, _ask(backend, question))
-
-
-def _sample(backend: Backend, task: Task, question: AnyQuestion, answer: Answer) -> Sample:
-    return replace(task.score(question, answer), prompt=excerpt(question, backend.tokenizer))
-
-
-def answers(backend: Backend, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
-    """Many at once where the backend gains from it, else one by one."""
-    if isinstance(backend, Remote):
-        return backend.answers(questions)
-    return (_ask(backend, question) for question in questions)
-
-
-def _ask(backend: Backend, question: AnyQuestion) -> Answer:
-    if isinstance(question, Write):
-        return backend.write(question)
-    if isinstance(question, Choose):
-        return backend.choose(question)
-    if isinstance(question, Mark):
-        return backend.mark(question)
-    if isinstance(question, Score):
-        return backend.score(question)
-    assert isinstance(question, Probe)
-    return backend.probe(question)
-
-
-@functools.lru_cache(maxsize=1)
-def _questions(
-    task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int
-) -> tuple[Sequence[AnyQuestion], str | None]:
-    """A cell's questions, kept for the next method; or why there are none."""
-    try:
-        return task.questions(tokenizer, length, n, seed), None
-    except Refused as refusal:
-        return [], refusal.reason
+    cost = Cost(seconds=seconds, tokens=tokens, peak_bytes=peak, own_peak=own_peak and peak is not None)
+    store.cost(cell, cost.seconds, cost.tokens, cost.peak_bytes, cost.own_peak)
+    return cost
 
 
 def _attention(method: Method, model: Model, length: int) -> tuple[Attention | None, str | None]:

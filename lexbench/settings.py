@@ -1,43 +1,111 @@
-"""Settings of the command line, key=value in hydra's grammar; the only module that knows hydra."""
+"""Settings of the command line, key=value in hydra's grammar; of lexbench the only module that knows hydra."""
 
+import importlib.util
 import os
 import re
+import socket
 import sys
+import traceback
+import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from lexbench import assets
 from lexbench.record import Refused
 
+# Of hydra, for a yaml named as a plug-in's own config; here, because a job's process loads this before its config.
+warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/\w+' is validated against ConfigStore schema")
 
-def jobs(name: str, job: Callable[[dict[str, Any], dict[str, str]], None], words: list[str]) -> None:
-    """Call `job` with the composed config and the chosen names: once, or for every point of a sweep (-m)."""
-    import hydra
-    from hydra.core.hydra_config import HydraConfig
-    from omegaconf import DictConfig, OmegaConf
 
-    @hydra.main(version_base="1.3", config_path=str(assets.asset("configs")), config_name=name)  # type: ignore[untyped-decorator]
-    def entry(config: DictConfig) -> None:
+@dataclass(frozen=True)
+class Outcome:
+    """What a job returned, or why it did not; travels back from other processes."""
+
+    returned: Any = None
+    error: Exception | None = None
+
+
+def jobs(
+    name: str,
+    job: Callable[[dict[str, Any], dict[str, str]], Any],
+    words: list[str],
+    keep: Callable[[Any], None] = lambda returned: None,
+) -> None:
+    """Call `job` with the composed config and the chosen names: once, or for every point of a sweep (-m).
+
+    A launcher (hydra/launcher=joblib) runs the jobs of a sweep elsewhere: what they change there stays there, and
+    `keep` gets here what each has returned, in their order. An error ends its own job; the first rises when all ended.
+    """
+    flags = [word for word in words if word.startswith("-")]
+    if set(flags) - {*SWEEP, *ONCE}:  # nothing is run
+        _shown(name, words)
+        return
+    settings = [word for word in words if not word.startswith("-")]
+    sweep = bool(set(flags) & set(SWEEP)) or "hydra.mode=MULTIRUN" in settings
+    if not sweep and any(re.match("hydra[/.]launcher", word) for word in settings):
+        raise ValueError("a launcher starts the jobs of a sweep, this is one run: add -m")
+    outcomes = _translated(lambda: _outcomes(name, _entry(job), settings, sweep))
+    for outcome in outcomes:
+        if outcome.error is None:
+            keep(outcome.returned)
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise outcome.error
+
+
+def _entry(job: Callable[[dict[str, Any], dict[str, str]], Any]) -> Callable[[Any], Outcome]:
+    """`job` as hydra calls it, here or in another process, which gets a copy of it."""
+    home = (socket.gethostname(), os.getpid())
+
+    def entry(config: Any) -> Outcome:
+        from hydra.core.hydra_config import HydraConfig
+        from omegaconf import OmegaConf
+
         plain = OmegaConf.to_container(config, resolve=True)
         assert isinstance(plain, dict)
-        hydra_config = HydraConfig.get()
         try:
-            job({str(key): value for key, value in plain.items()}, dict(hydra_config.runtime.choices))
-        except (ValueError, Refused, OSError) as error:
-            if not hydra_config.launcher._target_.endswith("BasicLauncher"):
-                raise  # another process: hydra brings it here
-            failures.append(error)  # kept from hydra, which would print it in its own way; other jobs of a sweep go on
+            choices = dict(HydraConfig.get().runtime.choices)
+            return Outcome(job({str(key): value for key, value in plain.items()}, choices))
+        except (ValueError, Refused, OSError) as error:  # kept from hydra, which would end the sweep
+            return Outcome(error=error if home == (socket.gethostname(), os.getpid()) else _portable(error))
 
-    failures: list[Exception] = []
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not to hydra's printer
+    return entry
+
+
+def _portable(error: Exception) -> Exception:
+    """An error that another process can read: one of Python's own, or its words."""
+    return error if type(error).__module__ == "builtins" else ValueError(str(error))
+
+
+def _outcomes(name: str, entry: Callable[[Any], Outcome], settings: list[str], sweep: bool) -> list[Outcome]:
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(assets.asset("configs")), job_name="lexbench", version_base="1.3"):
+        hydra = GlobalHydra.instance().hydra
+        assert hydra is not None
+        if not sweep:
+            return [hydra.run(name, entry, [*settings, "hydra.mode=RUN"]).return_value]
+        batches = hydra.multirun(name, entry, [*settings, "hydra.mode=MULTIRUN"])
+        return [job.return_value for batch in batches for job in batch]
+
+
+def _shown(name: str, words: list[str]) -> None:
+    """What hydra's other flags print: --cfg, --info, shell completion."""
+    import hydra
+
+    main = hydra.main(version_base="1.3", config_path=str(assets.asset("configs")), config_name=name)
     before, sys.argv = sys.argv, ["lexbench", *words]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not to hydra's printer
     try:
-        _translated(entry)
+        _translated(main(lambda config: None))
     finally:
         sys.argv = before
-    if failures:
-        raise failures[0]
 
 
 def composed(command: str, words: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -59,16 +127,37 @@ def composed(command: str, words: list[str]) -> tuple[dict[str, Any], dict[str, 
 
 
 def _translated(call: Callable[[], Any]) -> Any:
-    """What `call` gives; hydra's and omegaconf's errors as ValueError."""
-    from hydra.errors import HydraException, OverrideParseException
+    """What `call` gives; hydra's, omegaconf's and launchers' errors as ValueError."""
+    from hydra.errors import HydraException, MissingConfigException, OverrideParseException
     from omegaconf.errors import OmegaConfBaseException
 
     try:
         return call()
     except OverrideParseException as error:
         raise ValueError(f"setting {error.override!r} cannot be read: write key=value, lists as [1,2]") from error
+    except MissingConfigException as error:
+        choices = f": choose from {', '.join(error.options)}" if error.options else ""
+        raise ValueError(str(error).split("\n\n")[0] + choices) from error
+    except yaml.YAMLError as error:
+        raise ValueError(f"a config is not valid yaml ({' '.join(str(error).split())}): mend it") from error
+    except RecursionError as error:
+        raise ValueError("settings are nested too deeply to be read: write them flat") from error
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(str(error).split("\n\n")[0]) from error
+    except Exception as error:
+        package = _raised_in(error)
+        if package not in ("joblib", "submitit", "ray"):
+            raise
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise ValueError(
+            f"launcher of {package}: {said}: what was measured is kept, the same command goes on"
+        ) from error
+
+
+def _raised_in(error: Exception) -> str:
+    """The package whose code raised an error."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def arguments(command: str, words: list[str]) -> list[str]:
@@ -111,11 +200,14 @@ def _setting(command: str, word: str) -> str:
     groups, keys = SETTINGS[command]
     bare = word.lstrip("+~")
     if bare.startswith("hydra"):
+        _installed(bare)
         return word
     if bare != word:
         name = re.split(r"[=.@]", bare)[0]
         if name not in groups + keys:
             raise ValueError(f"unknown setting {name}: choose from {', '.join(groups + keys)}")
+        if word.startswith("~") and re.split(r"[=@]", bare)[0] in groups + keys:
+            raise ValueError(f"{name} cannot be left out: give {name}=..., or drop {word}")
         return word
     key, equals, value = word.partition("=")
     if not equals:
@@ -137,6 +229,30 @@ def _setting(command: str, word: str) -> str:
     return word
 
 
+def _installed(word: str) -> None:
+    """ValueError for hydra/launcher=NAME where the package of one of our launchers is missing."""
+    key, _, name = word.partition("=")
+    if key == "hydra/launcher" and name in LAUNCHERS and not _found(LAUNCHERS[name]):
+        extra = name.partition("_")[0]
+        raise ValueError(f'launcher {name} needs a package that is not installed: pip install "lexbench[{extra}]"')
+
+
+def _found(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of its parent
+        return False
+
+
+LAUNCHERS = {
+    "joblib": "hydra_plugins.hydra_joblib_launcher",
+    "ray": "ray",
+    "submitit_local": "hydra_plugins.hydra_submitit_launcher",
+    "submitit_slurm": "hydra_plugins.hydra_submitit_launcher",
+}
+"""By yaml of configs/hydra/launcher, the module that it needs; the extra is the name's first word."""
+SWEEP = ("-m", "--multirun")
+ONCE = ("-r", "--run")
 FLAGS = ("--help", "-h", "--hydra-help", "--multirun", "-m", "--run", "-r", "--resolve", "--version")
 """Hydra's own that pass through, beside those with a value."""
 LISTED = {"task": "suite", "method": "compose"}
@@ -145,7 +261,10 @@ PARTS = [group for group in assets.GROUPS if group != "encoding"]
 """Groups that make up a run; an encoding is part of a model."""
 ONE_LENGTH = (PARTS, ["length"])
 SETTINGS = {
-    "run": (PARTS, ["lengths", "multiples", "n", "seed", "results", "dry_run"]),
+    "run": (
+        PARTS,
+        ["lengths", "multiples", "n", "seed", "results", "reuse", "stop_after_collapse", "executor", "ray", "dry_run"],
+    ),
     "show": ONE_LENGTH,
     "verify": (PARTS, ["length", "n", "seed"]),
     "export": ONE_LENGTH,

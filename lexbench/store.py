@@ -6,12 +6,17 @@
     DIR/costs.jsonl               seconds, tokens and memory: apart, so that the rest is the same on every run
 
 Cells are named by the hash of their identity, so methods, tasks and processes may share a folder. A file is replaced
-whole or appended a line at a time; whatever kills a process leaves at most one torn line, which `resume` cuts.
+whole or appended a line at a time; whatever kills a process leaves at most one torn line, which `resume` cuts. Who
+measures a cell holds a lock on its .jsonl (`claimed`), which ends with the process.
 """
 
 import base64
+import errno
+import fcntl
 import json
-from collections.abc import Collection, Iterable, Mapping
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -22,6 +27,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lexbench.files import write_bytes, write_text
+from lexbench.kinds import fits, fitting
 from lexbench.record import Cell, Record, Sample
 
 COLUMNS = pa.schema(
@@ -71,6 +77,34 @@ class Store:
         """Whether the cell is measured, or refused for good, in a file that can be read."""
         return _settled(self._file(cell, "parquet"))
 
+    @contextmanager
+    def claimed(self, cell: Cell, wait: bool = False) -> Iterator[bool]:
+        """Whether the cell is this process's alone inside the block; with `wait`, it is, once others have let go of it.
+
+        Where the file system knows no locks, everybody's claim holds.
+        """
+        file = self._file(cell, "jsonl")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            with file.open("ab") as held:
+                mine = _locked(held.fileno(), wait)
+                if mine and not _is_at(held.fileno(), file):
+                    continue  # it was finished or given up, and removed, while we waited
+                try:
+                    yield mine
+                finally:
+                    if mine and file.exists() and file.stat().st_size == 0:
+                        file.unlink(missing_ok=True)  # nothing came of it
+                return
+
+    def adopt(self, cell: Cell, twin: Cell) -> bool:
+        """Finish a cell with the samples of a finished one that asked the same; whether that one has any."""
+        found = self.load({twin.id})
+        if not found or found[0].refused is not None:
+            return False
+        self._close(cell, found[0].samples, None)
+        return True
+
     def resume(self, cell: Cell) -> list[Sample]:
         """Samples that an interrupted run left, in the order in which they were measured; a torn line is cut off."""
         file = self._file(cell, "jsonl")
@@ -104,7 +138,7 @@ class Store:
         """The cell has no answer now: it counts as refused until a run finishes it, and keeps the samples it has."""
         self._write(cell, _parquet(cell, [], reason, again=True))
 
-    def cost(self, cell: Cell, *, seconds: float, tokens: int, peak_bytes: int | None, own_peak: bool = False) -> None:
+    def cost(self, cell: Cell, seconds: float, tokens: int, peak_bytes: int | None, own_peak: bool = False) -> None:
         """What measuring took, this time; `own_peak`: the peak is counted from the cell's start, not the process's.
 
         `peak_bytes` is None where the memory is another process's.
@@ -135,6 +169,9 @@ class Store:
                     head = stream.readline()
             except FileNotFoundError:  # finished at this moment
                 continue
+            except OSError as error:  # a folder, a loop of links, no permission
+                self.problems.append(f"samples {file} cannot be read ({error.strerror}): remove it")
+                continue
             if head.endswith(b"\n") and not file.with_suffix(".parquet").exists():
                 try:
                     left.append(_cell(_parsed(head, file), file))
@@ -142,13 +179,50 @@ class Store:
                     self.problems.append(str(error))
         return left
 
-    def write_records(self, records: Iterable[Record]) -> None:
-        """Replace records.jsonl; also clears away what a process killed at the end of a cell has left of it."""
-        for file in (self.folder / "cells").glob("*.jsonl"):
-            if _settled(file.with_suffix(".parquet")):
-                file.unlink(missing_ok=True)
-        rows = sorted(records, key=_order)
-        write_text(self.folder / "records.jsonl", "".join(f"{_json(asdict(row))}\n" for row in rows))
+    def write_records(self, records_of: Callable[[Finished], Iterable[Record]], afresh: bool = False) -> None:
+        """Replace records.jsonl by the records of all finished cells, one process at a time.
+
+        Cells whose files are not younger than records.jsonl keep their lines, unless all are to be made `afresh`. Also
+        clears away what a process killed at the end of a cell has left of it.
+        """
+        cells = self.folder / "cells"
+        cells.mkdir(parents=True, exist_ok=True)
+        held = os.open(cells, os.O_RDONLY)
+        try:
+            _locked(held, wait=True)
+            for file in cells.glob("*.jsonl"):
+                if _settled(file.with_suffix(".parquet")):
+                    file.unlink(missing_ok=True)
+            kept = {} if afresh else self._derived()
+            self.problems = []
+            new = (record for finished in self.load(self._ids() - kept.keys()) for record in records_of(finished))
+            rows = [*map(asdict, new), *(row for rows in kept.values() for row in rows)]
+            lines = (f"{_json(row)}\n" for row in sorted(rows, key=_order))
+            write_text(self.folder / "records.jsonl", "".join(lines))
+        finally:
+            os.close(held)
+
+    def _ids(self) -> set[str]:
+        return {file.stem for file in (self.folder / "cells").glob("*.parquet")}
+
+    def _derived(self) -> dict[str, list[dict[str, Any]]]:
+        """Lines of records.jsonl by cell, where they are still those of the cell's file; a refusal may be lifted."""
+        file = self.folder / "records.jsonl"
+        found: dict[str, list[dict[str, Any]]] = {}
+        try:
+            written = file.stat().st_mtime_ns
+            for line in file.read_text(encoding="utf-8").splitlines():
+                row = dict(json.loads(line))
+                found.setdefault(str(row["cell"]), []).append(row)
+            files = os.scandir(self.folder / "cells")
+            young = {each.name for each in files if each.stat().st_mtime_ns >= written}
+            rows = {name: each for name, each in found.items() if f"{name}.parquet" not in young}
+            known = {field.name for field in fields(Record)}
+            whole = [name for name, each in rows.items() if all(row.keys() == known for row in each)]
+            there = self._ids() - {name for name in whole if any(row["refused"] for row in rows[name])}
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return {}
+        return {name: rows[name] for name in whole if name in there}
 
     def write_text(self, name: str, content: str) -> None:
         """Replace a text file of the folder."""
@@ -169,16 +243,36 @@ class Store:
             write_bytes(file, content)
 
 
-def _order(record: Record) -> tuple[str, str, str, int, int, str, str]:
-    r = record
-    return r.model, r.task, r.method, r.length, r.seed, r.metric or "", r.cell
+def _locked(handle: int, wait: bool) -> bool:
+    """Take the lock of an open file; whether it is ours."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+    return True
+
+
+def _is_at(handle: int, file: Path) -> bool:
+    """Whether an open file still lies there."""
+    try:
+        return os.path.samestat(os.fstat(handle), file.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _order(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    names = ("model", "task", "method", "length", "seed")
+    return *(row[name] for name in names), row["metric"] or "", row["cell"]
 
 
 def _settled(file: Path) -> bool:
     """Whether a cell's file is there, can be read, and is not to be asked again."""
     try:
         about = (pq.read_schema(file).metadata or {}) if file.exists() else {}
-    except pa.ArrowInvalid:
+    except (pa.ArrowException, OSError):
         return False
     return b"cell" in about and b"again" not in about
 
@@ -209,10 +303,28 @@ def _finished(file: Path) -> Finished:
             table = stored.read(use_threads=False)
         about = table.schema.metadata or {}
         cell, refused = json.loads(about[b"cell"]), json.loads(about[b"refused"])
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:  # OSError: Arrow's word for a damaged page
+        if not fits(refused, str | None):
+            raise ValueError("its refusal is no text")
+        _known(table.column_names, COLUMNS.names, file)
+        return Finished(_cell(cell, file), _samples(table), refused, b"again" in about)
+    except _OtherVersionError:
+        raise
+    except DAMAGED as error:  # OSError: Arrow's word for a damaged page
         said = " ".join(str(error).split())[:80]
         raise ValueError(f"cell {file} cannot be read ({said}): delete it and run the same command again") from error
-    _known(table.column_names, COLUMNS.names, file)
+
+
+class _OtherVersionError(ValueError):
+    """A file of another version, which is whole."""
+
+
+DAMAGED = (
+    *(pa.ArrowException, OSError, KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError),
+)
+"""What reading a file raises that holds something else than we wrote."""
+
+
+def _samples(table: pa.Table) -> list[Sample]:
     samples = []
     losses = table.column("nll")
     for place, row in enumerate(table.drop_columns(["nll"]).to_pylist()):
@@ -220,15 +332,18 @@ def _finished(file: Path) -> Finished:
         row.update(parts=tuple(row.get("parts") or ()))
         row.update(statistics=_unpacked(json.loads(row.get("statistics") or "{}")))
         nll = losses[place].values
-        samples.append(Sample(**row, nll=None if nll is None else nll.to_numpy().astype(np.float32)))
-    return Finished(_cell(cell, file), samples, refused, b"again" in about)
+        row["nll"] = None if nll is None else nll.to_numpy().astype(np.float32)
+        samples.append(Sample(**fitting(Sample, row, f"sample {place}")))
+    return samples
 
 
 def _known(names: Iterable[str], known: Collection[str], file: Path) -> None:
     """ValueError for a file that holds more of a sample than this version knows."""
     odd = ", ".join(sorted(set(names) - set(known)))
     if odd:
-        raise ValueError(f"cell {file} was written by a newer version of lexbench (it has {odd}): use that version")
+        raise _OtherVersionError(
+            f"cell {file} was written by a newer version of lexbench (it has {odd}): use that version"
+        )
 
 
 def _cell_row(cell: Cell) -> dict[str, Any]:
@@ -237,10 +352,12 @@ def _cell_row(cell: Cell) -> dict[str, Any]:
 
 def _cell(row: Mapping[str, Any], file: Path) -> Cell:
     known = {field.name for field in fields(Cell)}
-    if row.keys() != known:
+    if isinstance(row, Mapping) and row.keys() != known:
         odd = ", ".join(sorted(row.keys() ^ known))
-        raise ValueError(f"cell {file} was written by another version of lexbench (differs in {odd}): use that version")
-    return Cell(**row)
+        raise _OtherVersionError(
+            f"cell {file} was written by another version of lexbench (differs in {odd}): use that version"
+        )
+    return Cell(**fitting(Cell, row, f"cell {file}"))
 
 
 def _sample_row(sample: Sample) -> dict[str, Any]:
@@ -269,16 +386,20 @@ def _unpacked(packed: Mapping[str, Any]) -> dict[str, NDArray[np.float32]]:
 
 def _sample(row: dict[str, Any], file: Path) -> Sample:
     _known(row, [field.name for field in fields(Sample)], file)
-    row.update(parts=tuple(row.get("parts", ())), statistics=_unpacked(row.get("statistics", {})))
-    if row["nll"] is not None:
-        row["nll"] = np.frombuffer(base64.b64decode(row["nll"]), "<f4").astype(np.float32)
-    return Sample(**row)
+    try:
+        row.update(parts=tuple(row.get("parts", ())), statistics=_unpacked(row.get("statistics", {})))
+        if row["nll"] is not None:
+            row["nll"] = np.frombuffer(base64.b64decode(row["nll"]), "<f4").astype(np.float32)
+        return Sample(**fitting(Sample, row, "a sample"))
+    except DAMAGED as error:
+        said = " ".join(str(error).split())[:80]
+        raise ValueError(f"samples {file} hold a line that is none ({said}): delete it, run again") from error
 
 
 def _parsed(line: bytes, file: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(line))
-    except ValueError as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"samples {file} hold a line that is no JSON: delete it and run the command again") from error
 
 

@@ -2,7 +2,6 @@
 
 import datetime
 import functools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import tokenizers
 
+from lexbench.files import read_object
 from lexbench.task import Encoded, Frame, Tokens
 
 BLANK = "\u2581"
@@ -106,7 +106,7 @@ def load_tokenizer(folder: Path, bos: bool | None = None) -> FastTokenizer:
         bos: whether BOS begins every context; None: as the tokenizer itself does.
     """
     file = folder / "tokenizer.json"
-    tokenizer = tokenizers.Tokenizer.from_file(str(file)) if file.exists() else _convert(folder)
+    tokenizer = _from_file(file) if file.exists() else _convert(folder)
     settings = _json(folder / "tokenizer_config.json")
     bos_id = _token_id(tokenizer, settings.get("bos_token"), _json(folder / "config.json").get("bos_token_id"))
     if bos is None:
@@ -134,7 +134,8 @@ def _template(folder: Path, settings: Mapping[str, Any]) -> tuple[str, str] | No
     file = folder / "chat_template.jinja"
     source = file.read_text(encoding="utf-8") if file.exists() else settings.get("chat_template")
     if isinstance(source, list):  # several templates by name
-        source = next((each["template"] for each in source if each["name"] == "default"), None)
+        named = [each for each in source if isinstance(each, Mapping)]
+        source = next((each.get("template") for each in named if each.get("name") == "default"), None)
     if source is None:
         return None
     from jinja2 import TemplateError
@@ -157,7 +158,8 @@ def _template(folder: Path, settings: Mapping[str, Any]) -> tuple[str, str] | No
 
 
 def _content(token: str | dict[str, Any] | None) -> str | None:
-    return str(token["content"]) if isinstance(token, dict) else token
+    spelled = token.get("content") if isinstance(token, dict) else token
+    return None if spelled is None else str(spelled)
 
 
 def _convert(folder: Path) -> tokenizers.Tokenizer:
@@ -174,10 +176,20 @@ def _convert(folder: Path) -> tokenizers.Tokenizer:
     return converted
 
 
+def _from_file(file: Path) -> tokenizers.Tokenizer:
+    try:
+        return tokenizers.Tokenizer.from_file(str(file))
+    except Exception as error:  # tokenizers raises no class of its own
+        raise ValueError(f"tokenizer {file} cannot be read ({str(error)[:200]}): download it again") from None
+
+
 def _json(file: Path) -> dict[str, Any]:
-    return dict(json.loads(file.read_text())) if file.exists() else {}
+    return read_object(file, "download it again") if file.exists() else {}
 
 
 def _token_id(tokenizer: tokenizers.Tokenizer, name: str | dict[str, Any] | None, fallback: int | None) -> int | None:
     spelled = _content(name)
-    return fallback if spelled is None else tokenizer.token_to_id(spelled)
+    found = fallback if spelled is None else tokenizer.token_to_id(spelled)
+    if found is not None and not (isinstance(found, int) and 0 <= found < tokenizer.get_vocab_size()):
+        raise ValueError(f"bos_token_id must be the id of a token, got {str(found)[:60]!r}: download config.json again")
+    return found

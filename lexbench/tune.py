@@ -15,12 +15,12 @@ from typing import Any
 import lexbench
 from lexbench import assets, compose
 from lexbench.backends import Backend
+from lexbench.examiner import answered
 from lexbench.files import write_text
 from lexbench.job import Job, keep_job
 from lexbench.loading import checkpoint_of, opened
 from lexbench.model import Model
 from lexbench.record import Refused
-from lexbench.runner import answered
 from lexbench.store import Store
 from lexbench.tuning import page
 from lexbench.tuning.bench import Bench, Clock, Part, seconds_spent
@@ -249,7 +249,7 @@ def _before(out: Path) -> dict[str, Any] | None:
         return None
     try:
         before = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         before = None
     if not isinstance(before, dict):
         raise ValueError(f"{file} must be a JSON object: remove {out}, or give another out=")
@@ -279,7 +279,7 @@ def _finished_with(out: Path, settings: Settings) -> bool:
     try:
         said = json.loads((out / "result.json").read_text(encoding="utf-8"))
         return bool(said["budget"] == settings.budget)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 

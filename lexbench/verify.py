@@ -147,16 +147,16 @@ def failure(checks: Sequence[Check]) -> str | None:
 
 
 class Preflight:
-    """The checks that a run makes before it measures an Attention at a length, remembered in the run folder.
+    """The checks that a run makes before it measures an Attention at a length, remembered in the run folder, if any.
 
     A backend that does not show enough of itself is not checked.
     """
 
-    def __init__(self, folder: Path, backend: Backend, version: str) -> None:
-        self._file = folder / "verified.json"
+    def __init__(self, folder: Path | None, backend: Backend, version: str) -> None:
+        self._file = None if folder is None else folder / "verified.json"
         self._backend = backend
         self._version = version
-        self._known = _read(self._file) if self._file.exists() else {}
+        self._known = _read(self._file) if self._file is not None and self._file.exists() else {}
 
     def failure(self, attention: Attention, length: int) -> str | None:
         """Why this Attention must not be measured, or None."""
@@ -169,7 +169,8 @@ class Preflight:
         name = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
         if name not in self._known:
             self._known[name] = failure(verify(backend, attention, short))
-            write_text(self._file, json.dumps(self._known, indent=1) + "\n")
+            if self._file is not None:
+                write_text(self._file, json.dumps(self._known, indent=1) + "\n")
         return self._known[name]
 
 
@@ -178,7 +179,7 @@ def _read(file: Path) -> dict[str, str | None]:
         known = json.loads(file.read_text())
         if isinstance(known, dict) and all(isinstance(value, str | None) for value in known.values()):
             return known
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     raise ValueError(f"{file} must be a JSON object of checks: delete it, the checks are made again")
 

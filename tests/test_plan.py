@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lexbench import Model, Score, Write
-from lexbench.plan import Estimate, Step, _duration, describe, estimate, parameters, peak_memory
+from lexbench.plan import Estimate, Step, describe, duration, estimate, parameters, peak_memory
 
 MODEL = Model(
     name="m", trained_length=64, head_dim=8, layers=2, width=32, heads=4, kv_heads=2, vocabulary=100, rope_base=1e4
@@ -45,7 +45,7 @@ def test_memory_holds_weights_and_cache() -> None:
     [(0.1, "1 seconds"), (59, "59 seconds"), (600, "10 minutes"), (9000, "2 hours"), (1e6, "12 days")],
 )
 def test_durations_read_well(seconds: float, said: str) -> None:
-    assert _duration(seconds) == said
+    assert duration(seconds) == said
 
 
 class Part:
@@ -55,7 +55,7 @@ class Part:
 
 def test_the_plan_names_everything_and_what_is_refused() -> None:
     steps = [
-        Step(Part("none"), Part("passkey"), 64, 0, None, None, Estimate(1000, 1e6)),
+        Step(Part("none"), Part("passkey"), 64, 0, None, None, Estimate(4, 1000, 1e6)),
         Step(Part("none"), Part("passkey"), 16, 0, None, "needs 55 tokens", Estimate()),
     ]
     text = describe(MODEL, steps, Path("runs/m"))

@@ -1,11 +1,9 @@
 """Runs end as they should: resumed after any death, never mixing cells, paired over methods."""
 
 import json
-import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,59 +11,15 @@ from typing import Any
 import pytest
 
 import lexbench
-from lexbench import runner
+from lexbench import examiner
 from lexbench.store import Store
-
-SLOW = '''
-import time
-from lexbench.backends.chance import Chance
-
-class Slow(Chance):
-    """Chance, at a tenth of a second a question."""
-
-    def write(self, question):
-        time.sleep(0.1)
-        return super().write(question)
-
-    def score(self, question):
-        time.sleep(0.1)
-        return super().score(question)
-'''
+from tests.slow_runs import command, contents, slow_backend, wait_for
 
 
 @pytest.fixture
 def slow(tmp_path: Path) -> dict[str, str]:
-    """Environment in which `backend=slow` exists, as a plug-in would bring it."""
-    (tmp_path / "configs/backend").mkdir(parents=True)
-    (tmp_path / "configs/backend/slow.yaml").write_text("_target_: slow_backend.Slow\n")
-    (tmp_path / "slow_backend.py").write_text(SLOW)
-    return {
-        **os.environ,
-        "LEXBENCH_CONFIG_PATH": str(tmp_path / "configs"),
-        "PYTHONPATH": str(tmp_path),
-        "HF_HUB_OFFLINE": "1",
-    }
-
-
-def command(folder: Path) -> list[str]:
-    settings = ["backend=slow", "task=[passkey,last_segment]", "corpus=synthetic", "lengths=[128,256]", "n=6"]
-    return [sys.executable, "-m", "lexbench.cli", "run", *settings, f"results={folder}"]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Everything that numbers come from, by name."""
-    files = [*(folder / "cells").iterdir(), folder / "records.jsonl"]
-    return {file.name: file.read_bytes() for file in files}
-
-
-def wait_for(folder: Path, samples: int, process: "subprocess.Popen[bytes]") -> None:
-    """Until so many samples of some unfinished cell lie in the folder."""
-    deadline = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline:
-        lines = sum(file.read_bytes().count(b"\n") - 1 for file in folder.glob("cells/*.jsonl"))
-        if lines >= samples:
-            return
-        time.sleep(0.01)
+    """Environment in which `backend=slow` exists."""
+    return slow_backend(tmp_path)
 
 
 @pytest.mark.slow
@@ -81,6 +35,35 @@ def test_a_run_killed_at_any_moment_ends_as_an_undisturbed_one(tmp_path: Path, s
         assert process.wait() == -signal.SIGKILL
     subprocess.run(command(tmp_path / "killed"), check=True, **quiet)  # type: ignore[call-overload]
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_two_runs_on_one_folder_share_the_work(tmp_path: Path, slow: dict[str, str]) -> None:
+    quiet = {"env": slow, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run(command(tmp_path / "whole"), check=True, **quiet)  # type: ignore[call-overload]
+    both = [subprocess.Popen(command(tmp_path / "both"), **quiet) for _ in range(2)]  # type: ignore[call-overload]
+    assert [process.wait(120) for process in both] == [0, 0]
+    assert contents(tmp_path / "both") == contents(tmp_path / "whole")
+    costs = [json.loads(line) for line in (tmp_path / "both/costs.jsonl").read_text().splitlines()]
+    assert sorted(row["cell"] for row in costs) == sorted(file.stem for file in (tmp_path / "both/cells").iterdir())
+
+
+@pytest.mark.slow
+def test_a_cell_of_a_run_that_dies_is_taken_over_by_the_one_that_waits(tmp_path: Path, slow: dict[str, str]) -> None:
+    quiet = {"env": slow, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run(command(tmp_path / "whole"), check=True, **quiet)  # type: ignore[call-overload]
+    dies = subprocess.Popen(command(tmp_path / "both"), **quiet)  # type: ignore[call-overload]
+    wait_for(tmp_path / "both", 1, dies)
+    dies.send_signal(signal.SIGSTOP)  # it holds its cell for as long as it lives
+    waits = subprocess.Popen(command(tmp_path / "both"), **quiet)  # type: ignore[call-overload]
+    deadline = time.monotonic() + 120
+    while len(list((tmp_path / "both/cells").glob("*.parquet"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    assert waits.poll() is None, "three of four cells are done, the last one is the other's"
+    dies.kill()
+    assert waits.wait(120) == 0
+    assert contents(tmp_path / "both") == contents(tmp_path / "whole")
 
 
 def test_ctrl_c_says_so_and_keeps_what_was_measured(tmp_path: Path, slow: dict[str, str]) -> None:
@@ -116,7 +99,7 @@ def test_a_second_run_measures_nothing_again(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_cell_costs_what_was_asked_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ask, asked = runner._ask, []
+    ask, asked = examiner.answer, []
 
     def interrupted(*arguments: Any) -> Any:
         asked.append(arguments)
@@ -124,7 +107,7 @@ def test_an_interrupted_cell_costs_what_was_asked_each_time(tmp_path: Path, monk
             raise KeyboardInterrupt
         return ask(*arguments)
 
-    monkeypatch.setattr(runner, "_ask", interrupted)
+    monkeypatch.setattr(examiner, "answer", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, lengths=[300], n=5)
     run(tmp_path, lengths=[300], n=5)

@@ -216,7 +216,7 @@ def test_a_full_disk_leaves_what_was_there_and_no_half_file(tmp_path: Path, monk
         with pytest.raises(OSError, match="No space left"):
             store.refuse(this, "no")
         with pytest.raises(OSError, match="No space left"):
-            store.write_records([])
+            store.write_records(lambda _: [])
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
     store.finish(this)
     assert len(store.load()) == 2
@@ -236,7 +236,7 @@ def test_leftovers_of_a_process_killed_while_it_finished_a_cell_are_cleared(tmp_
     lines, temporary = (tmp_path / "cells" / name for name in (f"{this.cell.id}.jsonl", f".{this.cell.id}.parquet.ab1"))
     lines.write_bytes(b"{}\n")
     temporary.write_bytes(b"PAR1")
-    store.write_records([])
+    store.write_records(lambda _: [])
     assert not lines.exists()
     (tmp_path / "cells" / f"{this.cell.id}.parquet").unlink()
     keep(tmp_path, [this])
@@ -393,7 +393,7 @@ def test_a_cell_that_is_put_off_is_refused_for_now_and_keeps_its_samples(tmp_pat
     [found] = store.load()
     assert (found.refused, found.samples) == ("server is down", [])
     assert not store.finished(this)
-    store.write_records(record for each in store.load() for record in records_of(each))
+    store.write_records(records_of)
     assert [plain(sample) for sample in Store(tmp_path).resume(this)] == [plain(sample) for sample in SAMPLES[:2]]
     for sample in SAMPLES[2:]:
         store.append(this, sample)

@@ -125,7 +125,13 @@ def test_what_no_suite_can_be_is_said_in_one_line(changed: dict[str, Any], said:
 
 
 def test_the_command_prints_every_command_of_its_plan(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    words = ["encodings=[rope,pi]", "seeds=[1]", "tasks=[passkey]", "methods=[none]", f"results={tmp_path / 'zoo'}"]
+    words = [
+        "encodings=[rope,pi]",
+        "seeds=[1]",
+        "tasks=[running_arithmetic]",
+        "methods=[none]",
+        f"results={tmp_path / 'zoo'}",
+    ]
     assert cli.main(["suite", "encodings", "--dry-run", *words, "suite.recipe=zoo_tiny"]) == 0
     out, err = capfd.readouterr()
     assert [line.split()[1] for line in out.splitlines()] == ["train", "run", "train", "run"]
@@ -153,7 +159,12 @@ def test_a_plan_trains_each_model_once_before_it_is_evaluated(tmp_path: Path) ->
 
 
 def test_a_plan_is_commands_of_lexbench(tmp_path: Path) -> None:
-    chosen: dict[str, Any] = {"encodings": ["kerple_power"], "seeds": [2], "tasks": ["passkey"], "multiples": [0.5, 4]}
+    chosen: dict[str, Any] = {
+        "encodings": ["kerple_power"],
+        "seeds": [2],
+        "tasks": ["running_arithmetic"],
+        "multiples": [0.5, 4],
+    }
     train, run = plan.steps(asked(results=str(tmp_path), **chosen))
     folder = tmp_path / "models" / "kerple_power-seed2"
     assert list(train.words) == [
@@ -170,13 +181,13 @@ def test_a_plan_is_commands_of_lexbench(tmp_path: Path) -> None:
     assert list(run.words[:6]) == [
         *("run", "-m", "method=none,bca", "model=local", f"model.path={folder}", "model.name=kerple_power-seed2"),
     ]
-    assert {"backend=native", "task=[{name:passkey}]", "lengths=[64,512]"} <= set(run.words)
-    [n] = [task["n"] for task in stated()["tasks"] if task["name"] == "passkey"]
+    assert {"backend=native", "task=[{name:running_arithmetic}]", "lengths=[64,512]"} <= set(run.words)
+    [n] = [task["n"] for task in stated()["tasks"] if task["name"] == "running_arithmetic"]
     assert f"n={n}" in run.words
 
 
 def test_methods_that_the_user_names_go_before_an_entrys_own(tmp_path: Path) -> None:
-    made = asked(results=str(tmp_path), encodings=["rope"], seeds=[0], methods=["none"], tasks=["passkey"])
+    made = asked(results=str(tmp_path), encodings=["rope"], seeds=[0], methods=["none"], tasks=["running_arithmetic"])
     assert "method=none" in plan.steps(made)[1].words
     assert any("rerope" in word for word in plan.steps(asked(results=str(tmp_path), encodings=["rope"]))[1].words)
 
@@ -184,7 +195,7 @@ def test_methods_that_the_user_names_go_before_an_entrys_own(tmp_path: Path) -> 
 def test_tasks_of_one_n_share_a_run(tmp_path: Path) -> None:
     runs = plan.steps(asked(results=str(tmp_path), encodings=["nope"], seeds=[0]))[1:]
     assert [step.label.split()[-1] for step in runs] == [
-        "last_segment,passkey,running_arithmetic",
+        "last_segment,running_arithmetic",
         "sliding,prefix,resolution",
     ]
 
@@ -220,7 +231,7 @@ def test_what_somebody_has_removed_is_done_again(tmp_path: Path) -> None:
     assert step.done()
     made.rmdir()
     assert not step.done()
-    train, run = plan.steps(asked(results=str(tmp_path), encodings=["rope"], seeds=[0], tasks=["passkey"]))
+    train, run = plan.steps(asked(results=str(tmp_path), encodings=["rope"], seeds=[0], tasks=["running_arithmetic"]))
     assert train.made == tmp_path / "models" / "rope-seed0" / "training.json"
     assert run.made == tmp_path / "runs" / "rope-seed0" / "cells"
 

@@ -22,15 +22,9 @@ from lexbench.task import (
 )
 
 
-class Backend(Protocol):
-    """A loaded model. Built from a yaml's parameters and the model's facts: `Hf(model, dtype=..., ...)`.
+class Identified(Protocol):
+    """What of a backend enters a cell's identity."""
 
-    A parameter `longest`, where it has one, is filled with the tokens of the longest question to come.
-    `attend` raises Refused naming the slot that it cannot realise; the questions' methods raise Refused where
-    they cannot answer at all, and convert running out of memory at batch 1 to Refused in one place.
-    """
-
-    model: Model
     name: str
     """hf, native, chance, ..."""
     version: str
@@ -45,6 +39,17 @@ class Backend(Protocol):
     @property
     def tokenizer(self) -> Tokenizer:
         """The checkpoint's, by which questions are made."""
+
+
+class Backend(Identified, Protocol):
+    """A loaded model. Built from a yaml's parameters and the model's facts: `Hf(model, dtype=..., ...)`.
+
+    A parameter `longest`, where it has one, is filled with the tokens of the longest question to come.
+    `attend` raises Refused naming the slot that it cannot realise; the questions' methods raise Refused where
+    they cannot answer at all, and convert running out of memory at batch 1 to Refused in one place.
+    """
+
+    model: Model
 
     def attend(self, attention: Attention) -> None:
         """Put the model under this Attention, exactly; an empty one gives the model unchanged."""
@@ -74,3 +79,13 @@ class Remote(Backend, Protocol):
 
     def close(self) -> None:
         """End what was started, and free its memory; again does nothing."""
+
+
+@runtime_checkable
+class Recalling(Backend, Protocol):
+    """A backend that can keep what it has read for a question that begins alike, where `reuse` is set."""
+
+    reuse: bool
+
+    def sees_no_future(self) -> bool:
+        """Whether, under the present Attention, a text's first tokens are read in the same way whatever follows."""

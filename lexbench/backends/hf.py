@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,14 @@ DTYPES = {
 }
 
 
+@dataclass(frozen=True)
+class Read:
+    """A prompt that has been read, under every pass."""
+
+    prompt: Tokens
+    caches: list[DynamicCache]
+
+
 class Hf:
     """Any causal language model of transformers, from safetensors only; no code of the checkpoint is run.
 
@@ -73,7 +82,7 @@ class Hf:
         self.tokenizer = load_tokenizer(folder, model.bos)
         self._chunk = chunk
         self._ends = end_tokens(folder)
-        self._device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+        self._device = _device(device)
         with _refuse_out_of_memory(f"weights of {model.name} in {dtype} on {self._device}"):
             self._network = _load(folder, DTYPES[dtype]).to(self._device)
             _check_weights(self._network)
@@ -85,17 +94,41 @@ class Hf:
         self.kernel = f"{self._network.config._attn_implementation}+lexbench"
         self._positions = Placed(self._network, model.name, model.trained_length, self._positions_end)
         self._passes = [self._positions.prepare(Attention())]
+        self._slides = any(DynamicCache(config=self._network.config).is_sliding)
+        self._read: Read | None = None
+        self.reuse = False
 
     def close(self) -> None:
         """Let go of the network, and give a GPU its memory back."""
-        del self._network, self._base, self._head, self._positions, self._passes
+        del self._network, self._base, self._head, self._positions, self._passes, self._read
         torch.cuda.empty_cache()
 
     def attend(self, attention: Attention) -> None:
         """Put the model under this Attention; what cannot be realised exactly is Refused by the slot's name."""
+        self._read = None
         self._positions.remove()
         self._passes = [self._positions.prepare(part) for part in attention.mixture or (attention,)]
         self._positions.put(self._passes[0])
+
+    def sees_no_future(self) -> bool:
+        """Whether a text's first tokens are read in the same way whatever follows them."""
+        ranked = [part.head_ratios is not None for placed in self._passes for part in placed.attention.parts()]
+        return not any(ranked) and not any(placed.grows for placed in self._passes)
+
+    def _begun(self, prompt: Tokens) -> tuple[list[DynamicCache], int]:
+        """Caches for a prompt, and how many of its first tokens they hold: those of the prompt before it."""
+        read, self._read = self._read, None
+        shared = 0 if read is None else min(_shared(read.prompt, prompt), len(prompt) - 1)
+        if read is None or not shared:
+            return [DynamicCache() for _ in self._passes], 0  # such keep all, so that they can be cut back
+        _cut(read.caches, shared)
+        return read.caches, shared
+
+    def _keep(self, prompt: Tokens, caches: list[DynamicCache]) -> None:
+        """What a question leaves for the next one: its prompt, read."""
+        if self.reuse and self.sees_no_future():
+            _cut(caches, len(prompt))
+            self._read = Read(prompt, caches)
 
     @torch.inference_mode()
     def write(self, question: Write) -> Written:
@@ -104,8 +137,9 @@ class Hf:
             self._check_window(question.length - 1)  # before any work is done
             new: list[int] = []
             ended = False
-            caches = [DynamicCache(config=self._network.config) for _ in self._passes]
-            feed = self._ids(question.prompt)
+            slim = [DynamicCache(config=self._network.config) for _ in self._passes]  # windows drop older keys
+            caches, begun = (slim, 0) if self._slides else self._begun(question.prompt)
+            feed = self._ids(question.prompt[begun:])
             while len(new) < question.room and not ended:
                 states = self._states(feed, len(question.prompt), caches)[:, -1]
                 token = _best(likelihood.mixed(_precise(self._head(states))), self.dtype)
@@ -114,6 +148,8 @@ class Hf:
                     new.append(token)
                     feed = torch.tensor([[token]], device=self._device)
                     ended = bool(question.until) and question.said(self.tokenizer.decode(new))
+            if not self._slides:
+                self._keep(question.prompt, caches)
         tokens = torch.tensor(new, dtype=torch.int64).numpy()
         return Written(tokens=tokens, text=self.tokenizer.decode(tokens), hit_room=not ended)
 
@@ -124,8 +160,8 @@ class Hf:
             prompt, size = question.prompt, len(question.prompt)
             # Frequencies that follow the longest input so far would carry one option's length to the next.
             again = any(placement.grows for placement in self._passes)
-            caches = [] if again else [DynamicCache() for _ in self._passes]  # keeps all, so that it can be cut back
-            last = self._states(self._ids(prompt), size, caches)[:, -1:]
+            caches, begun = ([], 0) if again else self._begun(prompt)
+            last = self._states(self._ids(prompt[begun:]), size, caches)[:, -1:]
             sums = []
             for option in question.options:
                 states = last
@@ -138,6 +174,8 @@ class Hf:
                     for cache in caches:
                         cache.crop(1 - len(option))
                 sums.append(self._losses(states, option).double().sum())
+            if caches:
+                self._keep(prompt, caches)
             return Chosen(nll=torch.stack(sums).cpu().numpy())
 
     @torch.inference_mode()
@@ -282,6 +320,19 @@ class Hf:
             )
 
 
+def _device(name: str) -> torch.device:
+    """ValueError for one that is not here."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"backend.device {name} is not here ({reason}): take auto or cpu") from None
+    return device
+
+
 def _precise(values: Tensor) -> Tensor:
     """In float32, or float64 if they are."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
@@ -325,6 +376,19 @@ def _positions_end(base: nn.Module) -> int | None:
         if name.endswith("embed_positions"):
             return len(buffer)
     return None
+
+
+def _shared(one: Tokens, other: Tokens) -> int:
+    """Tokens with which both begin."""
+    size = min(len(one), len(other))
+    different = np.flatnonzero(one[:size] != other[:size])
+    return int(different[0]) if len(different) else size
+
+
+def _cut(caches: Sequence[DynamicCache], tokens: int) -> None:
+    """Keep the first tokens of caches that keep all."""
+    for cache in caches:
+        cache.crop(tokens - cache.get_seq_length())
 
 
 def _best(logits: Tensor, dtype: str) -> int:

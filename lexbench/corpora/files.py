@@ -75,7 +75,7 @@ class Files:
     def _text(self, place: str, line: str) -> str:
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{place} is no JSON ({error}): write one object a line") from None
         if not isinstance(row, dict):
             raise ValueError(f"{place} must be a JSON object, got {type(row).__name__}: write one object a line")

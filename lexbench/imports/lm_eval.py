@@ -84,7 +84,7 @@ def import_lm_eval(
     if not kept:
         nothing = [f"nothing to import: {line}" for line in left_out]
         raise ValueError([*problems, *nothing, "the results hold no task: give what lm_eval wrote"][0])
-    store.write_records(record for finished in store.load() for record in records_of(finished))
+    store.write_records(records_of)
     return Imported(into, list(kept.values()), list(dict.fromkeys(left_out)), problems)
 
 

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import json
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,7 +96,7 @@ def read_rows(name: str, content: bytes, needed: Mapping[str, str]) -> Iterator[
         empty = False
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
             raise ValueError(f"{name}:{number} is not a JSON object: mend or remove the line")
@@ -120,8 +121,12 @@ def _is(value: Any, wanted: str) -> bool:
 def _content(place: Path, member: str | None) -> bytes:
     if member is None:
         return place.read_bytes()
-    with zipfile.ZipFile(place) as archive:
-        return archive.read(member)
+    try:
+        with zipfile.ZipFile(place) as archive:
+            return archive.read(member)
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:  # Runtime: encrypted, or packed
+        reason = " ".join(str(error).split()) or "it ends too early"
+        raise ValueError(f"data archive {place} is damaged ({ascii(reason)[1:80]}): give the official one") from None
 
 
 def _member(archive: Path, file: str) -> str:

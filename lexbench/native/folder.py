@@ -10,15 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from safetensors.torch import save as serialize
 from torch import Tensor
 
 from lexbench.checkpoint import OURS
 from lexbench.encodings.rope import Rope
-from lexbench.files import write_bytes, write_text
+from lexbench.files import read_object, write_bytes, write_text
+from lexbench.kinds import fits
 from lexbench.native import build
 from lexbench.native.decoder import Decoder, Shape
+
+SIZES = (
+    *("vocab_size", "num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads"),
+    "intermediate_size",
+)
 
 
 def save(
@@ -90,7 +97,15 @@ def sizes(shape: Shape) -> dict[str, Any]:
 
 def load(folder: Path, dtype: torch.dtype = torch.float32) -> Decoder:
     """A decoder from a folder of ours, or of a Llama with tied embeddings and plain RoPE; ValueError for any other."""
-    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    config = read_object(folder / "config.json", "train it again")
+    try:
+        return _load(folder, config, dtype)
+    except (KeyError, TypeError, AttributeError, RuntimeError, ArithmeticError, SafetensorError) as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise ValueError(f"model folder {folder} is damaged ({said}): train it again") from error
+
+
+def _load(folder: Path, config: Mapping[str, Any], dtype: torch.dtype) -> Decoder:
     rope = config.get("rope_parameters") or {}
     ours = config.get("model_type") == OURS
     plain = config.get("rope_scaling") is None and rope.get("rope_type", "default") == "default"
@@ -98,6 +113,9 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> Decoder:
         raise ValueError(
             f"native reads Llama folders with tied embeddings and plain RoPE, {folder} is another: use backend=hf"
         )
+    for name in SIZES:
+        if not fits(config[name], int) or not config[name]:
+            raise ValueError(f"{name} of {folder} must be a whole number of at least 1: train it again")
     shape = Shape(
         vocabulary=config["vocab_size"],
         layers=config["num_hidden_layers"],
@@ -105,7 +123,7 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> Decoder:
         heads=config["num_attention_heads"],
         kv_heads=config["num_key_value_heads"],
         hidden=config["intermediate_size"],
-        norm_epsilon=config["rms_norm_eps"],
+        norm_epsilon=float(config["rms_norm_eps"]),
         block=config.get("block", "llama"),
     )
     if ours:

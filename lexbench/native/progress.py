@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from lexbench.files import write_bytes, write_text
+from lexbench.files import read_object, write_bytes, write_text
 
 DIGEST = hashlib.sha256().digest_size
 PACKAGES = ("lexbench", "torch", "tokenizers", "numpy")
@@ -84,7 +84,7 @@ class Progress:
         self.key = key
         self._before, self._started = 0.0, time.monotonic()
         if self.finished:
-            found = json.loads(self.record.read_text()).get("key")
+            found = read_object(self.record, "remove the folder to begin anew").get("key")
         else:
             found = self._state()["key"] if self.begun else key
         if found != key:
@@ -137,16 +137,22 @@ class Progress:
         for line in self.log.read_text().splitlines() if self.log.exists() else ():
             try:
                 row = json.loads(line)
-                rows[int(row["step"])] = row
-            except (ValueError, TypeError, KeyError):
+                rows[int(row["step"])] = {**row, "seconds": float(row["seconds"])}
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
                 continue
         return rows
 
     def _state(self) -> dict[str, Any]:
         content = self.checkpoint.read_bytes()
-        if hashlib.sha256(content[DIGEST:]).digest() != content[:DIGEST]:
+        state: Any = None
+        if hashlib.sha256(content[DIGEST:]).digest() == content[:DIGEST]:
+            try:
+                state = torch.load(io.BytesIO(content[DIGEST:]), weights_only=True, map_location="cpu")
+            except Exception:  # torch has no class of its own for what is no checkpoint, or would run code
+                state = None
+        if not isinstance(state, dict) or not {"key", "step", "decoder", "optimizer"} <= state.keys():
             raise ValueError(f"checkpoint {self.checkpoint} is damaged: remove it to begin anew, or bring it back")
-        return dict(torch.load(io.BytesIO(content[DIGEST:]), weights_only=True, map_location="cpu"))
+        return state
 
     def save(self, weights: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
         """Replace the checkpoint atomically."""

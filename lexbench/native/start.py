@@ -1,6 +1,5 @@
 """Fine-tuning: what a training takes from a trained folder, and the method that it is trained under."""
 
-import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -13,6 +12,7 @@ from lexbench import assets, compose, export
 from lexbench.attention import Attention
 from lexbench.checkpoint import end_tokens, fingerprint, on_disk, read_model
 from lexbench.encodings.rope import Rope
+from lexbench.files import read_object
 from lexbench.methods import Method
 from lexbench.native import build, naming
 from lexbench.native.decoder import Decoder
@@ -105,7 +105,7 @@ def read(path: str | Path) -> Start:
         decoder = load(folder)
     except ValueError as error:
         raise ValueError(f"start={path} is nothing to train on from ({error})") from None
-    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    config = read_object(folder / "config.json", "train it again")
     encoding = config.get("encoding")
     if encoding is None:
         assert isinstance(decoder.encoding, Rope)

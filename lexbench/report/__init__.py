@@ -41,7 +41,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
 
     for folder in records.run_folders(folders):
         store = Store(folder)
-        store.write_records(record for finished in store.load() for record in records.records_of(finished))
+        store.write_records(records.records_of, afresh=True)
     loaded = records.load(folders)
     out = Path(folders[0]) / "report" if out is None else Path(out)
     samples = {finished.cell.id: finished.samples for finished in loaded.finished}

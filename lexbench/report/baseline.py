@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.files import write_text
+from lexbench.kinds import fitting
 from lexbench.record import Cell
 from lexbench.report import records
 from lexbench.report.kept import Kept, changes, doubled, kept
@@ -71,7 +72,7 @@ def _provenance(folders: Sequence[Path]) -> list[Mapping[str, Any]]:
         for file in sorted((folder / "jobs").glob("*.json")):
             try:
                 said = dict(json.loads(file.read_text())["provenance"])
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
                 raise ValueError(f"job {file} cannot be read ({plain(error)}): run the same command again") from error
             found[json.dumps(said, sort_keys=True)] = said
     return [said for _, said in sorted(found.items())]
@@ -127,7 +128,7 @@ def read(file: Path) -> Baseline:
         newer = page["schema"] > SCHEMA
         cells = [] if newer else [_kept(row, page["questions"]) for row in page["cells"]]
         found = Baseline(cells, list(page["measured"]))
-    except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         said = f"{type(error).__name__}: {plain(error)}"[:100]
         raise ValueError(f"baseline {file} cannot be read ({said}): write it anew with --update") from error
     if newer:
@@ -138,7 +139,7 @@ def read(file: Path) -> Baseline:
 def _kept(row: Mapping[str, Any], questions: Mapping[str, Any]) -> Kept:
     return Kept(
         id=str(row["id"]),
-        cell=Cell(**row["cell"]),
+        cell=Cell(**fitting(Cell, row["cell"], "a cell")),
         outcomes={metric: _outcomes(given, questions) for metric, given in row["outcomes"].items()},
         refused=row.get("refused"),
         failure=row.get("failure"),
@@ -150,4 +151,5 @@ def _outcomes(given: Mapping[str, Any], questions: Mapping[str, Any]) -> list[Ou
     for name in ("failed", "truncated"):
         columns[name] = [bool(each) for each in columns.get(name, [0] * len(columns["index"]))]
     rows = zip(*columns.values(), strict=True)
-    return [Outcome(**dict(zip(columns, row, strict=True))) for row in rows]
+    found = (dict(zip(columns, row, strict=True)) for row in rows)
+    return [Outcome(**fitting(Outcome, each, "an answer")) for each in found]

@@ -65,11 +65,12 @@ def load(folders: Iterable[Path]) -> dict[str, Cost]:
     """
     found: dict[str, Cost] = {}
     for folder in run_folders(folders):
-        found = {**_of_folder(folder / "costs.jsonl"), **found}
+        found = {**of_file(folder / "costs.jsonl"), **found}
     return found
 
 
-def _of_folder(file: Path) -> dict[str, Cost]:
+def of_file(file: Path) -> dict[str, Cost]:
+    """Costs by cell id, of one costs.jsonl; none where it is not there."""
     found: dict[str, Cost] = {}
     for cell, cost in _rows(file):
         found[cell] = _added(found[cell], cost) if cell in found else cost
@@ -88,7 +89,7 @@ def _rows(file: Path) -> Iterator[tuple[str, Cost]]:
                 own_peak=row.get("own_peak") is True,
             )
             yield str(row["cell"]), cost
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             log.warning("line %d of %s is no cost: left out", number, file)
 
 

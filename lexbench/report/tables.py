@@ -79,22 +79,25 @@ def tables(finished: Iterable[Finished]) -> list[Table]:
     groups: dict[str, list[Finished]] = {}
     for each in sorted(finished, key=lambda each: (each.cell.model, each.cell.task, each.cell.seed, each.cell.id)):
         groups.setdefault(_setting(each.cell), []).append(each)
-    firsts = [group[0].cell for group in groups.values()]
+    rivals: dict[tuple[str, str], list[Cell]] = {}
+    for group in groups.values():
+        rivals.setdefault((group[0].cell.model, group[0].cell.task), []).append(group[0].cell)
+    differing = {about: _odd(cells) for about, cells in rivals.items()}
     made = []
     for setting, group in groups.items():
         cell = group[0].cell
-        rivals = [other for other in firsts if (other.model, other.task) == (cell.model, cell.task)]
+        about, own = (cell.model, cell.task), leaves(cell.identity)
         entries = _placed(group)
         known = {record.metric for records in entries.values() for record in records} - {None}
         for metric in sorted(known, key=metrics.order) or [None]:
-            name = "-".join(filter(None, [cell.model, cell.task, metric, setting if len(rivals) > 1 else None]))
+            name = "-".join(filter(None, [cell.model, cell.task, metric, setting if len(rivals[about]) > 1 else None]))
             made.append(
                 Table(
                     name=re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("-"),
                     setting=setting,
                     metric=metric,
                     cell=cell,
-                    differs=_differences(cell, rivals),
+                    differs=", ".join(f"{name} {own.get(name)}" for name in differing[about]),
                     entries={place: _of_metric(records, metric) for place, records in entries.items()},
                     methods=sorted({row for row, _ in entries}, key=lambda row: (row.split(" #")[0] != "none", row)),
                     lengths=sorted({length for _, length in entries}),
@@ -133,13 +136,12 @@ def _parts_of(records: Sequence[Record], metric: str | None) -> dict[str, Record
     return {record.part: record for record in records if record.metric == metric and record.part is not None}
 
 
-def _differences(cell: Cell, rivals: Sequence[Cell]) -> str:
-    """The parts of the identity in which tables of one model and task differ, as this one has them."""
+def _odd(rivals: Iterable[Cell]) -> list[str]:
+    """The parts of the identity in which tables of one model and task differ."""
     parts = [leaves(other.identity) for other in rivals]
     names = sorted({name for part in parts for name in part} - {"length"})
     odd = [name for name in names if len({part.get(name) for part in parts}) > 1]
-    own = leaves(cell.identity)
-    return ", ".join(f"{name} {own.get(name)}" for name in odd if not name.startswith(("method.", "attention")))
+    return [name for name in odd if not name.startswith(("method.", "attention"))]
 
 
 def leaves(value: Any, name: str = "") -> dict[str, str]:

@@ -45,7 +45,7 @@ class Step:
         try:
             stamp = json.loads(self.stamp.read_text(encoding="utf-8"))
             return float(stamp["seconds"]) if stamp["key"] == self._key() else None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
 
     def ended(self, seconds: float) -> None:

@@ -1,12 +1,15 @@
 """What a suite is asked: models trained alike, and what all of them are evaluated on; checked before anything runs."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lexbench import assets
+
+PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +37,8 @@ class Entry:
     backend: str = "native"
 
     def __post_init__(self) -> None:
+        if not PLAIN.fullmatch(self.name):
+            raise ValueError(f"suite entry {self.name[:60]!r} names a folder: use letters, digits, _, - and . inside")
         if self.encoding is None and self.start is None:
             raise ValueError(f"suite entry {self.name} needs an encoding or a start, got none: e.g. encoding: rope")
 

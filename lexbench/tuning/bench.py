@@ -8,6 +8,7 @@ from pathlib import Path
 from lexbench import provenance
 from lexbench.attention import Attention
 from lexbench.backends import Backend
+from lexbench.examiner import answered
 from lexbench.job import Job, Named, cell_of
 from lexbench.methods import Method
 from lexbench.plan import Estimate, Step
@@ -15,7 +16,7 @@ from lexbench.record import Cell, Refused, Sample, Unavailable
 from lexbench.report import costs
 from lexbench.report.pairs import Outcome, outcomes
 from lexbench.report.records import records_of
-from lexbench.runner import answered, note_cost
+from lexbench.runner import note_cost
 from lexbench.store import Store
 from lexbench.task import AnyQuestion
 from lexbench.tuning.space import Candidate
@@ -119,7 +120,7 @@ class Bench:
 
     def write_records(self) -> None:
         """Derive the records of all finished cells."""
-        self.store.write_records(record for finished in self.store.load() for record in records_of(finished))
+        self.store.write_records(records_of)
 
     def _cell(self, candidate: Candidate, part: Part) -> tuple[Cell, Step]:
         name = str(candidate.config["name"])

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from lexbench import Attention, Line, LogScale, Model, Refused, Remap, Score, Slopes, Window, Write
+from lexbench import Attention, Line, LogScale, Model, Refused, Remap, Score, Slopes, Window, Write, assets
 from lexbench.backends.hf import Hf
 from lexbench.checkpoint import read_model
 
@@ -528,3 +529,9 @@ def test_learned_positions_sort_six_letters(shared: Path) -> None:
         hf.attend(attention)
         written = hf.write(Write(index=0, cluster="", prompt=np.array([2, 0, 1, 2, 1, 0]), room=5))
         assert written.tokens.tolist() == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", "meta?"])
+def test_a_device_that_is_not_here_is_named(device: str) -> None:
+    with pytest.raises(ValueError, match=rf"backend\.device {re.escape(device)} is not here \(.+\): take auto or cpu"):
+        Hf(read_model(assets.read("model", "lexlet")), device=device)

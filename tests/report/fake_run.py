@@ -125,7 +125,7 @@ def keep(folder: Path, cells: Iterable[Finished]) -> Store:
                 store.append(each.cell, sample)
             store.finish(each.cell)
         store.cost(each.cell, seconds=1.5, tokens=each.cell.length, peak_bytes=1 << 20)
-    store.write_records(record for each in store.load() for record in records_of(each))
+    store.write_records(records_of)
     return store
 
 

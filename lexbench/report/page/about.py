@@ -67,7 +67,7 @@ def jobs(folders: Sequence[Path]) -> tuple[list[dict[str, Any]], list[dict[str, 
         try:
             job = json.loads(file.read_text())
             config, provenance = dict(job["config"]), job["provenance"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             problems.append(f"job {file} cannot be read ({' '.join(str(error).split())[:80]})")
             continue
         provenances[json.dumps(provenance, sort_keys=True)] += 1

@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lexbench.files import write_bytes
+from lexbench.files import read_object, write_bytes
+from lexbench.kinds import fits, fitting
 from lexbench.record import Record
 from lexbench.report import records
 from lexbench.report.pairs import Outcome, Paired, outcomes, paired
@@ -142,18 +143,54 @@ def load(folder: Path) -> tuple[list[Row], Mapping[str, Any]]:
     for name in (ROWS, ABOUT):
         if not (folder / name).is_file():
             raise ValueError(f"folder {folder} has no {name}: give one that `lexbench suite` has written")
-    names = {field.name for field in fields(Record)}
-    with pq.ParquetFile(folder / ROWS, pre_buffer=False) as stored:
-        plain = stored.read(use_threads=False).to_pylist()
-    rows = [
-        Row(
-            Record(**{key: value for key, value in each.items() if key in names}),
-            each["change"],
-            each["change_low"],
-            each["change_high"],
-            None if each["documents"] is None else {k: tuple(v) for k, v in json.loads(each["documents"]).items()},
-        )
-        for each in plain
-    ]
-    about: Mapping[str, Any] = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+    try:
+        with pq.ParquetFile(folder / ROWS, pre_buffer=False) as stored:
+            plain = stored.read(use_threads=False).to_pylist()
+        rows = [_row_of(each) for each in plain]
+    except (pa.ArrowException, OSError, KeyError, ValueError, RecursionError) as error:
+        said = " ".join(str(error).split())[:80]
+        raise ValueError(f"{folder / ROWS} cannot be read ({said}): run the suite again") from error
+    about = read_object(folder / ABOUT, "run the suite again")
+    listed = about.get("models") if fits(about.get("models"), OF_SUITES["models"]) else ()
+    for values, kinds in ((about, OF_SUITES), *((model, OF_MODELS) for model in listed or ())):
+        for name, kind in kinds.items():
+            if not fits(values.get(name), kind):
+                raise ValueError(f"{folder / ABOUT} must say {name} of its suite or of each model: run the suite again")
     return rows, about
+
+
+OF_SUITES: Mapping[str, Any] = {
+    "suite": str,
+    "recipe": str,
+    "trained_length": int,
+    "models": Sequence[Mapping[str, Any]],
+    "published": Sequence[Mapping[str, Any]],
+}
+OF_MODELS: Mapping[str, Any] = {
+    **dict.fromkeys(("name", "entry", "family"), str),
+    "seed": int,
+    **dict.fromkeys(("start", "failed", "device"), str | None),
+    **dict.fromkeys(("tokens", "parameters"), int | None),
+    "seconds": float | None,
+}
+
+
+def _row_of(plain: Mapping[str, Any]) -> Row:
+    """A row from its columns; ValueError for a value of another kind."""
+    names = {field.name for field in fields(Record)}
+    record = Record(**fitting(Record, {key: value for key, value in plain.items() if key in names}, "a record"))
+    documents = None if plain["documents"] is None else json.loads(plain["documents"])
+    change, low, high = (plain[name] for name in ("change", "change_low", "change_high"))
+    if not fits(documents, Mapping[str, Sequence[float]] | None) or not fits(
+        [change, low, high], Sequence[float | None]
+    ):
+        raise ValueError("a record has a wrong change or wrong documents")
+    if documents and any(len(pair) != 2 for pair in documents.values()):
+        raise ValueError("a document has nats and targets")
+    return Row(
+        record,
+        change,
+        low,
+        high,
+        None if documents is None else {name: tuple(pair) for name, pair in documents.items()},
+    )

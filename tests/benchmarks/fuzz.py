@@ -1,0 +1,53 @@
+"""Damaged files for everything that reads files from outside: python tests/benchmarks/fuzz.py --count 1000
+
+Each reader gets valid files that lexbench wrote, damaged at random (tests/faults/mutations.py): it may read them all
+the same or refuse them in one line; a traceback, a second line, a hang, or a change of other files is neither. Prints a
+table in Markdown and, below it, one example of each other end; the exit code is 1 where there is one.
+"""
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.faults.readers import READERS, Outcome, tried
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=1000, help="damaged files a reader; a twentieth of slow ones")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="readers whose names have one of these")
+    parser.add_argument("--lines", action="store_true", help="print refusals, each once, to see how they read")
+    options = parser.parse_args()
+    others: dict[tuple[str, str], tuple[int, Outcome]] = {}
+    print("| reader | damaged | read all the same | refused in one line | anything else |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    for reader in READERS:
+        if options.only and not any(word in reader.name for word in options.only):
+            continue
+        counts, lines = [0, 0, 0], dict[str, None]()
+        count = max(1, options.count // 20) if reader.slow else options.count
+        with tempfile.TemporaryDirectory() as root:
+            for number in range(count):
+                found = tried(reader, Path(root), random.Random(f"{options.seed} {reader.name} {number}"))
+                counts[{"read": 0, "refused": 1}.get(found.verdict, 2)] += 1
+                lines[found.said.replace(root, "")] = None
+                if found.verdict not in ("read", "refused"):
+                    others.setdefault((reader.name, found.verdict), (number, found))
+        print(f"| {reader.name} | {count} | {counts[0]} | {counts[1]} | {counts[2]} |", flush=True)
+        for line in sorted(lines) if options.lines else ():
+            print(f"    {line[:300]}")
+    for (name, verdict), (number, found) in others.items():
+        print(f"\n{name}, number {number}: {verdict}; damaged: {found.what}\n{found.said[-1500:]}")
+    return 1 if others else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

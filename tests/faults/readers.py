@@ -1,0 +1,652 @@
+"""Everything that reads files from outside, each with valid files that lexbench wrote, and how it is called."""
+
+import contextlib
+import functools
+import io
+import json
+import random
+import resource
+import shutil
+import signal
+import sys
+import traceback
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lexbench import cli
+from lexbench.record import Refused
+from tests.faults.mutations import contents, damage
+
+DERIVED = "records.jsonl"
+"""Made anew from the cells by every report."""
+SECONDS = 20.0
+"""After which a reader hangs."""
+ROOM = 4 << 30
+"""Bytes of addresses that a reader may take beside what the process has."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One way in."""
+
+    name: str
+    source: Callable[[Path], None]
+    """Writes valid files into a new folder."""
+    files: Sequence[str]
+    """Patterns of those that are damaged."""
+    read: Callable[[Path], int]
+    """Reads the folder, as the command line does: 0 or 1 done, 2 refused with a line on standard error."""
+    keeps: bool = True
+    """Whether the folder stays as it is; otherwise it is what the reader writes into."""
+    slow: bool = False
+    """Whether a call takes a second or more."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a reader made of a damaged file."""
+
+    verdict: str
+    """read, refused, or what is wrong with it."""
+    said: str
+    what: str
+    """Was damaged."""
+
+
+class Hangs(BaseException):
+    """Nothing that a reader may catch."""
+
+
+@contextlib.contextmanager
+def limited() -> Iterator[None]:
+    """A reader that hangs, or takes all memory, is stopped."""
+
+    def stop(number: int, frame: object) -> None:
+        raise Hangs
+
+    with Path("/proc/self/statm").open() as stream:
+        have = int(stream.read().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    resource.setrlimit(resource.RLIMIT_AS, (have + ROOM, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def called(read: Callable[[], int]) -> tuple[str, str]:
+    """How a call ended: `read`, `refused` with its line, or what is wrong with the end, and the traceback."""
+    out, err = io.StringIO(), io.StringIO()
+    try:
+        with limited(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = read()
+    except SystemExit as error:  # argparse's
+        code = error.code if isinstance(error.code, int) else 1
+    except (Exception, Hangs) as error:
+        where = traceback.extract_tb(error.__traceback__)
+        ours = [
+            f"{Path(each.filename).name}:{each.lineno}"
+            for each in where
+            if "/lexbench/" in each.filename and "site-packages" not in each.filename
+        ]
+        near = ours or [f"{Path(where[-1].filename).name}:{where[-1].lineno}"]
+        return f"{type(error).__name__} at {near[-1]}", "".join(traceback.format_exception(error))
+    said = err.getvalue()
+    lines = [line for line in said.splitlines() if line.startswith("lexbench: ")]
+    if "Traceback" in said + out.getvalue():
+        return "traceback printed", said
+    if code not in (0, 1, 2):
+        return f"exit code {code}", said
+    if code == 2 and not lines and out.getvalue():  # check and import say it in what they print
+        return "refused", out.getvalue()
+    if code == 2 and len(lines) != 1:
+        return f"{len(lines)} lines", said
+    if code == 2 and len(lines[0]) > 1020:
+        return f"a line of {len(lines[0])} characters", said[:2000]
+    return ("refused", lines[0]) if code == 2 else ("read", "")
+
+
+def function(call: Callable[[Path], object]) -> Callable[[Path], int]:
+    """A reader that no command reaches cheaply, under the command line's own handling of errors."""
+
+    def read(folder: Path) -> int:
+        try:
+            call(folder)
+        except (ValueError, Refused, OSError) as error:
+            print(f"lexbench: {cli._one_line(error)}", file=sys.stderr)
+            return 2
+        return 0
+
+    return read
+
+
+def command(*words: str) -> Callable[[Path], int]:
+    """`lexbench WORDS`: {folder} is the reader's, {out} an empty one beside it."""
+
+    def read(folder: Path) -> int:
+        out = folder.with_name(f"{folder.name}-out")
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir()
+        return cli.main([word.format(folder=folder, out=out) for word in words])
+
+    return read
+
+
+@functools.cache
+def _source(make: Callable[[Path], None], root: Path) -> Path:
+    """The valid folder, made once a process."""
+    folder = root / f"valid-{make.__name__.strip('_')}"
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        make(folder)
+    return folder
+
+
+def fresh(reader: Reader, root: Path) -> Path:
+    """A new copy of the reader's valid folder."""
+    folder = root / "reader"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(_source(reader.source, root), folder, symlinks=True)
+    return folder
+
+
+def tried(reader: Reader, root: Path, rng: random.Random) -> Outcome:
+    """Damage a fresh copy, read it, and see that nothing but what was damaged differs."""
+    folder = fresh(reader, root)
+    files = sorted({file for pattern in reader.files for file in folder.glob(pattern)})
+    assert files, f"{reader.name} has no {reader.files}"
+    what = damage(folder, files, rng)
+    before = contents(folder)
+    verdict, said = called(lambda: reader.read(folder))
+    after = contents(folder)
+    odd = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    if reader.keeps and set(odd) - {DERIVED}:
+        verdict = f"changed {', '.join(odd[:3])}"
+    return Outcome(verdict, said, what)
+
+
+# valid folders
+
+
+def quiet(read: Callable[[], int]) -> None:
+    verdict, said = called(read)
+    assert verdict == "read", said
+
+
+def run_folder(folder: Path) -> None:
+    """Finished, refused and unfinished cells, a job, costs, records and checks."""
+    from tests.report.fake_run import LOSS, cell, finished, keep, passkey_sample
+
+    words = ["run", "backend=chance", "task=passkey", "lengths=[1024]", "n=2", f"results={folder}"]
+    quiet(lambda: cli.main(words))
+    methods = [name for name in LOSS if name in ("none", "rerope", "yarn(factor=8.0)")]
+    cells = [finished(task, method, at, n=4) for task in TASKS for method in methods for at in (256, 512)]
+    refused = finished("passkey", "none", 128)
+    store = keep(folder, [*cells, refused])
+    for index in range(2):
+        store.append(cell("passkey", "ntk", 512, n=4), passkey_sample(index, 512, 0.1))
+    store.write_text("verified.json", json.dumps({"0123456789abcdef": None, "fedcba9876543210": "failed"}, indent=1))
+
+
+TASKS = ("last_segment", "passkey")
+
+
+def baseline(folder: Path) -> None:
+    """A baseline beside its run."""
+    run_folder(folder / "run")
+    for file in (folder / "run" / "cells").glob("*.jsonl"):
+        file.unlink()
+    quiet(lambda: cli.main(["check", str(folder / "run"), "--baseline", str(folder / "baseline.json"), "--update"]))
+
+
+def unfinished(folder: Path) -> None:
+    """A run that was interrupted: cells as lines."""
+    from lexbench.store import Store
+
+    words = ["run", "backend=chance", "task=passkey", "lengths=[128]", "n=2", f"results={folder}"]
+    quiet(lambda: cli.main(words))
+    store = Store(folder)
+    [each] = store.load()
+    (folder / "cells" / f"{each.cell.id}.parquet").unlink()
+    (folder / "records.jsonl").unlink()
+    store.append(each.cell, each.samples[0])
+
+
+def harness(folder: Path) -> None:
+    """Results of lm-evaluation-harness: choices, and what our own model writes."""
+    from tests import test_importing as own
+
+    own.write(folder / "choices", {"colours": (own.RIGHT, own.COLOURS)})
+    scores = {"exact_match,strict": 1.0, "exact_match,loose": 1.0}
+    rows = [own.written(index, by, " 42", exact_match=1.0) for index in range(2) for by in ("strict", "loose")]
+    own.write(folder / "ours", {"keys": (scores, rows)}, own.ours(64), "generate_until")
+
+
+def predictions(folder: Path) -> None:
+    """Predictions as LongBench's pred.py writes them."""
+    common = {"answers": ["Paris", "a cat"], "length": 3000}
+    kinds = {
+        "hotpotqa": {**common, "pred": "Paris", "all_classes": None},
+        "trec": {**common, "pred": "Person", "answers": ["Person"], "all_classes": ["Person", "Place"]},
+        "gov_report": {**common, "pred": "The report says so.", "all_classes": None},
+        "lcc": {**common, "pred": "return x", "all_classes": None},
+        "dureader": {**common, "pred": "我们喜欢苹果。", "answers": ["喜欢苹果"], "all_classes": None},
+    }
+    for name, row in kinds.items():
+        text = "".join(json.dumps({**row, "length": 3000 * (i + 1)}, ensure_ascii=False) + "\n" for i in range(3))
+        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+
+
+def examples(folder: Path) -> None:
+    """LongBench's data, as a folder and as an archive."""
+    row = {"input": "Who?", "context": "The cat sat. " * 50, "answers": ["the cat"], "length": 150, "all_classes": None}
+    text = "".join(json.dumps({**row, "_id": f"{i}"}) + "\n" for i in range(3))
+    (folder / "hotpotqa.jsonl").write_text(text)
+    with zipfile.ZipFile(folder / "data.zip", "w") as archive:
+        archive.writestr("data/hotpotqa.jsonl", text)
+        archive.writestr("__MACOSX/hotpotqa.jsonl", "")
+
+
+def keys(folder: Path) -> None:
+    """Key tokens of a corpus."""
+    from lexbench.corpora.synthetic import Synthetic
+    from tests.key_files import key_file
+
+    corpus = Synthetic(count=2, words=400)
+    key_file(folder / "keys.jsonl", corpus, {each.name: [[3, 9], [20, 40]] for each in corpus.documents()}, 8)
+
+
+def model_folder(folder: Path) -> None:
+    """A tiny Llama with its tokenizer and its chat template."""
+    import torch
+
+    from lexbench.checkpoint import on_disk
+    from lexbench.encodings.rope import Rope
+    from lexbench.native.decoder import Decoder, Shape
+    from lexbench.native.folder import save
+
+    torch.manual_seed(0)
+    lexlet = on_disk("lexbench:lexlet")
+    assert lexlet
+    vocabulary = json.loads((lexlet / "config.json").read_text())["vocab_size"]
+    shape = Shape(vocabulary=vocabulary, layers=1, width=16, heads=2, kv_heads=1, hidden=16)
+    save(Decoder(shape, Rope(shape.head_dim, 10000.0)), folder, 64, bos=0, eos=1, dtype=torch.float32)
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        shutil.copyfile(lexlet / name, folder / name)
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}")
+
+
+def trained(folder: Path) -> None:
+    """What `lexbench train` leaves when it is interrupted: a checkpoint and a log."""
+    import torch
+
+    from lexbench.native.progress import Progress
+
+    network = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(network.parameters())
+    network(torch.ones(2)).sum().backward()
+    optimizer.step()
+    progress = Progress(folder, "key")
+    for step in (1, 2, 3):
+        progress.note({"step": step, "loss": {"text": 1.5}, "seconds": 0.5 * step})
+    progress.save(network, optimizer, 3)
+
+
+def finished_training(folder: Path) -> None:
+    """A training's record."""
+    from lexbench.files import write_text
+
+    write_text(folder / "training.json", json.dumps({"key": "key", "tokens": 3, "seconds": 1.0}))
+
+
+def zoo(folder: Path) -> None:
+    """A suite's page: what was measured, and what is known of the models."""
+    from lexbench.report import zoo as pages
+    from tests.report.fake_run import finished, keep
+
+    cells = [finished("last_segment", method, at, n=4) for method in ("none", "rerope") for at in (128, 256, 512)]
+    keep(folder / "run", cells)
+    pages.keep(pages.measured([folder / "run"]), folder)
+    shutil.rmtree(folder / "run")
+    model = {"name": "lexlet", "entry": "rope", "family": "trained", "seed": 0, "encoding": {"name": "rope"}}
+    model |= {"start": None, "failed": None, "tokens": 9, "seconds": 1.0, "texts": 2, "last_loss": {}, "device": "CPU"}
+    about = {"suite": "s", "recipe": "r", "trained_length": 256, "models": [{**model, "parameters": 4}]}
+    (folder / "models.json").write_text(json.dumps({**about, "published": []}, indent=1))
+
+
+def tuned(folder: Path) -> None:
+    """A tune's settings and result."""
+    (folder / "settings.json").write_text(json.dumps({"model": "lexlet", "length": 512, "space": {}, "seed": 0}))
+    (folder / "result.json").write_text(json.dumps({"budget": 4, "rows": []}))
+
+
+def journal(folder: Path) -> None:
+    """A search's journal, as the search itself writes it."""
+    _searched(folder)
+
+
+def _searched(folder: Path) -> object:
+    import numpy as np
+
+    from lexbench.evolution import Settings, search
+
+    settings = Settings(population=6, iterations=1, parents=3, mutations=2, crossovers=2, seed=3)
+    space = settings.space(4, 4.0, 2)
+    start = [np.array([1.0, 1.0, 2.0, 4.0])]
+    file, about = folder / "factors.jsonl", {"model": "lexlet", "length": 1024}
+    return search(lambda candidate: float(sum(candidate.factors)), space, start, settings, file, about, quiet=True)
+
+
+def factors(folder: Path) -> None:
+    """A method's yaml with LongRoPE's factors, in a user's --config-dir."""
+    (folder / "method").mkdir()
+    listed = ", ".join(f"{1 + pair / 8:.6g}" for pair in range(16))
+    text = f"_target_: lexbench.methods.longrope.Longrope\nfactor: 4.0\nlong_factors: [{listed}]\n"
+    (folder / "method" / "mine.yaml").write_text(text)
+
+
+def texts(folder: Path) -> None:
+    """A corpus of the user's own files."""
+    (folder / "book.txt").write_text("One text.\n<|endoftext|>\nAnother text, ü.\n", encoding="utf-8")
+    rows = [{"text": f"meeting {i}", "meeting": {"title": "x"}} for i in range(3)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def answers(folder: Path) -> None:
+    """Question answering in the official forms."""
+    paragraph = {"context": "The cat sat.", "qas": [{"question": "Who sat?", "answers": [{"text": "The cat"}]}]}
+    page = {"version": "2.0", "data": [{"title": "cats", "paragraphs": [paragraph]}]}
+    (folder / "squad.json").write_text(json.dumps(page))
+    row = {"question": "Who?", "answer": "cat", "supporting_facts": [["cats", 0]]}
+    (folder / "hotpot.json").write_text(json.dumps([{**row, "context": [["cats", ["A cat."]], ["dogs", ["A dog."]]]}]))
+
+
+def partial(folder: Path) -> None:
+    """Key tokens that were found before an interruption."""
+    rows = [
+        {"document": "a", "tokens": 9, "end": 20, "spans": []},
+        {"document": "b", "tokens": 9, "end": 2, "spans": []},
+    ]
+    (folder / "keys.jsonl.part").write_text("".join(json.dumps(row) + "\n" for row in [HEADER, *rows]))
+
+
+HEADER = {"key_tokens": 1, "corpus": "c", "documents": 2}
+
+
+def card(folder: Path) -> None:
+    """A model card with a head."""
+    run_folder(folder / "run")
+    text = (
+        "---\nlicense: mit\nlanguage: [en]\nmodel-index:\n- name: lexlet\n  results: []\ntags:\n- x\n---\n\n# Model\n"
+    )
+    (folder / "README.md").write_text(text)
+
+
+def step(folder: Path) -> None:
+    """The stamp of a suite's step."""
+    _step(folder).ended(1.5)
+
+
+def _step(folder: Path) -> Any:
+    from lexbench.suites.plan import Step
+
+    return Step(label="train a", words=["train"], log=folder / "log", stamp=folder / "done.json")
+
+
+# readers
+
+
+def _preflight(folder: Path) -> None:
+    from lexbench.verify import Preflight
+
+    Preflight(folder, None, "0")  # type: ignore[arg-type]
+
+
+def _view(folder: Path) -> None:
+    from lexbench.view.folders import Watch
+    from lexbench.view.progress import progress
+
+    watch = Watch([folder])
+    watch.state()
+    runs = watch.runs()
+    json.dumps(progress([*runs], now=2e9), allow_nan=False)
+
+
+def _costs(folder: Path) -> None:
+    from lexbench.report.costs import load
+
+    load([folder])
+
+
+def _examples(folder: Path) -> None:
+    from lexbench.longbench.examples import Source, read_examples
+
+    for place in (folder / "data.zip", folder):
+        read_examples(Source.find(place, "hotpotqa"), False)
+
+
+def _keys(folder: Path) -> None:
+    import numpy as np
+
+    from lexbench.keys import read, tokens_within
+    from lexbench.task import Encoded
+
+    found = read(folder / "keys.jsonl")
+    encoded = Encoded(ids=np.arange(10), starts=np.arange(0, 50, 5), text="x" * 50)
+    for spans in found.spans.values():
+        tokens_within(encoded, spans)
+
+
+def _tokenizer(folder: Path) -> None:
+    from lexbench.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(folder)
+    tokenizer.decode(tokenizer.encode("a text").ids)
+    tokenizer.frame(chat=True)
+
+
+def _imported_tokenizer(folder: Path) -> None:
+    from lexbench.imports.examples import Tokens
+
+    Tokens(folder).most([("a text", " more"), ("b", {"max_gen_toks": 3})])
+
+
+def _facts(folder: Path) -> None:
+    from lexbench.checkpoint import check_architecture, end_tokens, fingerprint, read_model
+
+    read_model({"path": str(folder)})
+    end_tokens(folder)
+    check_architecture(folder)
+    fingerprint(folder)
+
+
+def _weights(folder: Path) -> None:
+    from lexbench.native import start
+    from lexbench.suite import parameters
+
+    start.read(folder).ends  # noqa: B018
+    parameters(folder / "model.safetensors")
+
+
+def _scored(folder: Path, backend: str) -> None:
+    import numpy as np
+
+    from lexbench.attention import Attention
+    from lexbench.checkpoint import read_model
+    from lexbench.loading import opened
+    from lexbench.task import Score
+
+    config = {"_target_": f"lexbench.backends.{backend}.{backend.title()}", "name": backend}
+    loaded = opened(read_model({"path": str(folder)}), config, 16)
+    loaded.attend(Attention())
+    tokens = np.arange(2, 10, dtype=np.int64)
+    loaded.score(Score(index=0, cluster="a", tokens=tokens, start=4, bytes=4, words=1))
+
+
+def _resumed_training(folder: Path) -> None:
+    import torch
+
+    from lexbench.native.progress import Progress
+
+    network = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(network.parameters())
+    Progress(folder, "key").resume(network, optimizer)
+    network(torch.ones(2)).sum().backward()
+    optimizer.step()
+
+
+def _finished_training(folder: Path) -> None:
+    from lexbench.native.progress import Progress
+
+    Progress(folder, "key")
+
+
+def _page(folder: Path) -> None:
+    from lexbench.report import zoo as pages
+
+    pages.write_page(folder)
+
+
+def _tuned(folder: Path) -> None:
+    from lexbench import tune
+    from lexbench.tuning.settings import Settings
+
+    before = tune._before(folder)
+    tune._claim(folder, before, {"model": "lexlet", "length": 512, "space": {}, "seed": 0})
+    tune._finished_with(folder, Settings(budget=4))
+
+
+def _texts(folder: Path) -> None:
+    from lexbench.corpora.files import Files
+
+    Files(str(folder)).fingerprint()
+
+
+def _answers(folder: Path) -> None:
+    from lexbench.official_qa import read
+
+    for name in ("squad.json", "hotpot.json"):
+        read.__wrapped__(str(folder / name), None, None, "test", None)
+
+
+def _partial(folder: Path) -> None:
+    from lexbench.find_keys import _resumed
+
+    _resumed(folder / "keys.jsonl.part", HEADER)
+
+
+def _stamp(folder: Path) -> None:
+    _step(folder).done()
+
+
+def _uploaded(folder: Path) -> None:
+    from datasets.utils.logging import disable_progress_bar
+
+    from lexbench.corpora.hub import Hub
+
+    disable_progress_bar()
+    Hub(str(folder), split="train").fingerprint()
+
+
+CELLS = ("cells/*", "jobs/*.json", "costs.jsonl", "records.jsonl", "verified.json")
+READERS = [
+    Reader("leaderboard", run_folder, CELLS, command("leaderboard", "{folder}", "--out", "{out}/board.md")),
+    Reader(
+        "leaderboard of summaries",
+        run_folder,
+        CELLS,
+        command("leaderboard", "{folder}", "--columns", "summary", "--format", "html", "--out", "{out}/board.html"),
+    ),
+    Reader("report", run_folder, CELLS, command("report", "{folder}", "--out", "{out}"), slow=True),
+    Reader("report --html", run_folder, CELLS, command("report", "{folder}", "--html", "--out", "{out}"), slow=True),
+    Reader(
+        "compare",
+        run_folder,
+        CELLS,
+        command("compare", "{folder}", "{folder}", "--a", "method=none", "--b", "method=rerope"),
+    ),
+    Reader(
+        "check a run",
+        baseline,
+        ("run/cells/*", "run/jobs/*"),
+        command("check", "{folder}/run", "--baseline", "{folder}/baseline.json"),
+    ),
+    Reader(
+        "check a baseline",
+        baseline,
+        ("baseline.json",),
+        command("check", "{folder}/run", "--baseline", "{folder}/baseline.json"),
+    ),
+    Reader(
+        "check --update",
+        baseline,
+        ("run/cells/*", "run/jobs/*"),
+        command("check", "{folder}/run", "--baseline", "{out}/b.json", "--update"),
+    ),
+    Reader(
+        "share --card",
+        card,
+        ("README.md",),
+        command("share", "{folder}/run", "--card", "{folder}/README.md"),
+        keeps=False,
+    ),
+    Reader("share a run's values", run_folder, CELLS, command("share", "{folder}", "--card", "-", "--method", "none")),
+    Reader("share --samples", run_folder, CELLS, command("share", "{folder}", "--samples", "{out}")),
+    Reader("costs", run_folder, ("costs.jsonl",), function(_costs)),
+    Reader("view's data", run_folder, CELLS, function(_view)),
+    Reader("checks of a run", run_folder, ("verified.json",), function(_preflight)),
+    Reader(
+        "run goes on",
+        unfinished,
+        ("cells/*", "jobs/*", "costs.jsonl"),
+        command("run", "backend=chance", "task=passkey", "lengths=[128]", "n=2", "results={folder}"),
+        keeps=False,
+        slow=True,
+    ),
+    Reader(
+        "import lm_eval",
+        harness,
+        ("*/*",),
+        command("import", "lm_eval", "{folder}", "--into", "{out}", "--trained-length", "8", "--length", "64"),
+    ),
+    Reader("score longbench", predictions, ("*.jsonl",), command("score", "longbench", "{folder}", "--e")),
+    Reader("longbench's data", examples, ("*",), function(_examples)),
+    Reader("key tokens", keys, ("keys.jsonl",), function(_keys)),
+    Reader("key tokens, half found", partial, ("*.part",), function(_partial), keeps=False),
+    Reader("model's facts", model_folder, ("*.json", "*.safetensors"), function(_facts)),
+    Reader("tokenizer", model_folder, ("*.json", "*.jinja"), function(_tokenizer)),
+    Reader("tokenizer of an import", model_folder, ("tokenizer*.json", "config.json"), function(_imported_tokenizer)),
+    Reader("training from a folder", model_folder, ("*.json", "*.safetensors"), function(_weights)),
+    Reader("backend native", model_folder, ("*.json", "*.safetensors"), function(lambda f: _scored(f, "native"))),
+    Reader("backend hf", model_folder, ("*.json", "*.safetensors"), function(lambda f: _scored(f, "hf")), slow=True),
+    Reader(
+        "show",
+        model_folder,
+        ("config.json",),
+        command("show", "model=local", "model.path={folder}", "method=yarn", "length=512"),
+        slow=True,
+    ),
+    Reader(
+        "export of found factors",
+        factors,
+        ("method/mine.yaml",),
+        command("export", "--to", "vllm", "--config-dir", "{folder}", "model=lexlet", "method=mine", "length=1024"),
+        slow=True,
+    ),
+    Reader("training on its way", trained, ("training.*",), function(_resumed_training), keeps=False),
+    Reader("training's record", finished_training, ("training.json",), function(_finished_training)),
+    Reader("suite's page", zoo, ("measured.parquet", "models.json"), function(_page), keeps=False, slow=True),
+    Reader("suite's stamp", step, ("done.json",), function(_stamp)),
+    Reader("tune", tuned, ("*.json",), function(_tuned), keeps=False),
+    Reader("search's journal", journal, ("factors.jsonl",), function(_searched), keeps=False),
+    Reader("corpus of files", texts, ("*",), function(_texts)),
+    Reader("corpus of datasets", texts, ("*",), function(_uploaded), slow=True),
+    Reader("question answering", answers, ("*.json",), function(_answers)),
+]

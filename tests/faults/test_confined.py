@@ -1,0 +1,334 @@
+"""What is read is never executed, and names from files never lead out of a folder."""
+
+import ast
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lexbench import cli
+from lexbench.longbench.examples import Source, read_examples
+from lexbench.record import Cell, Sample
+from lexbench.report.sample_files import configurations
+from lexbench.store import Store
+from lexbench.tokenizer import load_tokenizer
+from tests.faults.readers import called, examples, model_folder
+from tests.report.fake_run import cell, passkey_sample
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted([*(ROOT / "lexbench").rglob("*.py"), *(ROOT / "tasks").rglob("*.py")])
+MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "jsonpickle", "dbm"}
+"""Reading what these wrote can run code."""
+CALLS = {"eval", "exec", "compile", "__import__"}
+"""Built in; `re.compile` and `network.eval()` are others."""
+ATTRIBUTES = {
+    **dict.fromkeys(("os.system", "os.popen", "os.execv", "os.execvp", "os.spawnv", "pty.spawn"), "a shell"),
+    **dict.fromkeys(("yaml.load", "yaml.load_all", "yaml.full_load", "yaml.unsafe_load", "yaml.Loader"), "python tags"),
+    **dict.fromkeys(("yaml.UnsafeLoader", "yaml.FullLoader", "pd.read_pickle", "pandas.read_pickle"), "objects"),
+    **dict.fromkeys(("torch.jit.load", "torch.hub.load", "runpy.run_path", "runpy.run_module"), "code"),
+    **dict.fromkeys(("shutil.unpack_archive", "tarfile.open", "numpy.loads"), "files anywhere"),
+}
+KEYWORDS = {"shell": True, "allow_pickle": True, "trust_remote_code": True, "weights_only": False}
+"""What no call may say."""
+LOADING = {"assets.py: exec_module"}
+"""A class that the user's own yaml names by `file:`, as an import would load it; no record or model names one."""
+
+
+def named(node: ast.expr) -> str:
+    """`a.b.c` of an expression; empty of others."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        before = named(node.value)
+        return f"{before}.{node.attr}" if before else node.attr
+    return ""
+
+
+def dangers(tree: ast.AST) -> Iterator[str]:
+    """What a source must not have."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [each.name for each in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            yield from (name for name in modules if name.partition(".")[0] in MODULES)
+        if isinstance(node, ast.Attribute) and named(node) in ATTRIBUTES:
+            yield named(node)
+        if isinstance(node, ast.Attribute) and node.attr in ("exec_module", "load_module", "extract", "extractall"):
+            yield node.attr
+        if isinstance(node, ast.Name) and node.id in CALLS and isinstance(node.ctx, ast.Load):
+            yield node.id
+        if isinstance(node, ast.Call):
+            said = {each.arg: each.value.value for each in node.keywords if isinstance(each.value, ast.Constant)}
+            yield from (f"{name}={value}" for name, value in KEYWORDS.items() if said.get(str(name)) is value)
+            if named(node.func) == "torch.load" and said.get("weights_only") is not True:
+                yield "torch.load without weights_only=True"
+            loads = named(node.func).endswith("from_pretrained") and "AutoModel" in named(node.func)
+            if loads and said.get("use_safetensors") is not True:
+                yield "weights that are no safetensors"
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import pickle", "pickle"),
+        ("from joblib import load", "joblib"),
+        ("import os\nos.system('x')", "os.system"),
+        ("eval('1')", "eval"),
+        ("f = exec", "exec"),
+        ("yaml.load(text, Loader=yaml.Loader)", "yaml.load"),
+        ("np.load(file, allow_pickle=True)", "allow_pickle=True"),
+        ("subprocess.run('x', shell=True)", "shell=True"),
+        ("torch.load(file)", "torch.load without weights_only=True"),
+        ("torch.load(file, weights_only=False)", "torch.load without weights_only=True"),
+        ("archive.extractall(folder)", "extractall"),
+        ("AutoModelForCausalLM.from_pretrained(folder)", "weights that are no safetensors"),
+    ],
+)
+def test_the_proof_sees_what_it_is_about(source: str, found: str) -> None:
+    assert found in set(dangers(ast.parse(source)))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "re.compile('x')",
+        "network.eval()",
+        "yaml.safe_load(text)",
+        "torch.load(file, weights_only=True)",
+        "np.load(file)",
+    ],
+)
+def test_the_proof_lets_pass_what_is_harmless(source: str) -> None:
+    assert not set(dangers(ast.parse(source)))
+
+
+def test_no_source_executes_what_it_reads() -> None:
+    found = {
+        f"{file.name}: {danger}" for file in SOURCES for danger in dangers(ast.parse(file.read_text(encoding="utf-8")))
+    }
+    assert found == LOADING
+    assert len(SOURCES) > 200
+
+
+HOSTILE = "!!python/object/apply:os.system ['touch {mark}']"
+
+
+def test_a_cards_head_runs_no_yaml_tag(tmp_path: Path) -> None:
+    from lexbench.report.card_head import head
+
+    with pytest.raises(ValueError, match="no YAML"):
+        head(f"---\nmodel: {HOSTILE.format(mark=tmp_path / 'mark')}\n---\n")
+    assert not (tmp_path / "mark").exists()
+
+
+TEMPLATES = [
+    "{{ messages.__class__.__mro__[1].__subclasses__() }}{{ messages[0].content }}",
+    "{{ cycler.__init__.__globals__.os.system('touch MARK') }}{{ messages[0].content }}",
+    "{{ self.__init__.__globals__ }}{{ messages[0].content }}",
+    "{% include '/etc/passwd' %}{{ messages[0].content }}",
+]
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_chat_template_reaches_no_python(template: str, tmp_path: Path) -> None:
+    model_folder(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(template.replace("MARK", str(tmp_path / "mark")))
+    with pytest.raises(ValueError, match="cannot be rendered"):
+        load_tokenizer(tmp_path).frame(chat=True)
+    assert not (tmp_path / "mark").exists()
+
+
+def test_code_beside_a_models_weights_is_not_run(tmp_path: Path) -> None:
+    from lexbench.checkpoint import read_model
+    from lexbench.loading import opened
+
+    model_folder(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"auto_map": {"AutoModelForCausalLM": "own.Own", "AutoConfig": "own.Own"}, "model_type": "own"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')\nclass Own: pass\n")
+    with pytest.raises(ValueError, match="model_type own"):
+        opened(read_model({"path": str(tmp_path)}), {"_target_": "lexbench.backends.hf.Hf"}, 16)
+    assert not (tmp_path / "mark").exists()
+
+
+def test_weights_that_are_a_pickle_are_not_read(tmp_path: Path) -> None:
+    from lexbench.checkpoint import weight_files
+
+    (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch mark'\ntR.")
+    with pytest.raises(ValueError, match="other formats can run code"):
+        weight_files(tmp_path)
+
+
+def test_a_training_checkpoint_that_is_a_pickle_is_not_run(tmp_path: Path) -> None:
+    import hashlib
+    import pickle
+
+    from lexbench.native.progress import Progress
+
+    class Own:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return os.system, (f"touch {tmp_path / 'mark'}",)
+
+    content = pickle.dumps({"key": "key", "decoder": Own()})
+    (tmp_path / "training.checkpoint").write_bytes(hashlib.sha256(content).digest() + content)
+    with pytest.raises(ValueError, match="checkpoint"):
+        Progress(tmp_path, "key")
+    assert not (tmp_path / "mark").exists()
+
+
+NAMES = [
+    "../../x",
+    "/tmp/x",
+    "a/b",
+    "..",
+    ".",
+    "",
+    "a\\b",
+    "x" * 400,
+    "n\u2028l",
+    "a\nb",
+    "-rf",
+    "CON",
+    "$(touch x)",
+    "a\0b",
+]
+"""Of models, methods, tasks."""
+
+
+def outside(folder: Path) -> set[str]:
+    """What lies beside a folder."""
+    return {each.name for each in folder.parent.iterdir()}
+
+
+@pytest.fixture
+def inner(tmp_path: Path) -> Path:
+    """Deep enough that ../../x is ours to look at."""
+    folder = tmp_path / "a" / "b" / "c"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def everything(folder: Path) -> set[str]:
+    return {each.relative_to(folder).as_posix() for each in folder.rglob("*")}
+
+
+def odd_run(folder: Path, names: list[str]) -> None:
+    """A run folder of which every name is odd."""
+    store = Store(folder)
+    for number, name in enumerate(names):
+        each: Cell = cell(f"passkey{name}", name, 256, n=2, model=name, seed=number)
+        for index in range(2):
+            sample: Sample = passkey_sample(index, 256, 0.1)
+            store.append(each, sample)
+        store.finish(each)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["report", "RUN", "--out", "OUT"], marks=pytest.mark.slow),
+        ["share", "RUN", "--samples", "OUT"],
+        ["share", "RUN", "--card", "OUT/card.md", "--method", *[name for name in NAMES if name and name[0] != "-"]],
+        ["leaderboard", "RUN", "--rows", "model", "--format", "html", "--out", "OUT/board.html"],
+        [
+            "check",
+            "RUN",
+            "--baseline",
+            "OUT/baseline.json",
+            "--update",
+            "--junit",
+            "OUT/junit.xml",
+            "--markdown",
+            "OUT/x.md",
+        ],
+    ],
+    ids=["report", "samples", "card", "leaderboard", "check"],
+)
+def test_names_in_records_lead_nowhere(words: list[str], inner: Path) -> None:
+    run, out = inner / "run", inner / "out"
+    out.mkdir()
+    odd_run(run, NAMES if words[0] != "report" else NAMES[:6])
+    root = inner.parents[2]
+    before = everything(root)
+    verdict, said = called(lambda: cli.main([word.replace("RUN", str(run)).replace("OUT", str(out)) for word in words]))
+    assert verdict in ("read", "refused"), said
+    made = everything(root) - before
+    assert {name for name in made if not name.startswith(("a/b/c/out/", "a/b/c/run/records.jsonl"))} == set()
+    assert verdict == "refused" or made
+
+
+def test_cells_are_named_by_a_hash_whatever_they_are_called() -> None:
+    for name in NAMES:
+        assert all(letter in "0123456789abcdef" for letter in cell(name, name, 256, model=name).id)
+
+
+def test_configurations_are_plain_words() -> None:
+    found = configurations(NAMES)
+    assert len({name.lower() for name in found.values()}) == len(NAMES)
+    for name in found.values():
+        assert name and len(name) <= 90 and not name.startswith((".", "-")) and "/" not in name and name.isascii()
+
+
+def test_samples_of_an_import_are_only_those_beside_it(inner: Path) -> None:
+    from tests import test_importing as own
+
+    row = own.choice(0, 0, (1.0, 2.0))
+    right = {"acc,none": 1.0}
+    file = own.write(inner / "lm", {"colours": (right, [row])})
+    secret = inner.parent / f"samples_x_{own.DATE}.jsonl"
+    shutil.copyfile(next((inner / "lm").glob("samples_*")), secret)
+    content = json.loads(file.read_text())
+    content["results"] = {f"../samples_x/../../{name}": value for name, value in content["results"].items()}
+    file.write_text(json.dumps(content))
+    words = ["import", "lm_eval", str(file), "--into", str(inner / "run"), "--trained-length", "8", "--length", "8"]
+    verdict, said = called(lambda: cli.main(words))
+    assert verdict == "refused"
+    assert "has no samples" in said
+    assert not (inner / "run").exists()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("", ".", "a\0b")])
+def test_names_of_the_registry_open_no_file_elsewhere(name: str, inner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lexbench import assets
+
+    (inner / "method").mkdir()
+    (inner.parent / "x.yaml").write_text("_target_: lexbench.methods.pi.Pi\n")
+    monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(inner))
+    with pytest.raises(ValueError, match="unknown method"):
+        assets.read("method", name)
+
+
+def test_members_of_an_archive_are_read_in_memory(inner: Path) -> None:
+    import zipfile
+
+    examples(inner)
+    text = (inner / "hotpotqa.jsonl").read_text()
+    with zipfile.ZipFile(inner / "data.zip", "w") as archive:
+        archive.writestr("../../../hotpotqa.jsonl", text)
+    root = inner.parents[2]
+    before = everything(root)
+    rows = read_examples(Source.find(inner / "data.zip", "hotpotqa"), False)
+    assert [row["_id"] for row in rows] == ["0", "1", "2"]
+    assert everything(root) == before
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "CON"])
+def test_a_suite_never_trains_outside_its_folder(name: str) -> None:
+    from lexbench.suites.settings import Entry
+
+    with pytest.raises(ValueError, match="names a folder"):
+        Entry(name=name, family="trained", encoding="rope")
+
+
+def test_entries_of_the_suite_that_we_ship_are_plain() -> None:
+    from lexbench import assets
+    from lexbench.suites.settings import PLAIN
+
+    stated = assets.read("suite", "encodings")
+    every = [*stated["entries"], *stated["finetuned"]["entries"]]
+    assert len(every) > 20
+    assert all(PLAIN.fullmatch(each["name"]) for each in every)

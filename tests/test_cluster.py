@@ -1,0 +1,157 @@
+"""A run on a Ray cluster gives what one process gives, whatever dies meanwhile."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lexbench import cli
+from lexbench.cluster import Settings, _Waiting
+from lexbench.plan import Estimate, Step
+from lexbench.runner import Todo
+from lexbench.store import Store
+from tests.report.fake_run import cell
+from tests.slow_runs import command, contents, slow_backend, wait_for
+
+
+class Part:
+    def __init__(self, label: str) -> None:
+        self.label = label
+
+
+def todo(method: str, length: int, task: str = "passkey", attention: object = None) -> Todo:
+    one = cell(task, method, length)
+    one.identity["attention"] = attention  # type: ignore[index]
+    return one, Step(Part(method), Part(task), length, 0, None, None, Estimate())
+
+
+def names(waiting: _Waiting, method: str | None, busy: list[Todo]) -> tuple[str, int] | None:
+    found = waiting.next(method, busy)
+    return (found[0].method, found[0].length) if found else None
+
+
+def test_a_worker_stays_with_its_method_and_others_take_what_is_most() -> None:
+    waiting = _Waiting(
+        [todo("none", 512), todo("ntk", 512), todo("none", 256), todo("ntk", 256), todo("ntk", 128)], False
+    )
+    assert names(waiting, None, []) == ("ntk", 512), "of the method with most cells left, in their order"
+    assert names(waiting, None, [todo("ntk", 512)]) == ("none", 512), "of one that nobody has"
+    assert names(waiting, "ntk", []) == ("ntk", 256)
+    assert names(waiting, "ntk", []) == ("ntk", 128)
+    assert names(waiting, "ntk", []) == ("none", 256)
+    assert not waiting
+
+
+def test_longer_cells_wait_for_shorter_ones_where_they_may_be_skipped() -> None:
+    waiting = _Waiting([todo("none", 256), todo("none", 512), todo("none", 512, "prefix")], ascending=True)
+    first = waiting.next(None, [])
+    assert first is not None
+    assert names(waiting, "none", [first]) == ("none", 512), "of the other task"
+    assert names(waiting, "none", [first]) is None
+    assert names(waiting, "none", []) == ("none", 512)
+
+
+def test_a_twin_waits_for_the_one_that_is_measured() -> None:
+    alike = {"inv_freq": [1.0]}
+    waiting = _Waiting(
+        [todo("ntk", 256, attention=alike), todo("yarn", 256, attention=alike), todo("yarn", 512)], False
+    )
+    busy = todo("none", 256, attention=alike)
+    assert names(waiting, None, [busy]) == ("yarn", 512)
+    assert names(waiting, None, [busy]) is None
+    assert names(waiting, None, []) is not None
+
+
+def test_a_cell_whose_worker_is_lost_comes_first() -> None:
+    waiting = _Waiting([todo("none", 512), todo("none", 256)], False)
+    lost = waiting.next(None, [])
+    assert lost is not None
+    waiting.back(lost)
+    assert names(waiting, "none", []) == ("none", 512)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("workers", 0), ("cpus", -1), ("gpus", "one"), ("tries", 0), ("memory_gb", True), ("patience", 0)],
+)
+def test_settings_out_of_range_are_named(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=rf"ray\.{name} must be a number of at least .*got {value!r}"):
+        Settings(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["executor=slurm"], "executor must be here or ray, got 'slurm'"),
+        (["executor=ray", "ray.wrokers=2"], "ray.wrokers"),
+        (["executor=ray", "ray.tries=0"], "ray.tries must be a number of at least 1, got 0"),
+    ],
+)
+def test_wrong_words_end_in_one_line(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["run", "task=passkey", "multiples=[0.5]", "n=2", f"results={tmp_path / 'run'}", *words]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("lexbench: ")
+    assert said in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_ray_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    words = ["run", "task=passkey", "multiples=[0.5]", "n=2", f"results={tmp_path}", "executor=ray"]
+    assert cli.main(words) == 2
+    assert "pip install 'lexbench[ray]'" in capsys.readouterr().err
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A head without cores, and two nodes with one each, as processes of this machine."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    from ray.cluster_utils import Cluster
+
+    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    for _ in range(2):
+        found.add_node(num_cpus=1)
+    yield found
+    found.shutdown()
+
+
+@pytest.mark.slow
+def test_a_node_that_dies_loses_and_doubles_nothing(tmp_path: Path, nodes: Any) -> None:
+    slow = {**slow_backend(tmp_path), "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    quiet: dict[str, Any] = {"env": slow, "stdout": subprocess.DEVNULL}
+    subprocess.run(command(tmp_path / "whole"), check=True, stderr=subprocess.DEVNULL, **quiet)
+    far = [*command(tmp_path / "far"), "executor=ray", f"ray.address={nodes.address}"]
+    process = subprocess.Popen(far, stderr=subprocess.PIPE, **quiet)
+    wait_for(tmp_path / "far", 3, process)
+    nodes.remove_node(next(iter(nodes.worker_nodes)), allow_graceful=False)
+    _, said = process.communicate(timeout=240)
+    assert process.returncode == 0, said.decode()
+    assert contents(tmp_path / "far") == contents(tmp_path / "whole")
+    assert {each.refused for each in Store(tmp_path / "far").load()} == {None}
+    costs = [json.loads(line) for line in (tmp_path / "far/costs.jsonl").read_text().splitlines()]
+    assert sorted(row["cell"] for row in costs) == sorted(file.stem for file in (tmp_path / "far/cells").iterdir())
+
+
+@pytest.mark.slow
+def test_workers_that_cannot_load_or_start_end_the_run_in_one_line(tmp_path: Path, nodes: Any) -> None:
+    slow = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    words = ["lexbench", "run", "task=passkey", "lengths=[128]", "n=2", f"results={tmp_path / 'run'}", "executor=ray"]
+    main = [sys.executable, "-c", "import sys; from lexbench.cli import main; sys.exit(main(sys.argv[1:]))"]
+    for more, said in (
+        (["ray.address=127.0.0.1:1"], "leads to no cluster"),
+        ([f"ray.address={nodes.address}", "ray.gpus=1", "ray.patience=5"], "ray has started no worker for 5 seconds"),
+        ([f"ray.address={nodes.address}", "backend.device=cuda:99"], "backend.device cuda:99 is not here"),
+    ):
+        found = subprocess.run([*main, *words[1:], *more], env=slow, capture_output=True, text=True, timeout=240)
+        assert (found.returncode, found.stderr.count("Traceback")) == (2, 0), found.stderr
+        assert said.lower() in found.stderr.splitlines()[-1].lower()
