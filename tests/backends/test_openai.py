@@ -476,9 +476,9 @@ def test_a_cell_that_a_dead_server_broke_off_goes_on_where_it_was(tmp_path: Path
         whole = run(tmp_path / "whole", server)
         asked = len(server.asked)
         server.answer = after(3 + 4, lambda _: None, vllm())
-        short, long = run(tmp_path / "broken", server, concurrency=1)
-        assert "does not answer" in str(short.refused) and "4 attempts" in str(short.refused)
-        assert "does not answer" in str(long.refused) and "attempts" not in str(long.refused)
+        second, first = run(tmp_path / "broken", server, concurrency=1)  # the longest comes first
+        assert "does not answer" in str(first.refused) and "4 attempts" in str(first.refused)
+        assert "does not answer" in str(second.refused) and "attempts" not in str(second.refused)
         server.answer = vllm()
         server.asked.clear()
         again = run(tmp_path / "broken", server)
