@@ -11,6 +11,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+import submitit  # now: its dictConfig closes absl's handler, whose stream may be what pytest captures
 import yaml
 from hydra import compose, initialize_config_dir
 from hydra.plugins.launcher import Launcher
@@ -115,8 +116,6 @@ def test_slurm_gets_what_the_settings_say(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By submitit's own executor: the header of the script that it would submit."""
-    import submitit
-
     seen: list[Any] = []
 
     def submit(self: Any, *_: object) -> None:
