@@ -306,7 +306,10 @@ def _finished(file: Path) -> Finished:
         if not fits(refused, str | None):
             raise ValueError("its refusal is no text")
         _known(table.column_names, COLUMNS.names, file)
-        return Finished(_cell(cell, file), _samples(table), refused, b"again" in about)
+        found = _cell(cell, file)
+        if found.id != file.stem:
+            raise ValueError("it holds another cell than its name says")
+        return Finished(found, _samples(table), refused, b"again" in about)
     except _OtherVersionError:
         raise
     except DAMAGED as error:  # OSError: Arrow's word for a damaged page
