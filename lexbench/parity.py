@@ -174,8 +174,10 @@ def compare(job: Job, others: Sequence[Mapping[str, Any]]) -> Parity:
     folder = locate(checkpoint_of(job.model), job.model.revision, weights=False)
     tokenizer = load_tokenizer(folder, job.model.bos)
     ends = np.array(sorted(end_tokens(folder)), dtype=np.int64)
-    order = [task.label for task in job.tasks], [method.label for method in job.methods]
-    steps = sorted(plan(job, tokenizer), key=lambda s: (order[0].index(s.task.label), order[1].index(s.method.label)))
+    tasks, methods = [task.label for task in job.tasks], [method.label for method in job.methods]
+    steps = sorted(
+        plan(job, tokenizer), key=lambda s: (tasks.index(s.task.label), methods.index(s.method.label), s.length)
+    )
     cells = [_posed(job, step, tokenizer) for step in steps]
     heard = [_heard(job, config, cells) for config in others]
     rows = []
