@@ -22,7 +22,7 @@ from lexbench.backends import Recalling, Remote
 from lexbench.checkpoint import locate
 from lexbench.examiner import Examiner
 from lexbench.job import Job, cell_of, keep_job, of_config
-from lexbench.loading import checkpoint_of, opened
+from lexbench.loading import checkpoint_of, opened, sharing
 from lexbench.plan import Estimate, Step
 from lexbench.record import Cell, Refused, Sample, Unavailable
 from lexbench.report.costs import Cost
@@ -124,6 +124,8 @@ class Worker:
         sys.path[:] = [*sys.path, *(each for each in path if each not in sys.path)]
         if Path(folder).is_dir():
             os.chdir(folder)
+        self._life = ExitStack()  # of the process: all jobs to come share one backend
+        self._life.enter_context(sharing())
 
     def take(self, config: Mapping[str, Any], reuse: bool) -> dict[str, str]:
         """Load what a job asks for; the fields of `About` but the tokenizer."""
@@ -181,7 +183,7 @@ class Cluster:
     Raises ValueError where there is no ray, no cluster, or no worker can start.
     """
 
-    def __init__(self, settings: Settings, cells: int) -> None:
+    def __init__(self, settings: Settings) -> None:
         try:
             import ray
         except ImportError:
@@ -198,7 +200,6 @@ class Cluster:
                 raise ValueError(f"ray.address {address} leads to no cluster ({said}): see `ray status`") from None
         self.hands: list[Hand] = []
         self._worker = ray.remote(Worker)
-        self._count = min(settings.workers or self._fitting(), max(cells, 1))
 
     def _fitting(self) -> int:
         """Workers that the cluster holds at once."""
@@ -207,11 +208,11 @@ class Cluster:
         shares += [there.get("GPU", 0) / asked.gpus] if asked.gpus else []
         return max(1, int(min(shares, default=1)))
 
-    def start(self, job: Job) -> None:
-        """As many workers as there should be, each asked to load what the job needs."""
+    def start(self, job: Job, cells: int) -> None:
+        """As many workers as there should be for so many cells, each asked to load what the job needs."""
         for hand in self.hands:
             hand.waits_for = hand.actor.take.remote(dict(job.config), job.reuse)
-        while len(self.hands) < self._count:
+        while len(self.hands) < min(self.settings.workers or self._fitting(), max(cells, 1)):
             self.add(job)
 
     def add(self, job: Job) -> None:
@@ -251,8 +252,8 @@ def measured(job: Job, store: Store, steps: Sequence[Step], tokenizer: Tokenizer
     settings = _settings(job.ray)
     if _cluster is None or _cluster[0] != settings:
         close()
-        _cluster = settings, Cluster(settings, len(steps))
-    hands = Driver(_cluster[1], job, tokenizer)
+        _cluster = settings, Cluster(settings)
+    hands = Driver(_cluster[1], job, tokenizer, len(steps))
     cells = [(cell_of(job, step, hands.first()), step) for step in steps]
     keep_job(store, job, hands.first(), cells)
     with Run(job, store, cells, quiet) as run:
@@ -283,14 +284,15 @@ class Driver:
         cluster: where the workers are.
         job: what is asked for.
         tokenizer: the checkpoint's.
+        cells: of the job.
     """
 
-    def __init__(self, cluster: Cluster, job: Job, tokenizer: Tokenizer) -> None:
+    def __init__(self, cluster: Cluster, job: Job, tokenizer: Tokenizer, cells: int) -> None:
         self._cluster, self._job, self._tokenizer = cluster, job, tokenizer
         self._about: About | None = None
         self._lost: Counter[str] = Counter()
         self._unborn = 0
-        cluster.start(job)
+        cluster.start(job, cells)
 
     def first(self) -> About:
         """What the workers are, as soon as one of them has loaded the model."""

@@ -10,13 +10,17 @@ from typing import Any
 
 import pytest
 
-from lexbench import cli
+from lexbench import assets, cli, cluster
 from lexbench.cluster import Settings, _Waiting
+from lexbench.job import Job
 from lexbench.plan import Estimate, Step
+from lexbench.record import Sample
 from lexbench.runner import Todo
 from lexbench.store import Store
 from tests.report.fake_run import cell
 from tests.slow_runs import command, contents, slow_backend, wait_for
+
+PARTS = {"task": "passkey", "corpus": "synthetic", "backend": "chance"}
 
 
 class Part:
@@ -140,6 +144,34 @@ def test_a_node_that_dies_loses_and_doubles_nothing(tmp_path: Path, nodes: Any) 
     assert {each.refused for each in Store(tmp_path / "far").load()} == {None}
     costs = [json.loads(line) for line in (tmp_path / "far/costs.jsonl").read_text().splitlines()]
     assert sorted(row["cell"] for row in costs) == sorted(file.stem for file in (tmp_path / "far/cells").iterdir())
+
+
+def test_a_worker_keeps_the_model_for_later_jobs(tmp_path: Path) -> None:
+    def job(method: str, lengths: list[int]) -> dict[str, Any]:
+        named = {part: {**assets.read(part, name), "name": name} for part, name in PARTS.items()}
+        of = Job.of(
+            model=assets.read("model", "lexlet"),
+            methods=[{**assets.read("method", method), "name": method}],
+            tasks=[named["task"]],
+            corpus=named["corpus"],
+            backend=named["backend"],
+            lengths=lengths,
+            multiples=None,
+            n=2,
+            seeds=[0],
+            results=tmp_path,
+        )
+        return dict(of.config)
+
+    worker = cluster.Worker({}, [], str(tmp_path / "not there"))
+    worker.take(job("none", [128, 200]), True)
+    first = worker._backend
+    worker.take(job("ntk", [128]), True)
+    assert worker._backend is first
+    *samples, spent = worker.samples(cluster.Place(0, 0, 128, 0), [1])
+    assert [sample.index for sample in samples if isinstance(sample, Sample)] == [0]
+    assert isinstance(spent, cluster.Spent)
+    assert spent.tokens == 128
 
 
 @pytest.mark.slow
