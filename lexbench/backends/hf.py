@@ -352,6 +352,13 @@ def _load(folder: Path, dtype: torch.dtype) -> Any:
             trust_remote_code=False,
             output_loading_info=True,
         )
+    except Exception as error:  # whatever transformers raises for a file that is not what it should be
+        if isinstance(error, ValueError | OSError | MemoryError) or _out_of_memory(error):
+            raise
+        said = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"checkpoint {folder} cannot be loaded ({type(error).__name__}: {said}): get it again"
+        ) from error
     finally:
         if bars:
             transformers.utils.logging.enable_progress_bar()
@@ -398,15 +405,18 @@ def _best(logits: Tensor, dtype: str) -> int:
     return int(logits.argmax())
 
 
+def _out_of_memory(error: Exception) -> bool:
+    words = ("can't allocate memory", "not enough memory")
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(each in str(error) for each in words)
+
+
 @contextmanager
 def _refuse_out_of_memory(what: str) -> Iterator[None]:
     """Running out of memory as a refusal; a GPU says so by an error of its own, a CPU by a RuntimeError's words."""
     try:
         yield
-    except (torch.OutOfMemoryError, MemoryError):
-        short = True
-    except RuntimeError as error:
-        if not any(words in str(error) for words in ("can't allocate memory", "not enough memory")):
+    except (RuntimeError, MemoryError) as error:
+        if not _out_of_memory(error):
             raise
         short = True
     else:

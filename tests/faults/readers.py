@@ -22,7 +22,7 @@ from tests.faults.mutations import contents, damage
 
 DERIVED = "records.jsonl"
 """Made anew from the cells by every report."""
-SECONDS = 20.0
+SECONDS = 100
 """After which a reader hangs."""
 ROOM = 4 << 30
 """Bytes of addresses that a reader may take beside what the process has."""
