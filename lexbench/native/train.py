@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -181,6 +182,11 @@ def _learn(
             kinds, rows = drawn(recipe, lessons, tokenizer, step)
             losses = _by_kind(kinds, learner.step(rows, step))
             done = step + 1
+            if not math.isfinite(losses["all"]):
+                raise ValueError(
+                    f"training {progress.name} diverged: its loss at step {done} is no number; "
+                    f"lower recipe.rate, it is {recipe.rate:g}"
+                )
             speed = (done - first) * recipe.batch * recipe.length / (time.monotonic() - started)
             bar.set_postfix(loss=f"{losses['all']:.3f}", tokens_per_second=f"{speed:.0f}")
             bar.update()

@@ -114,6 +114,20 @@ def test_it_learns_a_constant_text(tmp_path: Path) -> None:
     assert curve[-1] < 0.8 * curve[0]
 
 
+def test_a_training_that_diverges_ends_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Learner.step
+
+    def breaks(self: Learner, rows: torch.Tensor, number: int) -> list[float]:
+        if number == 3:
+            next(self.decoder.parameters()).data.fill_(torch.nan)
+        return step(self, rows, number)
+
+    monkeypatch.setattr(Learner, "step", breaks)
+    with pytest.raises(ValueError, match=r"diverged: its loss at step 4 is no number; lower recipe\.rate, it is 0\.0"):
+        train(prepared(recipe()), tmp_path / "run")
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
 def test_the_folder_is_a_checkpoint_with_its_record(tmp_path: Path) -> None:
     train(prepared(recipe(weights="float16"), command="lexbench train recipe=x"), tmp_path)
     model = read_model({"path": str(tmp_path)})
