@@ -1,6 +1,6 @@
 """How long the rest of a run takes: told by the cells that it has measured, and before these by the machine's speed."""
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable
 
 import numpy as np
@@ -13,6 +13,9 @@ CELL, QUESTION, TOKEN = 0.02, 0.002, 0.005
 """Seconds of a cell, a question and a written token beside their operations, as long as nothing is measured."""
 TRUST = 0.01
 """Weight of these guesses, and of the machine's, beside that of one measured cell."""
+
+RECENT = 200
+"""Cells that are fitted: the last ones, so that a cell costs the same however many there were."""
 
 
 class Forecast:
@@ -28,9 +31,9 @@ class Forecast:
     def __init__(self, speed: float) -> None:
         self._guess = np.array([CELL, QUESTION, 1 / speed, 1 / speed, TOKEN])
         self._weights = self._guess
-        self._rows: list[NDArray[np.float64]] = []
-        self._seconds: list[float] = []
-        self._methods: list[str] = []
+        self._rows: deque[NDArray[np.float64]] = deque(maxlen=RECENT)
+        self._seconds: deque[float] = deque(maxlen=RECENT)
+        self._methods: deque[str] = deque(maxlen=RECENT)
         self._factors: dict[str, float] = {}
 
     def learn(self, step: Step, seconds: float) -> None:

@@ -1,5 +1,6 @@
 """A run: from a job to its cells, and from cells to samples in the run folder."""
 
+import math
 import sys
 import time
 from collections import deque
@@ -117,6 +118,7 @@ class Run:
         self._costs = costs.of_file(store.folder / "costs.jsonl") if self.open and job.reuse else {}
         self._left = {cell.id: step for cell, step in self.open}
         self._parts: dict[str, float] = {}
+        self._told, self._to_go = -math.inf, 0.0
         self._started = time.monotonic()
         self._bar = tqdm(total=1.0, disable=quiet or not self.open, dynamic_ncols=True, bar_format=BAR)
 
@@ -218,10 +220,13 @@ class Run:
 
     def _say(self, step: Step, doing: str = "") -> None:
         """The bar: shares of time, spent and to come."""
-        spent = time.monotonic() - self._started
+        now = time.monotonic()
+        spent = now - self._started
+        if now - self._told > FORETELL or not self._left:
+            self._told, self._to_go = now, self._forecast.left(self._left.values())
         done = sum(part * self._forecast.seconds(self._left[cell]) for cell, part in self._parts.items())
-        left = (self._forecast.left(self._left.values()) - done) / self.at_once
-        self._bar.total = spent + max(left, 0.0)
+        left = max(self._to_go - done, 0.0) / self.at_once
+        self._bar.total = spent + left
         self._bar.n = min(spent, self._bar.total)
         words = [doing, step.task.label, step.method.label, str(step.length)]
         cells = f"{len(self._left)} {'cell' if len(self._left) == 1 else 'cells'}"
@@ -230,6 +235,8 @@ class Run:
         self._bar.update(0)
 
 
+FORETELL = 1.0
+"""Seconds, at least, between two sums over all cells that are left: there may be very many."""
 BAR = "{percentage:3.0f}% |{bar:20}| {elapsed} gone, {desc}"
 
 
