@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from lexbench.cell_file import Finished
 from lexbench.record import Cell, Record, Sample
 from lexbench.report.metrics import HEADLINES, is_score
 from lexbench.report.records import records_of
-from lexbench.store import Finished
 
 FACTOR = 10.0
 """Times the perplexity within the trained length, or the share of the score above chance there, that is a collapse."""

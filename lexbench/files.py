@@ -18,7 +18,7 @@ def read_object(file: Path, remedy: str) -> dict[str, Any]:
     return value
 
 
-def write_bytes(file: Path, content: bytes) -> None:
+def write_bytes(file: Path, content: bytes | memoryview) -> None:
     """Replace a file atomically; on any failure the old one stays and nothing else is left behind."""
     file.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from lexbench.plan import Estimate, Step
 
@@ -38,6 +37,8 @@ class Forecast:
 
     def learn(self, step: Step, seconds: float) -> None:
         """What a whole cell has taken."""
+        from scipy.optimize import nnls  # takes half a second, and a run's first number does not need it
+
         self._rows.append(_features(step.estimate))
         self._seconds.append(max(seconds, 1e-3))
         self._methods.append(step.method.label)

@@ -1,6 +1,6 @@
 """Plain values that a file holds, checked against the annotations of the class that they are to fill."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
 from types import UnionType
@@ -24,33 +24,51 @@ def fitting(cls: type, values: Any, noun: str) -> dict[str, Any]:
         raise ValueError(f"{noun} differs in {', '.join(map(_said, odd[:5]))}")
     for name, value in values.items():
         low = name in AT_LEAST_ONE and isinstance(value, int) and value < 1
-        if low or not fits(value, hints[name]):
+        if low or not _rule(hints[name])(value):
             raise ValueError(f"{noun} has a wrong {name}: {_said(value)}")
     return dict(values)
 
 
 def fits(value: Any, hint: Any) -> bool:
     """Whether a plain value can be what the annotation says; of other annotations only the class is compared."""
-    kind, inner = get_origin(hint) or hint, get_args(hint)
-    if hint is Any:
-        return True
+    return _rule(hint)(value)
+
+
+@cache
+def _rule(hint: Any) -> Callable[[Any], bool]:
+    """The question that `fits` asks, made once: there may be very many values."""
+    kind, inner = get_origin(hint) or hint, tuple(map(_rule, get_args(hint)))
+    if hint is Any or hint is ...:
+        return lambda value: True
     if kind in (Union, UnionType):
-        return any(fits(value, each) for each in inner)
+        return lambda value: any(rule(value) for rule in inner)
     if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
+        return _whole
     if kind is float:
-        return isinstance(value, float) or (
-            isinstance(value, int) and not isinstance(value, bool) and abs(value) < LARGEST
+        return lambda value: isinstance(value, float) or (_integer(value) and abs(value) < LARGEST)
+    if kind is str:
+        return _text
+    if issubclass(kind, Mapping):
+        return lambda value: (
+            isinstance(value, kind)
+            and (not inner or all(inner[0](key) and inner[1](each) for key, each in value.items()))
         )
-    if not isinstance(value, kind):
-        return False
-    if isinstance(value, str):
-        return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
-    if isinstance(value, Mapping):
-        return not inner or all(fits(key, inner[0]) and fits(each, inner[1]) for key, each in value.items())
-    if isinstance(value, Sequence):
-        return not inner or all(fits(each, inner[0]) for each in value)
-    return True
+    if issubclass(kind, Sequence):
+        return lambda value: isinstance(value, kind) and (not inner or all(map(inner[0], value)))
+    return lambda value: isinstance(value, kind)
+
+
+def _integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _whole(value: Any) -> bool:
+    return _integer(value) and 0 <= value < LARGEST
+
+
+def _text(value: Any) -> bool:
+    """A text that can be written as UTF-8."""
+    return isinstance(value, str) and (value.isascii() or not any("\ud800" <= each <= "\udfff" for each in value))
 
 
 @cache

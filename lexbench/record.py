@@ -1,5 +1,6 @@
 """What a cell leaves behind: samples (raw), records (derived), or a refusal with its reason."""
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -87,7 +88,7 @@ class Cell:
     identity: Mapping[str, Any]
     """Plain JSON of everything that the numbers depend on; resuming, caching and comparison use its hash."""
 
-    @property
+    @functools.cached_property
     def id(self) -> str:
         """Hash of the identity: names the cell's files."""
         return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:16]

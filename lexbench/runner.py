@@ -20,7 +20,7 @@ from lexbench.job import Job, cell_of, keep_job
 from lexbench.loading import checkpoint_of, done_with, opened
 from lexbench.methods import Method
 from lexbench.model import Model
-from lexbench.plan import Step, describe, duration, estimate, speed
+from lexbench.plan import Estimate, Step, describe, duration, estimate, speed
 from lexbench.record import Cell, Refused, Sample, Unavailable
 from lexbench.report import costs
 from lexbench.report.costs import Cost
@@ -41,16 +41,21 @@ def plan(job: Job, tokenizer: FastTokenizer) -> list[Step]:
     The longest come first, so that shorter ones can take what these hold, and no long one is left for the end; the
     shortest where longer ones may be skipped.
     """
+    attentions = {
+        (method.label, length): _attention(method.built, job.model, length)
+        for method in job.methods
+        for length in job.lengths
+    }
     steps = []
     for task in job.tasks:
         for seed in job.seeds:
             for length in sorted(job.lengths, reverse=not job.stop_after_collapse):
                 asked, no_questions = questions(task.built, tokenizer, length, job.n, seed)
+                cost = estimate(job.model, asked)
                 for method in job.methods:
-                    attention, no_attention = _attention(method.built, job.model, length)
+                    attention, no_attention = attentions[method.label, length]
                     refused = no_attention or no_questions
-                    cost = estimate(job.model, () if refused else asked)
-                    steps.append(Step(method, task, length, seed, attention, refused, cost))
+                    steps.append(Step(method, task, length, seed, attention, refused, Estimate() if refused else cost))
     return steps
 
 
@@ -177,7 +182,7 @@ class Run:
         """A cell is finished or refused; `seconds` where it was measured whole, without a break."""
         self._left.pop(cell.id, None)
         self._parts.pop(cell.id, None)
-        if seconds is not None:
+        if seconds is not None and self._left:
             self._forecast.learn(step, seconds)
         if (self.job.reuse or self._collapses is not None) and self._left:
             self._known(cell)

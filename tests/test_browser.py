@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from lexbench.cell_file import Finished
 from lexbench.report import page, records
 from lexbench.report.tables import Table, tables
-from lexbench.store import Finished
 from tests.report import fake_run
 
 pytestmark = pytest.mark.slow

@@ -13,10 +13,11 @@ import tokenizers
 from scipy import stats
 from tokenizers import models, pre_tokenizers, processors
 
+from lexbench.cell_file import Finished
 from lexbench.imports.lm_eval import Imported, command, import_lm_eval
 from lexbench.record import Record
 from lexbench.report import records, tables
-from lexbench.store import Finished, Store
+from lexbench.store import Store
 
 DATE = "2026-11-22T00-00-19.472563"
 HF: Mapping[str, Any] = {

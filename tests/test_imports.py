@@ -69,8 +69,10 @@ ALLOWED = {  # folder or module under lexbench: what of ours it may import
         "export",
         "methods",
     },
-    "store": {"record", "files", "kinds"},
-    "report": {"record", "store", "report", "files", "kinds"},
+    "cell_file": {"record", "kinds"},
+    "packed": {"cell_file", "files"},
+    "store": {"record", "cell_file", "packed", "files"},
+    "report": {"record", "cell_file", "store", "report", "files", "kinds"},
     "agreement": {"attention", "task"},
     "parity": CORE
     | {

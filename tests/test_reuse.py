@@ -12,8 +12,9 @@ import pytest
 import lexbench
 from lexbench import examiner
 from lexbench.backends.hf import Hf
+from lexbench.cell_file import Finished
 from lexbench.checkpoint import locate, read_model
-from lexbench.store import Finished, Store
+from lexbench.store import Store
 from lexbench.task import Choose, Write
 from lexbench.tokenizer import load_tokenizer
 

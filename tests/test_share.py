@@ -18,12 +18,13 @@ import yaml
 from datasets import load_dataset
 from huggingface_hub import DatasetCard, EvalResult, ModelCard, ModelCardData
 
+from lexbench.cell_file import Finished
 from lexbench.record import Sample
 from lexbench.report import model_index, sample_files
 from lexbench.report.card_head import head, with_key
 from lexbench.report.sample_files import configurations
 from lexbench.share import command
-from lexbench.store import Finished, Store
+from lexbench.store import Store
 from tests.report.fake_run import cell, fake_cells, finished, keep, likelihood_sample
 
 REFERENCE = Path(__file__).parent.parent / "results" / "reference"

@@ -236,11 +236,16 @@ def test_leftovers_of_a_process_killed_while_it_finished_a_cell_are_cleared(tmp_
     lines, temporary = (tmp_path / "cells" / name for name in (f"{this.cell.id}.jsonl", f".{this.cell.id}.parquet.ab1"))
     lines.write_bytes(b"{}\n")
     temporary.write_bytes(b"PAR1")
-    store.write_records(lambda _: [])
+    other = cell("passkey", "none", 512)
+    written = tmp_path / "cells" / f".{other.id}.parquet.ab2"
+    written.write_bytes(b"PAR1")
+    with store.claimed(other):
+        store.write_records(lambda _: [])
+        assert written.exists(), "whoever holds the cell is about to finish it"
     assert not lines.exists()
-    (tmp_path / "cells" / f"{this.cell.id}.parquet").unlink()
-    keep(tmp_path, [this])
     assert not temporary.exists()
+    store.write_records(lambda _: [])
+    assert [file.name for file in (tmp_path / "cells").iterdir()] == [f"{this.cell.id}.parquet"]
 
 
 def test_writers_of_different_cells_do_not_hurt_one_another(tmp_path: Path) -> None:

@@ -19,10 +19,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from lexbench.cell_file import Finished
 from lexbench.record import Cell
 from lexbench.report.page import samples
 from lexbench.report.records import Loaded
-from lexbench.store import Finished, Store
+from lexbench.store import Store
 from lexbench.view import serve, server
 from lexbench.view.estimate import remaining, span, typical
 from lexbench.view.folders import Job, Planned, Watch

@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lexbench.cell_file import Finished
 from lexbench.record import Cell, Sample
 from lexbench.report import metrics
 from lexbench.report.pairs import Outcome, outcomes
 from lexbench.report.tables import leaves
 from lexbench.report.wording import plain
-from lexbench.store import Finished
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

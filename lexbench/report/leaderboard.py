@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from lexbench.cell_file import Finished
 from lexbench.record import Cell, Record
 from lexbench.report import costs as costs_of_runs
 from lexbench.report.boards import Board, Column, Place, lengths_board
@@ -18,7 +19,6 @@ from lexbench.report.records import load
 from lexbench.report.summaries import RULES
 from lexbench.report.summary_boards import summary_board
 from lexbench.report.tables import Table, at_length, caption, tables
-from lexbench.store import Finished
 
 ROWS = ("method", "model")
 COLUMNS = ("length", "summary")

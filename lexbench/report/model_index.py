@@ -12,6 +12,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard
 from huggingface_hub.repocard_data import eval_results_to_model_index
 
+from lexbench.cell_file import Finished
 from lexbench.record import Record
 from lexbench.report import metrics
 from lexbench.report.card_head import MARK, head, with_key
@@ -19,7 +20,6 @@ from lexbench.report.leaderboard import headlines
 from lexbench.report.statistics import CONFIDENCE
 from lexbench.report.tables import Table, tables
 from lexbench.report.wording import plain, some
-from lexbench.store import Finished
 
 SOURCE, SOURCE_URL = "lexbench", "https://pypi.org/project/lexbench/"
 """What results bear that were written here; by the name they are found again."""

@@ -3,6 +3,7 @@
 import logging
 import math
 import re
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lexbench.cell_file import Finished
 from lexbench.record import Cell, Record, Sample
 from lexbench.report.metrics import is_score
 from lexbench.report.statistics import Interval, cluster_bootstrap, mean_interval
-from lexbench.store import Finished, Store
+from lexbench.store import Store
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -200,7 +202,7 @@ def _record(
         n=len(used),
         clusters=len({sample.cluster for sample in used}),
         tokens_min=min(tokens, default=None),
-        tokens_median=float(np.median(tokens)) if tokens else None,
+        tokens_median=float(statistics.median(tokens)) if tokens else None,
         tokens_max=max(tokens, default=None),
         truncated=sum(sample.truncated for sample in samples),
         failed=sum(sample.failed is not None for sample in samples),

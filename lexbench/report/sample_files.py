@@ -17,10 +17,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lexbench.cell_file import COLUMNS, Finished
 from lexbench.record import Cell, Sample
 from lexbench.report import metrics
 from lexbench.report.records import run_folders
-from lexbench.store import COLUMNS, Finished, Store
+from lexbench.store import Store
 
 OF_CELLS = {
     "model": pa.string(),

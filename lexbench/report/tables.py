@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lexbench.cell_file import Finished
 from lexbench.record import Cell, Record
 from lexbench.report import metrics
 from lexbench.report.entries import CUT, best_of, columns, entry, noted
 from lexbench.report.records import dataframe, records_of
 from lexbench.report.wording import escaped
-from lexbench.store import Finished, Store
+from lexbench.store import Store
 
 Place = tuple[str, int]
 """Row and length."""

@@ -16,10 +16,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from lexbench.cell_file import parquet
 from lexbench.files import write_bytes
 from lexbench.record import Cell, Sample
 from lexbench.report import page, records
-from lexbench.store import _parquet
 from tests.report import fake_run
 
 METHODS = ("none", *(f"yarn(factor={number}.0)" for number in range(2, 101)))
@@ -48,7 +48,7 @@ def make(folder: Path, n: int) -> int:
         for place, method in enumerate(METHODS):
             for length in fake_run.LENGTHS:
                 cell = fake_run.cell(task, method, length, n=n)
-                write_bytes(folder / "cells" / f"{cell.id}.parquet", _parquet(cell, samples(cell, place), None))
+                write_bytes(folder / "cells" / f"{cell.id}.parquet", parquet(cell, samples(cell, place), None))
                 made += 1
     return made
 

@@ -12,6 +12,7 @@ import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
 from scipy.stats import binomtest, permutation_test, t, ttest_ind
 
+from lexbench.cell_file import Finished
 from lexbench.report import baseline
 from lexbench.report.check import Check, check, tolerances_of
 from lexbench.report.kept import Kept, kept
@@ -19,7 +20,6 @@ from lexbench.report.statistics import cluster_sums, unpaired_interval, unpaired
 from lexbench.report.verdict_formats import annotations, as_json, command, junit
 from lexbench.report.verdict_text import markdown, text
 from lexbench.report.verdicts import Verdict, judge
-from lexbench.store import Finished
 from tests.report.outcomes import answers, folder, refused, right, texts
 
 REFERENCE = Path(__file__).parents[2] / "results/reference/lexlet"

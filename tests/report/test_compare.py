@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy.stats import permutation_test
 
+from lexbench.cell_file import Finished
 from lexbench.report.compare import Comparison, compare
 from lexbench.report.comparison_text import command, markdown
 from lexbench.report.kept import Change
-from lexbench.store import Finished
 from tests.report.outcomes import answers, folder, refused, right, texts
 
 REFERENCE = Path(__file__).parents[2] / "results/reference/lexlet"

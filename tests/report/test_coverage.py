@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from lexbench.cell_file import Finished
 from lexbench.record import Sample
 from lexbench.report import pairs
 from lexbench.report.pairs import Outcome, outcomes, paired
@@ -22,7 +23,6 @@ from lexbench.report.statistics import cluster_bootstrap, wilson
 from lexbench.report.summaries import Summary, summaries
 from lexbench.report.summary_statistics import combination, halves, levels
 from lexbench.report.tables import Table, tables
-from lexbench.store import Finished
 from tests.report.fake_run import cell
 
 RUNS = 400

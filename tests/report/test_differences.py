@@ -13,12 +13,12 @@ import pytest
 from numpy.typing import ArrayLike
 from scipy.stats import binom, binomtest, bootstrap
 
+from lexbench.cell_file import Finished
 from lexbench.record import Sample
 from lexbench.report import write_report
 from lexbench.report.differences import Difference, Differences, csv, differences, markdown, page
 from lexbench.report.records import load, records_of
 from lexbench.report.tables import tables
-from lexbench.store import Finished
 from tests.report.fake_run import cell, fake_cells, finished, keep
 
 REFERENCE = Path(__file__).parents[2] / "results/reference/lexlet"

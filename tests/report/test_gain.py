@@ -14,12 +14,12 @@ from numpy.typing import ArrayLike
 
 import lexbench
 from lexbench import Sample, Score, Scored
+from lexbench.cell_file import Finished
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.report import gain, write_report
 from lexbench.report.differences import differences
 from lexbench.report.gain import Gain, gains
 from lexbench.report.tables import Table, tables
-from lexbench.store import Finished
 from lexbench.tokenizer import FastTokenizer
 from tests.report.fake_run import cell, keep
 

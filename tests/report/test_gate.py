@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from lexbench.cell_file import Finished
 from lexbench.cli import main
 from lexbench.report import baseline
 from lexbench.report.records import load
-from lexbench.store import Finished
 from tests.report.fake_run import keep
 from tests.report.outcomes import answers, folder, right
 

@@ -17,6 +17,7 @@ from markdown_it import MarkdownIt
 from numpy.typing import ArrayLike
 from scipy.stats import binomtest
 
+from lexbench.cell_file import Finished
 from lexbench.record import Sample
 from lexbench.report.boards import Board, Entry
 from lexbench.report.entries import columns
@@ -28,7 +29,6 @@ from lexbench.report.records import records_of
 from lexbench.report.statistics import wilson
 from lexbench.report.summaries import RULES, summaries
 from lexbench.report.tables import tables
-from lexbench.store import Finished
 from tests.report.fake_run import cell, fake_cells, finished, keep
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"

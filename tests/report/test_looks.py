@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.lines import Line2D
 
+from lexbench.cell_file import Finished
 from lexbench.record import Sample
 from lexbench.report import cost_plots, difference_maps, heatmaps, plots, position_plots
 from lexbench.report.costs import Cost
@@ -17,7 +18,6 @@ from lexbench.report.differences import differences
 from lexbench.report.figures import DASHES, LABEL, MARKERS, characters, looks, said
 from lexbench.report.positions import curves_by_position
 from lexbench.report.tables import Table, tables
-from lexbench.store import Finished
 from tests.report.fake_run import cell
 from tests.report.pictures import assert_legible, drawn
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lexbench.cell_file import Finished
 from lexbench.record import Sample
 from lexbench.report import page, records
 from lexbench.report.differences import differences
@@ -24,7 +25,6 @@ from lexbench.report.page import about, data, headlines, safety, samples
 from lexbench.report.records import Loaded
 from lexbench.report.summaries import summaries
 from lexbench.report.tables import tables
-from lexbench.store import Finished
 from tests.report.fake_run import LENGTHS, cell, fake_cells, fake_run, finished, keep, likelihood_sample
 
 HOSTILE = "</script><script>alert(1)</script><!--<img src=x onerror=alert(1)>\u202e"

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lexbench.cell_file import Finished
 from lexbench.record import Record, Sample
 from lexbench.report import parts, write_report
 from lexbench.report.differences import differences
 from lexbench.report.heatmaps import depth_strata
 from lexbench.report.records import by_number, records_of
 from lexbench.report.tables import Table, markdown, tables, terminal
-from lexbench.store import Finished
 from tests.report.fake_run import cell, keep
 
 SHORT, LONG = "words 0-4k", "words 4-8k"

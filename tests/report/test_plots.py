@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lexbench.cell_file import Finished
 from lexbench.record import Sample
 from lexbench.report.figures import value_limits
 from lexbench.report.heatmaps import depth_strata, heatmap
 from lexbench.report.plots import labelled, plot, told_apart
 from lexbench.report.statistics import wilson
 from lexbench.report.tables import Table, tables
-from lexbench.store import Finished
 from tests.report.fake_run import cell, fake_cells, finished
 
 CELLS = fake_cells()

@@ -14,6 +14,7 @@ from scipy.stats import bootstrap
 
 import lexbench
 from lexbench import Mark, Marked, Sample, Score, Scored
+from lexbench.cell_file import Finished
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.report import positions, write_report
 from lexbench.report.figures import COLOURS
@@ -22,7 +23,6 @@ from lexbench.report.positions import Curve, bin_edges, collapse_position, curve
 from lexbench.report.statistics import cluster_bootstrap
 from lexbench.report.tables import Table, tables
 from lexbench.samples import score_marks
-from lexbench.store import Finished
 from lexbench.tokenizer import FastTokenizer
 from tests.report.fake_run import cell, finished, keep
 

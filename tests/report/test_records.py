@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 import lexbench
+from lexbench.cell_file import Finished
 from lexbench.record import Record, Sample
 from lexbench.report.records import build, dataframe, records_of, run_folders
 from lexbench.report.schema import schema
 from lexbench.report.statistics import wilson
-from lexbench.store import Finished, Store
+from lexbench.store import Store
 from tests.report.fake_run import cell, fake_cells, finished, keep
 
 SCHEMA = Path(__file__).parents[2] / "lexbench/report/record.schema.json"

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lexbench.cell_file import Finished
 from lexbench.record import Sample
 from lexbench.report import write_report
 from lexbench.report.leaderboard import leaderboard
 from lexbench.report.records import build, dataframe
-from lexbench.store import Finished
 from tests.report.fake_run import cell, finished, keep, passkey_sample
 
 FEW = [finished("passkey", method, length, n=4) for method in ("none", "pi") for length in (128, 512)]

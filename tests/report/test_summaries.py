@@ -10,13 +10,13 @@ import pytest
 from scipy.integrate import trapezoid
 from scipy.stats import binomtest
 
+from lexbench.cell_file import Finished
 from lexbench.record import Sample
 from lexbench.report.pairs import Outcome, outcomes
 from lexbench.report.statistics import Interval, cluster_bootstrap
 from lexbench.report.summaries import Summary, effective_lengths, shared_lengths, summaries
 from lexbench.report.summary_statistics import Level, combination, levels
 from lexbench.report.tables import Table, tables
-from lexbench.store import Finished
 from tests.report.fake_run import cell, fake_cells
 
 Curve = Mapping[int, float | str | None]

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lexbench.cell_file import Finished
 from lexbench.record import Sample
 from lexbench.report.entries import number, share
 from lexbench.report.records import records_of
 from lexbench.report.tables import aligned, caption, heading, markdown, tables, terminal
-from lexbench.store import Finished
 from tests.report.fake_run import cell, fake_cells, finished, keep
 
 

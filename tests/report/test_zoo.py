@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lexbench.cell_file import Finished
 from lexbench.record import Sample
 from lexbench.report import zoo
 from lexbench.report.zoo import beside, page, plots
 from lexbench.report.zoo.curves import Curve, Estimate, Point, curves, difference, over_seeds
 from lexbench.report.zoo.shapes import Shape, shape, shape_of, slope
-from lexbench.store import Finished
 from tests.report.fake_run import cell, keep
 
 LN2 = math.log(2)

@@ -9,9 +9,9 @@ import pytest
 
 import lexbench
 from lexbench import Corpus, Refused, Score, Scored, Tokenizer
+from lexbench.cell_file import Finished
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.report.records import records_of
-from lexbench.store import Finished
 from lexbench.tokenizer import FastTokenizer
 from tests.answerers import perfect, uniform
 from tests.key_files import key_file

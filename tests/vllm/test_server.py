@@ -22,10 +22,11 @@ from lexbench import assets
 from lexbench.backends import http
 from lexbench.backends.hf import Hf
 from lexbench.backends.openai import OpenAI
+from lexbench.cell_file import Finished
 from lexbench.checkpoint import read_model
 from lexbench.export import as_data
 from lexbench.record import Refused, Unavailable
-from lexbench.store import Finished, Store
+from lexbench.store import Store
 from lexbench.task import Choose, Mark, Score, Write, Written
 from lexbench.tokenizer import load_tokenizer
 

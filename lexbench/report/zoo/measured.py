@@ -14,13 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lexbench.cell_file import Finished
 from lexbench.files import read_object, write_bytes
 from lexbench.kinds import fits, fitting
 from lexbench.record import Record
 from lexbench.report import records
 from lexbench.report.pairs import Outcome, Paired, outcomes, paired
 from lexbench.report.statistics import cluster_sums
-from lexbench.store import Finished
 
 ROWS, ABOUT = "measured.parquet", "models.json"
 
