@@ -1,11 +1,12 @@
 """A loaded model that answers the questions of cells: what a run does in its own process, or in each of its workers."""
 
 import functools
+import itertools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from lexbench import provenance
-from lexbench.backends import Backend, Recalling, Remote
+from lexbench.backends import Backend, Batching, Recalling, Remote
 from lexbench.excerpt import excerpt
 from lexbench.model import Model
 from lexbench.plan import Step, least_memory
@@ -58,7 +59,7 @@ class Examiner:
     def _answers(self, step: Step, missing: Sequence[AnyQuestion]) -> Iterator[Answer]:
         backend = self._backend
         if self._prefixes is not None and isinstance(backend, Recalling) and backend.sees_no_future():
-            return self._prefixes.answers(step, missing, functools.partial(answer, backend))
+            return self._prefixes.answers(step, missing, functools.partial(answers, backend))
         return answers(backend, missing)
 
 
@@ -96,8 +97,14 @@ def sample(backend: Backend, task: Task, question: AnyQuestion, given: Answer) -
 def answers(backend: Backend, asked: Sequence[AnyQuestion]) -> Iterator[Answer]:
     """Many at once where the backend gains from it, else one by one."""
     if isinstance(backend, Remote):
-        return backend.answers(asked)
-    return (answer(backend, question) for question in asked)
+        yield from backend.answers(asked)
+        return
+    together = backend if isinstance(backend, Batching) else None
+    for alike, group in itertools.groupby(asked, together.alike if together else lambda _: None):
+        if together is None or alike is None:
+            yield from (answer(backend, question) for question in group)
+        else:
+            yield from together.together(list(group))
 
 
 def answer(backend: Backend, question: AnyQuestion) -> Answer:

@@ -78,22 +78,25 @@ class Prefixes:
         self._known: dict[tuple[str, int], Known] = {}
 
     def answers(
-        self, step: Step, asked: Sequence[AnyQuestion], ask: Callable[[AnyQuestion], Answer]
+        self, step: Step, asked: Sequence[AnyQuestion], ask: Callable[[Sequence[AnyQuestion]], Iterator[Answer]]
     ) -> Iterator[Answer]:
         """Each question's answer: out of a longer text's, else `ask`ed."""
         assert step.attention is not None, "a step that is measured has an Attention"
         if self._about != (about := (step.task.label, step.seed)):
             self._about, self._known = about, {}
         attention = json.dumps(step.attention.as_data(), sort_keys=True)
-        for question in asked:
-            known = self._known.get((attention, question.index))
-            if isinstance(question, Score) and known is not None and known.holds(question):
-                yield known.answer(question)
-                continue
-            given = ask(question)
-            if isinstance(question, Score) and isinstance(given, Scored):
-                self._known[attention, question.index] = Known(question.tokens, question.start, given.nll)
-            yield given
+        held = [self._holding(attention, question) for question in asked]
+        given = ask([question for question, known in zip(asked, held, strict=True) if known is None])
+        for question, known in zip(asked, held, strict=True):
+            answer = next(given) if known is None else known
+            if known is None and isinstance(question, Score) and isinstance(answer, Scored):
+                self._known[attention, question.index] = Known(question.tokens, question.start, answer.nll)
+            yield answer
+
+    def _holding(self, attention: str, question: AnyQuestion) -> Scored | None:
+        """The answer, where a longer text's holds it."""
+        known = self._known.get((attention, question.index))
+        return known.answer(question) if isinstance(question, Score) and known and known.holds(question) else None
 
 
 def by_prefix(asked: Sequence[AnyQuestion]) -> list[AnyQuestion]:

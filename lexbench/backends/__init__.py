@@ -1,6 +1,6 @@
 """One model under one Attention: what the runner asks of a backend."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 from lexbench.attention import Attention
@@ -46,7 +46,7 @@ class Backend(Identified, Protocol):
 
     A parameter `longest`, where it has one, is filled with the tokens of the longest question to come.
     `attend` raises Refused naming the slot that it cannot realise; the questions' methods raise Refused where
-    they cannot answer at all, and convert running out of memory at batch 1 to Refused in one place.
+    they cannot answer at all, and convert running out of memory for one question to Refused in one place.
     """
 
     model: Model
@@ -89,3 +89,14 @@ class Recalling(Backend, Protocol):
 
     def sees_no_future(self) -> bool:
         """Whether, under the present Attention, a text's first tokens are read in the same way whatever follows."""
+
+
+@runtime_checkable
+class Batching(Backend, Protocol):
+    """A backend that can answer several questions in one pass."""
+
+    def alike(self, question: AnyQuestion) -> Hashable | None:
+        """What questions have in common that can be answered together; None: each alone."""
+
+    def together(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
+        """Answers of questions that are alike, as many at once as fit."""

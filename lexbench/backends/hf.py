@@ -1,5 +1,6 @@
-"""Checkpoints in Hugging Face form, run by transformers: one sequence at a time, no padding."""
+"""Checkpoints in Hugging Face form, run by transformers: texts of one length together where they fit, no padding."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from lexbench.kernels.observed import Observer
 from lexbench.model import Model
 from lexbench.record import Refused
 from lexbench.task import (
+    Answer,
+    AnyQuestion,
     Choose,
     Chosen,
     Mark,
@@ -38,6 +41,10 @@ from lexbench.tokenizer import load_tokenizer
 
 COLUMNS = 1024
 """Tokens of the vocabulary whose logits are shown where methods are verified."""
+ACTIVATIONS = 20
+"""Numbers of a model's width that a layer holds for each token: state, queries, keys, values, a gated MLP's three."""
+SHARE = 0.5
+"""Of the free memory, which texts that are read together may take by this count; where it deceives, they are halved."""
 DTYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -62,15 +69,23 @@ class Hf:
         dtype: float32, bfloat16, float16 or float64, of weights and activations; likelihoods are float32 always.
         device: auto (a GPU where there is one), cpu, cuda, cuda:1, ...
         chunk: positions whose logits are held at once.
+        batch: texts of one length that are read together, halved where memory ends; auto: as many as fit into a GPU's
+            memory, and one on a CPU, which gains nothing. Numbers are the same up to rounding of the last bits.
     """
 
     name = "hf"
 
-    def __init__(self, model: Model, dtype: str = "float32", device: str = "auto", chunk: int = 512) -> None:
+    def __init__(
+        self, model: Model, dtype: str = "float32", device: str = "auto", chunk: int = 512, batch: int | str = "auto"
+    ) -> None:
         if dtype not in DTYPES:
             raise ValueError(f"backend.dtype must be one of {', '.join(DTYPES)}, got {dtype}")
         if chunk < 1:
             raise ValueError(f"backend.chunk must be at least 1, got {chunk}: positions whose logits are held at once")
+        if batch != "auto" and (not isinstance(batch, int) or batch < 1):
+            raise ValueError(
+                f"backend.batch must be auto or a whole number of at least 1, got {batch!r}: texts at once"
+            )
         if model.path is None:
             raise ValueError(f"model {model.name} has no checkpoint to run: give model.path=DIR or a hub name")
         folder = locate(model.path, model.revision)
@@ -97,6 +112,8 @@ class Hf:
         self._slides = any(DynamicCache(config=self._network.config).is_sliding)
         self._read: Read | None = None
         self.reuse = False
+        self._batch = batch if isinstance(batch, int) else None if self._device.type == "cuda" else 1
+        self._limit = sys.maxsize
 
     def close(self) -> None:
         """Let go of the network, and give a GPU its memory back."""
@@ -130,28 +147,81 @@ class Hf:
             _cut(caches, len(prompt))
             self._read = Read(prompt, caches)
 
-    @torch.inference_mode()
+    def alike(self, question: AnyQuestion) -> tuple[object, ...] | None:
+        """What questions have in common that can be answered together; None: each alone."""
+        if self._batch == 1:
+            return None
+        if isinstance(question, Score):
+            return Score, question.length, question.start
+        return (Write, len(question.prompt), question.room) if isinstance(question, Write) else None
+
+    def together(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
+        """Answers of questions that are alike: as many at once as fit, half of them where memory ends."""
+        left = [question for question in questions if isinstance(question, Score | Write)]
+        while left:
+            size = self._size(left[0])
+            try:
+                found = self._answers(left[:size])
+            except _OutOfMemory:
+                if len(left[:size]) == 1:
+                    raise
+                self._limit = len(left[:size]) * left[0].length // 2
+                continue
+            yield from found
+            del left[:size]
+
+    def _size(self, question: Score | Write) -> int:
+        """Questions like this one that are answered together."""
+        size = self._batch
+        if size is None:
+            config = self._network.config.get_text_config()
+            held = ACTIVATIONS + (2 * config.num_hidden_layers if isinstance(question, Write) else 0)
+            each = held * config.hidden_size * question.length * DTYPES[self.dtype].itemsize
+            size = int(SHARE * _free(self._device) / each)
+        return max(1, min(size, self._limit // question.length))
+
+    def _answers(self, questions: Sequence[Score | Write]) -> Sequence[Answer]:
+        """Of questions that are alike, at once."""
+        scores = [question for question in questions if isinstance(question, Score)]
+        if scores:
+            return self._score(scores)
+        return self._write([question for question in questions if isinstance(question, Write)])
+
     def write(self, question: Write) -> Written:
         """Greedy continuation with a cache; ends at the model's end tokens, which are no part of the answer."""
-        with self._answering(question.length):
-            self._check_window(question.length - 1)  # before any work is done
-            new: list[int] = []
-            ended = False
+        return self._write([question])[0]
+
+    @torch.inference_mode()
+    def _write(self, questions: Sequence[Write]) -> list[Written]:
+        """Questions that are alike, each as if it were alone."""
+        first = questions[0]
+        size, alone = len(first.prompt), len(questions) == 1
+        with self._answering(first.length):
+            self._check_window(first.length - 1)  # before any work is done
+            new: list[list[int]] = [[] for _ in questions]
+            ended = [False for _ in questions]
+            recalls = alone and not self._slides
             slim = [DynamicCache(config=self._network.config) for _ in self._passes]  # windows drop older keys
-            caches, begun = (slim, 0) if self._slides else self._begun(question.prompt)
-            feed = self._ids(question.prompt[begun:])
-            while len(new) < question.room and not ended:
-                states = self._states(feed, len(question.prompt), caches)[:, -1]
-                token = _best(likelihood.mixed(_precise(self._head(states))), self.dtype)
-                ended = token in self._ends
-                if not ended:
-                    new.append(token)
-                    feed = torch.tensor([[token]], device=self._device)
-                    ended = bool(question.until) and question.said(self.tokenizer.decode(new))
-            if not self._slides:
-                self._keep(question.prompt, caches)
-        tokens = torch.tensor(new, dtype=torch.int64).numpy()
-        return Written(tokens=tokens, text=self.tokenizer.decode(tokens), hit_room=not ended)
+            caches, begun = self._begun(first.prompt) if recalls else (slim, 0)
+            feed = self._ids(*(question.prompt[begun:] for question in questions))
+            for _ in range(first.room):
+                states = self._states(feed, size, caches)[:, :, -1]
+                feed = _best(likelihood.mixed(_precise(self._head(states))), ended, self.dtype)
+                for place, token in enumerate(feed[:, 0].tolist()):
+                    if not ended[place]:
+                        ended[place] = token in self._ends
+                        if not ended[place]:
+                            new[place].append(token)
+                            until = questions[place].until
+                            ended[place] = bool(until) and questions[place].said(self.tokenizer.decode(new[place]))
+                if all(ended):
+                    break
+            if recalls:
+                self._keep(first.prompt, caches)
+        return [
+            Written(tokens=np.array(tokens, np.int64), text=self.tokenizer.decode(tokens), hit_room=not over)
+            for tokens, over in zip(new, ended, strict=True)
+        ]
 
     @torch.inference_mode()
     def choose(self, question: Choose) -> Chosen:
@@ -161,16 +231,15 @@ class Hf:
             # Frequencies that follow the longest input so far would carry one option's length to the next.
             again = any(placement.grows for placement in self._passes)
             caches, begun = ([], 0) if again else self._begun(prompt)
-            last = self._states(self._ids(prompt[begun:]), size, caches)[:, -1:]
+            last = self._states(self._ids(prompt[begun:]), size, caches)[:, 0, -1:]
             sums = []
             for option in question.options:
                 states = last
                 if len(option) > 1 and again:
-                    states = self._states(self._ids(np.concatenate([question.prompt, option[:-1]])), size)[
-                        :, size - 1 :
-                    ]
+                    whole = np.concatenate([question.prompt, option[:-1]])
+                    states = self._states(self._ids(whole), size)[:, 0, size - 1 :]
                 elif len(option) > 1:
-                    states = torch.cat([last, self._states(self._ids(option[:-1]), size, caches)], dim=1)
+                    states = torch.cat([last, self._states(self._ids(option[:-1]), size, caches)[:, 0]], dim=1)
                     for cache in caches:
                         cache.crop(1 - len(option))
                 sums.append(self._losses(states, option).double().sum())
@@ -184,17 +253,23 @@ class Hf:
         with self._answering(question.length):
             last = int(question.places[-1])
             states = self._states(self._ids(question.tokens[:last]), int(question.places[0]))
-            states = states[:, self._ids(question.places - 1)[0]]
+            states = states[:, 0, self._ids(question.places - 1)[0]]
             options, (weight, bias) = self._ids(question.options)[0], (self._head.weight, self._head.bias)
             return Marked(nll=likelihood.nll_of_options(states, weight, options, bias, self._chunk).cpu().numpy())
 
-    @torch.inference_mode()
     def score(self, question: Score) -> Scored:
         """NLL of the targets; logits exist for these only, a chunk at a time."""
-        with self._answering(question.length):
-            states = self._states(self._ids(question.tokens[:-1]), question.start)
-            losses = self._losses(states[:, question.start - 1 :], question.tokens[question.start :])
-            return Scored(nll=losses.cpu().numpy())
+        return self._score([question])[0]
+
+    @torch.inference_mode()
+    def _score(self, questions: Sequence[Score]) -> list[Scored]:
+        """Questions that are alike."""
+        start, length = questions[0].start, questions[0].length
+        with self._answering(length):
+            states = self._states(self._ids(*(question.tokens[:-1] for question in questions)), start)
+            targets = np.concatenate([question.tokens[start:] for question in questions])
+            losses = self._losses(states[:, :, start - 1 :].flatten(1, 2), targets).cpu()
+            return [Scored(nll=each.numpy()) for each in losses.reshape(len(questions), -1)]
 
     def _losses(self, states: Tensor, targets: Tokens) -> Tensor:
         """[T] NLL of targets behind [passes, T, width] states."""
@@ -214,7 +289,7 @@ class Hf:
         with self._answering(len(tokens)):
             caches = [DynamicCache(config=self._network.config) for _ in self._passes]
             parts = torch.split(self._ids(tokens), list(pieces), dim=1)
-            return self._columns(torch.cat([self._states(part, prompt, caches) for part in parts], dim=1))
+            return self._columns(torch.cat([self._states(part, prompt, caches)[:, 0] for part in parts], dim=1))
 
     @torch.inference_mode()
     def logits_together(self, rows: Sequence[Tokens]) -> list[Tensor]:
@@ -253,7 +328,7 @@ class Hf:
         return all(len(hook.modules) == len(hook.layers) for hook in hooks)
 
     def _states(self, tokens: Tensor, prompt: int, caches: Sequence[DynamicCache] = ()) -> Tensor:
-        """[passes, T, width] states in front of the head; the first tokens begin anew, later ones go on with caches."""
+        """[passes, B, T, width] states in front of the head; first tokens begin anew, later ones go on with caches."""
         found = []
         for number, placement in enumerate(self._passes):
             cache = caches[number] if caches else None
@@ -263,7 +338,7 @@ class Hf:
             if begins:
                 self._positions.begin(prompt)
             found.append(self._base(tokens, past_key_values=cache, use_cache=bool(caches)).last_hidden_state)
-        return torch.cat(found)
+        return torch.stack(found)
 
     @torch.inference_mode()
     def probe(self, question: Probe) -> Probed:
@@ -281,9 +356,9 @@ class Hf:
             self._positions.put(held)
         return Probed(statistics=observer.statistics())
 
-    def _ids(self, tokens: Tokens) -> Tensor:
-        """[1, T] on the device."""
-        return torch.from_numpy(tokens.astype("int64"))[None].to(self._device)
+    def _ids(self, *texts: Tokens) -> Tensor:
+        """[B, T] on the device."""
+        return torch.from_numpy(np.stack(texts).astype("int64")).to(self._device)
 
     def _check_window(self, tokens: int) -> None:
         """Layers that see a window drop older keys from their cache, where our attention would look for them."""
@@ -331,6 +406,12 @@ def _device(name: str) -> torch.device:
         reason = str(error).splitlines()[0]
         raise ValueError(f"backend.device {name} is not here ({reason}): take auto or cpu") from None
     return device
+
+
+def _free(gpu: torch.device) -> int:
+    """Bytes that can still be taken there: free ones, and those that are kept for later."""
+    kept = torch.cuda.memory_reserved(gpu) - torch.cuda.memory_allocated(gpu)
+    return int(torch.cuda.mem_get_info(gpu)[0] + kept)
 
 
 def _precise(values: Tensor) -> Tensor:
@@ -398,11 +479,15 @@ def _cut(caches: Sequence[DynamicCache], tokens: int) -> None:
         cache.crop(tokens - cache.get_seq_length())
 
 
-def _best(logits: Tensor, dtype: str) -> int:
-    """The most likely token."""
-    if logits.isnan().any():
+def _best(logits: Tensor, ended: Sequence[bool], dtype: str) -> Tensor:
+    """[B, 1] the most likely token of each row of [B, V]; rows that have ended may hold anything."""
+    if logits[[not over for over in ended]].isnan().any():
         raise Refused(f"logits are not numbers in {dtype}: take another dtype")
-    return int(logits.argmax())
+    return logits.argmax(-1, keepdim=True)
+
+
+class _OutOfMemory(Refused):
+    """For what was asked at once."""
 
 
 def _out_of_memory(error: Exception) -> bool:
@@ -423,4 +508,4 @@ def _refuse_out_of_memory(what: str) -> Iterator[None]:
         short = False
     if short:
         torch.cuda.empty_cache()
-        raise Refused(f"out of memory for {what}: take fewer tokens, or a dtype or device that holds them")
+        raise _OutOfMemory(f"out of memory for {what}: take fewer tokens, or a dtype or device that holds them")
