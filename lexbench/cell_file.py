@@ -1,6 +1,7 @@
 """The files of a cell: Parquet of a finished one, lines of JSON of one that is being measured."""
 
 import base64
+import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -59,8 +60,9 @@ def parquet(cell: Cell, samples: list[Sample], refused: str | None, again: bool 
         texts = {"scores": dict(sample.scores), "facts": dict(sample.facts), "statistics": _packed(sample.statistics)}
         rows.append({**row, "parts": list(sample.parts), **{name: as_json(value) for name, value in texts.items()}})
     about = {"cell": as_json(_cell_row(cell)), "refused": as_json(refused), **({"again": "true"} if again else {})}
+    table = pa.Table.from_pylist(rows, schema=COLUMNS.with_metadata({**about, "digest": _digest(about)}))
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows, schema=COLUMNS.with_metadata(about)), sink, compression="zstd")
+    pq.write_table(table, sink, compression="zstd", write_statistics=False, write_page_checksum=True)
     return bytes(sink.getvalue())
 
 
@@ -79,10 +81,19 @@ def read(file: Path) -> Finished:
 
 
 def table_of(file: Path) -> pa.Table:
-    """A finished cell's file as it is; raises one of `DAMAGED`."""
+    """A finished cell's file as it is, if that is what was written; raises one of `DAMAGED`."""
     # One thread: Arrow's own abort the process at its end when they hold Python's bytes (apache/arrow#34314).
-    with pq.ParquetFile(file, pre_buffer=False) as stored:
-        return stored.read(use_threads=False)
+    with pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True) as stored:
+        table = stored.read(use_threads=False)
+    about = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+    if about.pop("digest", None) not in (None, _digest(about)):
+        raise ValueError("what it says of its cell has changed")
+    return table
+
+
+def _digest(about: Mapping[str, str]) -> str:
+    """Of a file's metadata, as its pages have checksums and these have none."""
+    return hashlib.sha256(json.dumps(dict(about), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def finished(file: Path, cell: str | bytes, refused: str | bytes, again: bool, held: list[Sample]) -> Finished:
@@ -97,10 +108,10 @@ def finished(file: Path, cell: str | bytes, refused: str | bytes, again: bool, h
 
 
 def settled(file: Path) -> bool:
-    """Whether a cell's file is there, can be read, and is not to be asked again."""
+    """Whether a cell's file is there, is whole, and is not to be asked again."""
     try:
-        about = (pq.read_schema(file).metadata or {}) if file.exists() else {}
-    except (pa.ArrowException, OSError):
+        about = (table_of(file).schema.metadata or {}) if file.exists() else {}
+    except DAMAGED:
         return False
     return b"cell" in about and b"again" not in about
 

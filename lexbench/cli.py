@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone: `lexbench list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, Refused, OSError) as error:
+    except (ValueError, Refused, OSError, MemoryError) as error:
         if os.environ.get("LEXBENCH_TRACEBACK"):
             raise
         print(f"lexbench: {_one_line(error)}", file=sys.stderr)
@@ -111,6 +111,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"disk full while writing {error.filename or 'results'}: free space, then run the same command again"
+    if isinstance(error, MemoryError):
+        return "out of memory; all that was measured is kept: run the same command with fewer processes, or elsewhere"
+    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+        return f"{error.filename} is not ours to write or read ({error.strerror}): change that, or give another place"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}"
     return _short(" ".join(str(error).split()))

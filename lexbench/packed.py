@@ -100,7 +100,9 @@ class Packed:
         added = [row for name in sorted(new) if (row := _row(self._cells / f"{name}.parquet", wanted[name]))]
         sink = pa.BufferOutputStream()
         whole = pa.concat_tables([kept, *added]).combine_chunks()
-        pq.write_table(whole, sink, compression="zstd", row_group_size=4096, write_page_checksum=True)
+        pq.write_table(
+            whole, sink, compression="zstd", row_group_size=4096, write_statistics=False, write_page_checksum=True
+        )
         write_bytes(self._file, memoryview(sink.getvalue()))
 
     def _read(self, columns: Collection[str]) -> pa.Table:

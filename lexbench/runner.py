@@ -123,7 +123,7 @@ class Run:
         self._costs = costs.of_file(store.folder / "costs.jsonl") if self.open and job.reuse else {}
         self._left = {cell.id: step for cell, step in self.open}
         self._parts: dict[str, float] = {}
-        self._told, self._to_go = -math.inf, 0.0
+        self._next, self._to_go = -math.inf, 0.0
         self._started = time.monotonic()
         self._bar = tqdm(total=1.0, disable=quiet or not self.open, dynamic_ncols=True, bar_format=BAR)
 
@@ -227,8 +227,9 @@ class Run:
         """The bar: shares of time, spent and to come."""
         now = time.monotonic()
         spent = now - self._started
-        if now - self._told > FORETELL or not self._left:
-            self._told, self._to_go = now, self._forecast.left(self._left.values())
+        if now >= self._next or not self._left:
+            self._to_go = self._forecast.left(self._left.values())
+            self._next = now + (time.monotonic() - now) / FORETELLING
         done = sum(part * self._forecast.seconds(self._left[cell]) for cell, part in self._parts.items())
         left = max(self._to_go - done, 0.0) / self.at_once
         self._bar.total = spent + left
@@ -240,8 +241,8 @@ class Run:
         self._bar.update(0)
 
 
-FORETELL = 1.0
-"""Seconds, at least, between two sums over all cells that are left: there may be very many."""
+FORETELLING = 0.02
+"""Share of a run's time for sums over all cells that are left: there may be very many."""
 BAR = "{percentage:3.0f}% |{bar:20}| {elapsed} gone, {desc}"
 
 

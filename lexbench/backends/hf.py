@@ -21,7 +21,7 @@ from lexbench.checkpoint import check_architecture, end_tokens, fingerprint, loc
 from lexbench.kernels import likelihood
 from lexbench.kernels.observed import Observer
 from lexbench.model import Model
-from lexbench.record import Refused
+from lexbench.record import Refused, Unavailable
 from lexbench.task import (
     Answer,
     AnyQuestion,
@@ -486,8 +486,8 @@ def _best(logits: Tensor, ended: Sequence[bool], dtype: str) -> Tensor:
     return logits.argmax(-1, keepdim=True)
 
 
-class _OutOfMemory(Refused):
-    """For what was asked at once."""
+class _OutOfMemory(Unavailable):
+    """For what was asked at once; another machine, or this one when it is idle, may have enough."""
 
 
 def _out_of_memory(error: Exception) -> bool:
@@ -497,7 +497,7 @@ def _out_of_memory(error: Exception) -> bool:
 
 @contextmanager
 def _refuse_out_of_memory(what: str) -> Iterator[None]:
-    """Running out of memory as a refusal; a GPU says so by an error of its own, a CPU by a RuntimeError's words."""
+    """Running out of memory puts a cell off; a GPU says so by an error of its own, a CPU by a RuntimeError's words."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:

@@ -1,7 +1,8 @@
 """Counts of faults tried and what became of the runs: python tests/benchmarks/faults.py --kills 300 --tries 60
 
 Prints a Markdown table. Every run is a real `lexbench run` on backend chance, in a process of its own; afterwards the
-same command runs undisturbed, and its folder is compared byte for byte with that of a run that nothing happened to.
+same command runs undisturbed, and its folder must say, byte for byte, what that of a run says that nothing happened to:
+records, and every sample and all else in the cells' files.
 """
 
 import argparse
@@ -9,6 +10,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.benchmarks import sides
 from tests.faults.campaign import campaign
 
 parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[2])
@@ -20,6 +24,7 @@ parser.add_argument("--seed", type=int, default=0)
 def main() -> int:
     """Print the table; 1 where anything was lost."""
     options = parser.parse_args()
+    sides.header("Faults")
     with tempfile.TemporaryDirectory() as folder:
         found = campaign(Path(folder), options.seed, options.kills, options.tries)
     print("| fault | tries | said in one line | folders completed | lost or changed |")

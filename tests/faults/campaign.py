@@ -1,6 +1,7 @@
 """Things that happen to runs: each is done to a real one, in a process of its own, and then the run is done again."""
 
 import contextlib
+import ctypes
 import os
 import random
 import resource
@@ -14,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from lexbench import cli
 from lexbench.backends.chance import Chance
+from lexbench.cell_file import table_of
 from lexbench.plan import speed
 from lexbench.store import Store
 
@@ -25,6 +28,9 @@ LENGTHS = (128, 200, 256)
 N = 4
 PAUSE = 0.004
 """Seconds that a question takes, so that a run can be hit anywhere."""
+
+PATIENCE = 20
+"""Seconds after which a process without memory is killed."""
 
 
 @dataclass
@@ -36,7 +42,7 @@ class Outcome:
     said: int = 0
     """Runs that ended by themselves in one line, exit code 2."""
     completed: int = 0
-    """Runs after which the folder is that of an undisturbed run, byte for byte."""
+    """Runs after which the folder says what that of an undisturbed run does, byte for byte."""
     lost: int = 0
     """Folders that were not, in the end."""
 
@@ -48,9 +54,17 @@ def run(folder: Path) -> int:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Everything that numbers come from, by name."""
+    """Everything that numbers come from, by name; of a cell's file all that it says, but for Parquet's own framing."""
     files = [*(folder / "cells").iterdir(), folder / "records.jsonl"]
-    return {file.name: file.read_bytes() for file in files}
+    return {file.name: _said(file) if file.suffix == ".parquet" else file.read_bytes() for file in files}
+
+
+def _said(file: Path) -> bytes:
+    table = table_of(file)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return bytes(sink.getvalue())
 
 
 def warm() -> None:
@@ -215,6 +229,64 @@ def _nan_from(border: int) -> Iterator[None]:
         Chance.score = score  # type: ignore[method-assign]
 
 
+def read_only(folder: Path, whole: dict[str, bytes], rng: random.Random, span: float, tries: int) -> Outcome:
+    """A killed run's folder in which nothing may be written any more."""
+    found = Outcome("read-only folder")
+    for _ in range(tries):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        process = child(lambda: run(folder))
+        time.sleep(span * rng.random())
+        os.kill(process, signal.SIGKILL)
+        ended(process)
+        places = [folder, *(place for place in folder.rglob("*") if place.is_dir())]
+        for place in places:
+            place.chmod(0o555)
+        before = _files(folder)
+        found.said += ended(child(lambda: _without_privilege(lambda: run(folder)))) == 2
+        found.tries += 1
+        found.lost += _files(folder) != before
+        for place in places:
+            place.chmod(0o755)
+        _judge(found, folder, whole)
+    return found
+
+
+def out_of_memory(folder: Path, whole: dict[str, bytes], rng: random.Random, tries: int) -> Outcome:
+    """A process that may take a random little memory more than it has at its start."""
+    found = Outcome("out of memory")
+
+    def limited(room: int) -> int:
+        have = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (have + room, have + room))
+        signal.alarm(PATIENCE)  # a thread of some library may wait for ever for one that could not begin
+        return run(folder)
+
+    for _ in range(tries):
+        shutil.rmtree(folder, ignore_errors=True)
+        room = rng.randrange(12 << 20)
+        found.said += ended(child(lambda room=room: limited(room))) == 2  # type: ignore[misc]
+        found.tries += 1
+        _judge(found, folder, whole)
+    return found
+
+
+def _files(folder: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def _without_privilege(work: Callable[[], int]) -> int:
+    """Work of a process for which permissions hold, though it is root's: without CAP_DAC_OVERRIDE (capabilities(7))."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    held = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; twice
+    if libc.capget(header, held) == 0:
+        for place in range(3):
+            held[place] &= ~(1 << 1)
+        libc.capset(header, held)
+    return work()
+
+
 def _judge(found: Outcome, folder: Path, whole: dict[str, bytes]) -> None:
     """Run once more, undisturbed, and compare."""
     same = ended(child(lambda: run(folder))) == 0 and contents(folder) == whole
@@ -237,4 +309,6 @@ def campaign(folder: Path, seed: int, kills: int, tries: int) -> list[Outcome]:
         damaged(hit, whole, rng, span, tries),
         jumping_clock(hit, whole, rng, tries),
         not_numbers(hit, rng, tries),
+        read_only(hit, whole, rng, span, tries),
+        out_of_memory(hit, whole, rng, tries),
     ]
