@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lexbench import cell_file
@@ -146,6 +145,8 @@ def _row(file: Path, state: State) -> pa.Table | None:
 
 def _finished(cells: Path, table: pa.Table) -> Iterator[Finished]:
     """Cells of a pack's rows; those whose rows cannot be read are left out, for their files to be asked."""
+    import pyarrow.compute as pc  # takes a quarter of a second, for folders that are packed alone
+
     held = pa.chunked_array(table.column("samples").chunks, ROWS.field("samples").type)
     counts = pc.list_value_length(held).to_pylist()
     ends = [0]

@@ -50,7 +50,7 @@ ALLOWED = {  # folder or module under lexbench: what of ours it may import
     "longbench": {"longbench", "record", "scoring"},
     "backends": CORE
     | {"kernels", "native", "encodings", "checkpoint", "tokenizer", "definition", "methods", *SHARED["backends"]}
-    | {"export", "compose"},
+    | {"export", "compose", "provenance"},
     "loading": {"assets", "backends", "checkpoint", "model"},
     "native": {
         "native",

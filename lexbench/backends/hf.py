@@ -21,6 +21,7 @@ from lexbench.checkpoint import check_architecture, end_tokens, fingerprint, loc
 from lexbench.kernels import likelihood
 from lexbench.kernels.observed import Observer
 from lexbench.model import Model
+from lexbench.provenance import free_bytes
 from lexbench.record import Refused, Unavailable
 from lexbench.task import (
     Answer,
@@ -45,6 +46,8 @@ ACTIVATIONS = 20
 """Numbers of a model's width that a layer holds for each token: state, queries, keys, values, a gated MLP's three."""
 SHARE = 0.5
 """Of the free memory, which texts that are read together may take by this count; where it deceives, they are halved."""
+TOGETHER = 1 << 15
+"""Tokens that a CPU writes to together at most, 16 texts of 2048: it gains from them, and a killed run loses them."""
 DTYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -69,8 +72,9 @@ class Hf:
         dtype: float32, bfloat16, float16 or float64, of weights and activations; likelihoods are float32 always.
         device: auto (a GPU where there is one), cpu, cuda, cuda:1, ...
         chunk: positions whose logits are held at once.
-        batch: texts of one length that are read together, halved where memory ends; auto: as many as fit into a GPU's
-            memory, and one on a CPU, which gains nothing. Numbers are the same up to rounding of the last bits.
+        batch: texts of one length that are scored or written to together, halved where memory ends; auto: as many as
+            fit into a GPU's memory; a CPU scores one at a time, and writes to a few. Numbers are the same, but for
+            the last bits.
     """
 
     name = "hf"
@@ -112,7 +116,7 @@ class Hf:
         self._slides = any(DynamicCache(config=self._network.config).is_sliding)
         self._read: Read | None = None
         self.reuse = False
-        self._batch = batch if isinstance(batch, int) else None if self._device.type == "cuda" else 1
+        self._batch = batch if isinstance(batch, int) else None
         self._limit = sys.maxsize
 
     def close(self) -> None:
@@ -149,9 +153,8 @@ class Hf:
 
     def alike(self, question: AnyQuestion) -> tuple[object, ...] | None:
         """What questions have in common that can be answered together; None: each alone."""
-        if self._batch == 1:
-            return None
-        if isinstance(question, Score):
+        scores = self._batch is not None or self._device.type == "cuda"  # a CPU is as fast with one text at a time
+        if isinstance(question, Score) and scores:
             return Score, question.length, question.start
         return (Write, len(question.prompt), question.room) if isinstance(question, Write) else None
 
@@ -178,6 +181,8 @@ class Hf:
             held = ACTIVATIONS + (2 * config.num_hidden_layers if isinstance(question, Write) else 0)
             each = held * config.hidden_size * question.length * DTYPES[self.dtype].itemsize
             size = int(SHARE * _free(self._device) / each)
+            if self._device.type != "cuda":
+                size = min(size, TOGETHER // question.length)
         return max(1, min(size, self._limit // question.length))
 
     def _answers(self, questions: Sequence[Score | Write]) -> Sequence[Answer]:
@@ -194,19 +199,12 @@ class Hf:
     @torch.inference_mode()
     def _write(self, questions: Sequence[Write]) -> list[Written]:
         """Questions that are alike, each as if it were alone."""
-        first = questions[0]
-        size, alone = len(first.prompt), len(questions) == 1
+        first, new, ended = questions[0], [list[int]() for _ in questions], [False for _ in questions]
         with self._answering(first.length):
             self._check_window(first.length - 1)  # before any work is done
-            new: list[list[int]] = [[] for _ in questions]
-            ended = [False for _ in questions]
-            recalls = alone and not self._slides
-            slim = [DynamicCache(config=self._network.config) for _ in self._passes]  # windows drop older keys
-            caches, begun = self._begun(first.prompt) if recalls else (slim, 0)
-            feed = self._ids(*(question.prompt[begun:] for question in questions))
-            for _ in range(first.room):
-                states = self._states(feed, size, caches)[:, :, -1]
-                feed = _best(likelihood.mixed(_precise(self._head(states))), ended, self.dtype)
+            last, caches = self._prompted([question.prompt for question in questions])
+            for step in range(first.room):
+                feed = _best(likelihood.mixed(_precise(self._head(last))), ended, self.dtype)
                 for place, token in enumerate(feed[:, 0].tolist()):
                     if not ended[place]:
                         ended[place] = token in self._ends
@@ -214,14 +212,35 @@ class Hf:
                             new[place].append(token)
                             until = questions[place].until
                             ended[place] = bool(until) and questions[place].said(self.tokenizer.decode(new[place]))
-                if all(ended):
+                if all(ended) or step == first.room - 1:
                     break
-            if recalls:
+                last = self._states(feed, len(first.prompt), caches)[:, :, -1]
+            if len(questions) == 1 and not self._slides:
                 self._keep(first.prompt, caches)
         return [
             Written(tokens=np.array(tokens, np.int64), text=self.tokenizer.decode(tokens), hit_room=not over)
             for tokens, over in zip(new, ended, strict=True)
         ]
+
+    def _prompted(self, prompts: Sequence[Tokens]) -> tuple[Tensor, list[DynamicCache]]:
+        """[passes, B, width] states of prompts' last tokens, and caches that hold the prompts.
+
+        Prompts that may begin alike are read one behind the other, each from where it parts from the one before it.
+        """
+        size = len(prompts[0])
+        if self._slides or (len(prompts) > 1 and not (self.reuse and self.sees_no_future())):
+            caches = [DynamicCache(config=self._network.config) for _ in self._passes]  # windows drop older keys
+            return self._states(self._ids(*prompts), size, caches)[:, :, -1], caches
+        last, read = [], []
+        for prompt in prompts:
+            caches, begun = self._begun(prompt)
+            last.append(self._states(self._ids(prompt[begun:]), size, caches)[:, :, -1])
+            read.append([[(layer.keys, layer.values) for layer in cache.layers] for cache in caches])
+            if len(prompts) > 1:
+                self._keep(prompt, caches)
+        if len(prompts) > 1:
+            caches = [_together(texts) for texts in zip(*read, strict=True)]
+        return torch.cat(last, dim=1), caches
 
     @torch.inference_mode()
     def choose(self, question: Choose) -> Chosen:
@@ -408,10 +427,12 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _free(gpu: torch.device) -> int:
-    """Bytes that can still be taken there: free ones, and those that are kept for later."""
-    kept = torch.cuda.memory_reserved(gpu) - torch.cuda.memory_allocated(gpu)
-    return int(torch.cuda.mem_get_info(gpu)[0] + kept)
+def _free(device: torch.device) -> int:
+    """Bytes that can still be taken there; of a GPU, those that are kept for later, too."""
+    if device.type != "cuda":
+        return free_bytes() or 0
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0] + kept)
 
 
 def _precise(values: Tensor) -> Tensor:
@@ -477,6 +498,15 @@ def _cut(caches: Sequence[DynamicCache], tokens: int) -> None:
     """Keep the first tokens of caches that keep all."""
     for cache in caches:
         cache.crop(tokens - cache.get_seq_length())
+
+
+def _together(texts: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> DynamicCache:
+    """One cache of the keys and values that each text has in each layer; all are equally long."""
+    cache = DynamicCache()
+    for number, layer in enumerate(zip(*texts, strict=True)):
+        keys, values = (torch.cat(parts) for parts in zip(*layer, strict=True))
+        cache.update(keys, values, number)
+    return cache
 
 
 def _best(logits: Tensor, ended: Sequence[bool], dtype: str) -> Tensor:

@@ -1,5 +1,6 @@
 """The source of the running Python's standard library: real text on every machine, nothing shipped."""
 
+import os
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,8 +38,7 @@ class Stdlib:
     def documents(self) -> Iterator[Document]:
         """Modules in the order of their names."""
         root = Path(sysconfig.get_paths()["stdlib"])
-        names = sorted(file.relative_to(root).as_posix() for file in root.rglob("*.py"))
-        names = [name for name in names if not LEFT_OUT & set(name.split("/")[:-1])]
+        names = sorted(_names(root))
         if not names:
             raise ValueError(f"corpus stdlib finds no source under {root}: use corpus=synthetic")
         for name in names:
@@ -48,3 +48,11 @@ class Stdlib:
     def fingerprint(self) -> str:
         """Hash of the texts: it changes with the version of Python."""
         return hash_documents(self.documents())
+
+
+def _names(root: Path) -> Iterator[str]:
+    """Of modules, in no order; folders that are left out are not entered, as one of them may hold very much."""
+    for place, below, files in os.walk(root):
+        below[:] = (name for name in below if name not in LEFT_OUT)
+        within = Path(place).relative_to(root)
+        yield from ((within / name).as_posix() for name in files if name.endswith(".py"))

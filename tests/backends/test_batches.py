@@ -44,6 +44,12 @@ def texts(count: int, length: int = 100) -> list[Score]:
     ]
 
 
+def prompts(count: int, length: int) -> list[Write]:
+    """Random ones, to be continued by five tokens."""
+    rng = np.random.default_rng(1)
+    return [Write(index=index, cluster="", prompt=rng.integers(3, 500, length), room=5) for index in range(count)]
+
+
 def sizes(monkeypatch: pytest.MonkeyPatch, fit: int | None = None) -> list[int]:
     """Texts of every forward pass to come; more than `fit` of them are too many for the memory."""
     read: list[int] = []
@@ -132,17 +138,47 @@ def test_one_text_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) 
     assert read == [4, 2, 1]
 
 
-def test_as_many_as_a_gpu_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_many_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     model = backend("auto")
-    assert model.alike(texts(1)[0]) is None, "a CPU gains nothing"
     width, layers = model.model.width, model.model.layers
     assert width and layers
-    model._batch = None  # as on a GPU
-    monkeypatch.setattr(hf, "_free", lambda gpu: 2 * 5 * 20 * width * 100 * 4)  # half of it: five texts in float32
+    monkeypatch.setattr(hf, "_free", lambda device: 2 * 5 * (20 + 2 * layers) * width * 100 * 4)  # half of it: five
     read = sizes(monkeypatch)
-    list(answers(model, texts(12)))
-    assert read == [5, 5, 2]
+    list(answers(model, prompts(12, 95)))
+    assert [size for size in read if size > 1] == [5] * 5 + [5] * 5 + [2] * 5, "a prompt, and 4 tokens behind it"
+    read.clear()
+    list(answers(model, texts(3)))
+    assert read == [1, 1, 1], "a CPU scores one at a time"
+    model._device = torch.device("cuda")  # of which it scores as many as fit; nothing is put there
+    assert model.alike(texts(1)[0]) is not None
     assert isinstance(model, Batching) and not isinstance(model, Remote)
+
+
+def test_a_cpu_writes_to_a_few_thousand_tokens_at_once() -> None:
+    model = backend("auto")
+    assert [model._size(prompts(1, length - 5)[0]) for length in (2048, 8192, 40000)] == [16, 4, 1]
+
+
+def test_prompts_that_begin_alike_are_read_once_and_written_to_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = backend(3)
+    model.reuse = True
+    asked = prompts(6, 60)
+    for each in asked[1:]:
+        each.prompt[:40] = asked[0].prompt[:40]
+    expected = [backend(1).write(each) for each in asked]
+    read: list[tuple[int, int]] = []
+    states = Hf._states
+
+    def count(self: Hf, tokens: Any, *more: Any) -> Any:
+        read.append(tuple(tokens.shape))
+        return states(self, tokens, *more)
+
+    monkeypatch.setattr(Hf, "_states", count)
+    given = list(answers(model, asked))
+    assert read == [(1, 60), (1, 20), (1, 20), *[(3, 1)] * 4, (1, 20), (1, 20), (1, 20), *[(3, 1)] * 4]
+    for one, other in zip(given, expected, strict=True):
+        assert isinstance(one, Written)
+        assert one.tokens.tolist() == other.tokens.tolist()
 
 
 @pytest.mark.parametrize("batch", [0, -1, "many", 2.5])

@@ -157,7 +157,7 @@ def disk_full(folder: Path, whole: dict[str, bytes], rng: random.Random, tries: 
 def damaged(folder: Path, whole: dict[str, bytes], rng: random.Random, span: float, tries: int) -> Outcome:
     """A file of a killed run is cut, overwritten in the middle or emptied; what a run names is deleted."""
     found = Outcome("a damaged file")
-    for _ in range(tries):
+    while found.tries < tries:
         shutil.rmtree(folder, ignore_errors=True)
         process = child(lambda: run(folder))
         time.sleep(span * (0.3 + 0.7 * rng.random()))
