@@ -257,12 +257,21 @@ def end_tokens(folder: Path) -> frozenset[int]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The checkpoint's safetensors files; ValueError where there are none."""
+    """The checkpoint's safetensors files; ValueError where there are none, or not all that its index names."""
+    index = folder / "model.safetensors.index.json"
+    named = read_object(index, "get it again").get("weight_map") if index.exists() else None
+    parts = {str(name) for name in named.values()} if isinstance(named, Mapping) else set[str]()
     files = sorted(folder.glob("*.safetensors"))
+    if missing := sorted(parts - {file.name for file in files if file.exists()}):
+        said = f"{missing[0]}, {len(missing)} of {len(parts)} parts"
+        raise ValueError(f"model folder {folder} lacks {said}: get it again, its download broke off")
+    if broken := [file.name for file in files if not file.exists()]:
+        raise ValueError(f"{broken[0]} in model folder {folder} leads nowhere: get it again, its download broke off")
     if not files:
         others = [file.name for file in folder.iterdir() if file.suffix in (".bin", ".pt", ".pth", ".ckpt")]
         found = f" (only {', '.join(sorted(others)[:3])})" if others else ""
-        raise ValueError(f"model folder {folder} has no *.safetensors{found}: convert it, other formats can run code")
+        remedy = "convert it, other formats can run code" if others else "get it again, all of it"
+        raise ValueError(f"model folder {folder} has no *.safetensors{found}: {remedy}")
     return files
 
 

@@ -400,3 +400,22 @@ def test_end_tokens_are_those_of_generation_before_those_of_the_config(tmp_path:
     assert end_tokens(tmp_path) == {2}
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 9]}))
     assert end_tokens(tmp_path) == {7, 9}
+
+
+def test_what_an_interrupted_download_leaves_is_said(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"has no \*.safetensors: get it again"):
+        weight_files(tmp_path)
+    shards = ["model-1.safetensors", "model-2.safetensors", "model-3.safetensors"]
+    index = {"weight_map": {f"layer.{place}": name for place, name in enumerate(shards)}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    (tmp_path / shards[0]).write_bytes(b"")
+    (tmp_path / shards[1]).symlink_to(tmp_path / "blob.incomplete")  # as in a hub's cache
+    with pytest.raises(ValueError, match=r"lacks model-2\.safetensors, 2 of 3 parts: get it again"):
+        weight_files(tmp_path)
+    (tmp_path / "model.safetensors.index.json").unlink()
+    with pytest.raises(ValueError, match=r"model-2.safetensors in model folder .* leads nowhere"):
+        weight_files(tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_text('["no object"]')
+    with pytest.raises(ValueError, match="must be a JSON object"):
+        weight_files(tmp_path)

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.fft import next_fast_len
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -232,6 +231,8 @@ def _correlation(queries: Tensor, keys: Tensor, decay: Tensor | None, first: int
         decay: of each pair of dimensions, at distances that begin at `first`.
         first: distance of the first sum.
     """
+    from scipy.fft import next_fast_len  # every hf run imports this module, and few need it
+
     count, heads, width, dims = queries.shape
     size = next_fast_len(2 * width - 1, real=True)
 

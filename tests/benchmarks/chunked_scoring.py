@@ -7,12 +7,15 @@ that its peak is not another's. Model: random Llama of 2 layers, width 128, voca
 import argparse
 import json
 import resource
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.benchmarks import sides
 
 VOCABULARY = 32_000
 MEGABYTE = 1 << 20
@@ -78,18 +81,18 @@ def main() -> None:
         variant, length, folder = options.one
         print(json.dumps(measure(variant, int(length), Path(folder))))
         return
-    print(f"{'length':>8} {'variant':8} {'MB added':>9} {'seconds':>8} {'NLL':>9}")
+    sides.header("Scoring without all logits at once")
+    sides.table("length", ":logits", "MB added", "of all", "seconds", "of all", "nats a token")
     with tempfile.TemporaryDirectory() as folder:
         save(Path(folder))
         for length in options.lengths:
-            found = {}
-            for variant in ("full", "chunked"):
-                command = [sys.executable, __file__, "--one", variant, str(length), folder]
-                done = subprocess.run(command, capture_output=True, text=True, check=True)
-                got = found[variant] = json.loads(done.stdout.splitlines()[-1])
-                print(f"{length:8} {variant:8} {got['megabytes']:9.0f} {got['seconds']:8.2f} {got['nll']:9.5f}")
-            ratios = {key: found["chunked"][key] / found["full"][key] for key in ("megabytes", "seconds")}
-            print(f"{length:8} {'ratio':8} {ratios['megabytes']:9.2f} {ratios['seconds']:8.2f}", flush=True)
+            found: dict[str, dict[str, float]] = {}
+            for variant, name in (("full", "all at once"), ("chunked", "512 positions at a time")):
+                ran = sides.run([sys.executable, __file__, "--one", variant, str(length), folder])
+                got = found[variant] = json.loads(ran.output.splitlines()[-1])
+                of = {key: f"{got[key] / found['full'][key]:.2f}" for key in ("megabytes", "seconds")}
+                shown = [f"{got['megabytes']:.0f}", of["megabytes"], f"{got['seconds']:.2f}", of["seconds"]]
+                sides.row(f"{length:,}", name, *shown, f"{got['nll']:.5f}")
 
 
 if __name__ == "__main__":

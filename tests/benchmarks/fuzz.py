@@ -15,6 +15,7 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from tests.benchmarks import sides
 from tests.faults.readers import READERS, Outcome, tried
 
 
@@ -27,6 +28,7 @@ def main() -> int:
     parser.add_argument("--lines", action="store_true", help="print refusals, each once, to see how they read")
     options = parser.parse_args()
     others: dict[tuple[str, str], tuple[int, Outcome]] = {}
+    sides.header("Damaged files")
     print("| reader | damaged | read all the same | refused in one line | anything else |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for reader in READERS:
