@@ -32,6 +32,8 @@ def save(folder: Path) -> None:
         num_hidden_layers=2,
         num_attention_heads=4,
         max_position_embeddings=1024,
+        bos_token_id=0,
+        eos_token_id=0,
     )
     transformers.LlamaForCausalLM(config).save_pretrained(folder)
     words = tokenizers.models.WordLevel({"a": 0}, unk_token="a")
