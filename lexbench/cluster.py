@@ -1,8 +1,8 @@
 """The cells of a run, measured by workers of a Ray cluster: `executor=ray`.
 
 This process plans, hands out cells and writes the run folder; it never loads the model. A worker loads it once, and
-sends back each sample as it is measured, so that a lost worker loses one sample of one cell at most: the rest of the
-cell goes to another one. A cell goes to a worker that is under its method already, where there is one.
+sends back each sample as it is measured, so that a lost worker loses what it is just answering: the rest of the cell
+goes to another one. A cell goes to a worker that is under its method already, where there is one.
 """
 
 import os

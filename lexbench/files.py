@@ -1,8 +1,11 @@
 """Writing files so that a reader sees the old one or the new one, never a part; and reading what must be an object."""
 
+import errno
+import fcntl
 import json
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +24,52 @@ def read_object(file: Path, remedy: str) -> dict[str, Any]:
 def write_bytes(file: Path, content: bytes | memoryview) -> None:
     """Replace a file atomically; on any failure the old one stays and nothing else is left behind."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
+    while not _written(file, content):
+        pass
+
+
+def _written(file: Path, content: bytes | memoryview) -> bool:
+    """Replace a file; False where somebody has cleared our half-written one away before we locked it."""
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    temporary = Path(name)
+    with os.fdopen(handle, "wb") as stream:
+        locked(handle, wait=True)
+        if not temporary.exists():
+            return False
+        try:
             stream.write(content)
             stream.flush()
-            os.fsync(stream.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(file)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+            os.fsync(handle)
+            temporary.chmod(0o644)
+            temporary.replace(file)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    return True
+
+
+def clear_leftovers(folder: Path, name: str) -> None:
+    """Remove what processes have left that were killed while they wrote files of such a name: `*.parquet`."""
+    for file in folder.glob(f".{name}.*"):
+        with suppress(FileNotFoundError), file.open("rb") as stream:
+            if locked(stream.fileno(), wait=False, without=False):
+                file.unlink(missing_ok=True)
+
+
+def locked(handle: int, wait: bool, without: bool = True) -> bool:
+    """Take the lock of an open file, which ends with the process; whether it is ours.
+
+    Where the file system knows no locks it is, or as `without` says.
+    """
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        return without
+    return True
 
 
 def write_text(file: Path, content: str) -> None:

@@ -11,8 +11,6 @@ whole or appended a line at a time; whatever kills a process leaves at most one 
 measures a cell holds a lock on its .jsonl (`claimed`), which ends with the process.
 """
 
-import errno
-import fcntl
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -23,7 +21,7 @@ from typing import Any
 
 from lexbench import cell_file
 from lexbench.cell_file import Finished, as_json, cell_line, cell_of, parquet, sample_line, sample_of, settled
-from lexbench.files import write_bytes, write_text
+from lexbench.files import clear_leftovers, locked, write_bytes, write_text
 from lexbench.packed import Packed, State, state_of, states
 from lexbench.record import Cell, Record, Sample
 
@@ -57,8 +55,19 @@ class Store:
 
         Where the file system knows no locks, everybody's claim holds.
         """
-        with _claimed(self._file(cell, "jsonl"), wait) as mine:
-            yield mine
+        file = self._file(cell, "jsonl")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            with file.open("ab") as held:
+                mine = locked(held.fileno(), wait)
+                if mine and not _is_at(held.fileno(), file):
+                    continue  # it was finished or given up, and removed, while we waited
+                try:
+                    yield mine
+                finally:
+                    if mine and file.exists() and file.stat().st_size == 0:
+                        file.unlink(missing_ok=True)  # nothing came of it
+                return
 
     def adopt(self, cell: Cell, twin: Cell) -> bool:
         """Finish a cell with the samples of a finished one that asked the same; whether that one has any."""
@@ -154,14 +163,11 @@ class Store:
         cells.mkdir(parents=True, exist_ok=True)
         held = os.open(cells, os.O_RDONLY)
         try:
-            _locked(held, wait=True)
+            locked(held, wait=True)
             for file in cells.glob("*.jsonl"):
                 if settled(file.with_suffix(".parquet")):
                     file.unlink(missing_ok=True)
-            for file in cells.glob(".*.parquet.*"):  # half written
-                with _claimed(cells / f"{file.name.split('.')[1]}.jsonl", wait=False) as mine:
-                    if mine:
-                        file.unlink(missing_ok=True)
+            clear_leftovers(cells, "*.parquet")
             now = states(cells)
             if not afresh and records.exists() and _derived.get(records) == (records_of, now, state_of(records.stat())):
                 return
@@ -208,35 +214,6 @@ class Store:
     def _write(self, cell: Cell, content: bytes) -> None:
         if not self.finished(cell):  # another process may have been faster
             write_bytes(self._file(cell, "parquet"), content)
-
-
-@contextmanager
-def _claimed(file: Path, wait: bool) -> Iterator[bool]:
-    """Whether the cell of a .jsonl is ours inside the block."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        with file.open("ab") as held:
-            mine = _locked(held.fileno(), wait)
-            if mine and not _is_at(held.fileno(), file):
-                continue  # it was finished or given up, and removed, while we waited
-            try:
-                yield mine
-            finally:
-                if mine and file.exists() and file.stat().st_size == 0:
-                    file.unlink(missing_ok=True)  # nothing came of it
-            return
-
-
-def _locked(handle: int, wait: bool) -> bool:
-    """Take the lock of an open file; whether it is ours."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
-            raise
-    return True
 
 
 def _is_at(handle: int, file: Path) -> bool:

@@ -1,6 +1,7 @@
 """A run folder keeps samples exactly, whatever kills the process that fills it."""
 
 import errno
+import fcntl
 import json
 import os
 import re
@@ -246,14 +247,14 @@ def test_leftovers_of_a_process_killed_while_it_finished_a_cell_are_cleared(tmp_
     lines, temporary = (tmp_path / "cells" / name for name in (f"{this.cell.id}.jsonl", f".{this.cell.id}.parquet.ab1"))
     lines.write_bytes(b"{}\n")
     temporary.write_bytes(b"PAR1")
-    other = cell("passkey", "none", 512)
-    written = tmp_path / "cells" / f".{other.id}.parquet.ab2"
-    written.write_bytes(b"PAR1")
-    with store.claimed(other):
+    written = tmp_path / "cells" / f".{cell('passkey', 'none', 512).id}.parquet.ab2"
+    with written.open("wb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)  # as whoever is about to put it in its place
         store.write_records(lambda _: [])
-        assert written.exists(), "whoever holds the cell is about to finish it"
+        assert written.exists()
     assert not lines.exists()
     assert not temporary.exists()
+    (tmp_path / "records.jsonl").unlink()
     store.write_records(lambda _: [])
     assert [file.name for file in (tmp_path / "cells").iterdir()] == [f"{this.cell.id}.parquet"]
 
