@@ -22,7 +22,7 @@ from lexbench.task import AnyQuestion, Choose, Score, Scored, Write, Written
 from tests.test_reuse import check_alike
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-LENGTHS = [200, 300]
+LENGTHS = [200]
 
 
 def backend(batch: int | str) -> Hf:
@@ -30,7 +30,7 @@ def backend(batch: int | str) -> Hf:
 
 
 def run(folder: Path, batch: int, **settings: Any) -> list[Finished]:
-    given = {"corpus": "synthetic", "n": 6, "lengths": LENGTHS, "reuse": False, **settings}
+    given = {"corpus": "synthetic", "n": 5, "lengths": LENGTHS, "reuse": False, **settings}
     lexbench.run("lexlet", results=folder, backend={"name": "hf", "batch": batch}, **given)
     return Store(folder).load()
 
