@@ -86,7 +86,7 @@ class Hf:
             raise ValueError(f"backend.dtype must be one of {', '.join(DTYPES)}, got {dtype}")
         if chunk < 1:
             raise ValueError(f"backend.chunk must be at least 1, got {chunk}: positions whose logits are held at once")
-        if batch != "auto" and (not isinstance(batch, int) or batch < 1):
+        if batch != "auto" and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
             raise ValueError(
                 f"backend.batch must be auto or a whole number of at least 1, got {batch!r}: texts at once"
             )

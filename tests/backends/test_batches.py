@@ -181,7 +181,7 @@ def test_prompts_that_begin_alike_are_read_once_and_written_to_together(monkeypa
         assert one.tokens.tolist() == other.tokens.tolist()
 
 
-@pytest.mark.parametrize("batch", [0, -1, "many", 2.5])
+@pytest.mark.parametrize("batch", [0, -1, "many", 2.5, True])
 def test_a_wrong_batch_is_said_in_one_line(batch: Any) -> None:
     with pytest.raises(ValueError, match=r"backend\.batch must be auto or a whole number of at least 1, got"):
         backend(batch)
