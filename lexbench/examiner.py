@@ -47,7 +47,9 @@ class Examiner:
 
         Raises Refused where a question has no honest answer.
         """
-        asked, _ = questions(step.task.built, self._tokenizer, step.length, n, step.seed)
+        asked, none = questions(step.task.built, self._tokenizer, step.length, n, step.seed)
+        if none:
+            raise Refused(none)
         missing = [question for question in asked if question.index not in done]
         longest = max((question.length for question in missing), default=0)
         assert longest <= step.length, f"a question of {longest} tokens at {step.length}"

@@ -18,13 +18,11 @@ def fitting(cls: type, values: Any, noun: str) -> dict[str, Any]:
     """
     if not isinstance(values, Mapping):
         raise ValueError(f"{noun} must hold names and values, got {_said(values)}")
-    hints = _hints(cls)
-    needed = {each.name for each in fields(cls) if each.default is MISSING and each.default_factory is MISSING}
-    if odd := sorted(values.keys() - hints.keys()) + sorted(needed - values.keys()):
+    rules, needed = _rules(cls)
+    if odd := sorted(values.keys() - rules.keys()) + sorted(needed - values.keys()):
         raise ValueError(f"{noun} differs in {', '.join(map(_said, odd[:5]))}")
     for name, value in values.items():
-        low = name in AT_LEAST_ONE and isinstance(value, int) and value < 1
-        if low or not _rule(hints[name])(value):
+        if not rules[name](value):
             raise ValueError(f"{noun} has a wrong {name}: {_said(value)}")
     return dict(values)
 
@@ -71,9 +69,16 @@ def _text(value: Any) -> bool:
     return isinstance(value, str) and (value.isascii() or not any("\ud800" <= each <= "\udfff" for each in value))
 
 
+def _positive(value: Any) -> bool:
+    return _whole(value) and bool(value >= 1)
+
+
 @cache
-def _hints(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls)
+def _rules(cls: type) -> tuple[dict[str, Callable[[Any], bool]], set[str]]:
+    """The rule of each field of a dataclass, and the fields without a default."""
+    hints = get_type_hints(cls)
+    rules = {name: _positive if name in AT_LEAST_ONE and hint is int else _rule(hint) for name, hint in hints.items()}
+    return rules, {each.name for each in fields(cls) if each.default is MISSING and each.default_factory is MISSING}
 
 
 def _said(value: Any) -> str:

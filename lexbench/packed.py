@@ -89,9 +89,9 @@ class Packed:
         """Of these cells, those that it has as their files are now."""
         return {one.cell.id: one for one in _finished(self._cells, self._current(wanted, self._read(ROWS.names)))}
 
-    def renew(self) -> None:
-        """Pack the cells that are not packed yet, once they are many; files that cannot be read stay out."""
-        wanted = {name: state for name, state in states(self._cells).items() if state.size <= SMALL}
+    def renew(self, now: Mapping[str, State]) -> None:
+        """Pack those of all cells that are not packed yet, once they are many; files that cannot be read stay out."""
+        wanted = {name: state for name, state in now.items() if state.size <= SMALL}
         kept = self._current(wanted, self._read(ROWS.names))
         new = wanted.keys() - set(kept.column("name").to_pylist())
         if len(new) < max(MANY, GROWN * len(kept)):

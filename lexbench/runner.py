@@ -39,7 +39,7 @@ def plan(job: Job, tokenizer: FastTokenizer) -> list[Step]:
     """All cells of a job with their cost, in the order in which they run: methods side by side at each length.
 
     The longest come first, so that shorter ones can take what these hold, and no long one is left for the end; the
-    shortest where longer ones may be skipped.
+    shortest where longer ones may be skipped. Questions of the first seed that has any tell the cost of all seeds.
     """
     attentions = {
         (method.label, length): _attention(method.built, job.model, length)
@@ -48,10 +48,15 @@ def plan(job: Job, tokenizer: FastTokenizer) -> list[Step]:
     }
     steps = []
     for task in job.tasks:
+        known: dict[int, Estimate] = {}
         for seed in job.seeds:
             for length in sorted(job.lengths, reverse=not job.stop_after_collapse):
-                asked, no_questions = questions(task.built, tokenizer, length, job.n, seed)
-                cost = estimate(job.model, asked)
+                cost, no_questions = known.get(length), None
+                if cost is None:
+                    asked, no_questions = questions(task.built, tokenizer, length, job.n, seed)
+                    cost = estimate(job.model, asked)
+                if no_questions is None:
+                    known[length] = cost
                 for method in job.methods:
                     attention, no_attention = attentions[method.label, length]
                     refused = no_attention or no_questions

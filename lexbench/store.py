@@ -156,8 +156,8 @@ class Store:
         """Replace records.jsonl by the records of all finished cells, one process at a time.
 
         Cells whose files are not younger than records.jsonl keep their lines, unless all are to be made `afresh`; where
-        nothing has changed since this process did so, that is all. Also packs very many cells, and clears away what a
-        process killed at the end of a cell has left of it.
+        all do, it is not written. Also packs very many cells, and clears away what a process killed at the end of a
+        cell has left of it.
         """
         cells, records = self.folder / "cells", self.folder.resolve() / "records.jsonl"
         cells.mkdir(parents=True, exist_ok=True)
@@ -171,19 +171,22 @@ class Store:
             now = states(cells)
             if not afresh and records.exists() and _derived.get(records) == (records_of, now, state_of(records.stat())):
                 return
-            self._packed.renew()
-            kept = {} if afresh else self._kept()
+            self._packed.renew(now)
+            kept, alone = ({}, False) if afresh else self._kept(now)
             self.problems = []
-            new = [record for each in self.load(states(cells).keys() - kept.keys()) for record in records_of(each)]
-            rows = [*map(asdict, new), *(row for rows in kept.values() for row in rows)]
-            lines = (f"{as_json(row)}\n" for row in sorted(rows, key=_order))
-            write_text(records, "".join(lines))
+            new = [asdict(record) for each in self.load(now.keys() - kept.keys()) for record in records_of(each)]
+            if new or not alone:
+                rows = sorted([*new, *(row for rows in kept.values() for row in rows)], key=_order)
+                write_text(records, "".join(f"{as_json(row)}\n" for row in rows))
             _derived[records] = (records_of, now, state_of(records.stat()))
         finally:
             os.close(held)
 
-    def _kept(self) -> dict[str, list[dict[str, Any]]]:
-        """Lines of records.jsonl by cell, where they are still those of the cell's file; a refusal may be lifted."""
+    def _kept(self, now: Mapping[str, State]) -> tuple[dict[str, list[dict[str, Any]]], bool]:
+        """Lines of records.jsonl by cell, where they are still those of the cell's file; and whether it has no others.
+
+        A refusal may be lifted: its line is made anew.
+        """
         file = self.folder / "records.jsonl"
         found: dict[str, list[dict[str, Any]]] = {}
         try:
@@ -191,14 +194,15 @@ class Store:
             for line in file.read_text(encoding="utf-8").splitlines():
                 row = dict(json.loads(line))
                 found.setdefault(str(row["cell"]), []).append(row)
-            old = {name for name, state in states(self.folder / "cells").items() if state.changed < written}
+            old = {name for name, state in now.items() if state.changed < written}
             rows = {name: each for name, each in found.items() if name in old}
             known = {field.name for field in fields(Record)}
             whole = [name for name, each in rows.items() if all(row.keys() == known for row in each)]
             there = old - {name for name in whole if any(row["refused"] for row in rows[name])}
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return {}
-        return {name: rows[name] for name in whole if name in there}
+            return {}, False
+        kept = {name: rows[name] for name in whole if name in there}
+        return kept, kept.keys() == found.keys()
 
     def write_text(self, name: str, content: str) -> None:
         """Replace a text file of the folder."""

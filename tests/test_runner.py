@@ -5,14 +5,17 @@ import random
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lexbench
-from lexbench import examiner
+from lexbench import cli, examiner
+from lexbench.record import Refused
 from lexbench.store import Store
+from lexbench.task import AnyQuestion, Task, Tokenizer
 from tests.slow_runs import command, contents, slow_backend, wait_for
 
 
@@ -164,3 +167,29 @@ def test_multiples_and_lengths_are_two_ways_to_say_the_same(tmp_path: Path) -> N
 def test_several_seeds_are_several_cells(tmp_path: Path) -> None:
     rows = run(tmp_path, seed=[0, 1, 2]).records()
     assert sorted(set(rows.seed)) == [0, 1, 2]
+
+
+def test_one_seed_tells_the_cost_of_all_and_none_its_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[tuple[int, int]] = []
+    passkey = type(lexbench.task("passkey"))
+    questions = passkey.questions
+
+    def counted(task: Task, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
+        made.append((length, seed))
+        if (length, seed) in ((300, 0), (128, 2)):
+            raise Refused(f"nothing to ask at {length} of {seed}")
+        return questions(task, tokenizer, length, n, seed)
+
+    monkeypatch.setattr(passkey, "questions", counted)
+    examiner.questions.cache_clear()
+    words = ["model=lexlet", "task=passkey", "backend=chance", "lengths=[128,300]", "n=4", "seed=[0,1,2,3]"]
+    assert cli.main(["run", *words, "--dry-run"]) == 0
+    assert made == [(300, 0), (128, 0), (300, 1)]
+    # 300 tokens three times and 128 four, of which one run is refused when it is asked, 4 samples each
+    assert f"{4 * (3 * 300 + 4 * 128):,} tokens" in capsys.readouterr().err
+    run(tmp_path, seed=[0, 1, 2, 3], method=["none", "rerope"])
+    refused = {(each.cell.length, each.cell.seed): each.refused for each in Store(tmp_path).load() if each.refused}
+    assert refused == {(300, 0): "nothing to ask at 300 of 0", (128, 2): "nothing to ask at 128 of 2"}
+    assert len(Store(tmp_path).load()) == 16

@@ -18,7 +18,7 @@ import pytest
 
 from lexbench.record import Cell, Sample
 from lexbench.report.records import records_of
-from lexbench.store import Store
+from lexbench.store import Store, _derived
 from tests.report.fake_run import cell, finished, keep, likelihood_sample
 
 ODD = np.array([0.0, -0.0, 1e-45, 3.4028235e38, np.inf, -np.inf, 1 / 3], np.float32)
@@ -227,7 +227,7 @@ def test_a_full_disk_leaves_what_was_there_and_no_half_file(tmp_path: Path, monk
         with pytest.raises(OSError, match="No space left"):
             store.refuse(this, "no")
         with pytest.raises(OSError, match="No space left"):
-            store.write_records(lambda _: [])
+            store.write_records(lambda _: [], afresh=True)
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
     store.finish(this)
     assert len(store.load()) == 2
@@ -387,6 +387,28 @@ def test_committed_cells_are_such_files_and_give_records(folder: str) -> None:
             row = known[record.cell, record.metric]
             assert (record.value, record.low, record.n) == (row["value"], row["low"], row["n"])
             assert (record.part, record.chance) == (row["part"], row["chance"])
+
+
+def test_records_are_written_where_something_has_changed(tmp_path: Path) -> None:
+    cells = [finished("passkey", "none", length, n=3) for length in (256, 512)]
+    keep(tmp_path, cells)
+    file = tmp_path / "records.jsonl"
+    for left in (tmp_path / "cells").iterdir():
+        os.utime(left, (1, 1))  # long before
+    whole, first = file.read_text(), file.stat().st_mtime_ns
+
+    def again() -> str:
+        _derived.clear()  # as another process
+        Store(tmp_path).write_records(records_of)
+        return file.read_text()
+
+    assert (again(), file.stat().st_mtime_ns) == (whole, first)
+    file.write_text(whole + '{"cell": "half a li')
+    assert again() == whole
+    file.write_text("".join(whole.splitlines(keepends=True)[:2]))  # of one cell
+    assert again() == whole
+    (tmp_path / f"cells/{cells[0].cell.id}.parquet").unlink()
+    assert [json.loads(line)["length"] for line in again().splitlines()] == [512, 512]
 
 
 def test_records_of_parts_stand_behind_those_of_the_whole(tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ class Check:
     @property
     def powerless(self) -> list[Verdict]:
         """Those whose loss could not be significant, whatever its size."""
-        return [verdict for verdict in self.compared if verdict.least * len(self.compared) > LEVEL]
+        compared = self.compared
+        return [verdict for verdict in compared if verdict.least * len(compared) > LEVEL]
 
 
 def check(folders: Sequence[Path], file: Path, tolerances: Mapping[str, float] | None = None) -> Check:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -134,10 +134,9 @@ def unlike_questions(one: Cell, other: Cell) -> Change | None:
     """
     if one.protocol != other.protocol:
         return Change("protocol", one.protocol, other.protocol)
-    here, there = leaves(one.identity), leaves(other.identity)
-    for name in sorted(here.keys() & there.keys()):
-        if name.startswith(("task.", "model.begins_with")) and here[name] != there[name]:
-            return Change(name, here[name], there[name])
+    for change in _differing(one, other, ("model", "task")):
+        if change.name.startswith(("task.", "model.begins_with")):
+            return change
     (corpus, print_), (other_corpus, other_print) = _corpus(one), _corpus(other)
     if corpus != other_corpus and (print_ is None or print_ != other_print):
         return Change("corpus", str(corpus), str(other_corpus))
@@ -163,17 +162,21 @@ def changes(pairs: Iterable[tuple[Kept, Kept]]) -> list[Change]:
     return sorted({change for one, other in pairs for change in _changes(one.cell, other.cell)})
 
 
-def _changes(one: Cell, other: Cell) -> list[Change]:
-    here, there = _measured(one), _measured(other)
-    names = [name for name in here.keys() & there.keys() if here[name] != there[name]]
-    if one.method != other.method:
-        names = [name for name in names if not name.startswith(("method.", "attention"))]
-    labels = {"attention": f"attention of {one.method}"}
-    return [Change(labels.get(name, name), here[name], there[name]) for name in names]
-
-
-def _measured(cell: Cell) -> dict[str, str]:
-    """What measured a cell, as text, by name."""
+def _changes(one: Cell, other: Cell) -> Iterator[Change]:
+    """In what measured two cells, where they differ."""
     asked = ("task", "corpus", "seed", "length")
-    identity = {name: part for name, part in cell.identity.items() if name not in asked}
-    return {**leaves(identity), "method": cell.method, "lexbench": cell.version}
+    for change in _differing(one, other, one.identity.keys() - set(asked)):
+        if one.method == other.method or not change.name.startswith(("method.", "attention")):
+            yield replace(change, name=f"attention of {one.method}") if change.name == "attention" else change
+    for name, here, there in (("method", one.method, other.method), ("lexbench", one.version, other.version)):
+        if here != there:
+            yield Change(name, here, there)
+
+
+def _differing(one: Cell, other: Cell, parts: Iterable[str]) -> list[Change]:
+    """What both cells have in these parts of their identities, and not alike, by name."""
+    left, right = one.identity, other.identity
+    unlike = [name for name in parts if name in left and name in right and left[name] != right[name]]
+    here, there = (leaves({name: side[name] for name in unlike}) for side in (left, right))
+    both = sorted(here.keys() & there.keys())
+    return [Change(name, here[name], there[name]) for name in both if here[name] != there[name]]

@@ -226,11 +226,17 @@ def _realised(table: Table) -> Iterator[str]:
         yield f"Realised tokens: {', '.join(parts)}."
 
 
+SHOWN = 2000
+"""Cells of which a terminal shows tables: those of more are for a file."""
+
+
 def terminal(measured: Sequence[tuple[Path, Sequence[str]]]) -> str:
     """Headline tables of the named cells of run folders, for a terminal; empty where there are none."""
     wanted: dict[Path, set[str]] = {}
     for folder, ids in measured:
         wanted.setdefault(folder, set()).update(ids)
+    if (cells := sum(map(len, wanted.values()))) > SHOWN:
+        return f"{cells:,} cells: more tables than a terminal shows"
     finished = {each.cell.id: each for folder, ids in wanted.items() for each in Store(folder).load(ids)}
     every = tables(finished.values())
     shown = []

@@ -1,13 +1,14 @@
 """What commands take as a run folder's cells grow in number: python tests/benchmarks/cells.py --cells 1000 10000
 
-Run folders of tiny cells: four methods, five lengths, one passkey a cell, as many seeds as it takes, answered by the
-backend `chance`, which loads no model. `fresh` measures all of them; then the same command again: only its plan, and
-with nothing left to measure; then report, leaderboard, check. Every command is a process of its own; `start` is what it
-takes on a folder of 20 cells, the exponent that of the growth of what is above it, from one size to the next: 1 is
-linear. `--profile` runs each command once more under cProfile at the last size, and prints where the time goes.
+Run folders of tiny cells: four methods, one passkey a cell, five lengths and up to 500 seeds, then more lengths (the
+time of hydra's parser grows with the square of a list), answered by the backend `chance`, which loads no model. `fresh`
+measures all of them; then the same command again: only its plan, and with nothing left to measure; then report,
+leaderboard, check. Every command is a process of its own; `start` is what it takes on a folder of 20 cells, the
+exponent that of the growth of what is above it, from one size to the next: 1 is linear. `--profile` runs each command
+once more under cProfile at the last size, and prints where the time goes.
 
 A command that took more than `--limit` seconds is not run at the next size, unless the limit is raised: 100,000 cells
-take an hour and more. Every seed is a section of the report, with its plots.
+take half an hour. Every seed is a section of the report, with its plots.
 """
 
 import argparse
@@ -20,18 +21,22 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+import numpy as np
+
 from tests.benchmarks import sides
 
 METHODS = ("none", "pi", "ntk", "yarn")
-LENGTHS = (64, 128, 256, 512, 1024)
-START = len(METHODS) * len(LENGTHS)
+LENGTHS = 5
+SEEDS = 500
+START = len(METHODS) * LENGTHS
 """Cells of the folder that shows what a command takes at the least."""
 
 
 def commands(folder: Path, cells: int) -> dict[str, list[str]]:
     """Each command's words, in the order in which they run."""
-    seeds = ",".join(map(str, range(cells // START)))
-    lengths = ",".join(map(str, LENGTHS))
+    count = min(cells // START, SEEDS)
+    seeds = ",".join(map(str, range(count)))
+    lengths = ",".join(str(round(length)) for length in np.geomspace(64, 1024, cells // len(METHODS) // count))
     sweep = ["run", "-m", f"method={','.join(METHODS)}", "task=passkey", "backend=chance", f"lengths=[{lengths}]"]
     sweep += [f"seed=[{seeds}]", "n=1", f"results={folder}"]
     runs, baseline = str(folder), str(folder.parent / f"{folder.name}.json")
@@ -92,14 +97,17 @@ def growth(taken: dict[int, sides.Ran]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", type=int, nargs="+", default=[500, 2000], help=f"multiples of {START}")
+    parser.add_argument(
+        "--cells", type=int, nargs="+", default=[500, 2000], help=f"multiples of {START}; above 10,000 of 10,000"
+    )
     parser.add_argument("--skip", nargs="+", default=[], metavar="COMMAND", help="of the table's names")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds: a slower command is not run at more")
     parser.add_argument("--profile", type=int, default=0, metavar="TOP", help="functions to print for each command")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="a folder for the runs, which are kept")
     options = parser.parse_args()
-    if odd := [cells for cells in options.cells if cells % START or cells <= START]:
-        parser.error(f"--cells must be multiples of {START} above it, got {odd[0]}")
+    whole = START * SEEDS
+    if odd := [cells for cells in options.cells if cells % (START if cells < whole else whole) or cells <= START]:
+        parser.error(f"--cells must be multiples of {START} above it, from {whole} on of {whole}, got {odd[0]}")
     sides.header("Cells of a run folder")
     with tempfile.TemporaryDirectory() as temporary:
         measured(options.keep or Path(temporary), options)

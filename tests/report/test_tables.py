@@ -11,6 +11,7 @@ import pytest
 
 from lexbench.cell_file import Finished
 from lexbench.record import Sample
+from lexbench.report import tables as report_tables
 from lexbench.report.entries import number, share
 from lexbench.report.records import records_of
 from lexbench.report.tables import aligned, caption, heading, markdown, tables, terminal
@@ -224,6 +225,14 @@ def test_a_terminal_shows_the_headlines_of_the_named_cells(tmp_path: Path) -> No
     ]
     assert {row[0] for row in cells_of(page)} - {"method"} == {"none", "pi", "------"}
     assert terminal([]) == ""
+
+
+def test_a_terminal_shows_no_thousands_of_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [each.cell.id for each in keep(tmp_path, fake_cells()).load()]
+    monkeypatch.setattr(report_tables, "SHOWN", len(ids))
+    assert "passkey, accuracy, lexlet" in terminal([(tmp_path, ids)])
+    monkeypatch.setattr(report_tables, "SHOWN", len(ids) - 1)
+    assert terminal([(tmp_path, ids)]) == f"{len(ids)} cells: more tables than a terminal shows"
 
 
 def test_values_that_are_shown_alike_are_none_of_them_the_best() -> None:
