@@ -15,6 +15,7 @@ SHARED = {
     "methods": {"methods", "methods.rotary", "methods.distances"},
     "backends": {
         *("backends", "backends.rotary", "backends.hook", "backends.evidence"),
+        *("backends.network", "backends.memory", "backends.caches"),
         *("backends.completions", "backends.http", "backends.dialect", "backends.replies"),
         *("backends.vllm_angles", "backends.vllm_engine"),
     },

@@ -3,26 +3,25 @@
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 import transformers
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
-from transformers import AutoModelForCausalLM, DynamicCache
+from transformers import DynamicCache
 
 from lexbench.attention import Attention
+from lexbench.backends.caches import Read, cut, in_common, together
 from lexbench.backends.hook import Unrealisable
+from lexbench.backends.memory import OutOfMemory, free_memory, putting_off
+from lexbench.backends.network import DTYPES, check_weights, device_of, load, positions_end
 from lexbench.backends.rotary import TOLERANCE, Placed
-from lexbench.checkpoint import check_architecture, end_tokens, fingerprint, locate, on_disk, weight_files
+from lexbench.checkpoint import end_tokens, fingerprint, locate, on_disk, weight_files
 from lexbench.kernels import likelihood
 from lexbench.kernels.observed import Observer
 from lexbench.model import Model
-from lexbench.provenance import free_bytes
-from lexbench.record import Refused, Unavailable
+from lexbench.record import Refused
 from lexbench.task import (
     Answer,
     AnyQuestion,
@@ -48,20 +47,6 @@ SHARE = 0.5
 """Of the free memory, which texts that are read together may take by this count; where it deceives, they are halved."""
 TOGETHER = 1 << 15
 """Tokens that a CPU writes to together at most, 16 texts of 2048: it gains from them, and a killed run loses them."""
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
-
-
-@dataclass(frozen=True)
-class Read:
-    """A prompt that has been read, under every pass."""
-
-    prompt: Tokens
-    caches: list[DynamicCache]
 
 
 class Hf:
@@ -101,13 +86,13 @@ class Hf:
         self.tokenizer = load_tokenizer(folder, model.bos)
         self._chunk = chunk
         self._ends = end_tokens(folder)
-        self._device = _device(device)
-        with _refuse_out_of_memory(f"weights of {model.name} in {dtype} on {self._device}"):
-            self._network = _load(folder, DTYPES[dtype]).to(self._device)
-            _check_weights(self._network)
+        self._device = device_of(device)
+        with putting_off(f"weights of {model.name} in {dtype} on {self._device}"):
+            self._network = load(folder, DTYPES[dtype]).to(self._device)
+            check_weights(self._network)
         self._base = self._network.base_model
         self._head = self._network.get_output_embeddings()
-        self._positions_end = _positions_end(self._base)
+        self._positions_end = positions_end(self._base)
         self._check_head()
         # Slots of the scores are computed by our kernels, all else by the model's own: one name for every cell.
         self.kernel = f"{self._network.config._attn_implementation}+lexbench"
@@ -139,16 +124,16 @@ class Hf:
     def _begun(self, prompt: Tokens) -> tuple[list[DynamicCache], int]:
         """Caches for a prompt, and how many of its first tokens they hold: those of the prompt before it."""
         read, self._read = self._read, None
-        shared = 0 if read is None else min(_shared(read.prompt, prompt), len(prompt) - 1)
+        shared = 0 if read is None else min(in_common(read.prompt, prompt), len(prompt) - 1)
         if read is None or not shared:
             return [DynamicCache() for _ in self._passes], 0  # such keep all, so that they can be cut back
-        _cut(read.caches, shared)
+        cut(read.caches, shared)
         return read.caches, shared
 
     def _keep(self, prompt: Tokens, caches: list[DynamicCache]) -> None:
         """What a question leaves for the next one: its prompt, read."""
         if self.reuse and self.sees_no_future():
-            _cut(caches, len(prompt))
+            cut(caches, len(prompt))
             self._read = Read(prompt, caches)
 
     def alike(self, question: AnyQuestion) -> tuple[object, ...] | None:
@@ -165,7 +150,7 @@ class Hf:
             size = self._size(left[0])
             try:
                 found = self._answers(left[:size])
-            except _OutOfMemory:
+            except OutOfMemory:
                 if len(left[:size]) == 1:
                     raise
                 self._limit = len(left[:size]) * left[0].length // 2
@@ -180,7 +165,7 @@ class Hf:
             config = self._network.config.get_text_config()
             held = ACTIVATIONS + (2 * config.num_hidden_layers if isinstance(question, Write) else 0)
             each = held * config.hidden_size * question.length * DTYPES[self.dtype].itemsize
-            size = int(SHARE * _free(self._device) / each)
+            size = int(SHARE * free_memory(self._device) / each)
             if self._device.type != "cuda":
                 size = min(size, TOGETHER // question.length)
         return max(1, min(size, self._limit // question.length))
@@ -239,7 +224,7 @@ class Hf:
             if len(prompts) > 1:
                 self._keep(prompt, caches)
         if len(prompts) > 1:
-            caches = [_together(texts) for texts in zip(*read, strict=True)]
+            caches = [together(texts) for texts in zip(*read, strict=True)]
         return torch.cat(last, dim=1), caches
 
     @torch.inference_mode()
@@ -391,7 +376,7 @@ class Hf:
         if self._positions_end is not None and length > self._positions_end:
             raise Refused(f"positions end at {self._positions_end}, asked for {length}: no method reaches further")
         try:
-            with _refuse_out_of_memory(f"{length} tokens of {self.model.name} in {self.dtype} on {self._device}"):
+            with putting_off(f"{length} tokens of {self.model.name} in {self.dtype} on {self._device}"):
                 yield
         except Unrealisable as obstacle:
             raise self._positions.explain(obstacle) from None
@@ -414,99 +399,9 @@ class Hf:
             )
 
 
-def _device(name: str) -> torch.device:
-    """ValueError for one that is not here."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"backend.device {name} is not here ({reason}): take auto or cpu") from None
-    return device
-
-
-def _free(device: torch.device) -> int:
-    """Bytes that can still be taken there; of a GPU, those that are kept for later, too."""
-    if device.type != "cuda":
-        return free_bytes() or 0
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return int(torch.cuda.mem_get_info(device)[0] + kept)
-
-
 def _precise(values: Tensor) -> Tensor:
     """In float32, or float64 if they are."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
-
-
-def _load(folder: Path, dtype: torch.dtype) -> Any:
-    """The network; ValueError for an unknown architecture, and for weights that would be filled with random numbers."""
-    check_architecture(folder)
-    bars = transformers.utils.logging.is_progress_bar_enabled()
-    transformers.utils.logging.disable_progress_bar()
-    try:
-        network, found = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=dtype,
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
-    except Exception as error:  # whatever transformers raises for a file that is not what it should be
-        if isinstance(error, ValueError | OSError | MemoryError) or _out_of_memory(error):
-            raise
-        said = " ".join(str(error).split())[:200]
-        raise ValueError(
-            f"checkpoint {folder} cannot be loaded ({type(error).__name__}: {said}): get it again"
-        ) from error
-    finally:
-        if bars:
-            transformers.utils.logging.enable_progress_bar()
-    if missing := sorted(found["missing_keys"]):
-        raise ValueError(f"checkpoint {folder} lacks {len(missing)} weights ({missing[0]}, ...): download it again")
-    return network.eval()
-
-
-def _check_weights(network: Any) -> None:
-    for name, weight in network.named_parameters():
-        if not weight.isfinite().all():
-            raise ValueError(f"weight {name} must be finite, it has NaN or inf: get another copy or dtype")
-
-
-def _positions_end(base: nn.Module) -> int | None:
-    """Rows of the table of learned or tabulated positions, past which nothing is defined; None: there is no table."""
-    for name, module in base.named_modules():
-        leaf = name.rpartition(".")[2]
-        if isinstance(module, nn.Embedding) and (leaf == "wpe" or "position" in leaf):
-            return module.num_embeddings - int(getattr(module, "offset", 0))
-    for name, buffer in base.named_buffers():
-        if name.endswith("embed_positions"):
-            return len(buffer)
-    return None
-
-
-def _shared(one: Tokens, other: Tokens) -> int:
-    """Tokens with which both begin."""
-    size = min(len(one), len(other))
-    different = np.flatnonzero(one[:size] != other[:size])
-    return int(different[0]) if len(different) else size
-
-
-def _cut(caches: Sequence[DynamicCache], tokens: int) -> None:
-    """Keep the first tokens of caches that keep all."""
-    for cache in caches:
-        cache.crop(tokens - cache.get_seq_length())
-
-
-def _together(texts: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> DynamicCache:
-    """One cache of the keys and values that each text has in each layer; all are equally long."""
-    cache = DynamicCache()
-    for number, layer in enumerate(zip(*texts, strict=True)):
-        keys, values = (torch.cat(parts) for parts in zip(*layer, strict=True))
-        cache.update(keys, values, number)
-    return cache
 
 
 def _best(logits: Tensor, ended: Sequence[bool], dtype: str) -> Tensor:
@@ -514,28 +409,3 @@ def _best(logits: Tensor, ended: Sequence[bool], dtype: str) -> Tensor:
     if logits[[not over for over in ended]].isnan().any():
         raise Refused(f"logits are not numbers in {dtype}: take another dtype")
     return logits.argmax(-1, keepdim=True)
-
-
-class _OutOfMemory(Unavailable):
-    """For what was asked at once; another machine, or this one when it is idle, may have enough."""
-
-
-def _out_of_memory(error: Exception) -> bool:
-    words = ("can't allocate memory", "not enough memory")
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(each in str(error) for each in words)
-
-
-@contextmanager
-def _refuse_out_of_memory(what: str) -> Iterator[None]:
-    """Running out of memory puts a cell off; a GPU says so by an error of its own, a CPU by a RuntimeError's words."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if not _out_of_memory(error):
-            raise
-        short = True
-    else:
-        short = False
-    if short:
-        torch.cuda.empty_cache()
-        raise _OutOfMemory(f"out of memory for {what}: take fewer tokens, or a dtype or device that holds them")

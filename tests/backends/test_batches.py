@@ -142,7 +142,9 @@ def test_as_many_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     model = backend("auto")
     width, layers = model.model.width, model.model.layers
     assert width and layers
-    monkeypatch.setattr(hf, "_free", lambda device: 2 * 5 * (20 + 2 * layers) * width * 100 * 4)  # half of it: five
+    monkeypatch.setattr(
+        hf, "free_memory", lambda device: 2 * 5 * (20 + 2 * layers) * width * 100 * 4
+    )  # half of it: five
     read = sizes(monkeypatch)
     list(answers(model, prompts(12, 95)))
     assert [size for size in read if size > 1] == [5] * 5 + [5] * 5 + [2] * 5, "a prompt, and 4 tokens behind it"

@@ -1,0 +1,41 @@
+"""Caches of prompts that have been read: cut back to what the next one shares, or put side by side."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from lexbench.task import Tokens
+
+
+@dataclass(frozen=True)
+class Read:
+    """A prompt that has been read, under every pass."""
+
+    prompt: Tokens
+    caches: list[DynamicCache]
+
+
+def in_common(one: Tokens, other: Tokens) -> int:
+    """Tokens with which both begin."""
+    size = min(len(one), len(other))
+    different = np.flatnonzero(one[:size] != other[:size])
+    return int(different[0]) if len(different) else size
+
+
+def cut(caches: Sequence[DynamicCache], tokens: int) -> None:
+    """Keep the first tokens of caches that keep all."""
+    for cache in caches:
+        cache.crop(tokens - cache.get_seq_length())
+
+
+def together(texts: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> DynamicCache:
+    """One cache of the keys and values that each text has in each layer; all are equally long."""
+    cache = DynamicCache()
+    for number, layer in enumerate(zip(*texts, strict=True)):
+        keys, values = (torch.cat(parts) for parts in zip(*layer, strict=True))
+        cache.update(keys, values, number)
+    return cache
