@@ -99,7 +99,7 @@ class Hf:
         self._positions = Placed(self._network, model.name, model.trained_length, self._positions_end)
         self._passes = [self._positions.prepare(Attention())]
         self._slides = any(DynamicCache(config=self._network.config).is_sliding)
-        self._read: Read | None = None
+        self._read: Read[list[DynamicCache]] | None = None
         self.reuse = False
         self._batch = batch if isinstance(batch, int) else None
         self._limit = sys.maxsize
@@ -127,8 +127,8 @@ class Hf:
         shared = 0 if read is None else min(in_common(read.prompt, prompt), len(prompt) - 1)
         if read is None or not shared:
             return [DynamicCache() for _ in self._passes], 0  # such keep all, so that they can be cut back
-        cut(read.caches, shared)
-        return read.caches, shared
+        cut(read.held, shared)
+        return read.held, shared
 
     def _keep(self, prompt: Tokens, caches: list[DynamicCache]) -> None:
         """What a question leaves for the next one: its prompt, read."""

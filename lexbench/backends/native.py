@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.attention import Attention
+from lexbench.backends.caches import Read, in_common
 from lexbench.checkpoint import end_tokens, fingerprint, locate, weight_files
 from lexbench.encodings import Rotate
 from lexbench.kernels import rotations
@@ -59,6 +60,8 @@ class Native:
         self._ends = end_tokens(folder)
         self._decoder = load(folder, DTYPES[dtype])
         self._passes: tuple[Attention, ...] = (Attention(),)
+        self.reuse = False
+        self._known: Read[Reading] | None = None
 
     def attend(self, attention: Attention) -> None:
         """Every slot is realised, by its definition; Refused where the encoding has no place for one.
@@ -89,7 +92,12 @@ class Native:
                     self._settled(one, layer)
         except ValueError as error:
             raise Refused(str(error)) from None
-        self._passes = passes
+        self._passes, self._known = passes, None
+
+    def sees_no_future(self) -> bool:
+        """Whether a text's first tokens are read in the same way whatever follows them, and however long it will be."""
+        ranked = any(part.head_ratios is not None for one in self._passes for part in one.parts())
+        return not ranked and "positions" not in self._decoder.encoding.hooks
 
     def _settled(self, whole: Attention, layer: int) -> tuple[Attention, Rotate]:
         """What holds in a layer, the encoding's own slots with it, and how vectors are rotated there."""
@@ -105,6 +113,17 @@ class Native:
         if longest is not None and length > longest:
             raise Refused(f"{self._decoder.encoding.name} has positions for {longest} tokens, asked for {length}")
         return Reading([Pass(self._decoder, whole, self._settled, prompt, length) for whole in self._passes])
+
+    def _prompted(self, prompt: Tokens, length: int) -> tuple[Reading, Tensor]:
+        """A prompt, read from where it parts from the one before it, and the [1, vocabulary] logits behind it."""
+        known, self._known = self._known, None
+        text, begun = self._read(len(prompt), length), 0
+        if known is not None and (begun := min(in_common(known.prompt, prompt), len(prompt) - 1)):
+            text.begun_as(known.held, begun)
+        last = text(torch.from_numpy(prompt[begun:]))[-1:]
+        if self.reuse and self.sees_no_future():
+            self._known = Read(prompt, text.forked())
+        return text, last
 
     @torch.inference_mode()
     def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> Tensor:
@@ -122,8 +141,7 @@ class Native:
     @torch.inference_mode()
     def choose(self, question: Choose) -> Chosen:
         """NLL of each option; the prompt is read once."""
-        prompt = self._read(len(question.prompt), question.length)
-        last = prompt(torch.from_numpy(question.prompt))[-1:]
+        prompt, last = self._prompted(question.prompt, question.length)
         sums = []
         for option in map(torch.from_numpy, question.options):
             logits = torch.cat([last, prompt.forked()(option[:-1])]) if len(option) > 1 else last
@@ -141,8 +159,7 @@ class Native:
     @torch.inference_mode()
     def write(self, question: Write) -> Written:
         """Greedy, token by token."""
-        text = self._read(len(question.prompt), question.length)
-        logits = text(torch.from_numpy(question.prompt))
+        text, logits = self._prompted(question.prompt, question.length)
         new: list[int] = []
         while len(new) < question.room:
             following = logits[-1].argmax()[None]

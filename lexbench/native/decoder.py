@@ -83,6 +83,14 @@ class Cache:
         other.tokens, other._layers = self.tokens, dict(self._layers)
         return other
 
+    def begun_as(self, other: "Cache", count: int) -> None:
+        """Take the first tokens of another text for its own."""
+        assert self.tokens is None and other.tokens is not None, "an empty cache takes from one that is not"
+        self.tokens = other.tokens[:, :count]
+        self._layers = {
+            layer: (keys[:, :, :count], values[:, :, :count]) for layer, (keys, values) in other._layers.items()
+        }
+
 
 class Layer(nn.Module):
     """One block: attention, then SwiGLU, each behind an RMSNorm and added to the stream."""

@@ -58,6 +58,10 @@ class Pass:
         other._cache = self._cache.forked()
         return other
 
+    def begun_as(self, other: "Pass", count: int) -> None:
+        """Take the first tokens of another text for its own: right where nothing that follows changes them."""
+        self._cache.begun_as(other._cache, count)
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -72,3 +76,8 @@ class Reading:
     def forked(self) -> "Reading":
         """The same text so far, to go on in another way."""
         return Reading([one.forked() for one in self.passes])
+
+    def begun_as(self, other: "Reading", count: int) -> None:
+        """Take the first tokens of another text for its own: right where nothing that follows changes them."""
+        for one, theirs in zip(self.passes, other.passes, strict=True):
+            one.begun_as(theirs, count)

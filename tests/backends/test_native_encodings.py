@@ -23,6 +23,7 @@ from lexbench.native.folder import save
 TRAINED = 32
 SHAPE = Shape(vocabulary=2048, layers=2, width=32, heads=4, kv_heads=2, hidden=48)
 ROTATING = ("rope", "xpos", "coca", "interleave")
+GIVEN: dict[str, dict[str, Any]] = {"bipe": {"separators": [10, 20]}}
 PREFIX: dict[str, Any] = {"index": 0, "cluster": ""}
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -97,10 +98,60 @@ def test_written_and_chosen_tokens_are_those_of_full_forward_passes(trained: Cal
 
 
 @pytest.mark.parametrize("name", assets.names("encoding"))
+def test_prompts_that_begin_alike_give_the_numbers_of_each_alone(name: str, trained: Callable[..., Model]) -> None:
+    native, text = Native(trained(name, **GIVEN.get(name, {})), dtype="float64"), tokens(30)
+    native.attend(Attention())
+    prompts = [text[:20], np.concatenate([text[:12], text[25:]]), text[:9], text[:9], text[:24]]
+    options = (tokens(3), tokens(5)[2:])
+
+    def answers() -> list[Any]:
+        chosen = [native.choose(Choose(prompt=each, options=options, expected=0, **PREFIX)).nll for each in prompts]
+        return [chosen, [native.write(Write(prompt=each, room=4, answer="", **PREFIX)).tokens for each in prompts]]
+
+    (alone, written), native.reuse = answers(), True
+    again, rewritten = answers()
+    np.testing.assert_allclose(again, alone, rtol=1e-9)
+    assert [list(each) for each in rewritten] == [list(each) for each in written]
+    own_places = ("bipe", "cape", "clex", "pose", "randomized", "shape")
+    assert native.sees_no_future() == (name not in own_places)
+    if native.sees_no_future():
+        long, short = (
+            native.score(Score(tokens=each, start=5, bytes=1, words=1, **PREFIX)).nll for each in (text, text[:18])
+        )
+        np.testing.assert_allclose(long[: len(short)], short, rtol=1e-6)
+
+
+def test_what_prompts_share_is_read_once(trained: Callable[..., Model], monkeypatch: pytest.MonkeyPatch) -> None:
+    native, text, read = Native(trained("rope")), tokens(60), list[int]()
+    hidden = Decoder.hidden
+
+    def counted(decoder: Decoder, ids: torch.Tensor, *more: Any, **named: Any) -> torch.Tensor:
+        read.append(ids.shape[1])
+        return hidden(decoder, ids, *more, **named)
+
+    monkeypatch.setattr(Decoder, "hidden", counted)
+
+    def reads(*prompts: Any) -> list[int]:
+        read.clear()
+        for prompt in prompts:
+            native.choose(Choose(prompt=prompt, options=(tokens(1), tokens(1)), expected=0, **PREFIX))
+        return list(read)
+
+    parted = np.concatenate([text[:25], text[50:]])
+    assert reads(text[:40], parted) == [40, 35]
+    native.reuse = True
+    assert reads(text[:40], parted, parted, text[:10]) == [40, 10, 1, 1]
+    native.attend(lexbench.method("rerope").attention(native.model, 80))
+    assert reads(parted) == [35], "what was read under another Attention is of no use"
+    native.attend(lexbench.method("ms_poe", first_layer=0).attention(native.model, 80))
+    assert reads(text[:40], parted) == [40, 35], "its heads are ranked by the prompt's last query"
+
+
+@pytest.mark.parametrize("name", assets.names("encoding"))
 def test_every_encoding_is_probed_and_takes_masks_or_refuses_with_a_reason(
     trained: Callable[..., Model], name: str
 ) -> None:
-    given = {"separators": [10, 20]} if name == "bipe" else {}
+    given = GIVEN.get(name, {})
     native = Native(trained(name, **given))
     longest = native._decoder.encoding.longest
     length = 48 if longest is None else longest
