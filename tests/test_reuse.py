@@ -64,10 +64,10 @@ def test_numbers_are_those_without_reuse(task: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", [*TASKS, "last_segment", "smoke"], ids=str)
-def test_numbers_of_many_methods_are_those_without_reuse(task: Any, tmp_path: Path) -> None:
+def test_numbers_of_many_methods_are_those_without_reuse(tmp_path: Path) -> None:
     methods = ["none", "bca", "self_extend", "ntk", "dynamic_ntk", ["yarn", "log_n"]]
-    check_alike(*(run(tmp_path / str(on), task=task, method=methods, reuse=on) for on in (True, False)))
+    settings = {"task": [*TASKS, "smoke"], "method": methods, "lengths": [128, 400], "n": 2}
+    check_alike(*(run(tmp_path / str(on), reuse=on, **settings) for on in (True, False)))
 
 
 def test_a_prefix_is_scored_once_for_all_lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
