@@ -9,6 +9,7 @@ import pytest
 from lexbench.report import zoo
 from lexbench.report.zoo.shapes import GREAT, RULE, SLIGHT
 from lexbench.report.zoo.texts import INTERVALS
+from tests.report.pictures import drawn
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "results" / "reference" / "encodings"
@@ -19,7 +20,10 @@ FOLDER = ROOT / "results" / "reference" / "encodings"
 def test_the_page_is_what_the_records_give(folder: Path, tmp_path: Path) -> None:
     for name in ("measured.parquet", "models.json"):
         shutil.copy(folder / name, tmp_path / name)
-    zoo.write_page(tmp_path)
+    with drawn() as figures:
+        zoo.write_page(tmp_path)
+    for place in (0, -1):  # of each kind one
+        figures[place].savefig(tmp_path / f"{place}.svg")
     anew = f"write it anew: python {Path(__file__).relative_to(ROOT)}"
     assert (tmp_path / "README.md").read_text() == (folder / "README.md").read_text(), anew
     for file in (tmp_path / "plots").glob("*.csv"):

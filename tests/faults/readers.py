@@ -41,8 +41,13 @@ class Reader:
     """Reads the folder, as the command line does: 0 or 1 done, 2 refused with a line on standard error."""
     keeps: bool = True
     """Whether the folder stays as it is; otherwise it is what the reader writes into."""
-    slow: bool = False
-    """Whether a call takes a second or more."""
+    tries: int = 25
+    """Damaged files that are enough: few where a call takes a second or more."""
+
+    @property
+    def slow(self) -> bool:
+        """Whether it is left out of every day's tests."""
+        return self.tries < 25
 
 
 @dataclass(frozen=True)
@@ -564,8 +569,8 @@ READERS = [
         CELLS,
         command("leaderboard", "{folder}", "--columns", "summary", "--format", "html", "--out", "{out}/board.html"),
     ),
-    Reader("report", run_folder, CELLS, command("report", "{folder}", "--out", "{out}"), slow=True),
-    Reader("report --html", run_folder, CELLS, command("report", "{folder}", "--html", "--out", "{out}"), slow=True),
+    Reader("report", run_folder, CELLS, command("report", "{folder}", "--out", "{out}"), tries=1),
+    Reader("report --html", run_folder, CELLS, command("report", "{folder}", "--html", "--out", "{out}"), tries=3),
     Reader(
         "compare",
         run_folder,
@@ -608,7 +613,7 @@ READERS = [
         ("cells/*", "jobs/*", "costs.jsonl"),
         command("run", "backend=chance", "task=passkey", "lengths=[128]", "n=2", "results={folder}"),
         keeps=False,
-        slow=True,
+        tries=3,
     ),
     Reader(
         "import lm_eval",
@@ -625,28 +630,28 @@ READERS = [
     Reader("tokenizer of an import", model_folder, ("tokenizer*.json", "config.json"), function(_imported_tokenizer)),
     Reader("training from a folder", model_folder, ("*.json", "*.safetensors"), function(_weights)),
     Reader("backend native", model_folder, ("*.json", "*.safetensors"), function(lambda f: _scored(f, "native"))),
-    Reader("backend hf", model_folder, ("*.json", "*.safetensors"), function(lambda f: _scored(f, "hf")), slow=True),
+    Reader("backend hf", model_folder, ("*.json", "*.safetensors"), function(lambda f: _scored(f, "hf")), tries=3),
     Reader(
         "show",
         model_folder,
         ("config.json",),
         command("show", "model=local", "model.path={folder}", "method=yarn", "length=512"),
-        slow=True,
+        tries=3,
     ),
     Reader(
         "export of found factors",
         factors,
         ("method/mine.yaml",),
         command("export", "--to", "vllm", "--config-dir", "{folder}", "model=lexlet", "method=mine", "length=1024"),
-        slow=True,
+        tries=3,
     ),
     Reader("training on its way", trained, ("training.*",), function(_resumed_training), keeps=False),
     Reader("training's record", finished_training, ("training.json",), function(_finished_training)),
-    Reader("suite's page", zoo, ("measured.parquet", "models.json"), function(_page), keeps=False, slow=True),
+    Reader("suite's page", zoo, ("measured.parquet", "models.json"), function(_page), keeps=False, tries=3),
     Reader("suite's stamp", step, ("done.json",), function(_stamp)),
     Reader("tune", tuned, ("*.json",), function(_tuned), keeps=False),
     Reader("search's journal", journal, ("factors.jsonl",), function(_searched), keeps=False),
     Reader("corpus of files", texts, ("*",), function(_texts)),
-    Reader("corpus of datasets", texts, ("*",), function(_uploaded), slow=True),
+    Reader("corpus of datasets", texts, ("*",), function(_uploaded), tries=3),
     Reader("question answering", answers, ("*.json",), function(_answers)),
 ]

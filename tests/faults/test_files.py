@@ -19,7 +19,6 @@ QUICK = settings(
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-LONG = settings(QUICK, max_examples=25)
 seeds = st.integers(0, 2**32 - 1)
 EVERY_DAY = [reader for reader in READERS if not reader.slow]
 
@@ -48,7 +47,7 @@ def test_a_damaged_file_ends_in_one_line(reader: Reader, root: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
 def test_many_damaged_files_end_in_one_line(reader: Reader, root: Path) -> None:
-    damaged_often(reader, root, settings(LONG, max_examples=3) if reader.slow else LONG)
+    damaged_often(reader, root, settings(QUICK, max_examples=reader.tries))
 
 
 @pytest.mark.parametrize("reader", EVERY_DAY, ids=lambda reader: reader.name)

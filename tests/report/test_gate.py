@@ -99,7 +99,9 @@ def test_wrong_input_gives_2_in_one_line(tmp_path: Path, capsys: pytest.CaptureF
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_method_that_is_broken_in_the_code_fails_the_committed_gate(tmp_path: Path) -> None:
+def test_a_method_that_is_broken_in_the_code_fails_the_committed_gate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """In a copy of the package ntk forgets its factor: lengths beyond the trained one are lost, and are named."""
     for name in ("lexbench", "tasks", "configs"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -107,17 +109,12 @@ def test_a_method_that_is_broken_in_the_code_fails_the_committed_gate(tmp_path: 
     right_ = "return float(base * factor ** (dims / (dims - 2)))"
     assert file.read_text().count(right_) == 1
     file.write_text(file.read_text().replace(right_, "return float(base * 1.0 ** (dims / (dims - 2)))"))
-
-    def lexbench(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "lexbench.cli", *words]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tmp_path)}
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-
-    ran = lexbench("run", "method=ntk", *RUN.split(), "results=run")
-    assert ran.returncode == 0, ran.stderr[-2000:]
-    checked = lexbench("check", "run", "--baseline", str(BASELINE), "--json")
-    assert checked.returncode == 1, checked.stderr
-    page = json.loads(checked.stdout)
+    command = [sys.executable, "-m", "lexbench.cli", "run", "method=ntk", *RUN.split(), "results=run"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert main(["check", str(tmp_path / "run"), "--baseline", str(BASELINE), "--json"]) == 1
+    page = json.loads(capsys.readouterr().out)
     lost = {(row["task"], row["method"], row["length"]) for row in page["verdicts"] if row["status"] == "regressed"}
     assert lost == {("last_segment", "ntk", 512), ("last_segment", "ntk", 1024), ("passkey", "ntk", 512)}
     assert any(change["name"] == "attention of ntk" for change in page["changes"])

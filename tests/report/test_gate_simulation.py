@@ -5,6 +5,7 @@ correction that may happen in at most 5 % of checks in which no loss is beyond t
 the tolerance exactly. Rates are held against the binomial distribution of as many checks, seeds are fixed.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from lexbench.report import statistics
 from lexbench.report.kept import Kept, kept
 from lexbench.report.pairs import Outcome
 from lexbench.report.statistics import LEVEL
@@ -25,15 +27,22 @@ Draw = Callable[[Generator, int], tuple[np.ndarray, np.ndarray]]
 """What n questions of one length gave in the baseline and in the run: mean NLL, or a score."""
 
 
+@functools.cache
+def shell(metric: str, length: int, seed: int) -> Kept:
+    """A cell of one question."""
+    return kept(
+        texts("yarn", [3.0], length, seed=seed) if metric == "nll" else answers("yarn", [1.0], length, seed=seed)
+    )
+
+
 def side(metric: str, length: int, values: np.ndarray, per_cluster: int = 1, seed: int = 0) -> Kept:
     """A cell whose questions gave these values."""
-    shell = texts("yarn", [3.0], length, seed=seed) if metric == "nll" else answers("yarn", [1.0], length, seed=seed)
     targets = TARGETS if metric == "nll" else None
     found = [
         Outcome(index=index, cluster=str(index // per_cluster), amount=float(value) * (targets or 1), targets=targets)
         for index, value in enumerate(values)
     ]
-    return replace(kept(shell), outcomes={metric: found})
+    return replace(shell(metric, length, seed), outcomes={metric: found})
 
 
 def alarms(
@@ -173,7 +182,8 @@ def test_power_for_nats() -> None:
 
 
 @pytest.mark.slow
-def test_power_for_answers() -> None:
+def test_power_for_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "FEW", 1000)  # draws are the same for every check, and most of the time
     settings = {"n": 1000, "metric": "accuracy", "tolerances": {"accuracy": 0.0}, "lost_at": (2048,)}
     alarmed, wrong = alarms(60, flips(0.025, 0.005), **settings)  # type: ignore[arg-type]
     at_least(0.8, alarmed, 60, "2 points at one of 5 lengths, 1000 questions of which 3 % turn, tolerance 0")
