@@ -7,18 +7,21 @@ import time
 from pathlib import Path
 
 SLOW = '''
+import os
 import time
 from lexbench.backends.chance import Chance
 
+PAUSE = float(os.environ.get("PAUSE", "0.1"))
+
 class Slow(Chance):
-    """Chance, at a tenth of a second a question."""
+    """Chance, at a tenth of a second a question, or PAUSE."""
 
     def write(self, question):
-        time.sleep(0.1)
+        time.sleep(PAUSE)
         return super().write(question)
 
     def score(self, question):
-        time.sleep(0.1)
+        time.sleep(PAUSE)
         return super().score(question)
 '''
 
@@ -34,6 +37,11 @@ def slow_backend(tmp_path: Path) -> dict[str, str]:
         "PYTHONPATH": str(tmp_path),
         "HF_HUB_OFFLINE": "1",
     }
+
+
+def at_once(slow: dict[str, str]) -> dict[str, str]:
+    """The same backend, without its pauses."""
+    return {**slow, "PAUSE": "0"}
 
 
 def command(folder: Path) -> list[str]:

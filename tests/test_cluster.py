@@ -18,8 +18,9 @@ from lexbench.record import Sample
 from lexbench.runner import Todo
 from lexbench.store import Store
 from tests.report.fake_run import cell
-from tests.slow_runs import command, contents, slow_backend, wait_for
+from tests.slow_runs import at_once, command, contents, slow_backend, wait_for
 
+RAY = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
 PARTS = {"task": "passkey", "corpus": "synthetic", "backend": "chance"}
 
 
@@ -115,27 +116,27 @@ def test_without_ray_the_extra_is_named(
     assert "pip install 'lexbench[ray]'" in capsys.readouterr().err
 
 
-@pytest.fixture
-def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A head without cores, and two nodes with one each, as processes of this machine."""
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    from ray.cluster_utils import Cluster
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    """A head and a node with one core each, as processes of this machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in RAY.items():
+            patch.setenv(name, value)
+        from ray.cluster_utils import Cluster
 
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
-    for _ in range(2):
+        found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
         found.add_node(num_cpus=1)
-    yield found
-    found.shutdown()
+        yield found
+        found.shutdown()
 
 
 @pytest.mark.slow
 def test_a_node_that_dies_loses_and_doubles_nothing(tmp_path: Path, nodes: Any) -> None:
-    slow = {**slow_backend(tmp_path), "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-    quiet: dict[str, Any] = {"env": slow, "stdout": subprocess.DEVNULL}
-    subprocess.run(command(tmp_path / "whole"), check=True, stderr=subprocess.DEVNULL, **quiet)
+    slow = {**slow_backend(tmp_path), **RAY}
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    subprocess.run(command(tmp_path / "whole"), check=True, env=at_once(slow), **quiet)
     far = [*command(tmp_path / "far"), "executor=ray", f"ray.address={nodes.address}"]
-    process = subprocess.Popen(far, stderr=subprocess.PIPE, **quiet)
+    process = subprocess.Popen(far, env=slow, **quiet)
     wait_for(tmp_path / "far", 3, process)
     nodes.remove_node(next(iter(nodes.worker_nodes)), allow_graceful=False)
     _, said = process.communicate(timeout=240)
@@ -175,15 +176,23 @@ def test_a_worker_keeps_the_model_for_later_jobs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_workers_that_cannot_load_or_start_end_the_run_in_one_line(tmp_path: Path, nodes: Any) -> None:
-    slow = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-    words = ["lexbench", "run", "task=passkey", "lengths=[128]", "n=2", f"results={tmp_path / 'run'}", "executor=ray"]
-    main = [sys.executable, "-c", "import sys; from lexbench.cli import main; sys.exit(main(sys.argv[1:]))"]
-    for more, said in (
-        (["ray.address=127.0.0.1:1"], "leads to no cluster"),
-        ([f"ray.address={nodes.address}", "ray.gpus=1", "ray.patience=5"], "ray has started no worker for 5 seconds"),
-        ([f"ray.address={nodes.address}", "backend.device=cuda:99"], "backend.device cuda:99 is not here"),
+def test_workers_that_cannot_load_or_start_end_the_run_in_one_line(
+    tmp_path: Path, nodes: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", "task=passkey", "lengths=[128]", "n=2", f"results={tmp_path / 'run'}", "executor=ray"]
+    assert cli.main([*words, "ray.address=127.0.0.1:1"]) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" not in said and "leads to no cluster" in said.splitlines()[-1]
+    for more, wanted in (
+        (["ray.gpus=1", "ray.patience=1"], "ray has started no worker for 1 seconds"),
+        (["backend.device=cuda:99"], "backend.device cuda:99 is not here"),
     ):
-        found = subprocess.run([*main, *words[1:], *more], env=slow, capture_output=True, text=True, timeout=240)
+        found = subprocess.run(
+            [sys.executable, "-m", "lexbench.cli", *words, f"ray.address={nodes.address}", *more],
+            env={**os.environ, **RAY},
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
         assert (found.returncode, found.stderr.count("Traceback")) == (2, 0), found.stderr
-        assert said.lower() in found.stderr.splitlines()[-1].lower()
+        assert wanted.lower() in found.stderr.splitlines()[-1].lower()

@@ -257,7 +257,7 @@ def measured(folder: Path) -> dict[str, bytes]:
 def serial(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, bytes]]:
     """The table and the files of the sweep in one process."""
     folder = tmp_path_factory.mktemp("serial")
-    return sweep(folder, "method=none,ntk").stdout, measured(folder)
+    return sweep(folder, "method=none,ntk", "backend=native").stdout, measured(folder)
 
 
 @pytest.mark.slow
@@ -265,7 +265,7 @@ def serial(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, byt
 def test_a_sweep_elsewhere_is_the_sweep_here(name: str, serial: tuple[str, dict[str, bytes]], tmp_path: Path) -> None:
     if name == "submitit_slurm":
         slurm(tmp_path)
-    done = sweep(tmp_path, "method=none,ntk", f"hydra/launcher={name}")
+    done = sweep(tmp_path, "method=none,ntk", "backend=native", f"hydra/launcher={name}")
     assert done.returncode == 0, done.stderr
     table, files = serial
     assert done.stdout == table
@@ -279,7 +279,7 @@ def test_a_sweep_elsewhere_is_the_sweep_here(name: str, serial: tuple[str, dict[
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["basic", "joblib", "ray", "submitit_local"])
 def test_an_error_in_one_job_elsewhere_is_one_line(name: str, tmp_path: Path) -> None:
-    done = sweep(tmp_path, "method=pi,none,ntk", "method.factor=4", f"hydra/launcher={name}")
+    done = sweep(tmp_path, "method=pi,none,ntk", "method.factor=4", "backend=chance", f"hydra/launcher={name}")
     assert done.returncode == 2
     lines = [line for line in done.stderr.splitlines() if line.startswith("lexbench: ")]
     assert lines == ["lexbench: unknown parameter method.factor: choose from nothing"]

@@ -16,7 +16,9 @@ from lexbench import cli, examiner
 from lexbench.record import Refused
 from lexbench.store import Store
 from lexbench.task import AnyQuestion, Task, Tokenizer
-from tests.slow_runs import command, contents, slow_backend, wait_for
+from tests.slow_runs import at_once, command, contents, slow_backend, wait_for
+
+QUIET: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
 @pytest.fixture
@@ -25,40 +27,46 @@ def slow(tmp_path: Path) -> dict[str, str]:
     return slow_backend(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What an undisturbed run leaves."""
+    folder = tmp_path_factory.mktemp("whole")
+    subprocess.run(command(folder / "run"), check=True, env=at_once(slow_backend(folder)), **QUIET)
+    return contents(folder / "run")
+
+
 @pytest.mark.slow
-def test_a_run_killed_at_any_moment_ends_as_an_undisturbed_one(tmp_path: Path, slow: dict[str, str]) -> None:
-    quiet = {"env": slow, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    subprocess.run(command(tmp_path / "whole"), check=True, **quiet)  # type: ignore[call-overload]
+def test_a_run_killed_at_any_moment_ends_as_an_undisturbed_one(
+    tmp_path: Path, slow: dict[str, str], whole: dict[str, bytes]
+) -> None:
     moments = random.Random(0)
     for _ in range(3):
-        process = subprocess.Popen(command(tmp_path / "killed"), **quiet)  # type: ignore[call-overload]
+        process = subprocess.Popen(command(tmp_path / "killed"), env=slow, **QUIET)
         wait_for(tmp_path / "killed", 1, process)
         time.sleep(moments.random() * 0.5)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
-    subprocess.run(command(tmp_path / "killed"), check=True, **quiet)  # type: ignore[call-overload]
-    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+    subprocess.run(command(tmp_path / "killed"), check=True, env=at_once(slow), **QUIET)
+    assert contents(tmp_path / "killed") == whole
 
 
 @pytest.mark.slow
-def test_two_runs_on_one_folder_share_the_work(tmp_path: Path, slow: dict[str, str]) -> None:
-    quiet = {"env": slow, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    subprocess.run(command(tmp_path / "whole"), check=True, **quiet)  # type: ignore[call-overload]
-    both = [subprocess.Popen(command(tmp_path / "both"), **quiet) for _ in range(2)]  # type: ignore[call-overload]
+def test_two_runs_on_one_folder_share_the_work(tmp_path: Path, slow: dict[str, str], whole: dict[str, bytes]) -> None:
+    both = [subprocess.Popen(command(tmp_path / "both"), env=slow, **QUIET) for _ in range(2)]
     assert [process.wait(120) for process in both] == [0, 0]
-    assert contents(tmp_path / "both") == contents(tmp_path / "whole")
+    assert contents(tmp_path / "both") == whole
     costs = [json.loads(line) for line in (tmp_path / "both/costs.jsonl").read_text().splitlines()]
     assert sorted(row["cell"] for row in costs) == sorted(file.stem for file in (tmp_path / "both/cells").iterdir())
 
 
 @pytest.mark.slow
-def test_a_cell_of_a_run_that_dies_is_taken_over_by_the_one_that_waits(tmp_path: Path, slow: dict[str, str]) -> None:
-    quiet = {"env": slow, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    subprocess.run(command(tmp_path / "whole"), check=True, **quiet)  # type: ignore[call-overload]
-    dies = subprocess.Popen(command(tmp_path / "both"), **quiet)  # type: ignore[call-overload]
+def test_a_cell_of_a_run_that_dies_is_taken_over_by_the_one_that_waits(
+    tmp_path: Path, slow: dict[str, str], whole: dict[str, bytes]
+) -> None:
+    dies = subprocess.Popen(command(tmp_path / "both"), env=slow, **QUIET)
     wait_for(tmp_path / "both", 1, dies)
     dies.send_signal(signal.SIGSTOP)  # it holds its cell for as long as it lives
-    waits = subprocess.Popen(command(tmp_path / "both"), **quiet)  # type: ignore[call-overload]
+    waits = subprocess.Popen(command(tmp_path / "both"), env=at_once(slow), **QUIET)
     deadline = time.monotonic() + 120
     while len(list((tmp_path / "both/cells").glob("*.parquet"))) < 3 and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -66,7 +74,7 @@ def test_a_cell_of_a_run_that_dies_is_taken_over_by_the_one_that_waits(tmp_path:
     assert waits.poll() is None, "three of four cells are done, the last one is the other's"
     dies.kill()
     assert waits.wait(120) == 0
-    assert contents(tmp_path / "both") == contents(tmp_path / "whole")
+    assert contents(tmp_path / "both") == whole
 
 
 def test_ctrl_c_says_so_and_keeps_what_was_measured(tmp_path: Path, slow: dict[str, str]) -> None:

@@ -1,7 +1,6 @@
 """The zoo: its yaml holds together, its plan repeats nothing, its processes fail and go on."""
 
 import functools
-import os
 import shutil
 import signal
 import subprocess
@@ -26,8 +25,13 @@ from lexbench.suites import plan, processes
 from lexbench.suites.plan import Step
 from lexbench.suites.settings import Suite
 
-THREE = ("rope", "alibi", "sinusoidal")
-SHORT = ["suite.recipe=zoo_tiny", "suite.corpora=[synthetic]", "suite.corpus=synthetic"]
+SHORT = ["suite.corpora=[little]", "suite.corpus=little"]
+LITTLE = {"_target_": "lexbench.corpora.synthetic.Synthetic", "count": 16}
+BRIEF = {
+    **{"_target_": "lexbench.native.recipe.Recipe", "trained_length": 64, "batch": 8, "vocabulary": 384},
+    **{"shape": {"layers": 1, "width": 32, "heads": 4, "kv_heads": 2, "hidden": 32}, "rate": 6e-3, "warmup": 5},
+    **{"evaluate": 60, "save": 10, "stages": [{"steps": 60, "lessons": {"text": 1.0}}]},
+}
 
 
 @functools.cache
@@ -344,47 +348,61 @@ def test_a_second_suite_waits_for_the_first_ones_processes(tmp_path: Path) -> No
 # end to end
 
 
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the corpus `little` and the recipe `brief` exist."""
+    for part, name, value in (("corpus", "little", LITTLE), ("recipe", "brief", BRIEF)):
+        (tmp_path / "configs" / part).mkdir(parents=True)
+        (tmp_path / "configs" / part / f"{name}.yaml").write_text(yaml.safe_dump(value))
+    monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path / "configs"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def command(folder: Path, *words: str) -> list[str]:
+    return [sys.executable, "-m", "lexbench.cli", "suite", "encodings", f"results={folder}", *SHORT, *words]
+
+
 def lexbench(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "lexbench.cli", "suite", "encodings", f"results={folder}", *SHORT, *words],
-        capture_output=True,
-        text=True,
-        timeout=560,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-    )
+    return subprocess.run(command(folder, *words), capture_output=True, text=True, timeout=560)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("registry")
 def test_a_killed_suite_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
-    words = ["encodings=[rope,nope]", "seeds=[0]", "tasks=[last_segment]", "methods=[none]", "multiples=[1,2]", "n=2"]
-    command = [sys.executable, "-m", "lexbench.cli", "suite", "encodings", f"results={tmp_path}", *SHORT, *words]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    checkpoint = tmp_path / "models" / "rope-seed0" / "training.jsonl"
+    words = ["encodings=[sinusoidal,nope]", "seeds=[0]", "tasks=[last_segment]", "methods=[none,bca]"]
+    words += ["multiples=[1,2]", "n=2", "suite.recipe=brief"]
+    process = subprocess.Popen(command(tmp_path, *words), stderr=subprocess.DEVNULL)
+    checkpoint = tmp_path / "models" / "sinusoidal-seed0" / "training.jsonl"
     until = time.monotonic() + 60
     while time.monotonic() < until and not (checkpoint.exists() and checkpoint.read_text().count("\n") > 20):
-        time.sleep(0.2)
+        time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
+    assert not (tmp_path / "page").exists()
     done = lexbench(tmp_path, *words)
     assert done.returncode == 0, done.stderr
     first = {file: file.stat().st_mtime_ns for file in (tmp_path / "models").rglob("*.safetensors")}
     assert len(first) == 2
+    found = {(curve.entry, curve.method) for curve in curves(*zoo.load(tmp_path / "page"))}
+    assert found == {(entry, method) for entry in ("sinusoidal", "nope") for method in ("none", "bca")}
     again = lexbench(tmp_path, *words)
     assert again.returncode == 0, again.stderr
-    assert "0 trainings (recipe zoo_tiny), 0 evaluations; 4 done before" in again.stderr
+    assert "0 trainings (recipe brief), 0 evaluations; 4 done before" in again.stderr
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "models").rglob("*.safetensors")} == first
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_three_encodings_end_to_end_have_their_shapes(tmp_path: Path) -> None:
-    words = [f"encodings=[{','.join(THREE)}]", "seeds=[2,3,4]", "tasks=[last_segment]", "methods=[none,bca]"]
-    done = lexbench(tmp_path, *words, "multiples=[0.5,1,2,4]", "n=16")
+@pytest.mark.usefixtures("registry")
+def test_two_encodings_end_to_end_have_their_shapes(tmp_path: Path) -> None:
+    words = ["encodings=[rope,alibi]", "seeds=[2,3,4]", "tasks=[last_segment]", "methods=[none,bca]"]
+    words += ["suite.recipe=zoo_tiny"]
+    done = lexbench(tmp_path, *words, "multiples=[1,2,4]", "n=16")
     assert done.returncode == 0, done.stderr
     rows, about = zoo.load(tmp_path / "page")
     found = {(curve.entry, curve.method): curve for curve in curves(rows, about)}
-    assert found.keys() == {(entry, method) for entry in THREE for method in ("none", "bca")}
+    assert found.keys() == {(entry, method) for entry in ("rope", "alibi") for method in ("none", "bca")}
     shapes = {key: shape_of(curve) for key, curve in found.items()}
     rope, alibi, window = (shapes[key] for key in (("rope", "none"), ("alibi", "none"), ("rope", "bca")))
     assert rope and alibi and window

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -10,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright import sync_api
@@ -19,30 +19,33 @@ from lexbench.view.pages import Content, Maker
 from tests.report.fake_run import finished, keep
 from tests.test_view import begun, write_plan
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine"),
-]
+pytestmark = pytest.mark.slow
 
 SLOW = '''
+import os
 import time
+from pathlib import Path
 
 from lexbench.backends.chance import Chance
 
 
 class Slow(Chance):
-    """Chance, at a third of a second a question."""
+    """Chance, at a twentieth of a second a question, and no more questions than the file ALLOWED says."""
+
+    asked = 0
 
     def write(self, question):
-        time.sleep(0.33)
+        time.sleep(0.05)
+        while self.asked >= int(Path(os.environ["ALLOWED"]).read_text() or 0):
+            time.sleep(0.05)
+        self.asked += 1
         return super().write(question)
 '''
 
 
 @contextmanager
 def sweep(tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """A run of 6 cells of 12 samples, some 25 seconds, begun in `tmp_path / "run"`."""
+    """A run of 6 cells of 12 samples, begun in `tmp_path / "run"`, which `allow` lets go on."""
     (tmp_path / "configs/backend").mkdir(parents=True)
     (tmp_path / "configs/backend/slow.yaml").write_text("_target_: slow_backend.Slow\n")
     (tmp_path / "slow_backend.py").write_text(SLOW)
@@ -54,6 +57,7 @@ def sweep(tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
             "LEXBENCH_CONFIG_PATH": str(tmp_path / "configs"),
             "PYTHONPATH": str(tmp_path),
             "HF_HUB_OFFLINE": "1",
+            "ALLOWED": str(tmp_path / "allowed"),
         },
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -63,6 +67,11 @@ def sweep(tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
     finally:
         process.kill()
         process.wait()
+
+
+def allow(tmp_path: Path, samples: int) -> None:
+    """So many samples of the sweep, all cells together."""
+    (tmp_path / "allowed").write_text(str(samples))
 
 
 class Seen:
@@ -77,12 +86,15 @@ class Seen:
         page.on("request", lambda request: self.addresses.append(request.url))
 
 
+def opened(chromium: sync_api.Browser, scheme: Literal["light", "dark"]) -> Seen:
+    return Seen(chromium.new_page(color_scheme=scheme, viewport={"width": 1280, "height": 900}))
+
+
 @pytest.fixture(params=["light", "dark"])
-def seen(request: pytest.FixtureRequest) -> Iterator[Seen]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield Seen(browser.new_page(color_scheme=request.param, viewport={"width": 1280, "height": 900}))
-        browser.close()
+def seen(request: pytest.FixtureRequest, chromium: sync_api.Browser) -> Iterator[Seen]:
+    found = opened(chromium, request.param)
+    yield found
+    found.page.close()
 
 
 def picture(page: sync_api.Page, name: str) -> None:
@@ -91,58 +103,69 @@ def picture(page: sync_api.Page, name: str) -> None:
         page.screenshot(path=Path(folder) / f"{name}.png")
 
 
-def test_a_running_sweep(tmp_path: Path, seen: Seen, request: pytest.FixtureRequest) -> None:
-    page, scheme = seen.page, request.node.callspec.params["seen"]
+def test_a_running_sweep(tmp_path: Path, chromium: sync_api.Browser) -> None:
+    """Two readers follow it, one in each theme."""
+    both = {"light": opened(chromium, "light"), "dark": opened(chromium, "dark")}
     expect = sync_api.expect
+    allow(tmp_path, 2 * 12 + 3)
     (tmp_path / "run").mkdir()
     with server([tmp_path / "run"], 0) as serving, ExitStack() as ending:
         threading.Thread(target=serving.serve_forever, daemon=True).start()
-        page.goto(serving.url)
-        status = page.locator("#progress").get_by_role("status")
-        expect(status).to_have_text("No cell yet: a run that has begun appears here.", timeout=60_000)
-        picture(page, f"{scheme}-empty")
+        for scheme, seen in both.items():
+            seen.page.goto(serving.url)
+            said = "No cell yet: a run that has begun appears here."
+            expect(seen.page.locator("#progress").get_by_role("status")).to_have_text(said, timeout=60_000)
+            picture(seen.page, f"{scheme}-empty")
 
         running = ending.enter_context(sweep(tmp_path))
-        expect(status).to_have_text(re.compile("^[1-4] of 6 cells finished$"), timeout=60_000)
-        bar = page.get_by_role("progressbar", name="Cells finished")
-        before = bar.evaluate("bar => bar.value")
-        assert bar.evaluate("bar => bar.max") == 6
-        region = page.get_by_role("region", name="Jobs")
-        expect(region).to_contain_text("none on passkey, lexlet")
-        expect(region).to_contain_text(re.compile(r"passkey none at \d+: \d+ of 12 samples"))
-        expect(page.locator("#progress")).to_contain_text(re.compile(r"\d+ (s|min)( to \d+ (s|min))? to go\."))
-        expect(page.get_by_role("button", name=re.compile("^Show [1-4] new cells?$"))).to_be_visible()
-        picture(page, f"{scheme}-running")
-        deadline = time.monotonic() + 30
-        while bar.evaluate("bar => bar.value") < before + 0.3 and time.monotonic() < deadline:
-            time.sleep(0.2)
-        assert bar.evaluate("bar => bar.value") >= before + 0.3
+        for scheme, seen in both.items():
+            page = seen.page
+            status, bar = page.locator("#progress").get_by_role("status"), page.get_by_role("progressbar")
+            expect(status).to_have_text("2 of 6 cells finished", timeout=60_000)
+            expect(page.get_by_role("progressbar", name="Cells finished")).to_have_js_property("max", 6)
+            region = page.get_by_role("region", name="Jobs")
+            expect(region).to_contain_text("none on passkey, lexlet")
+            expect(region).to_contain_text(re.compile(r"passkey none at \d+: 3 of 12 samples"))
+            expect(bar).to_have_js_property("value", 2 + 3 / 12)
+            expect(page.locator("#progress")).to_contain_text(re.compile(r"\d+ (s|min)( to \d+ (s|min))? to go\."))
+            expect(page.get_by_role("button", name="Show 2 new cells")).to_be_visible()
+            picture(page, f"{scheme}-running")
 
-        page.get_by_role("button", name=re.compile("^Show [1-5] new cells?$")).focus()
-        page.keyboard.press("Enter")
-        expect(page.locator("#progress")).to_have_attribute("data-cells", re.compile("[1-6]"), timeout=30_000)
-        expect(page.get_by_role("heading", name="Quality over length")).to_be_visible()
-        picture(page, f"{scheme}-more")
+        allow(tmp_path, 2 * 12 + 9)
+        for scheme, seen in both.items():
+            page = seen.page
+            expect(page.get_by_role("progressbar")).to_have_js_property("value", 2 + 9 / 12, timeout=30_000)
+            page.get_by_role("button", name="Show 2 new cells").focus()
+            page.keyboard.press("Enter")
+            expect(page.locator("#progress")).to_have_attribute("data-cells", "2", timeout=30_000)
+            expect(page.get_by_role("heading", name="Quality over length")).to_be_visible()
+            picture(page, f"{scheme}-more")
+            page.get_by_label("Metric").select_option(label="contains")  # a choice of the reader
 
-        page.get_by_label("Metric").select_option(label="contains")  # a choice of the reader
-
-        expect(status).to_have_text("6 of 6 cells finished", timeout=60_000)
+        allow(tmp_path, 6 * 12)
         assert running.wait(timeout=60) == 0
-        expect(region).to_be_hidden()
-        page.get_by_role("button", name=re.compile("^Show [1-5] new cells?$")).click()
-        expect(page.locator("#progress")).to_have_attribute("data-cells", "6", timeout=30_000)
-        expect(page.locator("#progress")).to_be_hidden()
-        expect(page.get_by_label("Metric").locator("option:checked")).to_have_text("contains")
+        for scheme, seen in both.items():
+            page = seen.page
+            expect(page.locator("#progress").get_by_role("status")).to_have_text(
+                "6 of 6 cells finished", timeout=60_000
+            )
+            expect(page.get_by_role("region", name="Jobs")).to_be_hidden()
+            page.get_by_role("button", name="Show 4 new cells").click()
+            expect(page.locator("#progress")).to_have_attribute("data-cells", "6", timeout=30_000)
+            expect(page.locator("#progress")).to_be_hidden()
+            expect(page.get_by_label("Metric").locator("option:checked")).to_have_text("contains")
 
-        before_samples = [address for address in seen.addresses if "/samples/" in address]
-        page.locator("#sample").scroll_into_view_if_needed()
-        page.locator("#sample-length").select_option(index=1)
-        expect(page.locator("#sample")).to_contain_text("pass key", timeout=15_000)
-        picture(page, f"{scheme}-sample")
-        assert len([address for address in seen.addresses if "/samples/" in address]) > len(before_samples)
+            before_samples = [address for address in seen.addresses if "/samples/" in address]
+            page.locator("#sample").scroll_into_view_if_needed()
+            page.locator("#sample-length").select_option(index=1)
+            expect(page.locator("#sample")).to_contain_text("pass key", timeout=15_000)
+            picture(page, f"{scheme}-sample")
+            assert len([address for address in seen.addresses if "/samples/" in address]) > len(before_samples)
         serving.shutdown()
-    assert seen.errors == []
-    assert all(address.startswith((serving.url, "data:")) for address in seen.addresses)
+    for seen in both.values():
+        assert seen.errors == []
+        assert all(address.startswith((serving.url, "data:")) for address in seen.addresses)
+        seen.page.close()
 
 
 def test_names_of_a_running_sweep_are_text(tmp_path: Path, seen: Seen) -> None:
@@ -151,6 +174,7 @@ def test_names_of_a_running_sweep_are_text(tmp_path: Path, seen: Seen) -> None:
     each = finished(planted, "pi", 256, n=8)
     write_plan(tmp_path, [each.cell])
     begun(tmp_path, each, 3, time.time())
+    seen.page.clock.install()
     with server([tmp_path], 0) as serving:
         threading.Thread(target=serving.serve_forever, daemon=True).start()
         seen.page.goto(serving.url)
@@ -160,7 +184,11 @@ def test_names_of_a_running_sweep_are_text(tmp_path: Path, seen: Seen) -> None:
         assert seen.page.locator("#progress img, #progress script").count() == 0
         serving.shutdown()
     status = seen.page.locator("#progress").get_by_role("status")
-    sync_api.expect(status).to_contain_text("does not answer", timeout=60_000)
+    deadline = time.monotonic() + 60
+    while "does not answer" not in status.inner_text():
+        assert time.monotonic() < deadline
+        seen.page.clock.fast_forward(10_000)  # the seconds between two questions
+        seen.page.wait_for_timeout(100)
 
 
 def test_the_page_that_takes_long_comes_by_itself(tmp_path: Path, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
