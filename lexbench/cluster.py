@@ -149,7 +149,7 @@ class Worker:
         try:
             attention: Attention = method.built.attention(self._job.model, place.length)
             step = Step(method, task, place.length, place.seed, attention, None, Estimate())
-            self._examiner.settle(step)
+            self._examiner.settle(step, self._job.n)
             started = time.monotonic()
             for sample in self._examiner.samples(step, self._job.n, set(done)):
                 tokens += sample.tokens

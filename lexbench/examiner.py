@@ -30,12 +30,15 @@ class Examiner:
         self._backend, self._tokenizer, self._preflight = backend, tokenizer, preflight
         self._prefixes = Prefixes() if reuse else None
 
-    def settle(self, step: Step) -> None:
+    def settle(self, step: Step, n: int) -> None:
         """Put the model under a step's Attention.
 
-        Raises Refused where there is no honest way to, and Unavailable where there is not enough memory.
+        Raises Refused where there is no honest way to, or no question, and Unavailable where memory is short.
         """
         assert step.attention is not None, "a refused step is not measured"
+        _, none = self._questions(step, n)
+        if none:
+            raise Refused(none)
         if not isinstance(self._backend, Remote):
             check_memory(self._backend.model, step, self._backend.dtype)
         if failed := self._preflight.failure(step.attention, step.length):
@@ -47,9 +50,7 @@ class Examiner:
 
         Raises Refused where a question has no honest answer.
         """
-        asked, none = questions(step.task.built, self._tokenizer, step.length, n, step.seed)
-        if none:
-            raise Refused(none)
+        asked, _ = self._questions(step, n)
         missing = [question for question in asked if question.index not in done]
         longest = max((question.length for question in missing), default=0)
         assert longest <= step.length, f"a question of {longest} tokens at {step.length}"
@@ -57,6 +58,9 @@ class Examiner:
             missing = by_prefix(missing)
         for question, answer in zip(missing, self._answers(step, missing), strict=True):
             yield sample(self._backend, step.task.built, question, answer)
+
+    def _questions(self, step: Step, n: int) -> tuple[Sequence[AnyQuestion], str | None]:
+        return questions(step.task.built, self._tokenizer, step.length, n, step.seed)
 
     def _answers(self, step: Step, missing: Sequence[AnyQuestion]) -> Iterator[Answer]:
         backend = self._backend

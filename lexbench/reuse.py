@@ -6,8 +6,9 @@ Three cases, each exact up to rounding of the last bits; tests compare them with
     lengths      a text's first tokens, scored at a greater length before: nothing that follows changes them
     prefixes     prompts that begin alike, asked one behind the other: the backend keeps what it has read
 
-The latter two hold only under an Attention that no later token can change: none whose frequencies follow the text's
-length, or whose heads are ranked by the prompt's last query. The backend says so.
+The latter two hold only where no later token changes how earlier ones are read: under no Attention whose frequencies
+follow the text's length, or whose heads are ranked by the prompt's last query, and in no encoding with positions of its
+own. The backend says so.
 """
 
 import hashlib

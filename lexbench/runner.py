@@ -210,7 +210,7 @@ class Run:
         started, tokens, whole = time.monotonic(), 0, False
         own_peak = provenance.forget_peak()
         try:
-            examiner.settle(step)
+            examiner.settle(step, cell.n)
             started = time.monotonic()  # an engine may have been started for it, and serves all cells
             done = {sample.index for sample in self.store.resume(cell)}
             self.began(cell, step, len(done))

@@ -25,6 +25,8 @@ from lexbench.files import clear_leftovers, locked, write_bytes, write_text
 from lexbench.packed import Packed, State, state_of, states
 from lexbench.record import Cell, Record, Sample
 
+Row = dict[str, Any]
+"""A line of records.jsonl."""
 _derived: dict[Path, tuple[object, dict[str, State], State]] = {}
 """Of each records.jsonl that this process has written: how, of which cells' files, and its own state."""
 FEW = 50
@@ -172,27 +174,25 @@ class Store:
             if not afresh and records.exists() and _derived.get(records) == (records_of, now, state_of(records.stat())):
                 return
             self._packed.renew(now)
-            kept, alone = ({}, False) if afresh else self._kept(now)
+            now = states(cells)  # packing may have taken long
+            before, kept = (None, {}) if afresh else self._kept(now)
             self.problems = []
             new = [asdict(record) for each in self.load(now.keys() - kept.keys()) for record in records_of(each)]
-            if new or not alone:
-                rows = sorted([*new, *(row for rows in kept.values() for row in rows)], key=_order)
+            rows = sorted([*new, *(row for rows in kept.values() for row in rows)], key=_order)
+            if rows != before:
                 write_text(records, "".join(f"{as_json(row)}\n" for row in rows))
             _derived[records] = (records_of, now, state_of(records.stat()))
         finally:
             os.close(held)
 
-    def _kept(self, now: Mapping[str, State]) -> tuple[dict[str, list[dict[str, Any]]], bool]:
-        """Lines of records.jsonl by cell, where they are still those of the cell's file; and whether it has no others.
-
-        A refusal may be lifted: its line is made anew.
-        """
+    def _kept(self, now: Mapping[str, State]) -> tuple[list[Row] | None, dict[str, list[Row]]]:
+        """All lines of records.jsonl, if it can be read; and by cell those of its file: a refusal may be lifted."""
         file = self.folder / "records.jsonl"
-        found: dict[str, list[dict[str, Any]]] = {}
+        found: dict[str, list[Row]] = {}
         try:
             written = file.stat().st_mtime_ns
-            for line in file.read_text(encoding="utf-8").splitlines():
-                row = dict(json.loads(line))
+            before = [dict(json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
+            for row in before:
                 found.setdefault(str(row["cell"]), []).append(row)
             old = {name for name, state in now.items() if state.changed < written}
             rows = {name: each for name, each in found.items() if name in old}
@@ -200,9 +200,8 @@ class Store:
             whole = [name for name, each in rows.items() if all(row.keys() == known for row in each)]
             there = old - {name for name in whole if any(row["refused"] for row in rows[name])}
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return {}, False
-        kept = {name: rows[name] for name in whole if name in there}
-        return kept, kept.keys() == found.keys()
+            return None, {}
+        return before, {name: rows[name] for name in whole if name in there}
 
     def write_text(self, name: str, content: str) -> None:
         """Replace a text file of the folder."""

@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from lexbench.cell_file import Finished
 from lexbench.record import Cell, Sample
 from lexbench.report.records import records_of
 from lexbench.store import Store, _derived
@@ -391,7 +392,7 @@ def test_committed_cells_are_such_files_and_give_records(folder: str) -> None:
 
 def test_records_are_written_where_something_has_changed(tmp_path: Path) -> None:
     cells = [finished("passkey", "none", length, n=3) for length in (256, 512)]
-    keep(tmp_path, cells)
+    keep(tmp_path, [*cells, Finished(cell("passkey", "pi", 256), [], "no way")])
     file = tmp_path / "records.jsonl"
     for left in (tmp_path / "cells").iterdir():
         os.utime(left, (1, 1))  # long before
@@ -407,8 +408,10 @@ def test_records_are_written_where_something_has_changed(tmp_path: Path) -> None
     assert again() == whole
     file.write_text("".join(whole.splitlines(keepends=True)[:2]))  # of one cell
     assert again() == whole
+    file.write_text("".join(reversed(whole.splitlines(keepends=True))))
+    assert again() == whole
     (tmp_path / f"cells/{cells[0].cell.id}.parquet").unlink()
-    assert [json.loads(line)["length"] for line in again().splitlines()] == [512, 512]
+    assert [json.loads(line)["length"] for line in again().splitlines()] == [512, 512, 256]
 
 
 def test_records_of_parts_stand_behind_those_of_the_whole(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Prompts that have been read: what the next one shares with them, and transformers' caches, cut or side by side."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
@@ -16,15 +15,28 @@ if TYPE_CHECKING:  # which a backend without them need not load
 Held = TypeVar("Held")
 
 
-@dataclass(frozen=True)
-class Read(Generic[Held]):
-    """A prompt that has been read, and what a backend holds of it."""
+class Latest(Generic[Held]):
+    """The prompt that was read last, and what a backend holds of it, until another one goes on from there."""
 
-    prompt: Tokens
-    held: Held
+    def __init__(self) -> None:
+        self._kept: tuple[Tokens, Held] | None = None
+
+    def keep(self, prompt: Tokens, held: Held) -> None:
+        """In place of what was there."""
+        self._kept = prompt, held
+
+    def take(self, prompt: Tokens) -> tuple[Held, int] | None:
+        """What is held, and how many tokens of the prompt it begins with, but for its last one; None: nothing."""
+        kept, self._kept = self._kept, None
+        count = 0 if kept is None else min(_in_common(kept[0], prompt), len(prompt) - 1)
+        return (kept[1], count) if kept is not None and count else None
+
+    def forget(self) -> None:
+        """What another Attention is asked for makes of no use."""
+        self._kept = None
 
 
-def in_common(one: Tokens, other: Tokens) -> int:
+def _in_common(one: Tokens, other: Tokens) -> int:
     """Tokens with which both begin."""
     size = min(len(one), len(other))
     different = np.flatnonzero(one[:size] != other[:size])

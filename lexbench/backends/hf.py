@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from transformers import DynamicCache
 
 from lexbench.attention import Attention
-from lexbench.backends.caches import Read, cut, in_common, together
+from lexbench.backends.caches import Latest, cut, together
 from lexbench.backends.hook import Unrealisable
 from lexbench.backends.memory import OutOfMemory, free_memory, putting_off
 from lexbench.backends.network import DTYPES, check_weights, device_of, load, positions_end
@@ -99,19 +99,19 @@ class Hf:
         self._positions = Placed(self._network, model.name, model.trained_length, self._positions_end)
         self._passes = [self._positions.prepare(Attention())]
         self._slides = any(DynamicCache(config=self._network.config).is_sliding)
-        self._read: Read[list[DynamicCache]] | None = None
+        self._latest = Latest[list[DynamicCache]]()
         self.reuse = False
         self._batch = batch if isinstance(batch, int) else None
         self._limit = sys.maxsize
 
     def close(self) -> None:
         """Let go of the network, and give a GPU its memory back."""
-        del self._network, self._base, self._head, self._positions, self._passes, self._read
+        del self._network, self._base, self._head, self._positions, self._passes, self._latest
         torch.cuda.empty_cache()
 
     def attend(self, attention: Attention) -> None:
         """Put the model under this Attention; what cannot be realised exactly is Refused by the slot's name."""
-        self._read = None
+        self._latest.forget()
         self._positions.remove()
         self._passes = [self._positions.prepare(part) for part in attention.mixture or (attention,)]
         self._positions.put(self._passes[0])
@@ -123,18 +123,16 @@ class Hf:
 
     def _begun(self, prompt: Tokens) -> tuple[list[DynamicCache], int]:
         """Caches for a prompt, and how many of its first tokens they hold: those of the prompt before it."""
-        read, self._read = self._read, None
-        shared = 0 if read is None else min(in_common(read.prompt, prompt), len(prompt) - 1)
-        if read is None or not shared:
+        if (taken := self._latest.take(prompt)) is None:
             return [DynamicCache() for _ in self._passes], 0  # such keep all, so that they can be cut back
-        cut(read.held, shared)
-        return read.held, shared
+        cut(*taken)
+        return taken
 
     def _keep(self, prompt: Tokens, caches: list[DynamicCache]) -> None:
         """What a question leaves for the next one: its prompt, read."""
         if self.reuse and self.sees_no_future():
             cut(caches, len(prompt))
-            self._read = Read(prompt, caches)
+            self._latest.keep(prompt, caches)
 
     def alike(self, question: AnyQuestion) -> tuple[object, ...] | None:
         """What questions have in common that can be answered together; None: each alone."""

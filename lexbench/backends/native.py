@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.attention import Attention
-from lexbench.backends.caches import Read, in_common
+from lexbench.backends.caches import Latest
 from lexbench.checkpoint import end_tokens, fingerprint, locate, weight_files
 from lexbench.encodings import Rotate
 from lexbench.kernels import rotations
@@ -34,10 +34,14 @@ from lexbench.task import (
 from lexbench.tokenizer import load_tokenizer
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
+WORTH = 0.5
+"""Share of a prompt that must be known to go on from there: the rest is attended to without PyTorch's fused kernel."""
 
 
 class Native:
     """A folder that `lexbench train` made, or a Llama's (tied embeddings, plain RoPE), in our own decoder.
+
+    With `reuse`, a prompt is read from where it parts from the one before it: the same but for the last bits.
 
     Args:
         model: facts, with the folder in `path`.
@@ -61,7 +65,7 @@ class Native:
         self._decoder = load(folder, DTYPES[dtype])
         self._passes: tuple[Attention, ...] = (Attention(),)
         self.reuse = False
-        self._known: Read[Reading] | None = None
+        self._latest = Latest[Reading]()
 
     def attend(self, attention: Attention) -> None:
         """Every slot is realised, by its definition; Refused where the encoding has no place for one.
@@ -92,7 +96,8 @@ class Native:
                     self._settled(one, layer)
         except ValueError as error:
             raise Refused(str(error)) from None
-        self._passes, self._known = passes, None
+        self._passes = passes
+        self._latest.forget()
 
     def sees_no_future(self) -> bool:
         """Whether a text's first tokens are read in the same way whatever follows them, and however long it will be."""
@@ -116,13 +121,14 @@ class Native:
 
     def _prompted(self, prompt: Tokens, length: int) -> tuple[Reading, Tensor]:
         """A prompt, read from where it parts from the one before it, and the [1, vocabulary] logits behind it."""
-        known, self._known = self._known, None
         text, begun = self._read(len(prompt), length), 0
-        if known is not None and (begun := min(in_common(known.prompt, prompt), len(prompt) - 1)):
-            text.begun_as(known.held, begun)
+        taken = self._latest.take(prompt)
+        if taken and taken[1] >= WORTH * len(prompt):
+            text.begun_as(*taken)
+            _, begun = taken
         last = text(torch.from_numpy(prompt[begun:]))[-1:]
         if self.reuse and self.sees_no_future():
-            self._known = Read(prompt, text.forked())
+            self._latest.keep(prompt, text.forked())
         return text, last
 
     @torch.inference_mode()

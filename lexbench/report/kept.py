@@ -176,7 +176,7 @@ def _changes(one: Cell, other: Cell) -> Iterator[Change]:
 def _differing(one: Cell, other: Cell, parts: Iterable[str]) -> list[Change]:
     """What both cells have in these parts of their identities, and not alike, by name."""
     left, right = one.identity, other.identity
-    unlike = [name for name in parts if name in left and name in right and left[name] != right[name]]
+    unlike = [name for name in parts if name in left and name in right and repr(left[name]) != repr(right[name])]
     here, there = (leaves({name: side[name] for name in unlike}) for side in (left, right))
     both = sorted(here.keys() & there.keys())
     return [Change(name, here[name], there[name]) for name in both if here[name] != there[name]]

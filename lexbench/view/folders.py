@@ -26,7 +26,7 @@ class Planned:
     length: int
     seed: int
     tokens: int
-    """To read and write, over all questions; 0 where the cell is refused from the start."""
+    """To read and write, over all questions of the first seed; 0 where the cell is refused from the start."""
 
 
 @dataclass(frozen=True)

@@ -141,6 +141,7 @@ def test_what_prompts_share_is_read_once(trained: Callable[..., Model], monkeypa
     assert reads(text[:40], parted) == [40, 35]
     native.reuse = True
     assert reads(text[:40], parted, parted, text[:10]) == [40, 10, 1, 1]
+    assert reads(text[:40], np.concatenate([text[:10], text[40:60]])) == [40, 30], "too little to go on from"
     native.attend(lexbench.method("rerope").attention(native.model, 80))
     assert reads(parted) == [35], "what was read under another Attention is of no use"
     native.attend(lexbench.method("ms_poe", first_layer=0).attention(native.model, 80))

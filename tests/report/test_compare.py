@@ -14,7 +14,8 @@ from scipy.stats import permutation_test
 from lexbench.cell_file import Finished
 from lexbench.report.compare import Comparison, compare
 from lexbench.report.comparison_text import command, markdown
-from lexbench.report.kept import Change
+from lexbench.report.kept import Change, changes, kept, unlike_questions
+from tests.report.fake_run import cell
 from tests.report.outcomes import answers, folder, refused, right, texts
 
 REFERENCE = Path(__file__).parents[2] / "results/reference/lexlet"
@@ -293,3 +294,17 @@ def test_the_committed_records_say_what_their_differences_said() -> None:
     assert [f"{entry.found.difference:+.3f}" for entry in nll.entries if entry.found and entry.significant] == shown
     assert nll.verdict == "B is better at 512, 1024, 2048"
     assert passkey.verdict == "no difference that these questions could show: one of up to 25 points could be missed"
+
+
+def test_numbers_that_are_equal_and_written_otherwise_are_named() -> None:
+    known = cell("passkey", "yarn", 256).identity
+
+    def of(**changed: Any) -> Finished:
+        return Finished(cell("passkey", "yarn", 256, identity={**known, **changed}), [], "no")
+
+    one, other = (of(method={"name": "yarn", "beta_fast": number}) for number in (32, 32.0))
+    assert changes([(kept(one), kept(other))]) == [Change("method.beta_fast", "32", "32.0")]
+    one, other = of(task={"name": "passkey", "digits": 5, "old": 1}), of(task={"name": "passkey", "digits": 5.0})
+    assert unlike_questions(one.cell, other.cell) == Change("task.digits", "5", "5.0")
+    one, other = of(task={"name": "passkey", "digits": 5, "old": 1}), of(task={"name": "passkey", "digits": 5})
+    assert unlike_questions(one.cell, other.cell) is None
