@@ -158,8 +158,8 @@ class Store:
         """Replace records.jsonl by the records of all finished cells, one process at a time.
 
         Cells whose files are not younger than records.jsonl keep their lines, unless all are to be made `afresh`; where
-        all do, it is not written. Also packs very many cells, and clears away what a process killed at the end of a
-        cell has left of it.
+        all lines come out as they were, it is not written. Also packs very many cells, and clears away what a process
+        killed at the end of a cell has left of it.
         """
         cells, records = self.folder / "cells", self.folder.resolve() / "records.jsonl"
         cells.mkdir(parents=True, exist_ok=True)
