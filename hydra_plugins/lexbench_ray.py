@@ -105,7 +105,7 @@ def _at_most(minutes: float | None) -> Iterator[None]:
 def _returned(running: Any) -> JobReturn:
     import ray
 
-    from lexbench.settings import Outcome
+    from lexbench.commands.hydra_config import Outcome
 
     try:
         returned: JobReturn = ray.get(running)

@@ -1,27 +1,18 @@
-"""lexbench: how does quality change with length, what does it cost inside the trained length, is it real?"""
+"""Measure how a language model's quality changes with length, under any positional method.
 
-from lexbench import draw, haystack, keys, longbench, official_qa, scoring
+    lexbench.run(model="lexlet", method=["none", "yarn"], task="passkey", multiples=[1, 4]).records()
+
+A method, task, corpus or backend of your own is a file and a yaml: see docs/adding.md.
+"""
+
+from typing import Any
+
 from lexbench.api import Run, corpus, extend, method, run, task
-from lexbench.attention import (
-    Attention,
-    Blocks,
-    Chunks,
-    Dynamic,
-    HeadRatios,
-    Line,
-    LogScale,
-    Remap,
-    Slopes,
-    Stairs,
-    Window,
-)
-from lexbench.corpora import Corpus, Document
-from lexbench.model import Model
-from lexbench.perplexity import AVERAGING, DocumentTask, EncodedCorpus, bos_policy, encoded_corpus, place_of
-from lexbench.record import Cell, Record, Refused, Sample
-from lexbench.samples import score_choice, score_likelihood, score_marks, score_written
-from lexbench.symbols import single_tokens
-from lexbench.task import (
+from lexbench.core.attention import Attention
+from lexbench.core.method import Method
+from lexbench.core.model import Model
+from lexbench.core.record import Cell, Record, Refused, Sample
+from lexbench.core.task import (
     Answer,
     AnyQuestion,
     Choose,
@@ -40,66 +31,48 @@ from lexbench.task import (
     Write,
     Written,
 )
-
-__version__ = "0.1.0"
+from lexbench.core.version import __version__
+from lexbench.corpora import Corpus, Document
 
 __all__ = [
-    "AVERAGING",
     "Answer",
     "AnyQuestion",
     "Attention",
-    "Blocks",
     "Cell",
     "Choose",
     "Chosen",
-    "Chunks",
     "Corpus",
     "Document",
-    "DocumentTask",
-    "Dynamic",
     "Encoded",
-    "EncodedCorpus",
     "Frame",
-    "HeadRatios",
-    "Line",
-    "LogScale",
     "Mark",
     "Marked",
+    "Method",
     "Model",
     "Probe",
     "Probed",
     "Record",
     "Refused",
-    "Remap",
     "Run",
     "Sample",
     "Score",
     "Scored",
-    "Slopes",
-    "Stairs",
     "Task",
     "Tokenizer",
     "Tokens",
-    "Window",
     "Write",
     "Written",
-    "bos_policy",
+    "__version__",
     "corpus",
-    "draw",
-    "encoded_corpus",
     "extend",
-    "haystack",
-    "keys",
-    "longbench",
     "method",
-    "official_qa",
-    "place_of",
     "run",
-    "score_choice",
-    "score_likelihood",
-    "score_marks",
-    "score_written",
-    "scoring",
-    "single_tokens",
     "task",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Names of 0.1 that have moved: they work for one more version, with a warning that says where they are now."""
+    from lexbench.core import moved
+
+    return moved.find(name)

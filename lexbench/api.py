@@ -5,39 +5,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexbench import assets, compose
-from lexbench.attention import Attention
+from lexbench.core import registry
+from lexbench.core.attention import Attention
+from lexbench.core.method import Method, named_method
+from lexbench.core.model import Model
+from lexbench.core.task import Task
 from lexbench.corpora import Corpus
-from lexbench.methods import Method
-from lexbench.model import Model
-from lexbench.task import Task  # the function below takes the name lexbench.task, the module keeps its own
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lexbench.backends.extended import Extended
+    from lexbench.backends.hf.extended import Extended
 
 
-def method(name: str | Sequence[str | Mapping[str, Any]], **parameters: Any) -> Method:
-    """A method by name, or several at once: `method("yarn", factor=8)`, `method(["yarn", "log_n"])`."""
-    if isinstance(name, str):
-        return compose.read({**assets.read("method", name), **parameters, "name": name})[1]
-    return compose.read({"compose": name, **parameters})[1]
-
-
-_built = method  # where a parameter takes its name
+method = named_method
 
 
 def corpus(name: str, **parameters: Any) -> Corpus:
     """A corpus by name: `corpus("files", path="book.txt")`."""
-    built: Corpus = assets.build({**assets.read("corpus", name), **parameters}, "corpus")
+    built: Corpus = registry.build({**registry.read("corpus", name), **parameters}, "corpus")
     return built
 
 
 def task(name: str, corpus: Corpus | str = "stdlib", **parameters: Any) -> Task:
     """A task by name; `corpus` is where its text comes from, if it takes any."""
-    text = globals()["corpus"](corpus) if isinstance(corpus, str) else corpus
-    built: Task = assets.build({**assets.read("task", name), **parameters}, "task", corpus=text)
+    text = registry.build(registry.read("corpus", corpus), "corpus") if isinstance(corpus, str) else corpus
+    built: Task = registry.build({**registry.read("task", name), **parameters}, "task", corpus=text)
     return built
 
 
@@ -58,10 +51,10 @@ def extend(
         trained_length: of the model, where its config does not say or lies; not the method's parameter of that name.
         parameters: of the method.
     """
-    from lexbench.backends.extended import Extended
+    from lexbench.backends.hf.extended import Extended
 
     if isinstance(method, str | Sequence):
-        return Extended(network, _built(method, **parameters), length, trained_length)
+        return Extended(network, named_method(method, **parameters), length, trained_length)
     if parameters:
         raise ValueError(
             f"extend takes parameters with a method's name only, got {', '.join(parameters)}: set them in it"
@@ -76,14 +69,14 @@ class Run:
     folder: Path
 
     def records(self) -> "pd.DataFrame":
-        """One row per cell, metric and part; part None is the whole cell (see `lexbench.record.Record`)."""
-        from lexbench.report import records
+        """One row per cell, metric and part; part None is the whole cell (see `lexbench.core.record.Record`)."""
+        from lexbench.stats import records
 
         return records.dataframe(records.build([self.folder]))
 
     def report(self, out: Path | None = None) -> Path:
         """Write tables and plots; the page that links them."""
-        from lexbench.report import write_report
+        from lexbench.report.report import write_report
 
         return write_report([self.folder], out)
 
@@ -119,11 +112,11 @@ def run(
         reuse: take what earlier answers already hold; the numbers are the same to rounding.
         stop_after_collapse: skip the longer lengths of a method that has collapsed.
     """
-    from lexbench.job import Job
-    from lexbench.runner import execute
+    from lexbench.runner.execute import execute
+    from lexbench.runner.job import Job
 
     job = Job.of(
-        model=assets.read("model", model) if isinstance(model, str) else model,
+        model=registry.read("model", model) if isinstance(model, str) else model,
         methods=[_method(entry) for entry in _several(method)],
         tasks=[_configured("task", entry) for entry in _several(task)],
         corpus=_configured("corpus", corpus),
@@ -146,7 +139,7 @@ def _configured(group: str, given: str | Mapping[str, Any]) -> dict[str, Any]:
     if "name" not in parameters:
         raise ValueError(f"{group} lacks its name: give {{'name': ..., parameters}}, got {dict(given)}")  # type: ignore[arg-type]
     name = str(parameters["name"])
-    return {**assets.read(group, name), **parameters, "name": name}
+    return {**registry.read(group, name), **parameters, "name": name}
 
 
 def _several(given: Any) -> list[Any]:

@@ -22,11 +22,9 @@ from lexbench import (
     Tokenizer,
     Write,
     Written,
-    score_choice,
-    score_marks,
-    score_written,
-    scoring,
 )
+from lexbench.taskkit import matching
+from lexbench.taskkit.scoring import score_choice, score_marks, score_written
 
 Whole = NDArray[np.int64]
 CIRCLE = "Numbers go round from 0 to {last}: {last} +1 =0 and 0 -1 ={last}.\n"
@@ -165,7 +163,7 @@ class Arithmetic(Task):
             question,
             answer,
             {
-                "accuracy": scoring.strict(self._bare(answer.text), [result], r"\d+"),
+                "accuracy": matching.strict(self._bare(answer.text), [result], r"\d+"),
                 "first": float(first is not None and first[0] == result),
             },
         )

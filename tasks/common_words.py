@@ -9,28 +9,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import (
-    Answer,
-    AnyQuestion,
-    Refused,
-    Sample,
-    Task,
-    Tokenizer,
-    Tokens,
-    Write,
-    Written,
-    draw,
-    haystack,
-    score_written,
-    scoring,
-)
+from lexbench import Answer, AnyQuestion, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
+from lexbench.taskkit import haystack, matching, sampling
+from lexbench.taskkit.scoring import score_written
 
 HEADER = "This numbered list has words that occur more often than others.\n"
 ASK = "\nWhich {common} words occur most often in the list?"
 BEGIN = " The words are"
-WORDS = draw.SPOKEN
+WORDS = sampling.SPOKEN
 """All that there are would make a list of some four million tokens."""
-ITEM = rf"(?:[{draw.CONSONANTS}][{draw.VOWELS}]){{{len(WORDS.lists)}}}"
+ITEM = rf"(?:[{sampling.CONSONANTS}][{sampling.VOWELS}]){{{len(WORDS.lists)}}}"
 MARGIN = 8
 """Tokens to write beyond those of the answer."""
 COUNTED = 10_000
@@ -189,8 +177,8 @@ class CommonWords(Task):
             question,
             answer,
             {
-                "accuracy": scoring.strict(scoring.unnumbered(answer.text), question.facts["expected"], ITEM),
-                "contains": scoring.contains_all(answer.text, question.facts["expected"]),
+                "accuracy": matching.strict(matching.unnumbered(answer.text), question.facts["expected"], ITEM),
+                "contains": matching.contains_all(answer.text, question.facts["expected"]),
             },
         )
 
@@ -198,7 +186,7 @@ class CommonWords(Task):
 def _distinct(rng: np.random.Generator) -> Iterator[str]:
     """Words by chance, each once; Refused after the last one."""
     lack = f"common_words has {WORDS.count} different words, the list needs more: raise others or lower length"
-    return map(WORDS.spell, draw.distinct(rng, WORDS.count, lack))
+    return map(WORDS.spell, sampling.distinct(rng, WORDS.count, lack))
 
 
 @functools.lru_cache(maxsize=1 << 18)

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Mark, Marked, Refused, Sample, Task, Tokenizer, score_marks, single_tokens
+from lexbench import Answer, AnyQuestion, Mark, Marked, Refused, Sample, Task, Tokenizer
+from lexbench.taskkit.sampling import single_tokens
+from lexbench.taskkit.scoring import score_marks
 
 SYMBOLS = "0123456789abcdefghijklmnopqrstuvwxyz"
 

@@ -9,25 +9,9 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from lexbench import (
-    Answer,
-    AnyQuestion,
-    Choose,
-    Chosen,
-    Refused,
-    Sample,
-    Task,
-    Tokenizer,
-    Tokens,
-    Write,
-    Written,
-    draw,
-    haystack,
-    official_qa,
-    score_choice,
-    score_written,
-    scoring,
-)
+from lexbench import Answer, AnyQuestion, Choose, Chosen, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
+from lexbench.taskkit import haystack, matching, sampling, squad_hotpot
+from lexbench.taskkit.scoring import score_choice, score_written
 
 HEADER = "Answer the question from these documents, in a few words."
 DOCUMENT = "\nDocument: {text}"
@@ -61,9 +45,11 @@ MONTHS, *PARTS = (
 DAYS, YEARS = ([str(number) for number in numbers] for numbers in (range(1, 29), range(1500, 1900)))
 """Every month has 28 days."""
 VALUES = {
-    "names": draw.Combined([[syllable.capitalize() for syllable in draw.SYLLABLES], *draw.SPOKEN.lists[1:]]),
-    "dates": draw.Combined([DAYS, MONTHS, YEARS], " "),
-    "objects": draw.Combined(PARTS, " "),
+    "names": sampling.Combined(
+        [[syllable.capitalize() for syllable in sampling.SYLLABLES], *sampling.SPOKEN.lists[1:]]
+    ),
+    "dates": sampling.Combined([DAYS, MONTHS, YEARS], " "),
+    "objects": sampling.Combined(PARTS, " "),
 }
 """Of people and towns, of birthdays, of keepsakes."""
 
@@ -264,7 +250,7 @@ class DistractorQa(Task):
         spelled = {noun: _distinct(rng, noun) for noun in VALUES}
         facts = {each: spelled[KINDS[each].noun] for each in KINDS}
         if self.options:
-            facts[kind] = draw.alike(
+            facts[kind] = sampling.alike(
                 tokenizer, facts[kind], "distractor_qa finds no further answer", "leave options out"
             )
         name = next(spelled["names"])
@@ -289,12 +275,12 @@ class DistractorQa(Task):
                 gold=tuple(map(Document, item.gold)),
                 others=map(Document, data.others(item, self.rng("documents", seed, index))),
                 cluster=item.cluster,
-                chance=1 / 2 if scoring.normalised(item.references[0]) in scoring.OPPOSITES else 0.0,
+                chance=1 / 2 if matching.normalised(item.references[0]) in matching.OPPOSITES else 0.0,
             )
 
-    def _data(self) -> official_qa.Data | Refused:
-        data = official_qa.read(self.data, self.dataset, self.config, self.split, self.revision)
-        if isinstance(data, official_qa.Data) and self.data_hash not in (None, data.hash):
+    def _data(self) -> squad_hotpot.Data | Refused:
+        data = squad_hotpot.read(self.data, self.dataset, self.config, self.split, self.revision)
+        if isinstance(data, squad_hotpot.Data) and self.data_hash not in (None, data.hash):
             wanted = f"data with hash {self.data_hash}, got {data.hash}"
             raise ValueError(f"distractor_qa needs {wanted}: give that data, or leave data_hash out")
         return data
@@ -385,8 +371,8 @@ class DistractorQa(Task):
             question,
             answer,
             {
-                "accuracy": scoring.strict_phrase(answer.text, references, question.facts.get("others")),
-                "contains": scoring.contains_any(answer.text, references),
+                "accuracy": matching.strict_phrase(answer.text, references, question.facts.get("others")),
+                "contains": matching.contains_any(answer.text, references),
             },
         )
 
@@ -417,7 +403,7 @@ def _distinct(rng: np.random.Generator, noun: str) -> Iterator[str]:
     """Names, dates or objects by chance, each once; Refused after the last one."""
     values = VALUES[noun]
     lack = f"distractor_qa has {values.count} different {noun}, the documents need more: lower length"
-    return map(values.spell, draw.distinct(rng, values.count, lack))
+    return map(values.spell, sampling.distinct(rng, values.count, lack))
 
 
 def _forms(value: str) -> tuple[str, ...]:

@@ -10,21 +10,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import (
-    Answer,
-    AnyQuestion,
-    Refused,
-    Sample,
-    Task,
-    Tokenizer,
-    Tokens,
-    Write,
-    Written,
-    draw,
-    haystack,
-    score_written,
-    scoring,
-)
+from lexbench import Answer, AnyQuestion, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
+from lexbench.taskkit import haystack, matching, sampling
+from lexbench.taskkit.scoring import score_written
 
 HEADER = "This coded text repeats some words more often than others.\n"
 DOTS = " ..."
@@ -122,8 +110,8 @@ class FrequentWords(Task):
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
 
     def _asked(self, tokenizer: Tokenizer, seed: int, index: int) -> Asked:
-        drawn = draw.letters(self.rng("words", seed, index), LETTERS, SIZE)
-        new = draw.unused(drawn, "frequent_words finds no further word", "lower vocabulary")
+        drawn = sampling.letters(self.rng("words", seed, index), LETTERS, SIZE)
+        new = sampling.unused(drawn, "frequent_words finds no further word", "lower vocabulary")
         words = list(itertools.islice(new, self.vocabulary - 1))
         answer = " " + ", ".join(words[:ASKED])
         written = len(tokenizer.encode(answer).ids)
@@ -175,7 +163,7 @@ class FrequentWords(Task):
             question,
             answer,
             {
-                "accuracy": scoring.strict(scoring.unnumbered(answer.text), question.facts["expected"], items),
-                "contains": scoring.contains_all(answer.text, question.facts["expected"]),
+                "accuracy": matching.strict(matching.unnumbered(answer.text), question.facts["expected"], items),
+                "contains": matching.contains_all(answer.text, question.facts["expected"]),
             },
         )

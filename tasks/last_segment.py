@@ -7,23 +7,9 @@ from typing import Self
 
 import numpy as np
 
-from lexbench import (
-    AVERAGING,
-    Answer,
-    AnyQuestion,
-    Corpus,
-    EncodedCorpus,
-    Refused,
-    Sample,
-    Score,
-    Scored,
-    Task,
-    Tokenizer,
-    bos_policy,
-    encoded_corpus,
-    place_of,
-    score_likelihood,
-)
+from lexbench import Answer, AnyQuestion, Corpus, Refused, Sample, Score, Scored, Task, Tokenizer
+from lexbench.taskkit.perplexity import AVERAGING, EncodedCorpus, bos_policy, encoded_corpus, place_of
+from lexbench.taskkit.scoring import score_likelihood
 
 
 @dataclass(frozen=True)

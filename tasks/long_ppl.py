@@ -7,34 +7,22 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import (
-    AVERAGING,
-    Answer,
-    AnyQuestion,
-    Corpus,
-    EncodedCorpus,
-    Refused,
-    Sample,
-    Score,
-    Scored,
-    Task,
-    Tokenizer,
-    bos_policy,
-    encoded_corpus,
-    score_likelihood,
-)
-from lexbench import keys as key_tokens
+from lexbench import Answer, AnyQuestion, Corpus, Refused, Sample, Score, Scored, Task, Tokenizer
+from lexbench.taskkit import key_tokens as key_tokens
+from lexbench.taskkit.perplexity import AVERAGING, EncodedCorpus, bos_policy, encoded_corpus
+from lexbench.taskkit.scoring import score_likelihood
 
 
 @dataclass(frozen=True)
 class LongPpl(Task):
     """Perplexity of a corpus's key tokens (Fang et al. 2024, arXiv 2410.23771), the same ones at every length.
 
-    An evaluator has chosen them once, by what the far context does for it, and `lexbench keys` has written them to a
-    file: characters, so that models of any tokenizer are measured on the same ones (see `lexbench.keys`). Windows are
-    as long as the length says. The document's first window holds all key tokens that it can; each further one ends at
-    a key token, and its key tokens lie at most `stride` apart, so that each has length - stride tokens in front of it
-    at the least, or all of its document. What is between key tokens is read and not scored:
+    An evaluator has chosen them once, by what the far context does for it, and `lexbench keys` has written them to
+    a file: characters, so that models of any tokenizer are measured on the same ones (see
+    `lexbench.taskkit.key_tokens`). Windows are as long as the length says. The document's first window holds all
+    key tokens that it can; each further one ends at a key token, and its key tokens lie at most `stride` apart, so
+    that each has length - stride tokens in front of it at the least, or all of its document. What is between key
+    tokens is read and not scored:
 
         document, length 8, stride 4; [key tokens]      a b c d e [f] g h  i [j] k [l] m n o [p]
         first window, to its full length                a b c d e [f] g h

@@ -11,19 +11,9 @@ from typing import Any
 import numpy as np
 import yaml
 
-from lexbench import (
-    Answer,
-    AnyQuestion,
-    Frame,
-    Refused,
-    Sample,
-    Task,
-    Tokenizer,
-    Write,
-    Written,
-    longbench,
-    score_written,
-)
+from lexbench import Answer, AnyQuestion, Frame, Refused, Sample, Task, Tokenizer, Write, Written
+from lexbench.taskkit import longbench
+from lexbench.taskkit.scoring import score_written
 
 OURS = Path(__file__).with_name("longbench_prompts.yaml")
 TRUNCATION = {
@@ -45,10 +35,10 @@ class LongBench(Task):
     Samples are also shown by the official buckets of stored length (`words 0-4k`; Chinese is counted in `characters`)
     and by their own prompt's tokens before anything is cut (`tokens 0-4k`). Examples on one document are one cluster.
 
-    Scores, in [0, 1]: the official metric, oddities included (see `lexbench.longbench.metrics`), under a name that says
-    what it is, `qa_f1` or `code_sim_difflib`; for summaries also `rouge_l` as the package `rouge-score` computes it.
-    A flawless answer has less than 1 where the official metric gives less: 1 - 5e-9 of ROUGE-L, or a line of code with
-    a comment.
+    Scores, in [0, 1]: the official metric, oddities included (see `lexbench.taskkit.longbench.metrics`), under a
+    name that says what it is, `qa_f1` or `code_sim_difflib`; for summaries also `rouge_l` as the package
+    `rouge-score` computes it. A flawless answer has less than 1 where the official metric gives less: 1 - 5e-9 of
+    ROUGE-L, or a line of code with a comment.
 
     Official numbers need the official prompts (dataset2prompt.json), truncation=middle and, for a limit of 3500 tokens
     on prompts, a length of 3500 + room, and the tokens of a chat template. Two things differ even then: the middle is

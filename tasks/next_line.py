@@ -13,22 +13,9 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from lexbench import (
-    Answer,
-    AnyQuestion,
-    Corpus,
-    Encoded,
-    EncodedCorpus,
-    Frame,
-    Refused,
-    Sample,
-    Task,
-    Tokenizer,
-    Write,
-    Written,
-    encoded_corpus,
-    score_written,
-)
+from lexbench import Answer, AnyQuestion, Corpus, Encoded, Frame, Refused, Sample, Task, Tokenizer, Write, Written
+from lexbench.taskkit.perplexity import EncodedCorpus, encoded_corpus
+from lexbench.taskkit.scoring import score_written
 
 INSTRUCTION = "Continue this Python file by its next line. Write that line and nothing else.\n\n"
 STATEMENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Raise, ast.Assert, ast.Delete, ast.Expr)

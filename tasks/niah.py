@@ -22,13 +22,10 @@ from lexbench import (
     Tokens,
     Write,
     Written,
-    draw,
-    encoded_corpus,
-    haystack,
-    score_choice,
-    score_written,
-    scoring,
 )
+from lexbench.taskkit import haystack, matching, sampling
+from lexbench.taskkit.perplexity import encoded_corpus
+from lexbench.taskkit.scoring import score_choice, score_written
 
 HEADER = "Remember the special magic {kind}s in this text.\n"
 NEEDLE = " One of the special magic {kind}s for {key} is: {value}."
@@ -54,8 +51,10 @@ KINDS = {
     "number": Kind(9 * 10**6, lambda number: str(10**6 + number), r"\d+"),
     "uuid": Kind(2**128, lambda number: str(uuid.UUID(int=number)), r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
     "word": Kind(
-        len(draw.ADJECTIVES) * len(draw.NOUNS),
-        lambda number: f"{draw.ADJECTIVES[number // len(draw.NOUNS)]}-{draw.NOUNS[number % len(draw.NOUNS)]}",
+        len(sampling.ADJECTIVES) * len(sampling.NOUNS),
+        lambda number: (
+            f"{sampling.ADJECTIVES[number // len(sampling.NOUNS)]}-{sampling.NOUNS[number % len(sampling.NOUNS)]}"
+        ),
         r"[a-z]+-[a-z]+",
     ),
 }
@@ -205,7 +204,7 @@ class Niah(Task):
         strings = {kind: _distinct(kind, rng) for kind in (self.key_kind, self.value_kind)}
         values = strings[self.value_kind]
         if self.options:
-            values = draw.alike(tokenizer, values, f"niah finds no further {self.value_kind}", "lower options")
+            values = sampling.alike(tokenizer, values, f"niah finds no further {self.value_kind}", "lower options")
         keys = list(itertools.islice(strings[self.key_kind], self.queries))
         pairs = [(key, next(values)) for key in keys for _ in range(self.values)]
         more = self._more(tokenizer, strings[self.key_kind], values)
@@ -337,8 +336,8 @@ class Niah(Task):
             question,
             answer,
             {
-                "accuracy": scoring.strict(answer.text, expected, KINDS[self.value_kind].item),
-                "contains": scoring.contains_all(answer.text, expected),
+                "accuracy": matching.strict(answer.text, expected, KINDS[self.value_kind].item),
+                "contains": matching.contains_all(answer.text, expected),
             },
         )
 
@@ -347,4 +346,4 @@ def _distinct(kind: str, rng: np.random.Generator) -> Iterator[str]:
     """All strings of a kind in random order; Refused after the last."""
     count = KINDS[kind].count
     lack = f"niah has {count} different {kind}s, the text needs more: take another kind or lower length"
-    return map(KINDS[kind].spell, draw.distinct(rng, count, lack, wide=True))
+    return map(KINDS[kind].spell, sampling.distinct(rng, count, lack, wide=True))

@@ -6,19 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import (
-    Answer,
-    AnyQuestion,
-    Refused,
-    Sample,
-    Task,
-    Tokenizer,
-    Write,
-    Written,
-    haystack,
-    score_written,
-    scoring,
-)
+from lexbench import Answer, AnyQuestion, Refused, Sample, Task, Tokenizer, Write, Written
+from lexbench.taskkit import haystack, matching
+from lexbench.taskkit.scoring import score_written
 
 HEADER = "A pass key is hidden in this text. Remember it.\n"
 NEEDLE = " The pass key is {key}. Remember it. {key} is the pass key."
@@ -107,5 +97,5 @@ class Passkey(Task):
         return score_written(
             question,
             answer,
-            {"accuracy": scoring.strict(answer.text, [key], r"\d+"), "contains": float(key in answer.text)},
+            {"accuracy": matching.strict(answer.text, [key], r"\d+"), "contains": float(key in answer.text)},
         )

@@ -7,20 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import (
-    Answer,
-    AnyQuestion,
-    Corpus,
-    Refused,
-    Sample,
-    Task,
-    Tokenizer,
-    Write,
-    Written,
-    encoded_corpus,
-    haystack,
-    score_written,
-)
+from lexbench import Answer, AnyQuestion, Corpus, Refused, Sample, Task, Tokenizer, Write, Written
+from lexbench.taskkit import haystack
+from lexbench.taskkit.perplexity import encoded_corpus
+from lexbench.taskkit.scoring import score_written
 
 HEADER = "Remember the notes in this text.\n"
 NOTE = " Note: {}."

@@ -7,19 +7,8 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from lexbench import (
-    Answer,
-    AnyQuestion,
-    Corpus,
-    EncodedCorpus,
-    Probe,
-    Probed,
-    Refused,
-    Sample,
-    Task,
-    Tokenizer,
-    encoded_corpus,
-)
+from lexbench import Answer, AnyQuestion, Corpus, Probe, Probed, Refused, Sample, Task, Tokenizer
+from lexbench.taskkit.perplexity import EncodedCorpus, encoded_corpus
 
 SCORES = {
     "resolution": "resolution",

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from lexbench import AVERAGING, DocumentTask, Refused, Tokenizer, bos_policy
+from lexbench import Refused, Tokenizer
+from lexbench.taskkit.perplexity import AVERAGING, DocumentTask, bos_policy
 
 
 @dataclass(frozen=True)

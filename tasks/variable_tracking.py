@@ -9,23 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import (
-    Answer,
-    AnyQuestion,
-    Corpus,
-    Refused,
-    Sample,
-    Task,
-    Tokenizer,
-    Tokens,
-    Write,
-    Written,
-    draw,
-    encoded_corpus,
-    haystack,
-    score_written,
-    scoring,
-)
+from lexbench import Answer, AnyQuestion, Corpus, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
+from lexbench.taskkit import haystack, matching, sampling
+from lexbench.taskkit.perplexity import encoded_corpus
+from lexbench.taskkit.scoring import score_written
 
 HEADER = "Variables are assigned values in this text. Remember them.\n"
 STATEMENT = " VAR {name} = {value}."
@@ -220,8 +207,8 @@ class VariableTracking(Task):
             question,
             answer,
             {
-                "accuracy": scoring.strict(bare, names, rf"(?-i:[A-Z]{{{LETTERS}}})"),
-                "contains": scoring.contains_all(answer.text, names),
+                "accuracy": matching.strict(bare, names, rf"(?-i:[A-Z]{{{LETTERS}}})"),
+                "contains": matching.contains_all(answer.text, names),
             },
         )
 
@@ -229,8 +216,8 @@ class VariableTracking(Task):
 def _chains(rng: np.random.Generator, size: int) -> Iterator[Chain]:
     """Chains of `size` names; neither names nor values occur twice."""
     drawn = (str(rng.integers(*VALUES)) for _ in itertools.count())
-    values = draw.unused(drawn, "variable_tracking finds no further value", "lower chains")
-    letters = draw.letters(rng, string.ascii_uppercase, LETTERS)
-    names = draw.unused(letters, "variable_tracking finds no further name", "lower chains or hops")
+    values = sampling.unused(drawn, "variable_tracking finds no further value", "lower chains")
+    letters = sampling.letters(rng, string.ascii_uppercase, LETTERS)
+    names = sampling.unused(letters, "variable_tracking finds no further name", "lower chains or hops")
     while True:
         yield Chain(next(values), tuple(itertools.islice(names, size)))

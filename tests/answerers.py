@@ -4,21 +4,8 @@ import math
 
 import numpy as np
 
-from lexbench import (
-    Answer,
-    AnyQuestion,
-    Choose,
-    Chosen,
-    Mark,
-    Marked,
-    Probe,
-    Score,
-    Scored,
-    Tokenizer,
-    Write,
-    Written,
-)
-from lexbench.task import Tokens
+from lexbench import Answer, AnyQuestion, Choose, Chosen, Mark, Marked, Probe, Score, Scored, Tokenizer, Write, Written
+from lexbench.core.task import Tokens
 
 
 def asked_tokens(question: AnyQuestion) -> Tokens:

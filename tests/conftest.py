@@ -13,8 +13,8 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.tokenizer import FastTokenizer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -9,21 +9,22 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import AnyQuestion, Attention, Choose, Mark, Model, Probe, Refused, Score, Scored, Write, assets
+from lexbench import AnyQuestion, Attention, Choose, Mark, Model, Probe, Refused, Score, Scored, Write
+from lexbench.core import registry
+from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora.stdlib import Stdlib
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.job import Job
-from lexbench.tokenizer import FastTokenizer
+from lexbench.runner.job import Job
 from tests.answerers import asked_tokens, perfect, uniform, written
-from tests.key_files import key_file
+from tests.taskkit.key_files import key_file
 
 LLAMA = Model(name="llama", trained_length=256, head_dim=32, rope_base=10000.0, rotary_dim=16, layers=4, heads=4)
 NO_ROPE = Model(name="learned", trained_length=256, head_dim=32)
 LENGTHS = [160, 256, 480]
-METHODS = assets.names("method")
+METHODS = registry.names("method")
 OFFICIAL = {"longbench", "qa_squad", "qa_hotpotqa"}
 """Tasks of data that is not here; their own tests hold the same over stand-ins."""
-TASKS = [n for n in assets.names("task") if "suite" not in assets.read("task", n) and n not in OFFICIAL]
+TASKS = [n for n in registry.names("task") if "suite" not in registry.read("task", n) and n not in OFFICIAL]
 CORPUS = Synthetic()
 
 
@@ -55,7 +56,7 @@ def test_a_method_is_frozen_pure_and_plain_data(name: str) -> None:
         assert isinstance(first, Attention)
         assert first.as_data() == second.as_data()
         json.dumps(first.as_data(), allow_nan=False)
-    module = assets.read("method", name)["_target_"].split(".")
+    module = registry.read("method", name)["_target_"].split(".")
     assert module[:3] == ["lexbench", "methods", name]
 
 
@@ -173,10 +174,10 @@ def test_a_length_too_short_is_refused_with_a_number(task: lexbench.Task, tokeni
         task.for_lengths([4]).questions(tokenizer, 2, 1, 0)
 
 
-@pytest.mark.parametrize("name", [*assets.names("model")])
+@pytest.mark.parametrize("name", [*registry.names("model")])
 def test_a_model_yaml_states_only_facts(name: str) -> None:
     known = {field.name for field in dataclasses.fields(Model)}
-    assert set(assets.read("model", name)) <= known
+    assert set(registry.read("model", name)) <= known
 
 
 @pytest.mark.parametrize("name", ["stdlib", "pydoc", "synthetic"])
@@ -190,14 +191,14 @@ def test_a_corpus_gives_the_same_documents_twice(name: str) -> None:
 
 @pytest.mark.parametrize("group", ["method", "corpus", "backend"])
 def test_file_yaml_and_config_name_are_one(group: str) -> None:
-    for name in assets.names(group):
-        stated = assets.read(group, name)  # of a corpus with parameters: a data set by its own name
+    for name in registry.names(group):
+        stated = registry.read(group, name)  # of a corpus with parameters: a data set by its own name
         assert stated["_target_"].split(".")[-2] == name or (group == "corpus" and len(stated) > 1)
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_task_file_and_yaml_have_one_name(name: str) -> None:
-    stated = assets.read("task", name)
+    stated = registry.read("task", name)
     assert stated["file"] == f"{name}.py" or len(stated) > 1  # a form of another task sets some of its parameters
 
 
@@ -214,9 +215,9 @@ def test_a_job_is_checked_before_anything_is_loaded() -> None:
     with pytest.raises(ValueError, match="n must be a whole number of at least 1"):
         Job.of(
             model=LLAMA,
-            methods=[{"name": "none", **assets.read("method", "none")}],
-            tasks=[{"name": "passkey", **assets.read("task", "passkey")}],
-            corpus={"name": "synthetic", **assets.read("corpus", "synthetic")},
+            methods=[{"name": "none", **registry.read("method", "none")}],
+            tasks=[{"name": "passkey", **registry.read("task", "passkey")}],
+            corpus={"name": "synthetic", **registry.read("corpus", "synthetic")},
             backend={"name": "chance"},
             lengths=[128],
             multiples=[],

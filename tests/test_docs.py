@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lexbench import cli
-from lexbench.report import records
+from lexbench.commands import main
+from lexbench.stats import records
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -77,7 +77,7 @@ def follow(
             for line, code in commands(block.text):
                 monkeypatch.setenv("LEXBENCH_CONFIG_PATH", "")
                 program, *words = shlex.split(line)
-                assert program == "lexbench" and cli.main(words) == code, (line, capsys.readouterr().err)
+                assert program == "lexbench" and main.main(words) == code, (line, capsys.readouterr().err)
                 said[line] = capsys.readouterr().out
                 last += said[line].splitlines()
         elif block.kind == "python":

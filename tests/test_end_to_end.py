@@ -13,11 +13,14 @@ import transformers
 from transformers import AttentionInterface
 
 import lexbench
-from lexbench import Attention, Model, Refused, Window, assets, compose
-from lexbench.backends.hf import Hf
-from lexbench.backends.hook import Still
-from lexbench.checkpoint import read_model
-from lexbench.definition import Angles, weights
+from lexbench import Attention, Model, Refused
+from lexbench.backends.hf.backend import Hf
+from lexbench.backends.hf.hook import Still
+from lexbench.core import registry
+from lexbench.core.attention import Window
+from lexbench.core.checkpoint import read_model
+from lexbench.core.method import read_method
+from lexbench.kernels.reference import Angles, weights
 
 ROUNDING = 1e-4
 """Of logits, in units of their deviation: transformers makes cos and sin in float32, whatever the model's dtype."""
@@ -39,7 +42,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "mistral": {"sliding_window": None},
     "gpt_neox": {"rotary_pct": 0.5, "num_key_value_heads": 4},
 }
-METHODS = assets.names("method")
+METHODS = registry.names("method")
 COMPOSED: list[list[Any]] = [
     ["yarn", "log_n"],
     ["rerope", "ntk"],
@@ -152,7 +155,7 @@ def test_every_method_is_its_definition_in_other_families(kind: str, method: str
     assert_defined(opened(kind), method)
 
 
-@pytest.mark.parametrize("methods", COMPOSED, ids=lambda methods: compose.read({"compose": methods})[0])
+@pytest.mark.parametrize("methods", COMPOSED, ids=lambda methods: read_method({"compose": methods})[0])
 def test_composed_methods_are_their_definition(methods: list[Any], opened: Callable[[str], Hf]) -> None:
     assert_defined(opened("gpt_neox"), methods)
 

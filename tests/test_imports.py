@@ -1,4 +1,4 @@
-"""Who may import whom: the table of the design, and what loads torch."""
+"""Who may import whom, where import-linter (`make lint`) does not look: plug-ins, tasks, hydra, torch."""
 
 import ast
 import subprocess
@@ -10,168 +10,73 @@ import pytest
 import lexbench
 
 ROOT = Path(__file__).parent.parent
-CORE = {"record", "model", "attention", "task"}
 SHARED = {
-    "methods": {"methods", "methods.rotary", "methods.distances"},
-    "backends": {
-        *("backends", "backends.rotary", "backends.hook", "backends.evidence"),
-        *("backends.network", "backends.memory", "backends.caches"),
-        *("backends.completions", "backends.http", "backends.dialect", "backends.replies"),
-        *("backends.vllm_angles", "backends.vllm_engine"),
-    },
+    "methods": {"methods.rotary", "methods.distances", "methods.export"},
+    "encodings": {"encodings"},
+    "corpora": {"corpora", "corpora.fields"},
 }
 """What plug-ins of one kind have in common; beyond it they never import one another."""
-ALLOWED = {  # folder or module under lexbench: what of ours it may import
-    "record": set(),
-    "model": {"record"},
-    "attention": {"record", "model"},
-    "task": {"record", "model", "attention"},
-    "files": set(),
-    "kinds": set(),
-    "assets": {"task"},
-    "checkpoint": {"files", "kinds", "model"},
-    "tokenizer": {"files", "task"},
-    "methods": {"attention", "model", "record", *SHARED["methods"]},
-    "compose": {"assets", "attention", "methods", "model"},
-    "definition": {"attention", "model"},
-    "export": {"attention", "checkpoint", "methods", "model", "record"},
-    "verify": {"attention", "backends", "definition", "files", "task"},
-    "encodings": {"encodings", "attention", "task"},
-    "kernels": {"attention", "kernels"},
-    "corpora": {"corpora"},
-    "perplexity": CORE | {"corpora", "samples"},
-    "excerpt": {"task"},
-    "haystack": {"perplexity", "record", "task"},
-    "keys": {"model", "task"},
-    "scoring": set(),
-    "draw": {"record", "task"},
-    "official_qa": {"record"},
-    "samples": {"record", "task"},
-    "symbols": {"record", "task"},
-    "longbench": {"longbench", "record", "scoring"},
-    "backends": CORE
-    | {"kernels", "native", "encodings", "checkpoint", "tokenizer", "definition", "methods", *SHARED["backends"]}
-    | {"export", "compose", "provenance"},
-    "loading": {"assets", "backends", "checkpoint", "model"},
-    "native": {
-        "native",
-        "encodings",
-        "attention",
-        "kernels",
-        "checkpoint",
-        "corpora",
-        "files",
-        "kinds",
-        "assets",
-        "tokenizer",
-        "task",
-        "record",
-        "compose",
-        "export",
-        "methods",
-    },
-    "cell_file": {"record", "kinds"},
-    "packed": {"cell_file", "files"},
-    "store": {"record", "cell_file", "packed", "files"},
-    "report": {"record", "cell_file", "store", "report", "files", "kinds"},
-    "agreement": {"attention", "task"},
-    "parity": CORE
-    | {
-        "agreement",
-        "assets",
-        "backends",
-        "checkpoint",
-        "examiner",
-        "loading",
-        "plan",
-        "provenance",
-        "report",
-        "job",
-        "runner",
-        "tokenizer",
-    },
-    "harness": CORE
-    | {"", "harness", "assets", "backends", "checkpoint", "compose", "job", "loading", "methods", "runner", "verify"},
-    "imports": {"imports", "harness.rooms", "record", "checkpoint", "excerpt", "tokenizer", "store", "report", ""},
-    "share": {"report", "files"},
-    "view": {"view", "report", "store", ""},
-    "show": {"attention", "model"},
-    "show_panels": {"attention", "model", "report", "show"},
-    "show_plots": {"attention", "model", "report", "show", "show_panels"},
-}
 WITHOUT_TORCH = [
     "lexbench",
-    "lexbench.cli",
-    "lexbench.report",
-    "lexbench.store",
-    "lexbench.show",
-    "lexbench.show_plots",
-    "lexbench.job",
-    "lexbench.runner",
-    "lexbench.verify",
-    "lexbench.export",
-    "lexbench.search",
-    "lexbench.tune",
-    "lexbench.view",
-    "lexbench.find_keys",
-    "lexbench.harness",
-    "lexbench.imports.lm_eval",
-    "lexbench.loading",
-    "lexbench.parity",
-    "lexbench.share",
+    "lexbench.commands.main",
+    "lexbench.integrations.hub.share",
+    "lexbench.integrations.lm_eval",
+    "lexbench.integrations.lm_eval.results.command",
+    "lexbench.methods.export",
+    "lexbench.report.report",
+    "lexbench.report.show.plots",
+    "lexbench.report.view",
+    "lexbench.runner.backend_pool",
+    "lexbench.runner.loop",
+    "lexbench.runner.verify",
+    "lexbench.store.store",
+    "lexbench.studies.encodings.study",
+    "lexbench.studies.find_key_tokens",
+    "lexbench.studies.longrope_search.search",
+    "lexbench.studies.parity.compare",
+    "lexbench.studies.tune.tune",
 ]
 
 
 def imported(file: Path) -> set[str]:
-    """Our modules that a file imports, without the leading `lexbench.`; `lexbench` itself as the empty string."""
+    """Modules that a file imports, and those that a package's names may be."""
     found = set()
     for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "lexbench":
-            base = node.module.removeprefix("lexbench").lstrip(".")
-            modules = [".".join(filter(None, [base, name.name])) for name in node.names]
-            found |= {module if exists(module) else base for module in modules}
+        if isinstance(node, ast.ImportFrom) and node.module:
+            modules = {f"{node.module}.{name.name}" for name in node.names}
+            found |= {module if exists(module) else node.module for module in modules}
         elif isinstance(node, ast.Import):
-            found |= {n.name.removeprefix("lexbench").lstrip(".") for n in node.names if n.name.startswith("lexbench")}
+            found |= {name.name for name in node.names}
     return found
 
 
 def exists(module: str) -> bool:
-    path = ROOT / "lexbench" / module.replace(".", "/")
+    path = ROOT / module.replace(".", "/")
     return path.is_dir() or path.with_suffix(".py").exists()
 
 
-@pytest.mark.parametrize("part", sorted(ALLOWED))
-def test_each_part_imports_only_what_the_table_allows(part: str) -> None:
-    path = ROOT / "lexbench" / part
-    files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
-    assert files
-    allowed = ALLOWED[part]
-    for file in files:
-        for module in imported(file):
-            names = {module, module.split(".")[0]}
-            assert names & allowed, f"{file.relative_to(ROOT)} imports lexbench.{module}"
-
-
-def test_methods_encodings_and_backends_never_import_one_another() -> None:
-    for group, shared in SHARED.items():
-        for file in (ROOT / "lexbench" / group).glob("*.py"):
-            siblings = {module for module in imported(file) if module.split(".")[0] == group}
+@pytest.mark.parametrize("group", sorted(SHARED))
+def test_plug_ins_of_one_kind_never_import_one_another(group: str) -> None:
+    shared = {f"lexbench.{module}" for module in SHARED[group]}
+    for file in (ROOT / "lexbench" / group).glob("*.py"):
+        if f"lexbench.{group}.{file.stem}" not in shared:
+            siblings = {module for module in imported(file) if module.startswith(f"lexbench.{group}")}
             assert siblings <= shared, f"{file.name} imports {siblings - shared}"
 
 
-def test_tasks_import_only_public_names() -> None:
+def test_tasks_import_public_names_and_what_tasks_share() -> None:
     for file in (ROOT / "tasks").glob("*.py"):
-        assert imported(file) <= {"", *lexbench.__all__}, f"{file.name} imports {imported(file)}"
+        ours = {module for module in imported(file) if module.split(".")[0] == "lexbench"}
+        assert all(module == "lexbench" or module.startswith("lexbench.taskkit") for module in ours), f"{file}: {ours}"
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == "lexbench":
+                assert {name.name for name in node.names} <= set(lexbench.__all__), file.name
 
 
-def test_only_the_settings_import_hydra() -> None:
+def test_only_the_commands_know_hydra() -> None:
     for file in (ROOT / "lexbench").rglob("*.py"):
-        uses = "hydra" in {
-            (node.module or "").split(".")[0]
-            for node in ast.walk(ast.parse(file.read_text()))
-            if isinstance(node, ast.ImportFrom)
-        }
-        assert not uses or file.name == "settings.py", f"{file.name} imports hydra"
+        uses = {module.split(".")[0] for module in imported(file)} & {"hydra", "omegaconf"}
+        assert not uses or file.parent.name == "commands", f"{file.name} imports {uses}"
 
 
 @pytest.mark.parametrize("module", WITHOUT_TORCH)
@@ -179,3 +84,24 @@ def test_importing_loads_no_torch(module: str) -> None:
     code = f"import {module}, sys; print([m for m in ('torch', 'transformers', 'hydra') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
+
+
+def test_old_public_names_work_with_a_warning_that_says_where_they_are() -> None:
+    from lexbench.core import moved
+    from lexbench.core.attention import Window
+    from lexbench.taskkit import sampling
+
+    with pytest.warns(DeprecationWarning, match="from lexbench.core.attention import Window"):
+        assert lexbench.Window is Window
+    with pytest.warns(DeprecationWarning, match=r"import lexbench\.taskkit\.sampling"):
+        assert lexbench.draw is sampling
+    for name in moved.NAMES:
+        with pytest.warns(DeprecationWarning, match=name):
+            assert getattr(lexbench, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        lexbench.nothing  # noqa: B018
+
+
+def test_no_public_function_shadows_a_module() -> None:
+    modules = {path.stem for path in (ROOT / "lexbench").iterdir() if path.is_dir() or path.suffix == ".py"}
+    assert not modules & set(lexbench.__all__)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lexbench import cli
+from lexbench.commands import main
 from tests.report.pictures import drawn
 
 REFERENCE = Path(__file__).parent.parent / "results" / "reference"
@@ -26,7 +26,7 @@ def test_a_reference_table_is_the_report_of_its_records(
 ) -> None:
     shutil.copytree(REFERENCE / folder, tmp_path / "run")
     with drawn():  # figures are made, and left white
-        assert cli.main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "report")]) == 0
+        assert main.main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "report")]) == 0
     ours, theirs = (rows(where / "records.jsonl") for where in (tmp_path / "run", REFERENCE / folder))
     assert len(ours) == len(theirs)
     for one, two in zip(ours, theirs, strict=True):

@@ -10,7 +10,8 @@ from urllib.parse import unquote, urldefrag
 import pytest
 from playwright.sync_api import Browser
 
-from lexbench import assets, cli
+from lexbench.commands import main
+from lexbench.core import registry
 
 ROOT = Path(__file__).parent.parent
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "object": "data"}
@@ -78,7 +79,7 @@ def test_all_links_of_the_site_lead_somewhere(pages: dict[Path, Page]) -> None:
 
 def test_the_galleries_hold_every_method_encoding_and_task(site: Path) -> None:
     methods = (site / "gallery" / "methods.html").read_text()
-    for name in assets.names("method"):
+    for name in registry.names("method"):
         assert f'id="{name}"' in methods and f'src="method-{name}.svg"' in methods
         assert "<path" in (site / "gallery" / f"method-{name}.svg").read_text()
     encodings = (site / "gallery" / "encodings.html").read_text()
@@ -86,13 +87,13 @@ def test_the_galleries_hold_every_method_encoding_and_task(site: Path) -> None:
         assert f'id="{module.stem}"' in encodings
         assert "<path" in (site / "gallery" / f"encoding-{module.stem}.svg").read_text()
     tasks = (site / "gallery" / "tasks.html").read_text()
-    for name in assets.names("task"):
+    for name in registry.names("task"):
         assert f"task={name}<" in tasks or f"<code>{name}</code>" in tasks
 
 
 def test_the_page_of_commands_has_them_all(site: Path) -> None:
     page = (site / "commands.html").read_text()
-    assert [name for name in cli.COMMANDS if f'id="{name}"' not in page] == []
+    assert [name for name in main.COMMANDS if f'id="{name}"' not in page] == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

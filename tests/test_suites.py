@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lexbench import assets
-from lexbench.job import Job
+from lexbench.core import registry
+from lexbench.runner.job import Job
 
 SUITES = {
     "inner": "suite: [passkey, {name: sliding, stride: 8}]\nn: 3\nmultiples: [1]\n",
@@ -18,7 +18,7 @@ SUITES = {
 
 
 @pytest.fixture(autouse=True)
-def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "task").mkdir()
     for name, text in SUITES.items():
         (tmp_path / "task" / f"{name}.yaml").write_text(text)
@@ -29,10 +29,10 @@ def job(*tasks: str | Mapping[str, Any], **changed: Any) -> Job:
     given = [{"name": task} if isinstance(task, str) else task for task in tasks]
     settings: dict[str, Any] = {"lengths": None, "multiples": None, "n": None, **changed}
     return Job.of(
-        model=assets.read("model", "lexlet"),
-        methods=[{"name": "none", **assets.read("method", "none")}],
-        tasks=[{**assets.read("task", str(task["name"])), **task} for task in given],
-        corpus={"name": "synthetic", **assets.read("corpus", "synthetic")},
+        model=registry.read("model", "lexlet"),
+        methods=[{"name": "none", **registry.read("method", "none")}],
+        tasks=[{**registry.read("task", str(task["name"])), **task} for task in given],
+        corpus={"name": "synthetic", **registry.read("corpus", "synthetic")},
         backend={"name": "chance"},
         seeds=[0],
         results=None,
@@ -83,7 +83,7 @@ def test_suites_that_differ_ask_the_user() -> None:
         job("inner", "other")
 
 
-@pytest.mark.parametrize("name", [n for n in assets.names("task") if "suite" in assets.read("task", n)])
+@pytest.mark.parametrize("name", [n for n in registry.names("task") if "suite" in registry.read("task", n)])
 def test_every_suite_of_the_registry_is_settled(name: str) -> None:
     assert job(name).tasks
 

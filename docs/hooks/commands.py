@@ -6,7 +6,7 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
-from lexbench import arguments, cli
+from lexbench.commands import arguments, main
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -18,7 +18,7 @@ def on_files(files: Any, config: Any) -> Any:
 def page() -> str:
     """The command line's own words, a section a command."""
     os.environ["COLUMNS"] = "100"
-    parser = arguments.parser(cli.COMMANDS)
+    parser = arguments.parser(main.COMMANDS)
     [group] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     lines = [
         "# Commands\n",

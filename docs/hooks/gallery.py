@@ -13,11 +13,14 @@ from mkdocs.structure.files import File
 from pictures import drawn
 
 import lexbench
-from lexbench import assets, compose, export, show_plots
-from lexbench.attention import Attention, seen_distances
-from lexbench.definition import first_change
-from lexbench.model import Model
-from lexbench.report import figures
+from lexbench.core import registry
+from lexbench.core.attention import Attention, seen_distances
+from lexbench.core.method import read_method
+from lexbench.core.model import Model
+from lexbench.kernels.reference import first_change
+from lexbench.methods import export
+from lexbench.report.plots import style
+from lexbench.report.show import plots
 
 MODEL = Model(
     name="A model like Llama 2",
@@ -45,7 +48,7 @@ ORDER = ("The baseline", "Frequencies", "Queries", "Distances", "Which keys are 
 def on_files(files: Any, config: Any) -> Any:
     """Add the page and its pictures to the site."""
     files.append(File.generated(config, "gallery/methods.md", content=methods_page()))
-    for name in assets.names("method"):
+    for name in registry.names("method"):
         files.append(File.generated(config, f"gallery/method-{name}.svg", content=method_picture(name)))
         files.append(File.generated(config, f"gallery/method-{name}-small.svg", content=method_glance(name)))
     return files
@@ -53,7 +56,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 def methods_page() -> str:
     """All registered methods, by what they change."""
-    known = {name: _group(name) for name in assets.names("method")}
+    known = {name: _group(name) for name in registry.names("method")}
     ordered = [name for group in ORDER for name in known if known[name] == group]
     lines = [
         "# Gallery of methods\n",
@@ -86,7 +89,7 @@ def _cards(names: list[str]) -> Iterator[str]:
 
 @functools.cache
 def _built(name: str) -> Any:
-    return compose.read({**assets.read("method", name), "name": name})[1]
+    return read_method({**registry.read("method", name), "name": name})[1]
 
 
 def _slots(name: str) -> list[str]:
@@ -130,7 +133,7 @@ def _method(name: str) -> str:
         f"### {name}\n\n{docstrings.markdown(cls)}\n\n"
         f"![What {name} does to {MODEL.name} at {LENGTH} tokens](method-{name}.svg){{ .drawing loading=lazy }}\n\n"
         f"Measure it: `lexbench run method={name}`. Print these numbers: `lexbench show model=llama2 method={name} "
-        f"length={LENGTH}`. Code: `{Path(inspect.getfile(cls)).relative_to(assets.PACKAGE.parent)}`.\n"
+        f"length={LENGTH}`. Code: `{Path(inspect.getfile(cls)).relative_to(registry.PACKAGE.parent)}`.\n"
     )
 
 
@@ -138,7 +141,7 @@ def _method(name: str) -> str:
 def method_picture(name: str) -> bytes:
     """The method at work, as `lexbench show --plot` draws it."""
     attention = _built(name).attention(MODEL, LENGTH)
-    return drawn(lambda file: show_plots.plot(MODEL, name, attention, LENGTH, file))
+    return drawn(lambda file: plots.plot(MODEL, name, attention, LENGTH, file))
 
 
 @functools.cache
@@ -152,7 +155,7 @@ def method_glance(name: str) -> bytes:
         axes.set_axis_off()
         for part in attention.mixture or attention.parts()[:1]:
             _glance(axes, part)
-        figures.save(figure, file.with_suffix(""))
+        style.save(figure, file.with_suffix(""))
 
     return drawn(draw)
 
@@ -166,16 +169,16 @@ def _glance(axes: Any, part: Attention) -> None:
         axes.imshow(np.tri(len(places)) * 0.2, cmap="Greys", vmin=0, vmax=1)
         axes.imshow(seen, cmap="cividis", vmin=0, vmax=LENGTH, interpolation="nearest")
     elif part.head_ratios is not None:
-        axes.bar(range(len(part.head_ratios.ratios)), part.head_ratios.ratios, color=figures.colour(1))
+        axes.bar(range(len(part.head_ratios.ratios)), part.head_ratios.ratios, color=style.colour(1))
     elif part.query_scale is not None:
         places = np.arange(0, LENGTH, 64)
-        axes.plot(places, part.query_scale(places), color=figures.colour(1))
+        axes.plot(places, part.query_scale(places), color=style.colour(1))
         axes.axhline(1.0, color="0.6", linewidth=0.8)
     else:
         own = MODEL.inv_freq()
         used = own if part.inv_freq is None else part.inv_freq
         slower = np.log2(own / np.where(used > 0, used, np.nan))
-        axes.plot(slower, color=figures.colour(1))
+        axes.plot(slower, color=style.colour(1))
         axes.axhline(0.0, color="0.6", linewidth=0.8)
         axes.set_ylim(-1.0, 3.2)
         axes.set_xlim(0, len(own))

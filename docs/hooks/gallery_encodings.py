@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from mkdocs.structure.files import File
 from pictures import drawn
 
-from lexbench import assets
-from lexbench.report import figures
+from lexbench.core import registry
+from lexbench.report.plots import style
 
 FAR = 1024
 """Distances of a picture."""
@@ -28,7 +28,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 def all_encodings() -> dict[str, type]:
     """Name to class, of every yaml of configs/encoding."""
-    return {name: assets.class_of(assets.read("encoding", name), "encoding") for name in assets.names("encoding")}
+    return {name: registry.class_of(registry.read("encoding", name), "encoding") for name in registry.names("encoding")}
 
 
 def encodings_page() -> str:
@@ -62,17 +62,17 @@ def encoding_picture(name: str) -> bytes:
     def draw(file: Path) -> None:
         import matplotlib
 
-        with matplotlib.rc_context(figures.STYLE):
+        with matplotlib.rc_context(style.STYLE):
             figure = Figure(figsize=(6.4, 3.0), layout="constrained")
             axes = figure.subplots()
             for head, line in enumerate(lines[:1] if alike else lines):
                 said = name if alike else f"head {head + 1}"
-                axes.plot(np.arange(len(line)), line, color=figures.colour(head), linewidth=1.3, label=said)
+                axes.plot(np.arange(len(line)), line, color=style.colour(head), linewidth=1.3, label=said)
             axes.set(xlabel="distance (tokens)", ylabel="logit", title=f"{name}: logit of two like vectors")
             if not alike:
                 axes.set_ylim(max(-20, lines[np.isfinite(lines)].min() - 0.5), None)
                 axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
-            figures.save(figure, file.with_suffix(""))
+            style.save(figure, file.with_suffix(""))
 
     return drawn(draw)
 

@@ -13,7 +13,7 @@ import docstrings
 from mkdocs.structure.files import File
 
 import lexbench
-from lexbench import assets
+from lexbench.core import registry
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -24,11 +24,11 @@ def on_files(files: Any, config: Any) -> Any:
 
 def tasks_page() -> str:
     """All registered tasks with their protocol, an example and their parameters; suites."""
-    read = {name: assets.read("task", name) for name in assets.names("task")}
+    read = {name: registry.read("task", name) for name in registry.names("task")}
     classes: dict[type, list[str]] = {}
     for name, config in read.items():
         if "suite" not in config:
-            classes.setdefault(assets.class_of(config, "task"), []).append(name)
+            classes.setdefault(registry.class_of(config, "task"), []).append(name)
     lines = [
         "# Gallery of tasks\n",
         "Every registered task, made from its docstring at each build of this site: what is asked, what is held "
@@ -38,7 +38,7 @@ def tasks_page() -> str:
         "| suite | tasks |",
         "| --- | --- |",
         *(
-            f"| `{name}` | {docstrings.linked(assets.summary('task', name).removeprefix('suite: '))} |"
+            f"| `{name}` | {docstrings.linked(registry.summary('task', name).removeprefix('suite: '))} |"
             for name, config in read.items()
             if "suite" in config
         ),
@@ -59,8 +59,8 @@ def _task(cls: type, names: list[str], read: dict[str, Any]) -> Iterator[str]:
 
 @functools.cache
 def _tokenizer() -> Any:
-    from lexbench.checkpoint import locate
-    from lexbench.tokenizer import load_tokenizer
+    from lexbench.core.checkpoint import locate
+    from lexbench.core.tokenizer import load_tokenizer
 
     return load_tokenizer(locate("lexbench:lexlet", None, weights=False), None)
 

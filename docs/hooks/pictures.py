@@ -9,9 +9,9 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from mkdocs.structure.files import File
 
-from lexbench.report import figures
-from lexbench.report.records import load
-from lexbench.report.tables import Table, tables
+from lexbench.report.plots import style
+from lexbench.stats.records import load
+from lexbench.stats.tables import Table, tables
 
 RUN = Path(__file__).parents[2] / "results" / "reference" / "lexlet"
 METHODS = ("none", "ntk", "yarn", "sliding_window", "rerope")
@@ -38,14 +38,14 @@ def two_views() -> bytes:
     known = {(table.cell.task, table.metric): table for table in tables(finished)}
 
     def draw(file: Path) -> None:
-        with rc_context(figures.STYLE):
+        with rc_context(style.STYLE):
             figure = Figure(figsize=(9.0, 3.4), layout="constrained")
             for axes, (task, metric, title) in zip(figure.subplots(1, 2), PANELS, strict=True):
                 _panel(axes, known[task, metric])
                 axes.set_title(title)
             handles, labels = figure.axes[0].get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside right center", frameon=False)
-            figures.save(figure, file.with_suffix(""))
+            style.save(figure, file.with_suffix(""))
 
     return drawn(draw)
 
@@ -54,9 +54,9 @@ def _panel(axes: Any, table: Table) -> None:
     for place, method in enumerate(METHODS):
         records = table.of(method)
         lengths = [record.length for record in records]
-        axes.plot(lengths, [record.value for record in records], label=method, **figures.looks(place))
+        axes.plot(lengths, [record.value for record in records], label=method, **style.looks(place))
         low, high = ([getattr(record, end) for record in records] for end in ("low", "high"))
-        axes.fill_between(lengths, low, high, color=figures.colour(place), alpha=0.12, linewidth=0)
+        axes.fill_between(lengths, low, high, color=style.colour(place), alpha=0.12, linewidth=0)
     axes.axvline(table.cell.trained_length, color="0.55", linestyle=(0, (4, 3)), linewidth=1.0)
     axes.annotate(
         "trained length",

@@ -3,9 +3,9 @@
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
-from lexbench.attention import Attention
-from lexbench.model import Model
-from lexbench.task import (
+from lexbench.core.attention import Attention
+from lexbench.core.model import Model
+from lexbench.core.task import (
     Answer,
     AnyQuestion,
     Choose,

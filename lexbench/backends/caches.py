@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexbench.task import Tokens
+from lexbench.core.task import Tokens
 
 if TYPE_CHECKING:  # which a backend without them need not load
     from transformers import DynamicCache

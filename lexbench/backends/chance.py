@@ -5,12 +5,12 @@ import math
 
 import numpy as np
 
-from lexbench.attention import Attention
-from lexbench.checkpoint import locate
-from lexbench.model import Model
-from lexbench.record import Refused
-from lexbench.task import Choose, Chosen, Mark, Marked, Probe, Probed, Score, Scored, Write, Written
-from lexbench.tokenizer import load_tokenizer
+from lexbench.core.attention import Attention
+from lexbench.core.checkpoint import locate
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
+from lexbench.core.task import Choose, Chosen, Mark, Marked, Probe, Probed, Score, Scored, Write, Written
+from lexbench.core.tokenizer import load_tokenizer
 
 
 class Chance:

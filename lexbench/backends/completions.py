@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench.record import Refused
-from lexbench.task import (
+from lexbench.core.record import Refused
+from lexbench.core.task import (
     Answer,
     AnyQuestion,
     Choose,

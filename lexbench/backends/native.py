@@ -7,31 +7,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench.attention import Attention
 from lexbench.backends.caches import Latest
-from lexbench.checkpoint import end_tokens, fingerprint, locate, weight_files
+from lexbench.core.attention import Attention
+from lexbench.core.checkpoint import end_tokens, fingerprint, locate, weight_files
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
+from lexbench.core.task import Choose, Chosen, Mark, Marked, Probe, Probed, Score, Scored, Tokens, Write, Written
+from lexbench.core.tokenizer import load_tokenizer
 from lexbench.encodings import Rotate
 from lexbench.kernels import rotations
 from lexbench.kernels.observed import Observer
-from lexbench.model import Model
 from lexbench.native.attend import together
 from lexbench.native.folder import load
 from lexbench.native.reading import Pass, Reading
-from lexbench.record import Refused
-from lexbench.task import (
-    Choose,
-    Chosen,
-    Mark,
-    Marked,
-    Probe,
-    Probed,
-    Score,
-    Scored,
-    Tokens,
-    Write,
-    Written,
-)
-from lexbench.tokenizer import load_tokenizer
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 WORTH = 0.5

@@ -16,8 +16,8 @@ from typing import Any, Self
 import torch
 from torch import Generator, Tensor, nn
 
-from lexbench.attention import Attention
-from lexbench.task import Tokenizer
+from lexbench.core.attention import Attention
+from lexbench.core.task import Tokenizer
 
 Rotate = Callable[[Tensor, Tensor], Tensor]
 """(vectors [B, H, T, D], positions) -> vectors at those positions."""

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
+from lexbench.core.task import Tokenizer
 from lexbench.encodings import Encoding, Over
-from lexbench.task import Tokenizer
 
 REMEDY = "give encoding.separators token ids, or texts such as ['.', '\\n']"
 

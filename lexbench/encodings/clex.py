@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from lexbench.attention import Attention
+from lexbench.core.attention import Attention
 from lexbench.encodings import Rotary, Rotate, angles, frequencies, turned
 
 STEP = 0.125

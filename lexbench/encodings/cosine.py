@@ -5,7 +5,7 @@ import math
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench.attention import Attention, LogScale
+from lexbench.core.attention import Attention, LogScale
 from lexbench.encodings import Encoding, Over
 
 POSITION = "position"

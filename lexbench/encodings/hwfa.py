@@ -1,6 +1,6 @@
 """HWFA: hybrid of window and full attention (Su 2023, kexue.fm/archives/9603)."""
 
-from lexbench.attention import Attention, LogScale, Window
+from lexbench.core.attention import Attention, LogScale, Window
 from lexbench.encodings import Attending, Encoding, Over, Unrotated
 
 SHARE = 0.75

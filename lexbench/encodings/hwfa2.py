@@ -2,7 +2,7 @@
 
 import math
 
-from lexbench.attention import Attention, Line, Remap, Window
+from lexbench.core.attention import Attention, Line, Remap, Window
 from lexbench.encodings import Attending, Encoding, Over
 
 

@@ -2,7 +2,7 @@
 
 import math
 
-from lexbench.attention import Attention, Line, Remap
+from lexbench.core.attention import Attention, Line, Remap
 from lexbench.encodings import Encoding, Over
 
 

@@ -1,6 +1,6 @@
 """Zebra: layers with windows in groups around one that sees all (Song et al. 2023, arXiv 2312.08618)."""
 
-from lexbench.attention import Attention, Window
+from lexbench.core.attention import Attention, Window
 from lexbench.encodings import Attending, Encoding, Over
 
 

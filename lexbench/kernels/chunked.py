@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexbench.attention import Blocks, Chunks, Floats, Line, Positions
+from lexbench.core.attention import Blocks, Chunks, Floats, Line, Positions
 from lexbench.kernels import flash
 from lexbench.kernels.dense import Rotate
 from lexbench.kernels.flash import Part

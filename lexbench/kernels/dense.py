@@ -1,4 +1,4 @@
-"""Attention by the definition of `lexbench.attention`: exact for every slot, in memory of chunk x keys."""
+"""Attention by the definition of `lexbench.core.attention`: exact for every slot, in memory of chunk x keys."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench.attention import Attention, Floats, regions
+from lexbench.core.attention import Attention, Floats, regions
 
 Rotate = Callable[[Tensor, Tensor], Tensor]
 """(x [B, H, T, D], positions [T], possibly fractional) -> x rotated there, times the scale of cos and sin."""
@@ -28,7 +28,7 @@ def attend(
 ) -> Tensor:
     """Causal attention of the last Q of K positions, under the slots that the scores need.
 
-        out(i) = sum_j softmax_j(logit(i, j)) v(j),    logit as in `lexbench.attention`
+        out(i) = sum_j softmax_j(logit(i, j)) v(j),    logit as in `lexbench.core.attention`
 
     `rotate` brings `inv_freq` and `scale`; `layers` is the caller's to settle. Where neither remap, mask nor bias is
     asked, PyTorch's fused kernel answers, in the inputs' dtype; elsewhere everything up to the output is float32, or

@@ -6,7 +6,7 @@ Which keys a cache must hold for decoding to rotate none twice is said by `near_
 import torch
 from torch import Tensor
 
-from lexbench.attention import Attention, Blocks, Chunks, Line, Remap, Window
+from lexbench.core.attention import Attention, Blocks, Chunks, Line, Remap, Window
 from lexbench.kernels import chunked, dense, flash, near_far
 from lexbench.kernels.near_far import Far
 

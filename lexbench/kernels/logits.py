@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench.attention import Attention, Positions
+from lexbench.core.attention import Attention, Positions
 from lexbench.kernels import dense, rotations
 from lexbench.kernels.dense import Rotate
 
@@ -22,7 +22,7 @@ class Logits:
 
         logit(i, j) = scaling query_scale(i) sum_p e^(decay_p (i - j)) (R q)_p . (R k)_p + biases(i, j)
 
-    over pairs p of dimensions; R and everything else as in `lexbench.attention`.
+    over pairs p of dimensions; R and everything else as in `lexbench.core.attention`.
 
     Raises:
         ValueError: there are a decay and a remap: nobody has said at which distance a remapped pair decays.

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexbench.attention import Line
+from lexbench.core.attention import Line
 from lexbench.kernels import flash
 from lexbench.kernels.dense import Rotate
 from lexbench.kernels.flash import Part

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexbench.attention import Floats, Positions
+from lexbench.core.attention import Floats, Positions
 from lexbench.kernels.logits import Logits, by_distance, groups, rows
 from lexbench.kernels.resolution import mean_logits, resolution, well_seen
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench.attention import Attention, Blocks, Chunks, Region, Remap, Remapping, Stairs, Window, regions
+from lexbench.core.attention import Attention, Blocks, Chunks, Region, Remap, Remapping, Stairs, Window, regions
 from lexbench.kernels import chunked
 from lexbench.kernels.chunked import Places
 from lexbench.kernels.logits import Group, Logits, by_distance, groups, rows

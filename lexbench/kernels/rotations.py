@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lexbench.attention import HeadRatios
+from lexbench.core.attention import HeadRatios
 from lexbench.kernels.dense import Rotate
 
 

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lexbench.attention import Attention
-from lexbench.model import Model
+from lexbench.core.attention import Attention
+from lexbench.core.model import Model
 
 RATIOS = (1.0, 1.75, 1.8, 1.9, 2.0, 2.5)
 """The paper's bases 10000, 17500, 18000, 19000, 20000, 25000 in units of its models' own base."""

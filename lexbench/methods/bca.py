@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from lexbench.attention import Attention, Blocks
+from lexbench.core.attention import Attention, Blocks
+from lexbench.core.model import Model
 from lexbench.methods.distances import check_count
-from lexbench.model import Model
 
 
 @dataclass(frozen=True)

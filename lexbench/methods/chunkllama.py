@@ -3,10 +3,10 @@
 import math
 from dataclasses import dataclass
 
-from lexbench.attention import Attention, Chunks
+from lexbench.core.attention import Attention, Chunks
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
 from lexbench.methods.distances import check_rotary
-from lexbench.model import Model
-from lexbench.record import Refused
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from lexbench.attention import Attention
+from lexbench.core.attention import Attention
+from lexbench.core.model import Model
 from lexbench.methods.rotary import ntk_base
-from lexbench.model import Model
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from numbers import Integral
 
-from lexbench.model import Model
-from lexbench.record import Refused
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
 
 
 def check_rotary(model: Model) -> None:

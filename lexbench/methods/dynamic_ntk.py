@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from lexbench.attention import Attention, Dynamic
+from lexbench.core.attention import Attention, Dynamic
+from lexbench.core.model import Model
 from lexbench.methods.rotary import as_transformers, check_trained_length, ntk_base, trained_on
-from lexbench.model import Model
 
 
 @dataclass(frozen=True)

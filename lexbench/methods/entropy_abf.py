@@ -4,10 +4,10 @@ import math
 from dataclasses import dataclass
 from numbers import Integral
 
-from lexbench.attention import Attention, LogScale
+from lexbench.core.attention import Attention, LogScale
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
 from lexbench.methods.rotary import base_for_length, check_trained_length, trained_on
-from lexbench.model import Model
-from lexbench.record import Refused
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from lexbench.attention import Attention, Line, Remap
+from lexbench.core.attention import Attention, Line, Remap
+from lexbench.core.model import Model
 from lexbench.methods.distances import check_count, check_rotary
-from lexbench.model import Model
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from lexbench.attention import Attention, Line, Remap, Window
+from lexbench.core.attention import Attention, Line, Remap, Window
+from lexbench.core.model import Model
 from lexbench.methods.distances import check_count, check_rotary
-from lexbench.model import Model
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from lexbench.attention import Attention
+from lexbench.core.attention import Attention
+from lexbench.core.model import Model
 from lexbench.methods.rotary import (
     as_transformers,
     blend_by_rotations,
@@ -12,7 +13,6 @@ from lexbench.methods.rotary import (
     resolve_factor,
     trained_on,
 )
-from lexbench.model import Model
 
 
 @dataclass(frozen=True)

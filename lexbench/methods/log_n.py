@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from lexbench.attention import Attention, LogScale
-from lexbench.model import Model
-from lexbench.record import Refused
+from lexbench.core.attention import Attention, LogScale
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.attention import Attention, Floats
+from lexbench.core.attention import Attention, Floats
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
 from lexbench.methods.rotary import (
     as_transformers,
     check_attention_factor,
@@ -20,8 +22,6 @@ from lexbench.methods.rotary import (
     su_scale,
     trained_on,
 )
-from lexbench.model import Model
-from lexbench.record import Refused
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lexbench.attention import Attention, HeadRatios
+from lexbench.core.attention import Attention, HeadRatios
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
 from lexbench.methods.distances import check_count, check_rotary
-from lexbench.model import Model
-from lexbench.record import Refused
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from lexbench.attention import Attention
+from lexbench.core.attention import Attention
+from lexbench.core.model import Model
 from lexbench.methods.rotary import blend_by_rotations, check_factor, check_trained_length, resolve_factor, trained_on
-from lexbench.model import Model
 
 
 @dataclass(frozen=True)

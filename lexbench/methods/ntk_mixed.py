@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lexbench.attention import Attention
+from lexbench.core.attention import Attention
+from lexbench.core.model import Model
 from lexbench.methods.rotary import check_factor, resolve_factor
-from lexbench.model import Model
 
 
 @dataclass(frozen=True)

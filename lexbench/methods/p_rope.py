@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.attention import Attention
+from lexbench.core.attention import Attention
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
 from lexbench.methods.rotary import as_transformers
-from lexbench.model import Model
-from lexbench.record import Refused
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from lexbench.attention import Attention
+from lexbench.core.attention import Attention
+from lexbench.core.model import Model
 from lexbench.methods.rotary import as_transformers, check_factor, resolve_factor
-from lexbench.model import Model
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lexbench.attention import Attention, Floats
-from lexbench.model import Model
+from lexbench.core.attention import Attention, Floats
+from lexbench.core.model import Model
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.attention import Floats
-from lexbench.model import Model
-from lexbench.record import Refused
+from lexbench.core.attention import Floats
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
 
 
 def check_factor(method: str, factor: float | None) -> None:

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from lexbench.attention import Attention, Line, Remap
+from lexbench.core.attention import Attention, Line, Remap
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
 from lexbench.methods.distances import check_count, check_rotary
-from lexbench.model import Model
-from lexbench.record import Refused
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lexbench.attention import Attention
-from lexbench.model import Model
+from lexbench.core.attention import Attention
+from lexbench.core.model import Model
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.attention import Attention, Floats
+from lexbench.core.attention import Attention, Floats
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
 from lexbench.methods.rotary import as_transformers, check_factor, check_trained_length, resolve_factor, trained_on
-from lexbench.model import Model
-from lexbench.record import Refused
 
 
 @dataclass(frozen=True)

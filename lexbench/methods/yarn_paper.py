@@ -3,7 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from lexbench.attention import Attention
+from lexbench.core.attention import Attention
+from lexbench.core.model import Model
 from lexbench.methods.rotary import (
     blend_by_rotations,
     check_attention_factor,
@@ -12,7 +13,6 @@ from lexbench.methods.rotary import (
     resolve_factor,
     trained_on,
 )
-from lexbench.model import Model
 
 
 @dataclass(frozen=True)

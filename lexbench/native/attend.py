@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench.attention import Attention, Positions
+from lexbench.core.attention import Attention, Positions
 from lexbench.encodings import Encoding, Rotate
 from lexbench.kernels import dense
 from lexbench.kernels.logits import Logits

@@ -4,10 +4,10 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from lexbench import assets
+from lexbench.core import registry
+from lexbench.core.task import Tokenizer
 from lexbench.encodings import Encoding, Layered
 from lexbench.native.decoder import Shape
-from lexbench.task import Tokenizer
 
 INNER = "over"
 """The parameter that takes another encoding: a name, or {name: alibi, ...parameters}."""
@@ -34,7 +34,7 @@ def resolved(spec: str | Mapping[str, Any], tokenizer: Tokenizer | None = None) 
     """
     given = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = given.pop("name", None)
-    config = {**(assets.read("encoding", name) if name else {}), **given}
+    config = {**(registry.read("encoding", name) if name else {}), **given}
     if config.get(INNER) is not None:
         config[INNER] = resolved(config[INNER], tokenizer)
     cls = class_of(config)
@@ -46,7 +46,7 @@ def resolved(spec: str | Mapping[str, Any], tokenizer: Tokenizer | None = None) 
 
 def pinned(config: Mapping[str, Any], trained_length: int) -> dict[str, Any]:
     """A resolved config whose classes keep the trained length that their rules come from, whatever later rows have."""
-    known = assets.parameters(class_of(config))
+    known = registry.parameters(class_of(config))
     own = {"trained_length": trained_length} if "trained_length" in known and "trained_length" not in config else {}
     inner = {INNER: pinned(config[INNER], trained_length)} if config.get(INNER) is not None else {}
     return {**config, **own, **inner}
@@ -63,13 +63,13 @@ def _built(config: Mapping[str, Any], sizes: Mapping[str, int]) -> Encoding:
 
 def _one(config: Mapping[str, Any], sizes: Mapping[str, int], inner: Encoding | None) -> Encoding:
     own = {key: value for key, value in config.items() if key != INNER or inner is None}
-    built = assets.build(own, "encoding", **(dict(sizes) if inner is None else {**sizes, INNER: inner}))
+    built = registry.build(own, "encoding", **(dict(sizes) if inner is None else {**sizes, INNER: inner}))
     assert isinstance(built, Encoding)
     return built
 
 
 def class_of(config: Mapping[str, Any]) -> type[Encoding]:
     """The encoding's class."""
-    cls = assets.class_of(config, "encoding")
+    cls = registry.class_of(config, "encoding")
     assert issubclass(cls, Encoding), f"{cls.__name__} is no Encoding"
     return cls

@@ -15,10 +15,10 @@ from safetensors.torch import load_file
 from safetensors.torch import save as serialize
 from torch import Tensor
 
-from lexbench.checkpoint import OURS
+from lexbench.core.checkpoint import OURS
+from lexbench.core.files import read_object, write_bytes, write_text
+from lexbench.core.values import fits
 from lexbench.encodings.rope import Rope
-from lexbench.files import read_object, write_bytes, write_text
-from lexbench.kinds import fits
 from lexbench.native import build
 from lexbench.native.decoder import Decoder, Shape
 

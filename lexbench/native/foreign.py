@@ -16,13 +16,13 @@ import torch
 from safetensors.torch import save as serialize
 from torch import Tensor
 
-from lexbench.checkpoint import FILES, read_config
+from lexbench.core.checkpoint import FILES, read_config
+from lexbench.core.files import write_bytes, write_text
 from lexbench.encodings import Encoding, Unrotated
 from lexbench.encodings.alibi import Alibi
 from lexbench.encodings.learned import Learned
 from lexbench.encodings.nope import Nope
 from lexbench.encodings.rope import Rope
-from lexbench.files import write_bytes, write_text
 from lexbench.native.decoder import Decoder, Shape
 from lexbench.native.folder import load, sizes
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench.attention import Attention
+from lexbench.core.attention import Attention
 from lexbench.encodings import Encoding
 from lexbench.native import attend
 from lexbench.native.decoder import Decoder

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lexbench import assets
+from lexbench.core import registry
+from lexbench.core.record import Refused
+from lexbench.core.task import AnyQuestion, Choose, Mark, Task, Tokenizer, Tokens, Write
 from lexbench.corpora import Corpus
-from lexbench.record import Refused
-from lexbench.task import AnyQuestion, Choose, Mark, Task, Tokenizer, Tokens, Write
 
 Lesson = Callable[[np.random.Generator, Tokenizer, int], Tokens]
 STRATA = 8  # tasks place their needles by index modulo at most this
@@ -150,11 +150,11 @@ def gather(kinds: Sequence[str], corpora: Sequence[Corpus], tokenizer: Tokenizer
             lessons[kind] = TextLesson(corpora, tokenizer)
         elif kind in GENERATORS:
             lessons[kind] = GENERATORS[kind]
-        elif kind in (tasks := assets.names("task")):
-            config = assets.read("task", kind)
-            if assets.parameters(assets.class_of(config, "task")).get("corpus"):
+        elif kind in (tasks := registry.names("task")):
+            config = registry.read("task", kind)
+            if registry.parameters(registry.class_of(config, "task")).get("corpus"):
                 raise ValueError(f"lesson {kind} reads a corpus: use text in recipe.stages")
-            lessons[kind] = TaskLesson(assets.build(config, "task"), length, kind)
+            lessons[kind] = TaskLesson(registry.build(config, "task"), length, kind)
             lessons[kind](np.random.default_rng(0), tokenizer, length)
         else:
             raise ValueError(f"unknown lesson {kind!r}: choose from text, {', '.join([*GENERATORS, *tasks])}")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lexbench import assets
+from lexbench.core import registry
 from lexbench.encodings import Encoding, Rotary
 from lexbench.native import build
 from lexbench.native.decoder import Shape
@@ -20,7 +20,7 @@ CLASS = ("_target_", "file")
 def label(spec: Spec) -> str:
     """`name(parameter=value, ...)` with every parameter that is not the registry's, of what `build.resolved` gave."""
     name = _name(spec)
-    usual = build.resolved(name) if name in assets.names("encoding") else {}
+    usual = build.resolved(name) if name in registry.names("encoding") else {}
     changed = []
     for key, value in spec.items():
         if key in CLASS or usual.get(key) == value:
@@ -49,7 +49,7 @@ def continued(given: str | Spec, before: Spec) -> dict[str, Any]:
         before: the start's, resolved.
     """
     config = {"name": given} if isinstance(given, str) else dict(given)
-    stated = assets.read("encoding", config["name"])
+    stated = registry.read("encoding", config["name"])
     whole = {**stated, **config}
     if kept := _same_class(whole, before):
         return {
@@ -76,7 +76,7 @@ def check(spec: Spec, setting: str = "encoding") -> None:
     Also for a base of rotations up to 1, with which no pair is slower than another.
     """
     cls = build.class_of(spec)
-    known = assets.parameters(cls)
+    known = registry.parameters(cls)
     for key in spec:
         if key not in known and key not in CLASS:
             raise ValueError(f"unknown parameter {setting}.{key}: {_name(spec)} knows {', '.join(known) or 'none'}")
@@ -100,7 +100,7 @@ def check_heads(spec: Spec, shape: Shape) -> None:
 
 def speaks_of_text(spec: Spec) -> bool:
     """Whether parameters of an encoding, or of one inside it, are settled by a tokenizer."""
-    cls = assets.class_of(spec, "encoding")
+    cls = registry.class_of(spec, "encoding")
     assert issubclass(cls, Encoding)
     inner = spec.get(build.INNER)
     own = cls.settled.__func__ is not Encoding.settled.__func__  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from lexbench.files import read_object, write_bytes, write_text
+from lexbench.core.files import read_object, write_bytes, write_text
 
 DIGEST = hashlib.sha256().digest_size
 PACKAGES = ("lexbench", "torch", "tokenizers", "numpy")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lexbench.attention import Attention
+from lexbench.core.attention import Attention
 from lexbench.encodings import Encoding, Rotate
 from lexbench.kernels import likelihood, rotations
 from lexbench.kernels.observed import Observer

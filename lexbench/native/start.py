@@ -8,17 +8,18 @@ from typing import Any
 
 import torch
 
-from lexbench import assets, compose, export
-from lexbench.attention import Attention
-from lexbench.checkpoint import end_tokens, fingerprint, on_disk, read_model
+from lexbench.core import registry
+from lexbench.core.attention import Attention
+from lexbench.core.checkpoint import end_tokens, fingerprint, on_disk, read_model
+from lexbench.core.files import read_object
+from lexbench.core.method import Method, read_method
+from lexbench.core.record import Refused
 from lexbench.encodings.rope import Rope
-from lexbench.files import read_object
-from lexbench.methods import Method
+from lexbench.methods import export
 from lexbench.native import build, naming
 from lexbench.native.decoder import Decoder
 from lexbench.native.folder import load
 from lexbench.native.recipe import SIZES, Recipe
-from lexbench.record import Refused
 
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json")
 OTHERS = ("generation_config.json", "chat_template.jinja")
@@ -124,7 +125,7 @@ class Scaling:
 
 
 def _read(method: Mapping[str, Any]) -> tuple[str, Method, str]:
-    return compose.read({**assets.read("method", method["name"]), **method})
+    return read_method({**registry.read("method", method["name"]), **method})
 
 
 def checked(method: Mapping[str, Any], start: Start | None, reach: int | None = None) -> str:

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from lexbench.core.files import write_text
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora import Corpus, hash_documents
 from lexbench.encodings.rope import Rope
-from lexbench.files import write_text
 from lexbench.native import build, naming, start, vocabulary
 from lexbench.native.decoder import Decoder
 from lexbench.native.folder import is_llama, save
@@ -25,7 +26,6 @@ from lexbench.native.learner import Learner
 from lexbench.native.lessons import Lesson, TextLesson, gather, row
 from lexbench.native.progress import Progress, alone, interrupts
 from lexbench.native.recipe import Recipe
-from lexbench.tokenizer import FastTokenizer, load_tokenizer
 
 HELD_OUT = 32
 """Rows of the held-out loss."""

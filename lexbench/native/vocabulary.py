@@ -9,12 +9,12 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
+from lexbench.core.files import write_text
+from lexbench.core.task import Encoded, Frame, Tokens
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora import Corpus
-from lexbench.files import write_text
 from lexbench.native.lessons import WORDLESS, gather
 from lexbench.native.recipe import Recipe
-from lexbench.task import Encoded, Frame, Tokens
-from lexbench.tokenizer import FastTokenizer, load_tokenizer
 
 SPECIAL = ("<s>", "</s>")
 """BOS and EOS: the first two tokens."""

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from lexbench.record import Record
-from lexbench.report.entries import CUT, best_of, columns, entry, noted
-from lexbench.report.records import by_number, dataframe
-from lexbench.report.tables import Table
+from lexbench.core.record import Record
+from lexbench.stats.entries import CUT, best_of, columns, entry, noted
+from lexbench.stats.records import by_number, dataframe
+from lexbench.stats.tables import Table
 
 
 def parts_of(table: Table) -> list[str]:

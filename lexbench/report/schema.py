@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, get_args, get_type_hints
 
-from lexbench.record import Record
+from lexbench.core.record import Record
 
 
 def schema() -> dict[str, Any]:

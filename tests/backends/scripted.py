@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from lexbench.task import Tokenizer
+from lexbench.core.task import Tokenizer
 
 Body = dict[str, Any]
 Reply = tuple[int, Any] | tuple[int, Any, Mapping[str, str]] | None

@@ -10,23 +10,24 @@ import pytest
 import torch
 
 import lexbench
-from lexbench import assets
-from lexbench.backends import Batching, Remote, hf
-from lexbench.backends.hf import Hf
-from lexbench.cell_file import Finished
-from lexbench.checkpoint import read_model
-from lexbench.examiner import answers
-from lexbench.record import Refused
-from lexbench.store import Store
-from lexbench.task import AnyQuestion, Choose, Score, Scored, Write, Written
-from tests.test_reuse import check_alike
+from lexbench.backends import Batching, Remote
+from lexbench.backends.hf import backend as hf_backend
+from lexbench.backends.hf.backend import Hf
+from lexbench.core import registry
+from lexbench.core.checkpoint import read_model
+from lexbench.core.record import Refused
+from lexbench.core.task import AnyQuestion, Choose, Score, Scored, Write, Written
+from lexbench.runner.answers import answers
+from lexbench.store.format import Finished
+from lexbench.store.store import Store
+from tests.runner.test_reuse import check_alike
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LENGTHS = [200]
 
 
 def backend(batch: int | str) -> Hf:
-    return Hf(read_model(assets.read("model", "lexlet")), batch=batch)
+    return Hf(read_model(registry.read("model", "lexlet")), batch=batch)
 
 
 def run(folder: Path, batch: int, **settings: Any) -> list[Finished]:
@@ -83,7 +84,7 @@ def test_numbers_are_those_of_one_text_at_a_time(task: str, tmp_path: Path, monk
 @pytest.mark.parametrize("task", ["sliding", "niah_single_1"])
 def test_numbers_of_many_methods_are_those_of_one_text_at_a_time(task: str, tmp_path: Path) -> None:
     methods = ["none", "bca", "dynamic_ntk", "ms_poe", "rerope", "streaming_llm", "moice", "alibi", ["yarn", "log_n"]]
-    known = [name for name in methods if isinstance(name, list) or name in assets.names("method")]
+    known = [name for name in methods if isinstance(name, list) or name in registry.names("method")]
     assert len(known) >= 7
     check_alike(*(run(tmp_path / str(batch), batch, task=task, method=known) for batch in (1, 4)))
 
@@ -143,7 +144,7 @@ def test_as_many_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     width, layers = model.model.width, model.model.layers
     assert width and layers
     monkeypatch.setattr(
-        hf, "free_memory", lambda device: 2 * 5 * (20 + 2 * layers) * width * 100 * 4
+        hf_backend, "free_memory", lambda device: 2 * 5 * (20 + 2 * layers) * width * 100 * 4
     )  # half of it: five
     read = sizes(monkeypatch)
     list(answers(model, prompts(12, 95)))

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import tokenizers
 
-from lexbench import Attention, Model, Probe, Refused, Score, Slopes, Write
+from lexbench import Attention, Model, Probe, Refused, Score, Write
 from lexbench.backends.chance import Chance
+from lexbench.core.attention import Slopes
 
 
 @pytest.fixture(scope="module")

@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import Chosen, Mark, Marked, Score, assets
+from lexbench import Chosen, Mark, Marked, Score
 from lexbench.backends import Backend
 from lexbench.backends.chance import Chance
-from lexbench.backends.hf import Hf
+from lexbench.backends.hf.backend import Hf
 from lexbench.backends.native import Native
-from lexbench.checkpoint import read_model
-from lexbench.samples import score_choice, score_marks
-from lexbench.task import Choose, Tokens
+from lexbench.core import registry
+from lexbench.core.checkpoint import read_model
+from lexbench.core.task import Choose, Tokens
+from lexbench.taskkit.scoring import score_choice, score_marks
 
-MODEL = read_model(assets.read("model", "lexlet"))
+MODEL = read_model(registry.read("model", "lexlet"))
 TOKENS = np.random.default_rng(3).integers(3, MODEL.vocabulary or 0, 90)
 OPTIONS = tuple(np.random.default_rng(size).integers(3, 2000, size) for size in (1, 4, 2, 4))
 METHODS = ["none", "yarn", "rerope", "dynamic_ntk", "ms_poe", "attention_buckets", "sliding_window"]

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from lexbench import assets
 from lexbench.backends.completions import Completions, Continue, Continued, Likely, Next, Reply, Request, in_turn
-from lexbench.backends.hf import Hf
-from lexbench.checkpoint import read_model
-from lexbench.record import Refused
-from lexbench.task import AnyQuestion, Choose, Chosen, Mark, Marked, Probe, Score, Scored, Write, Written
+from lexbench.backends.hf.backend import Hf
+from lexbench.core import registry
+from lexbench.core.checkpoint import read_model
+from lexbench.core.record import Refused
+from lexbench.core.task import AnyQuestion, Choose, Chosen, Mark, Marked, Probe, Score, Scored, Write, Written
 
-MODEL = read_model(assets.read("model", "lexlet"))
+MODEL = read_model(registry.read("model", "lexlet"))
 TOKENS = np.random.default_rng(5).integers(3, 2000, 80)
 OPTIONS = tuple(np.random.default_rng(size).integers(3, 2000, size) for size in (1, 3, 2, 3))
 

@@ -18,9 +18,11 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from lexbench import Attention, Line, LogScale, Model, Refused, Remap, Score, Slopes, Window, Write, assets
-from lexbench.backends.hf import Hf
-from lexbench.checkpoint import read_model
+from lexbench import Attention, Model, Refused, Score, Write
+from lexbench.backends.hf.backend import Hf
+from lexbench.core import registry
+from lexbench.core.attention import Line, LogScale, Remap, Slopes, Window
+from lexbench.core.checkpoint import read_model
 
 VOCABULARY = 96
 SIZES = {
@@ -490,8 +492,8 @@ def test_a_hub_name_is_found_in_the_cache_and_its_commit_recorded(
     (place / "refs").mkdir()
     (place / "refs" / "main").write_text(commit)
     code = (
-        "from lexbench.backends.hf import Hf\n"
-        "from lexbench.checkpoint import read_model\n"
+        "from lexbench.backends.hf.backend import Hf\n"
+        "from lexbench.core.checkpoint import read_model\n"
         "hf = Hf(read_model({'path': 'org/name'}))\n"
         "print(hf.model.name, hf.revision, hf.model.head_dim)\n"
     )
@@ -534,4 +536,4 @@ def test_learned_positions_sort_six_letters(shared: Path) -> None:
 @pytest.mark.parametrize("device", ["gpu", "cuda:99", "meta?"])
 def test_a_device_that_is_not_here_is_named(device: str) -> None:
     with pytest.raises(ValueError, match=rf"backend\.device {re.escape(device)} is not here \(.+\): take auto or cpu"):
-        Hf(read_model(assets.read("model", "lexlet")), device=device)
+        Hf(read_model(registry.read("model", "lexlet")), device=device)

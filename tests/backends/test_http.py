@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lexbench.backends import http
-from lexbench.backends.http import Fault, Pace, Rejected, Server, checked_url, is_loopback
-from lexbench.record import Refused, Unavailable
+from lexbench.backends.openai import http
+from lexbench.backends.openai.http import Fault, Pace, Rejected, Server, checked_url, is_loopback
+from lexbench.core.record import Refused, Unavailable
 from tests.backends import scripted
 
 KEY = "sk-very-secret-0123456789"

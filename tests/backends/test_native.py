@@ -9,9 +9,10 @@ from torch.nn import functional as F
 from transformers import AutoModelForCausalLM
 
 import lexbench
-from lexbench import Attention, Dynamic, HeadRatios, Line, Model, Refused, Remap, Score, Slopes, Write
+from lexbench import Attention, Model, Refused, Score, Write
 from lexbench.backends.native import Native
-from lexbench.checkpoint import on_disk, read_model
+from lexbench.core.attention import Dynamic, HeadRatios, Line, Remap, Slopes
+from lexbench.core.checkpoint import on_disk, read_model
 
 LEXLET = read_model({"path": "lexbench:lexlet"})
 

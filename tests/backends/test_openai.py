@@ -13,20 +13,21 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import assets
-from lexbench.attention import Attention
-from lexbench.backends import Remote, http
-from lexbench.backends.openai import OpenAI, in_order, started_with
-from lexbench.checkpoint import read_model
-from lexbench.record import Refused, Unavailable
-from lexbench.store import Store
-from lexbench.task import Choose, Mark, Probe, Score, Write
-from lexbench.tokenizer import load_tokenizer
+from lexbench.backends import Remote
+from lexbench.backends.openai import http
+from lexbench.backends.openai.backend import OpenAI, in_order, started_with
+from lexbench.core import registry
+from lexbench.core.attention import Attention
+from lexbench.core.checkpoint import read_model
+from lexbench.core.record import Refused, Unavailable
+from lexbench.core.task import Choose, Mark, Probe, Score, Write
+from lexbench.core.tokenizer import load_tokenizer
+from lexbench.store.store import Store
 from tests.backends import scripted
 from tests.backends.scripted import Body, Reply, completion, echo, listing, nll, serving, vllm
 
-MODEL = read_model(assets.read("model", "lexlet"))
-TOKENIZER = load_tokenizer(assets.PACKAGE / "lexlet")
+MODEL = read_model(registry.read("model", "lexlet"))
+TOKENIZER = load_tokenizer(registry.PACKAGE / "lexlet")
 TEXT = (
     "Once there was a grey cat that lived in a small house beside the river, and every day it went to see the boats. "
 )
@@ -454,7 +455,7 @@ def test_nobody_works_for_one_who_has_gone() -> None:
 
 def run(folder: Path, server: scripted.Server, **changed: Any) -> list[Any]:
     """Rows of the records of a run with two cells."""
-    config = {**assets.read("backend", "openai"), "name": "openai", "url": server.url, "retries": 3, **changed}
+    config = {**registry.read("backend", "openai"), "name": "openai", "url": server.url, "retries": 3, **changed}
     corpus = {"name": "synthetic", "count": 8, "words": 200}
     settings: dict[str, Any] = {"task": "last_segment", "corpus": corpus, "lengths": [64, 100], "n": 6}
     lexbench.run("lexlet", results=folder, backend=config, **settings)
@@ -643,9 +644,9 @@ def test_a_key_is_sent_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_command_line_says_it_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from lexbench import cli
+    from lexbench.commands import main
 
     settings = ["backend=openai", "backend.url=http://127.0.0.1:9/v1", "task=last_segment", "corpus=synthetic", "n=1"]
-    assert cli.main(["run", *settings, "lengths=[64]", f"results={tmp_path}"]) == 2
+    assert main.main(["run", *settings, "lengths=[64]", f"results={tmp_path}"]) == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith("lexbench: http://127.0.0.1:9/v1 does not answer")
     assert os.listdir(tmp_path) == []  # noqa: PTH208

@@ -11,10 +11,11 @@ import transformers
 from transformers.models.llama import modeling_llama
 
 import lexbench
-from lexbench import Attention, Dynamic, Probe, Probed, Refused, Score, Slopes, Window
-from lexbench.backends.hf import Hf
+from lexbench import Attention, Probe, Probed, Refused, Score
+from lexbench.backends.hf.backend import Hf
 from lexbench.backends.native import Native
-from lexbench.checkpoint import on_disk, read_model
+from lexbench.core.attention import Dynamic, Slopes, Window
+from lexbench.core.checkpoint import on_disk, read_model
 from lexbench.kernels.observed import Observer
 
 LEXLET = read_model({"path": "lexbench:lexlet"})

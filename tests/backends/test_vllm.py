@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import assets
-from lexbench.attention import Attention, Floats
-from lexbench.backends import vllm
 from lexbench.backends.completions import Likely, Reply, Request
-from lexbench.backends.vllm import Vllm
-from lexbench.backends.vllm_angles import Proof
-from lexbench.backends.vllm_engine import Table
-from lexbench.checkpoint import read_model
-from lexbench.definition import Angles
-from lexbench.record import Refused, Unavailable
-from lexbench.task import Score
+from lexbench.backends.vllm import backend as vllm_backend
+from lexbench.backends.vllm.angles import Proof
+from lexbench.backends.vllm.backend import Vllm
+from lexbench.backends.vllm.engine import Table
+from lexbench.core import registry
+from lexbench.core.attention import Attention, Floats
+from lexbench.core.checkpoint import read_model
+from lexbench.core.record import Refused, Unavailable
+from lexbench.core.task import Score
+from lexbench.kernels.reference import Angles
 
-MODEL = read_model(assets.read("model", "lexlet"))
+MODEL = read_model(registry.read("model", "lexlet"))
 YARN = lexbench.method("yarn").attention(MODEL, 512)
 
 
@@ -67,8 +67,8 @@ class Engine:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Engine]]:
     made = type("Made", (Engine,), {"started": [], "ended": 0})
-    monkeypatch.setattr(vllm, "Engine", made)
-    monkeypatch.setattr(vllm, "_version", lambda: "vllm 0")
+    monkeypatch.setattr(vllm_backend, "Engine", made)
+    monkeypatch.setattr(vllm_backend, "_version", lambda: "vllm 0")
     return made  # type: ignore[return-value]
 
 
@@ -193,7 +193,7 @@ def test_an_engine_that_does_not_start_is_put_off_and_not_tried_again(
         tries.append(given)
         raise Unavailable("vllm's engine does not start (no memory)")
 
-    monkeypatch.setattr(vllm, "Engine", fails)
+    monkeypatch.setattr(vllm_backend, "Engine", fails)
     backend = Vllm(MODEL, longest=512)
     for _ in range(2):
         with pytest.raises(Unavailable, match="no memory"):

@@ -55,7 +55,7 @@ def profiled(words: Sequence[str], top: int) -> None:
     """Functions by the time in them and below, and in them alone."""
     with tempfile.TemporaryDirectory() as temporary:
         file = str(Path(temporary) / "profile")
-        sides.run([sys.executable, "-m", "cProfile", "-o", file, "-m", "lexbench.cli", *words])
+        sides.run([sys.executable, "-m", "cProfile", "-o", file, "-m", "lexbench", *words])
         for order in ("cumulative", "tottime"):
             pstats.Stats(file).sort_stats(order).print_stats(r"^(?!.*importlib)", top)
 
@@ -71,7 +71,7 @@ def measured(folder: Path, options: argparse.Namespace) -> None:
             if any(ran.seconds > options.limit for ran in taken[name].values()):
                 sides.row(name, f"{size:,}", f"left out: over {options.limit:.0f} before", "", "", "")
                 continue
-            ran = taken[name][size] = sides.run([sys.executable, "-m", "lexbench.cli", *given[name]])
+            ran = taken[name][size] = sides.run([sys.executable, "-m", "lexbench", *given[name]])
             above = ran.seconds - taken[name][START].seconds
             each = f"{1000 * above / size:.2f}" if size > START else "—"
             shown = growth(taken[name]) if size > START else "start"

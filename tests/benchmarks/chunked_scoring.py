@@ -46,8 +46,8 @@ def measure(variant: str, length: int, folder: Path) -> dict[str, float]:
     import torch
 
     from lexbench import Score
-    from lexbench.backends.hf import Hf
-    from lexbench.checkpoint import read_model
+    from lexbench.backends.hf.backend import Hf
+    from lexbench.core.checkpoint import read_model
 
     hf = Hf(read_model({"path": str(folder)}), device="cpu")
     tokens = np.random.default_rng(0).integers(0, VOCABULARY, length)

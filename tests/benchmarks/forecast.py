@@ -9,14 +9,14 @@ import json
 import sys
 from pathlib import Path
 
-from lexbench.checkpoint import locate
-from lexbench.forecast import Forecast
-from lexbench.job import of_config
-from lexbench.loading import checkpoint_of
-from lexbench.plan import Step, speed
-from lexbench.report.costs import of_file
-from lexbench.runner import plan
-from lexbench.tokenizer import load_tokenizer
+from lexbench.core.checkpoint import locate
+from lexbench.core.tokenizer import load_tokenizer
+from lexbench.runner.backend_pool import checkpoint_of
+from lexbench.runner.forecast import Forecast
+from lexbench.runner.job import of_config
+from lexbench.runner.loop import plan
+from lexbench.runner.plan import Step, speed
+from lexbench.stats.costs import of_file
 
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
 

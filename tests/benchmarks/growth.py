@@ -20,7 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from lexbench.store import Store
+from lexbench.store.store import Store
 from tests.benchmarks import sides
 
 TARGETS = 128
@@ -80,9 +80,9 @@ def plain(options: argparse.Namespace, length: int) -> tuple[float, float]:
     from transformers import AutoModelForCausalLM
 
     import lexbench
+    from lexbench.core.task import Score
+    from lexbench.core.tokenizer import load_tokenizer
     from lexbench.corpora.synthetic import Synthetic
-    from lexbench.task import Score
-    from lexbench.tokenizer import load_tokenizer
 
     longest = max(options.lengths)
     corpus = Synthetic(count=1, words=longest)

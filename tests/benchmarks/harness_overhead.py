@@ -15,8 +15,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import lexbench
-from lexbench.backends.hf import Hf
-from lexbench.verify import Preflight
+from lexbench.backends.hf.backend import Hf
+from lexbench.runner.verify import Preflight
 from tests.benchmarks import sides
 
 

@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench import Attention, Line, Remap, Window
-from lexbench.attention import Blocks, Chunks, Stairs
+from lexbench import Attention
+from lexbench.core.attention import Blocks, Chunks, Line, Remap, Stairs, Window
 from lexbench.kernels import dense, fast
 
 Call = Callable[[], Tensor]

@@ -32,9 +32,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import lexbench
-from lexbench.store import Store
-from lexbench.task import Write
-from lexbench.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.core.task import Write
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.store.store import Store
 from tests.benchmarks import sides
 
 RULER_ROOM = 128

@@ -14,14 +14,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import lexbench
-from lexbench import assets
-from lexbench.attention import Attention
 from lexbench.backends import Backend, Remote
-from lexbench.backends.hf import Hf
-from lexbench.backends.vllm import Vllm
-from lexbench.checkpoint import read_model
-from lexbench.provenance import gather
-from lexbench.task import AnyQuestion, Choose, Write
+from lexbench.backends.hf.backend import Hf
+from lexbench.backends.vllm.backend import Vllm
+from lexbench.core import registry
+from lexbench.core.attention import Attention
+from lexbench.core.checkpoint import read_model
+from lexbench.core.machine import gather
+from lexbench.core.task import AnyQuestion, Choose, Write
 
 TASKS = {"written": ("passkey", {}), "chosen": ("needle", {"options": 4})}
 
@@ -45,8 +45,8 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=24, help="needles a length, over all depths")
     parser.add_argument("--memory-share", type=float, help="of the device's memory, for vLLM")
     options = parser.parse_args()
-    named = options.model in assets.names("model")
-    model = read_model(assets.read("model", options.model) if named else {"path": options.model})
+    named = options.model in registry.names("model")
+    model = read_model(registry.read("model", options.model) if named else {"path": options.model})
     machine = gather()
     print(f"{model.name} in {options.dtype}, {options.n} needles a length")
     print(f"{machine['accelerator'] or machine['processor']}, {machine['cores']} cores, {machine['packages']}")

@@ -16,10 +16,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from lexbench.cell_file import parquet
-from lexbench.files import write_bytes
-from lexbench.record import Cell, Sample
-from lexbench.report import page, records
+from lexbench.core.files import write_bytes
+from lexbench.core.record import Cell, Sample
+from lexbench.report.page import page
+from lexbench.stats import records
+from lexbench.store.format import parquet
 from tests.report import fake_run
 
 METHODS = ("none", *(f"yarn(factor={number}.0)" for number in range(2, 101)))

@@ -28,10 +28,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from lexbench import assets
+from lexbench.core import registry
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora import Corpus
-from lexbench.store import Store
-from lexbench.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.store.store import Store
 from tests.benchmarks import sides
 
 AGREE = 1e-3  # nats a token
@@ -174,7 +174,7 @@ def prepare(folder: Path, options: argparse.Namespace) -> None:
     """Model, texts and lm_eval's tasks, as all sides read them."""
     (folder / "model").symlink_to(options.model.resolve())
     tokenizer = load_tokenizer(options.model)
-    built: Corpus = assets.build(assets.read("corpus", options.corpus), "corpus")
+    built: Corpus = registry.build(registry.read("corpus", options.corpus), "corpus")
     texts = documents(built, tokenizer, options.lengths, options.n)
     (folder / "texts").mkdir()
     rows = [{"text": text, "name": str(place)} for place, text in enumerate(texts, 1)]

@@ -24,7 +24,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lexbench import Attention, Blocks, Chunks, Line, Remap, Stairs, Window
+from lexbench import Attention
+from lexbench.core.attention import Blocks, Chunks, Line, Remap, Stairs, Window
 from lexbench.kernels import dense
 from lexbench.kernels import resolution as fast
 from lexbench.kernels.logits import Logits, groups

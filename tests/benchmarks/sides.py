@@ -77,7 +77,7 @@ def joined(parts: Iterable[Ran]) -> Ran:
 
 def lexbench(results: Path, *settings: str) -> Ran:
     """`lexbench run` with these settings."""
-    return run([sys.executable, "-m", "lexbench.cli", "run", *settings, f"results={results}"])
+    return run([sys.executable, "-m", "lexbench", "run", *settings, f"results={results}"])
 
 
 def asked(results: Path) -> float:
@@ -171,7 +171,7 @@ def header(title: str) -> None:
     sys.path.insert(0, str(ROOT))
     from importlib.metadata import PackageNotFoundError, version
 
-    from lexbench.provenance import gather
+    from lexbench.core.machine import gather
 
     machine = gather()
     packages = dict(machine["packages"])

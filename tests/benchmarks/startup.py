@@ -56,7 +56,7 @@ def settings(folder: Path, length: int) -> list[str]:
 
 def prepare(folder: Path, model: Path, length: int) -> None:
     """The model, and one document of the length with BOS."""
-    from lexbench.tokenizer import load_tokenizer  # here, as `one` is to import it itself
+    from lexbench.core.tokenizer import load_tokenizer  # here, as `one` is to import it itself
 
     (folder / "model").symlink_to(model.resolve())
     tokenizer = load_tokenizer(model)
@@ -144,10 +144,10 @@ def one(marks: Path, words: list[str], ready: float) -> None:
             from transformers import LlamaForCausalLM  # noqa: F401
         clocked(f"import {library.removesuffix('.main')}", started)
     started = time.perf_counter()
-    from lexbench import cli
-    from lexbench.backends.hf import Hf
+    from lexbench.backends.hf.backend import Hf
+    from lexbench.commands import main
 
-    importlib.import_module("lexbench.runner")
+    importlib.import_module("lexbench.runner.loop")
     clocked("import lexbench", started)
     load = Hf.__init__
 
@@ -158,7 +158,7 @@ def one(marks: Path, words: list[str], ready: float) -> None:
         clocked("load the model", started)
 
     Hf.__init__ = timed  # type: ignore[method-assign]
-    code = cli.main(["run", *words])
+    code = main.main(["run", *words])
     marks.write_text(json.dumps([ready, spent]))
     sys.exit(code)
 
@@ -166,7 +166,7 @@ def one(marks: Path, words: list[str], ready: float) -> None:
 def imports(folder: Path, options: argparse.Namespace) -> None:
     """Seconds in each package's own modules."""
     words = [*settings(folder, options.length), f"results={folder / 'imports'}"]
-    ran = sides.run([sys.executable, "-X", "importtime", "-m", "lexbench.cli", "run", *words])
+    ran = sides.run([sys.executable, "-X", "importtime", "-m", "lexbench", "run", *words])
     own: Counter[str] = Counter()
     for line in ran.output.splitlines():
         if got := re.match(r"import time:\s+(\d+) \|\s+\d+ \|\s*([\w.]+)", line):

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import torch
 
-from lexbench import assets
-from lexbench.checkpoint import locate
+from lexbench.core import registry
+from lexbench.core.checkpoint import locate
+from lexbench.core.machine import forget_peak, peak_bytes
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.native import build
 from lexbench.native.decoder import Decoder
 from lexbench.native.learner import Learner
 from lexbench.native.recipe import Recipe
-from lexbench.provenance import forget_peak, peak_bytes
-from lexbench.tokenizer import FastTokenizer, load_tokenizer
 
 BASELINE = "rope"
 
@@ -92,7 +92,7 @@ def rows_of(options: argparse.Namespace, tokenizer: FastTokenizer) -> torch.Tens
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--encodings", nargs="+", default=assets.names("encoding"))
+    parser.add_argument("--encodings", nargs="+", default=registry.names("encoding"))
     parser.add_argument("--length", type=int, default=128, help="tokens of a row")
     parser.add_argument("--batch", type=int, default=16, help="rows of a step")
     parser.add_argument("--steps", type=int, default=7, help="steps of each encoding, behind one that is not counted")

@@ -7,7 +7,7 @@ import datasets
 import pytest
 
 import lexbench
-from lexbench import assets
+from lexbench.core import registry
 from lexbench.corpora import Document
 from lexbench.corpora.hub import Hub
 
@@ -104,7 +104,7 @@ def test_wikitext_is_cut_into_its_sixty_articles(tmp_path: Path, shared: Path) -
     """
     raw = (shared / "text/wikitext2_test.txt").read_text().splitlines(keepends=True)
     lines = ["" if line.isspace() else line for line in raw]
-    articles = of_lines(tmp_path / "wikitext", lines, assets.read("corpus", "wikitext")["begins"])
+    articles = of_lines(tmp_path / "wikitext", lines, registry.read("corpus", "wikitext")["begins"])
     assert len(articles) == 60
     assert articles[0].text.startswith(" = Robert <unk> = \n")
     assert sum(len(article.text.split()) for article in articles) == sum(len(line.split()) for line in raw)

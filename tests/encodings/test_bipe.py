@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from lexbench import Attention
+from lexbench.core.tokenizer import FastTokenizer
 from lexbench.encodings.alibi import Alibi
 from lexbench.encodings.bipe import Bipe
 from lexbench.encodings.rope import Rope
 from lexbench.native import build
 from lexbench.native.attend import Layer
 from lexbench.native.decoder import Shape
-from lexbench.tokenizer import FastTokenizer
 
 MARKS = [3, 5]
 TOKENS = torch.tensor([[7, 8, 3, 9, 9, 5, 3, 1], [3, 1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1, 5]])

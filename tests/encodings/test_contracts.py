@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from lexbench import assets
+from lexbench.core import registry
 from lexbench.encodings import Encoding
 from lexbench.native import build
 from lexbench.native.decoder import Cache, Decoder, Shape
 from lexbench.native.folder import load, save
 
-NAMES = assets.names("encoding")
+NAMES = registry.names("encoding")
 GIVEN: dict[str, dict[str, Any]] = {"bipe": {"separators": [3, 5]}}
 """Parameters without which an encoding is none."""
 TINY = Shape(vocabulary=97, layers=3, width=32, heads=4, kv_heads=2, hidden=48)
@@ -123,7 +123,7 @@ def test_a_folder_gives_the_same_model_back(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_file_yaml_and_class_have_one_name(name: str) -> None:
-    config = assets.read("encoding", name)
+    config = registry.read("encoding", name)
     assert config["_target_"].split(".")[:3] == ["lexbench", "encodings", name]
     assert (Path(__file__).parent / f"test_{name}.py").exists(), f"tests/encodings/test_{name}.py is missing"
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lexbench.attention import Attention, Window
+from lexbench.core.attention import Attention, Window
 from lexbench.encodings.cope import Cope
 from lexbench.native.attend import Layer
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lexbench import Attention, LogScale
+from lexbench import Attention
+from lexbench.core.attention import LogScale
 from lexbench.encodings.cosine import Cosine
 from lexbench.encodings.rope import Rope
 from lexbench.native.attend import Layer, together

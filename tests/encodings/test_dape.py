@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexbench.attention import Attention, Window
+from lexbench.core.attention import Attention, Window
 from lexbench.encodings import Encoding, Layered
 from lexbench.encodings.dape import Dape
 from lexbench.encodings.fire import Fire

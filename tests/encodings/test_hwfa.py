@@ -11,7 +11,7 @@ from torch import Tensor
 import lexbench
 from lexbench import Attention, Model, Refused
 from lexbench.backends.native import Native
-from lexbench.checkpoint import on_disk, read_model
+from lexbench.core.checkpoint import on_disk, read_model
 from lexbench.encodings import Encoding
 from lexbench.encodings.cosine import Cosine
 from lexbench.encodings.hwfa import Hwfa

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lexbench import Attention
-from lexbench.attention import seen_distances
+from lexbench.core.attention import seen_distances
 from lexbench.encodings.alibi import Alibi
 from lexbench.encodings.hwfa2 import Hwfa2
 from lexbench.encodings.rope import Rope

@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lexbench import Attention, Line, Remap
+from lexbench import Attention
+from lexbench.core.attention import Line, Remap
 from lexbench.encodings import Encoding, Unrotated
 from lexbench.encodings.alibi import Alibi
 from lexbench.encodings.coca import Coca

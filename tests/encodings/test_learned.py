@@ -9,7 +9,7 @@ import torch
 
 from lexbench import Attention, Refused, Score
 from lexbench.backends.native import Native
-from lexbench.checkpoint import on_disk, read_model
+from lexbench.core.checkpoint import on_disk, read_model
 from lexbench.encodings.learned import Learned
 from lexbench.native import build
 from lexbench.native.decoder import Decoder, Shape

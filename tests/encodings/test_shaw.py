@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lexbench.attention import Attention, LogScale
+from lexbench.core.attention import Attention, LogScale
 from lexbench.encodings.shaw import Shaw
 from lexbench.native.attend import Layer
 from tests.encodings.layouts import LAYOUTS, doubled, drawn_twice_alike

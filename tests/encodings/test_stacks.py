@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lexbench import Attention, LogScale
+from lexbench import Attention
+from lexbench.core.attention import LogScale
 from lexbench.encodings import Unrotated
 from lexbench.encodings.coca import Coca
 from lexbench.encodings.rope import Rope

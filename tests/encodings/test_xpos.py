@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench import Attention, Blocks
+from lexbench import Attention
+from lexbench.core.attention import Blocks
 from lexbench.encodings import Encoding
 from lexbench.encodings.rope import Rope
 from lexbench.encodings.xpos import Xpos

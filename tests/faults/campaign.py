@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lexbench import cli
 from lexbench.backends.chance import Chance
-from lexbench.cell_file import table_of
-from lexbench.plan import speed
-from lexbench.store import Store
+from lexbench.commands import main
+from lexbench.runner.plan import speed
+from lexbench.store.format import table_of
+from lexbench.store.store import Store
 
 TASKS = ("passkey", "last_segment")
 LENGTHS = (128, 200, 256)
@@ -51,7 +51,7 @@ class Outcome:
 def run(folder: Path) -> int:
     """`lexbench run` in this process, on backend chance; its exit code."""
     words = ["backend=chance", "task=[" + ",".join(TASKS) + "]", "corpus=synthetic", f"n={N}", f"results={folder}"]
-    return cli.main(["run", *words, "lengths=[" + ",".join(map(str, LENGTHS)) + "]"])
+    return main.main(["run", *words, "lengths=[" + ",".join(map(str, LENGTHS)) + "]"])
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lexbench import cli
-from lexbench.record import Refused
+from lexbench.commands import main
+from lexbench.core.record import Refused
 from tests.faults.mutations import contents, damage
 
 DERIVED = "records.jsonl"
@@ -125,7 +125,7 @@ def function(call: Callable[[Path], object]) -> Callable[[Path], int]:
         try:
             call(folder)
         except (ValueError, Refused, OSError) as error:
-            print(f"lexbench: {cli._one_line(error)}", file=sys.stderr)
+            print(f"lexbench: {main._one_line(error)}", file=sys.stderr)
             return 2
         return 0
 
@@ -139,7 +139,7 @@ def command(*words: str) -> Callable[[Path], int]:
         out = folder.with_name(f"{folder.name}-out")
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir()
-        return cli.main([word.format(folder=folder, out=out) for word in words])
+        return main.main([word.format(folder=folder, out=out) for word in words])
 
     return read
 
@@ -190,7 +190,7 @@ def run_folder(folder: Path) -> None:
     from tests.report.fake_run import LOSS, cell, finished, keep, passkey_sample
 
     words = ["run", "backend=chance", "task=passkey", "lengths=[1024]", "n=2", f"results={folder}"]
-    quiet(lambda: cli.main(words))
+    quiet(lambda: main.main(words))
     methods = [name for name in LOSS if name in ("none", "rerope", "yarn(factor=8.0)")]
     cells = [finished(task, method, at, n=4) for task in TASKS for method in methods for at in (256, 512)]
     refused = finished("passkey", "none", 128)
@@ -208,15 +208,15 @@ def baseline(folder: Path) -> None:
     run_folder(folder / "run")
     for file in (folder / "run" / "cells").glob("*.jsonl"):
         file.unlink()
-    quiet(lambda: cli.main(["check", str(folder / "run"), "--baseline", str(folder / "baseline.json"), "--update"]))
+    quiet(lambda: main.main(["check", str(folder / "run"), "--baseline", str(folder / "baseline.json"), "--update"]))
 
 
 def unfinished(folder: Path) -> None:
     """A run that was interrupted: cells as lines."""
-    from lexbench.store import Store
+    from lexbench.store.store import Store
 
     words = ["run", "backend=chance", "task=passkey", "lengths=[128]", "n=2", f"results={folder}"]
-    quiet(lambda: cli.main(words))
+    quiet(lambda: main.main(words))
     store = Store(folder)
     [each] = store.load()
     (folder / "cells" / f"{each.cell.id}.parquet").unlink()
@@ -226,7 +226,7 @@ def unfinished(folder: Path) -> None:
 
 def harness(folder: Path) -> None:
     """Results of lm-evaluation-harness: choices, and what our own model writes."""
-    from tests import test_importing as own
+    from tests.integrations import test_lm_eval_results as own
 
     own.write(folder / "choices", {"colours": (own.RIGHT, own.COLOURS)})
     scores = {"exact_match,strict": 1.0, "exact_match,loose": 1.0}
@@ -262,7 +262,7 @@ def examples(folder: Path) -> None:
 def keys(folder: Path) -> None:
     """Key tokens of a corpus."""
     from lexbench.corpora.synthetic import Synthetic
-    from tests.key_files import key_file
+    from tests.taskkit.key_files import key_file
 
     corpus = Synthetic(count=2, words=400)
     key_file(folder / "keys.jsonl", corpus, {each.name: [[3, 9], [20, 40]] for each in corpus.documents()}, 8)
@@ -272,7 +272,7 @@ def model_folder(folder: Path) -> None:
     """A tiny Llama with its tokenizer and its chat template."""
     import torch
 
-    from lexbench.checkpoint import on_disk
+    from lexbench.core.checkpoint import on_disk
     from lexbench.encodings.rope import Rope
     from lexbench.native.decoder import Decoder, Shape
     from lexbench.native.folder import save
@@ -306,14 +306,14 @@ def trained(folder: Path) -> None:
 
 def finished_training(folder: Path) -> None:
     """A training's record."""
-    from lexbench.files import write_text
+    from lexbench.core.files import write_text
 
     write_text(folder / "training.json", json.dumps({"key": "key", "tokens": 3, "seconds": 1.0}))
 
 
 def zoo(folder: Path) -> None:
     """A suite's page: what was measured, and what is known of the models."""
-    from lexbench.report import zoo as pages
+    from lexbench.studies.encodings import page as pages
     from tests.report.fake_run import finished, keep
 
     cells = [finished("last_segment", method, at, n=4) for method in ("none", "rerope") for at in (128, 256, 512)]
@@ -340,7 +340,7 @@ def journal(folder: Path) -> None:
 def _searched(folder: Path) -> object:
     import numpy as np
 
-    from lexbench.evolution import Settings, search
+    from lexbench.studies.longrope_search.evolution import Settings, search
 
     settings = Settings(population=6, iterations=1, parents=3, mutations=2, crossovers=2, seed=3)
     space = settings.space(4, 4.0, 2)
@@ -400,7 +400,7 @@ def step(folder: Path) -> None:
 
 
 def _step(folder: Path) -> Any:
-    from lexbench.suites.plan import Step
+    from lexbench.studies.encodings.plan import Step
 
     return Step(label="train a", words=["train"], log=folder / "log", stamp=folder / "done.json")
 
@@ -409,14 +409,14 @@ def _step(folder: Path) -> Any:
 
 
 def _preflight(folder: Path) -> None:
-    from lexbench.verify import Preflight
+    from lexbench.runner.verify import Preflight
 
     Preflight(folder, None, "0")  # type: ignore[arg-type]
 
 
 def _view(folder: Path) -> None:
-    from lexbench.view.folders import Watch
-    from lexbench.view.progress import progress
+    from lexbench.report.view.folders import Watch
+    from lexbench.report.view.progress import progress
 
     watch = Watch([folder])
     watch.state()
@@ -425,13 +425,13 @@ def _view(folder: Path) -> None:
 
 
 def _costs(folder: Path) -> None:
-    from lexbench.report.costs import load
+    from lexbench.stats.costs import load
 
     load([folder])
 
 
 def _examples(folder: Path) -> None:
-    from lexbench.longbench.examples import Source, read_examples
+    from lexbench.taskkit.longbench.examples import Source, read_examples
 
     for place in (folder / "data.zip", folder):
         read_examples(Source.find(place, "hotpotqa"), False)
@@ -440,8 +440,8 @@ def _examples(folder: Path) -> None:
 def _keys(folder: Path) -> None:
     import numpy as np
 
-    from lexbench.keys import read, tokens_within
-    from lexbench.task import Encoded
+    from lexbench.core.task import Encoded
+    from lexbench.taskkit.key_tokens import read, tokens_within
 
     found = read(folder / "keys.jsonl")
     encoded = Encoded(ids=np.arange(10), starts=np.arange(0, 50, 5), text="x" * 50)
@@ -450,7 +450,7 @@ def _keys(folder: Path) -> None:
 
 
 def _tokenizer(folder: Path) -> None:
-    from lexbench.tokenizer import load_tokenizer
+    from lexbench.core.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(folder)
     tokenizer.decode(tokenizer.encode("a text").ids)
@@ -458,13 +458,13 @@ def _tokenizer(folder: Path) -> None:
 
 
 def _imported_tokenizer(folder: Path) -> None:
-    from lexbench.imports.examples import Tokens
+    from lexbench.integrations.lm_eval.results.examples import Tokens
 
     Tokens(folder).most([("a text", " more"), ("b", {"max_gen_toks": 3})])
 
 
 def _facts(folder: Path) -> None:
-    from lexbench.checkpoint import check_architecture, end_tokens, fingerprint, read_model
+    from lexbench.core.checkpoint import check_architecture, end_tokens, fingerprint, read_model
 
     read_model({"path": str(folder)})
     end_tokens(folder)
@@ -474,7 +474,7 @@ def _facts(folder: Path) -> None:
 
 def _weights(folder: Path) -> None:
     from lexbench.native import start
-    from lexbench.suite import parameters
+    from lexbench.studies.encodings.study import parameters
 
     start.read(folder).ends  # noqa: B018
     parameters(folder / "model.safetensors")
@@ -483,10 +483,10 @@ def _weights(folder: Path) -> None:
 def _scored(folder: Path, backend: str) -> None:
     import numpy as np
 
-    from lexbench.attention import Attention
-    from lexbench.checkpoint import read_model
-    from lexbench.loading import opened
-    from lexbench.task import Score
+    from lexbench.core.attention import Attention
+    from lexbench.core.checkpoint import read_model
+    from lexbench.core.task import Score
+    from lexbench.runner.backend_pool import opened
 
     config = {"_target_": f"lexbench.backends.{backend}.{backend.title()}", "name": backend}
     loaded = opened(read_model({"path": str(folder)}), config, 16)
@@ -514,14 +514,14 @@ def _finished_training(folder: Path) -> None:
 
 
 def _page(folder: Path) -> None:
-    from lexbench.report import zoo as pages
+    from lexbench.studies.encodings import page as pages
 
     pages.write_page(folder)
 
 
 def _tuned(folder: Path) -> None:
-    from lexbench import tune
-    from lexbench.tuning.settings import Settings
+    from lexbench.studies.tune import tune
+    from lexbench.studies.tune.settings import Settings
 
     before = tune._before(folder)
     tune._claim(folder, before, {"model": "lexlet", "length": 512, "space": {}, "seed": 0})
@@ -535,14 +535,14 @@ def _texts(folder: Path) -> None:
 
 
 def _answers(folder: Path) -> None:
-    from lexbench.official_qa import read
+    from lexbench.taskkit.squad_hotpot import read
 
     for name in ("squad.json", "hotpot.json"):
         read.__wrapped__(str(folder / name), None, None, "test", None)
 
 
 def _partial(folder: Path) -> None:
-    from lexbench.find_keys import _resumed
+    from lexbench.studies.find_key_tokens import _resumed
 
     _resumed(folder / "keys.jsonl.part", HEADER)
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from lexbench import cli
-from lexbench.longbench.examples import Source, read_examples
-from lexbench.record import Cell, Sample
-from lexbench.report.sample_files import configurations
-from lexbench.store import Store
-from lexbench.tokenizer import load_tokenizer
+from lexbench.commands import main
+from lexbench.core.record import Cell, Sample
+from lexbench.core.tokenizer import load_tokenizer
+from lexbench.integrations.hub.dataset_files import configurations
+from lexbench.store.store import Store
+from lexbench.taskkit.longbench.examples import Source, read_examples
 from tests.faults.readers import called, examples, model_folder
 from tests.report.fake_run import cell, passkey_sample
 
@@ -34,7 +34,7 @@ ATTRIBUTES = {
 }
 KEYWORDS = {"shell": True, "allow_pickle": True, "trust_remote_code": True, "weights_only": False}
 """What no call may say."""
-LOADING = {"assets.py: exec_module"}
+LOADING = {"registry.py: exec_module"}
 """A class that the user's own yaml names by `file:`, as an import would load it; no record or model names one."""
 
 
@@ -117,7 +117,7 @@ HOSTILE = "!!python/object/apply:os.system ['touch {mark}']"
 
 
 def test_a_cards_head_runs_no_yaml_tag(tmp_path: Path) -> None:
-    from lexbench.report.card_head import head
+    from lexbench.integrations.hub.card_yaml import head
 
     with pytest.raises(ValueError, match="no YAML"):
         head(f"---\nmodel: {HOSTILE.format(mark=tmp_path / 'mark')}\n---\n")
@@ -142,8 +142,8 @@ def test_a_chat_template_reaches_no_python(template: str, tmp_path: Path) -> Non
 
 
 def test_code_beside_a_models_weights_is_not_run(tmp_path: Path) -> None:
-    from lexbench.checkpoint import read_model
-    from lexbench.loading import opened
+    from lexbench.core.checkpoint import read_model
+    from lexbench.runner.backend_pool import opened
 
     model_folder(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
@@ -151,12 +151,12 @@ def test_code_beside_a_models_weights_is_not_run(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')\nclass Own: pass\n")
     with pytest.raises(ValueError, match="model_type own"):
-        opened(read_model({"path": str(tmp_path)}), {"_target_": "lexbench.backends.hf.Hf"}, 16)
+        opened(read_model({"path": str(tmp_path)}), {"_target_": "lexbench.backends.hf.backend.Hf"}, 16)
     assert not (tmp_path / "mark").exists()
 
 
 def test_weights_that_are_a_pickle_are_not_read(tmp_path: Path) -> None:
-    from lexbench.checkpoint import weight_files
+    from lexbench.core.checkpoint import weight_files
 
     (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch mark'\ntR.")
     with pytest.raises(ValueError, match="other formats can run code"):
@@ -254,7 +254,9 @@ def test_names_in_records_lead_nowhere(words: list[str], inner: Path) -> None:
     odd_run(run, NAMES if words[0] != "report" else NAMES[:6])
     root = inner.parents[2]
     before = everything(root)
-    verdict, said = called(lambda: cli.main([word.replace("RUN", str(run)).replace("OUT", str(out)) for word in words]))
+    verdict, said = called(
+        lambda: main.main([word.replace("RUN", str(run)).replace("OUT", str(out)) for word in words])
+    )
     assert verdict in ("read", "refused"), said
     made = everything(root) - before
     assert {name for name in made if not name.startswith(("a/b/c/out/", "a/b/c/run/records.jsonl"))} == set()
@@ -274,7 +276,7 @@ def test_configurations_are_plain_words() -> None:
 
 
 def test_samples_of_an_import_are_only_those_beside_it(inner: Path) -> None:
-    from tests import test_importing as own
+    from tests.integrations import test_lm_eval_results as own
 
     row = own.choice(0, 0, (1.0, 2.0))
     right = {"acc,none": 1.0}
@@ -285,7 +287,7 @@ def test_samples_of_an_import_are_only_those_beside_it(inner: Path) -> None:
     content["results"] = {f"../samples_x/../../{name}": value for name, value in content["results"].items()}
     file.write_text(json.dumps(content))
     words = ["import", "lm_eval", str(file), "--into", str(inner / "run"), "--trained-length", "8", "--length", "8"]
-    verdict, said = called(lambda: cli.main(words))
+    verdict, said = called(lambda: main.main(words))
     assert verdict == "refused"
     assert "has no samples" in said
     assert not (inner / "run").exists()
@@ -293,13 +295,13 @@ def test_samples_of_an_import_are_only_those_beside_it(inner: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("", ".", "a\0b")])
 def test_names_of_the_registry_open_no_file_elsewhere(name: str, inner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lexbench import assets
+    from lexbench.core import registry
 
     (inner / "method").mkdir()
     (inner.parent / "x.yaml").write_text("_target_: lexbench.methods.pi.Pi\n")
     monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(inner))
     with pytest.raises(ValueError, match="unknown method"):
-        assets.read("method", name)
+        registry.read("method", name)
 
 
 def test_members_of_an_archive_are_read_in_memory(inner: Path) -> None:
@@ -318,17 +320,17 @@ def test_members_of_an_archive_are_read_in_memory(inner: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "CON"])
 def test_a_suite_never_trains_outside_its_folder(name: str) -> None:
-    from lexbench.suites.settings import Entry
+    from lexbench.studies.encodings.settings import Entry
 
     with pytest.raises(ValueError, match="names a folder"):
         Entry(name=name, family="trained", encoding="rope")
 
 
 def test_entries_of_the_suite_that_we_ship_are_plain() -> None:
-    from lexbench import assets
-    from lexbench.suites.settings import PLAIN
+    from lexbench.core import registry
+    from lexbench.studies.encodings.settings import PLAIN
 
-    stated = assets.read("suite", "encodings")
+    stated = registry.read("suite", "encodings")
     every = [*stated["entries"], *stated["finetuned"]["entries"]]
     assert len(every) > 20
     assert all(PLAIN.fullmatch(each["name"]) for each in every)

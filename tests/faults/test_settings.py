@@ -10,7 +10,8 @@ import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from lexbench import assets, cli
+from lexbench.commands import main
+from lexbench.core import registry
 from tests.faults.readers import called
 
 QUICK = settings(
@@ -122,7 +123,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def ends_well(arguments: list[str]) -> None:
     """With 0 or 2, in one line, and without a file."""
     before = set(Path().rglob("*"))
-    verdict, said = called(lambda: cli.main(arguments))
+    verdict, said = called(lambda: main.main(arguments))
     assert verdict in ("read", "refused"), f"{arguments}: {verdict}\n{said}"
     assert set(Path().rglob("*")) == before, arguments
 
@@ -168,7 +169,7 @@ FAMILIAR: list[Any] = [
     {"suite": ["passkey", {"name": "needle"}]},
     {"compose": ["yarn", "log_n"]},
     {"_target_": "os.system"},
-    {"_target_": "lexbench.store.Store", "folder": "x"},
+    {"_target_": "lexbench.store.store.Store", "folder": "x"},
     {"_target_": ["a"]},
     {"_target_": "nowhere.X"},
     {"_target_": ""},
@@ -283,4 +284,4 @@ def test_the_marks_are_looked_for_where_they_would_be(tmp_path: Path) -> None:
 @given(text, text)
 def test_names_are_never_paths(group: str, name: str) -> None:
     with pytest.raises(ValueError, match="unknown"):
-        assets.read(group or "method", f"../{name}")
+        registry.read(group or "method", f"../{name}")

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexbench import Attention, Blocks, Chunks, Line, LogScale, Remap, Slopes, Stairs, Window
+from lexbench import Attention
+from lexbench.core.attention import Blocks, Chunks, Line, LogScale, Remap, Slopes, Stairs, Window
 from lexbench.kernels import dense
 
 Array = NDArray[np.float64]
@@ -41,7 +42,7 @@ def turned(vector: Array, position: float) -> Array:
 
 
 def definition(q: Array, k: Array, v: Array, attention: Attention) -> Array:
-    """The formula of lexbench.attention's docstring for every (i, j), query i being one of the last."""
+    """The formula of lexbench.core.attention's docstring for every (i, j), query i being one of the last."""
     batch, heads, asked, _ = q.shape
     group, total = heads // k.shape[1], k.shape[2]
     out = np.zeros((batch, heads, asked, v.shape[3]))

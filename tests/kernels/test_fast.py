@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lexbench import Attention, Line, LogScale, Remap, Slopes, Window
-from lexbench.attention import Blocks, Chunks, Stairs
+from lexbench import Attention
+from lexbench.core.attention import Blocks, Chunks, Line, LogScale, Remap, Slopes, Stairs, Window
 from lexbench.kernels import chunked, dense, fast, flash, near_far, spans
 
 SCALING = 0.3

@@ -13,8 +13,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import lexbench
-from lexbench import Attention, Blocks, Chunks, Line, LogScale, Model, Refused, Remap, Slopes, Stairs, Window, assets
-from lexbench.attention import Region, Remapping, seen_distances
+from lexbench import Attention, Model, Refused
+from lexbench.core import registry
+from lexbench.core.attention import (
+    Blocks,
+    Chunks,
+    Line,
+    LogScale,
+    Region,
+    Remap,
+    Remapping,
+    Slopes,
+    Stairs,
+    Window,
+    seen_distances,
+)
 from lexbench.kernels import dense, rotations
 from lexbench.kernels import resolution as resolution_module
 from lexbench.kernels.logits import Logits, by_distance, groups, rows
@@ -166,7 +179,7 @@ def test_the_mean_logit_at_each_distance_is_that_of_all_logits(name: str, monkey
         np.testing.assert_allclose(got, mean_by_definition(by_definition(q, k, FAST[name])), atol=1e-9, rtol=0)
 
 
-@pytest.mark.parametrize("name", assets.names("method"))
+@pytest.mark.parametrize("name", registry.names("method"))
 @pytest.mark.parametrize("length", [40, LENGTH])
 def test_every_method_of_the_registry_is_summed_fast_and_exactly(
     name: str, length: int, monkeypatch: pytest.MonkeyPatch

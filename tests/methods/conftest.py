@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from lexbench import Attention, Model
-from lexbench.attention import Floats
-from lexbench.methods import Method
+from lexbench.core.attention import Floats
+from lexbench.core.method import Method
 
 
 @pytest.fixture

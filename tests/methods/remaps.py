@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from lexbench import Model
-from lexbench.attention import Floats, seen_distances
-from lexbench.methods import Method
+from lexbench.core.attention import Floats, seen_distances
+from lexbench.core.method import Method
 
 
 def distances(method: Method, model: Model, length: int) -> Floats:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from lexbench import Model, Refused
-from lexbench.attention import seen_distances
+from lexbench.core.attention import seen_distances
 from lexbench.methods.adagrope import Adagrope
 from tests.methods.remaps import distances, plain, trained_on
 

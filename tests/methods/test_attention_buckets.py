@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lexbench import Model, Refused
-from lexbench.attention import Floats
+from lexbench.core.attention import Floats
 from lexbench.methods.attention_buckets import AttentionBuckets
 
 PAPER = [10_000.0, 17_500.0, 18_000.0, 19_000.0, 20_000.0, 25_000.0]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from lexbench import Model, Refused
-from lexbench.attention import Attention
+from lexbench.core.attention import Attention
 from lexbench.methods.abf import Abf
 from lexbench.methods.entropy_abf import EntropyAbf
 from lexbench.methods.log_n import LogN

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lexbench import Model, Refused
-from lexbench.attention import Floats
+from lexbench.core.attention import Floats
 from lexbench.methods.longrope import Longrope
 from lexbench.methods.ntk import Ntk
 

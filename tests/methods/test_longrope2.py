@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lexbench import Model, Refused
-from lexbench.attention import Floats
+from lexbench.core.attention import Floats
 from lexbench.methods.abf import Abf
 from lexbench.methods.longrope2 import Longrope2
 from lexbench.methods.rotary import critical_dimension

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from lexbench import Model, Refused
-from lexbench.attention import Floats
+from lexbench.core.attention import Floats
 from lexbench.methods.ntk_fixed import NtkFixed
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lexbench import Attention
-from lexbench.attention import seen_distances
+from lexbench.core.attention import seen_distances
 from lexbench.methods.adagrope import Adagrope
 from lexbench.methods.bca import Bca
 from lexbench.methods.chunkllama import Chunkllama

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from lexbench import Model, Refused
-from lexbench.attention import Attention, Dynamic, Floats, Line, LogScale, Remap
+from lexbench.core.attention import Attention, Dynamic, Floats, Line, LogScale, Remap
 from lexbench.methods.resonance import Resonance
 from lexbench.methods.yarn import Yarn
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lexbench import Attention, Model, Refused
-from lexbench.attention import Floats
+from lexbench.core.attention import Floats
 from lexbench.methods.abf import Abf
 from lexbench.methods.critical_base import CriticalBase
 from lexbench.methods.dynamic_ntk import DynamicNtk

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lexbench import Model
-from lexbench.attention import Remap
+from lexbench.core.attention import Remap
 from lexbench.methods.abf import Abf
 from lexbench.methods.clex import Clex
 from lexbench.methods.critical_base import CriticalBase

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexbench.attention import Attention, Blocks, Chunks, Line, LogScale, Remap, Slopes, Stairs, Window
+from lexbench.core.attention import Attention, Blocks, Chunks, Line, LogScale, Remap, Slopes, Stairs, Window
 from lexbench.encodings import Encoding
 from lexbench.encodings.rope import Rope
 from lexbench.kernels import dense

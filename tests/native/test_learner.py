@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lexbench import assets
-from lexbench.attention import Attention
+from lexbench.core import registry
+from lexbench.core.attention import Attention
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.encodings import Rotary
 from lexbench.native import build
@@ -20,7 +20,7 @@ from lexbench.native.train import Job, Prepared, train
 pytestmark = pytest.mark.usefixtures("one_thread")
 SHAPE = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 2, "hidden": 48}
 STAGES = ({"steps": 4, "lessons": {"text": 1.0}},)
-NAMES = assets.names("encoding")
+NAMES = registry.names("encoding")
 GIVEN: dict[str, dict[str, object]] = {"bipe": {"separators": [3, 5]}}
 
 

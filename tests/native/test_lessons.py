@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import lexbench
+from lexbench.core.record import Refused
+from lexbench.core.task import AnyQuestion, Tokenizer
+from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora import Corpus
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.native.lessons import GENERATORS, TaskLesson, TextLesson, gather, row
-from lexbench.record import Refused
-from lexbench.task import AnyQuestion, Tokenizer
-from lexbench.tokenizer import FastTokenizer
 
 TEXTS: list[Corpus] = [Synthetic(count=8, words=1000)]
 

@@ -5,15 +5,15 @@ import re
 
 import pytest
 
-from lexbench import assets
+from lexbench.core import registry
 from lexbench.native.recipe import Recipe
 
 GOOD = {"steps": 1, "lessons": {"text": 1.0}}
 
 
-@pytest.mark.parametrize("name", assets.names("recipe"))
+@pytest.mark.parametrize("name", registry.names("recipe"))
 def test_recipes_of_the_registry_are_read(name: str) -> None:
-    built = assets.build(assets.read("recipe", name), "recipe")
+    built = registry.build(registry.read("recipe", name), "recipe")
     assert isinstance(built, Recipe) and built.steps >= 1
 
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lexbench import assets
-from lexbench.checkpoint import read_model
+from lexbench.core import registry
+from lexbench.core.checkpoint import read_model
+from lexbench.core.tokenizer import load_tokenizer
 from lexbench.corpora import Corpus
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.native import train as training
@@ -17,7 +18,6 @@ from lexbench.native.folder import load
 from lexbench.native.learner import Learner
 from lexbench.native.recipe import Recipe
 from lexbench.native.train import Job, Prepared, train
-from lexbench.tokenizer import load_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEXTS: list[Corpus] = [Synthetic(count=4, words=400)]
@@ -267,7 +267,7 @@ def test_how_often_it_saves_and_evaluates_is_no_other_training(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", assets.names("encoding"))
+@pytest.mark.parametrize("name", registry.names("encoding"))
 def test_every_encoding_of_the_registry_is_trained_and_read_back(tmp_path: Path, name: str) -> None:
     train(prepared(recipe(accumulate=2, shape={**SHAPE, "layers": 3}), encoding={"name": name}), tmp_path)
     assert all(math.isfinite(loss) for loss in losses(tmp_path))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lexbench import cli
+from lexbench.commands import main
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TINY = [
@@ -23,17 +23,17 @@ def test_a_sweep_trains_one_folder_for_each_encoding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["train", "-m", *TINY, "encoding=rope,alibi"]) == 0
+    assert main.main(["train", "-m", *TINY, "encoding=rope,alibi"]) == 0
     runs = Path("runs", "trained", "finetune")
     said = capsys.readouterr().out.split()
     assert said == [str(runs / "rope-seed0"), str(runs / "alibi-seed0")]
     record = json.loads((runs / "alibi-seed0" / "training.json").read_text())
     assert record["encoding"]["label"] == "alibi" and "encoding=rope,alibi" in record["command"]
     nested = ["encoding=dape", "encoding.over={name:kerple,form:power}", "recipe.seed=2"]
-    assert cli.main(["train", *TINY, *nested]) == 0
+    assert main.main(["train", *TINY, *nested]) == 0
     assert (runs / "dape-over-kerple-form-power-seed2" / "training.json").exists()
     tuned = [f"start={runs / 'rope-seed0'}", "recipe.trained_length=64", "method=pi", "method.factor=2"]
-    assert cli.main(["train", *(word for word in TINY if "trained_length" not in word), *tuned]) == 0
+    assert main.main(["train", *(word for word in TINY if "trained_length" not in word), *tuned]) == 0
     assert (runs / "rope-pi-factor-2-seed0" / "config.json").exists()
 
 
@@ -59,7 +59,7 @@ def test_wrong_settings_are_said_in_one_line(
     said: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["train", *TINY, *words]) == 2
+    assert main.main(["train", *TINY, *words]) == 2
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1
     assert not Path("runs", "trained").exists()

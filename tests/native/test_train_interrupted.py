@@ -24,7 +24,7 @@ SETTINGS = [
 
 
 def command(out: Path) -> list[str]:
-    return [sys.executable, "-m", "lexbench.cli", "train", *SETTINGS, f"out={out}"]
+    return [sys.executable, "-m", "lexbench", "train", *SETTINGS, f"out={out}"]
 
 
 def started(out: Path, steps: int) -> subprocess.Popen[str]:

@@ -9,16 +9,16 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
-from lexbench.backends.hf import Hf
+from lexbench.backends.hf.backend import Hf
 from lexbench.backends.native import Native
-from lexbench.checkpoint import read_model
+from lexbench.core.checkpoint import read_model
+from lexbench.core.task import Score
 from lexbench.corpora import Corpus
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.native.folder import load
 from lexbench.native.learner import Learner
 from lexbench.native.recipe import Recipe
 from lexbench.native.train import Job, Prepared, train
-from lexbench.task import Score
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEXTS: list[Corpus] = [Synthetic(count=4, words=400)]

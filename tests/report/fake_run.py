@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.cell_file import Finished
-from lexbench.record import Cell, Sample
-from lexbench.report.records import records_of
-from lexbench.store import Store
+from lexbench.core.record import Cell, Sample
+from lexbench.stats.records import records_of
+from lexbench.store.format import Finished
+from lexbench.store.store import Store
 
 TRAINED = 256
 LENGTHS = (128, 256, 512, 1024, 2048)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.cell_file import Finished
-from lexbench.record import Cell, Sample
+from lexbench.core.record import Cell, Sample
+from lexbench.store.format import Finished
 from tests.report.fake_run import cell, keep
 
 TARGETS = 4

@@ -9,7 +9,7 @@ from unittest.mock import patch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lexbench.report.figures import DPI
+from lexbench.report.plots.style import DPI
 
 
 @contextmanager

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lexbench.cell_file import Finished
-from lexbench.record import Sample
-from lexbench.report.cost_plots import front, plot, points_at, shared_length
-from lexbench.report.costs import Cost
-from lexbench.report.tables import Table, tables
+from lexbench.core.record import Sample
+from lexbench.report.plots.cost_plots import front, plot, points_at, shared_length
+from lexbench.stats.costs import Cost
+from lexbench.stats.tables import Table, tables
+from lexbench.store.format import Finished
 from tests.report.fake_run import cell
 from tests.report.pictures import drawn
 

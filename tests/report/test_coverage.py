@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from lexbench.cell_file import Finished
-from lexbench.record import Sample
-from lexbench.report import pairs
-from lexbench.report.pairs import Outcome, outcomes, paired
-from lexbench.report.statistics import cluster_bootstrap, wilson
-from lexbench.report.summaries import Summary, summaries
-from lexbench.report.summary_statistics import combination, halves, levels
-from lexbench.report.tables import Table, tables
+from lexbench.core.record import Sample
+from lexbench.stats import pairs
+from lexbench.stats.combine import combination, halves, levels
+from lexbench.stats.intervals import cluster_bootstrap, wilson
+from lexbench.stats.pairs import Outcome, outcomes, paired
+from lexbench.stats.summaries import Summary, summaries
+from lexbench.stats.tables import Table, tables
+from lexbench.store.format import Finished
 from tests.report.fake_run import cell
 
 RUNS = 400

@@ -8,11 +8,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from lexbench.cell_file import Finished
+from lexbench.core.record import Sample
 from lexbench.kernels.observed import edges
-from lexbench.record import Sample
-from lexbench.report.curves import _figure, curves, curves_of, points, shown, ticks
-from lexbench.report.tables import Table, tables
+from lexbench.report.plots.attention import _figure, curves, curves_of, points, shown, ticks
+from lexbench.stats.tables import Table, tables
+from lexbench.store.format import Finished
 from tests.report.fake_run import cell, finished
 
 LENGTHS = (128, 256, 1024)

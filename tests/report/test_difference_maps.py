@@ -12,11 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from lexbench.cell_file import Finished
-from lexbench.record import Sample
-from lexbench.report.difference_maps import colours_of, ink, limit, plot, ranked
-from lexbench.report.differences import Differences, differences
-from lexbench.report.tables import tables
+from lexbench.core.record import Sample
+from lexbench.report.plots.difference_maps import colours_of, ink, limit, plot, ranked
+from lexbench.stats.differences import Differences, differences
+from lexbench.stats.tables import tables
+from lexbench.store.format import Finished
 from tests.report.fake_run import cell, fake_cells
 from tests.report.pictures import drawn
 

@@ -17,18 +17,18 @@ from markdown_it import MarkdownIt
 from numpy.typing import ArrayLike
 from scipy.stats import binomtest
 
-from lexbench.cell_file import Finished
-from lexbench.record import Sample
-from lexbench.report.boards import Board, Entry
-from lexbench.report.entries import columns
-from lexbench.report.leaderboard import by_method, by_model, leaderboard
-from lexbench.report.leaderboard_formats import FORMATS
-from lexbench.report.leaders import against, marks
-from lexbench.report.pairs import Outcome
-from lexbench.report.records import records_of
-from lexbench.report.statistics import wilson
-from lexbench.report.summaries import RULES, summaries
-from lexbench.report.tables import tables
+from lexbench.core.record import Sample
+from lexbench.report.leaderboard.best import against, marks
+from lexbench.report.leaderboard.boards import Board, Entry
+from lexbench.report.leaderboard.formats import FORMATS
+from lexbench.report.leaderboard.leaderboard import by_method, by_model, leaderboard
+from lexbench.stats.entries import columns
+from lexbench.stats.intervals import wilson
+from lexbench.stats.pairs import Outcome
+from lexbench.stats.records import records_of
+from lexbench.stats.summaries import RULES, summaries
+from lexbench.stats.tables import tables
+from lexbench.store.format import Finished
 from tests.report.fake_run import cell, fake_cells, finished, keep
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from matplotlib.lines import Line2D
 
-from lexbench.cell_file import Finished
-from lexbench.record import Sample
-from lexbench.report import cost_plots, difference_maps, heatmaps, plots, position_plots
-from lexbench.report.costs import Cost
-from lexbench.report.differences import differences
-from lexbench.report.figures import DASHES, LABEL, MARKERS, characters, looks, said
-from lexbench.report.positions import curves_by_position
-from lexbench.report.tables import Table, tables
+from lexbench.core.record import Sample
+from lexbench.report.plots import cost_plots, difference_maps, heatmaps, over_length, position_plots
+from lexbench.report.plots.style import DASHES, LABEL, MARKERS, characters, looks, said
+from lexbench.stats.costs import Cost
+from lexbench.stats.differences import differences
+from lexbench.stats.positions import curves_by_position
+from lexbench.stats.tables import Table, tables
+from lexbench.store.format import Finished
 from tests.report.fake_run import cell
 from tests.report.pictures import assert_legible, drawn
 
@@ -50,7 +50,7 @@ def _sample(task: str, index: int, length: int, loss: float) -> Sample:
 
 
 def curve(table: Table, samples: Samples, stem: Path) -> bool:
-    plots.plot(table, stem)
+    over_length.plot(table, stem)
     return True
 
 
@@ -142,7 +142,7 @@ def test_a_legend_names_every_method_in_lines_of_its_width(tmp_path: Path) -> No
     cells = made(["none", LONG, "$\\frac{$", "_hidden"], (256, 512), "passkey")
     [table] = tables(cells)
     with drawn() as figures:
-        plots.plot(table, tmp_path / "a")
+        over_length.plot(table, tmp_path / "a")
     legend = figures[0].axes[0].get_legend()
     assert legend is not None
     labels = [text.get_text() for text in legend.get_texts()]
@@ -156,5 +156,6 @@ def test_a_line_holds_as_many_characters_as_its_inches() -> None:
 
 
 def test_figures_load_no_graphical_surface() -> None:
-    code = "import lexbench.report.cost_plots, lexbench.show_plots, sys; print('matplotlib.pyplot' in sys.modules)"
+    modules = "lexbench.report.plots.cost_plots, lexbench.report.show.plots"
+    code = f"import {modules}, sys; print('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"

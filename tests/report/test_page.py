@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lexbench.cell_file import Finished
-from lexbench.record import Sample
-from lexbench.report import page, records
-from lexbench.report.differences import differences
-from lexbench.report.page import about, data, headlines, safety, samples
-from lexbench.report.records import Loaded
-from lexbench.report.summaries import summaries
-from lexbench.report.tables import tables
+from lexbench.core.record import Sample
+from lexbench.report.page import about, data, headlines, page, safety, samples
+from lexbench.stats import records
+from lexbench.stats.differences import differences
+from lexbench.stats.records import Loaded
+from lexbench.stats.summaries import summaries
+from lexbench.stats.tables import tables
+from lexbench.store.format import Finished
 from tests.report.fake_run import LENGTHS, cell, fake_cells, fake_run, finished, keep, likelihood_sample
 
 HOSTILE = "</script><script>alert(1)</script><!--<img src=x onerror=alert(1)>\u202e"
@@ -190,7 +190,7 @@ def test_summaries_of_a_few_methods_are_those_of_all(cells: list[Finished]) -> N
 
 
 def test_lengths_of_summaries_are_said_in_words() -> None:
-    from lexbench.report.summaries import Summary
+    from lexbench.stats.summaries import Summary
 
     def said(name: str, value: float, low: float | None, high: float | None) -> headlines.Shown:
         return headlines._tokens(

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lexbench.cell_file import Finished
-from lexbench.record import Record, Sample
-from lexbench.report import parts, write_report
-from lexbench.report.differences import differences
-from lexbench.report.heatmaps import depth_strata
-from lexbench.report.records import by_number, records_of
-from lexbench.report.tables import Table, markdown, tables, terminal
+from lexbench.core.record import Record, Sample
+from lexbench.report import parts
+from lexbench.report.plots.heatmaps import depth_strata
+from lexbench.report.report import write_report
+from lexbench.stats.differences import differences
+from lexbench.stats.records import by_number, records_of
+from lexbench.stats.tables import Table, markdown, tables, terminal
+from lexbench.store.format import Finished
 from tests.report.fake_run import cell, keep
 
 SHORT, LONG = "words 0-4k", "words 4-8k"

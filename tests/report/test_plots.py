@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lexbench.cell_file import Finished
-from lexbench.record import Sample
-from lexbench.report.figures import value_limits
-from lexbench.report.heatmaps import depth_strata, heatmap
-from lexbench.report.plots import labelled, plot, told_apart
-from lexbench.report.statistics import wilson
-from lexbench.report.tables import Table, tables
+from lexbench.core.record import Sample
+from lexbench.report.plots.heatmaps import depth_strata, heatmap
+from lexbench.report.plots.over_length import labelled, plot, told_apart
+from lexbench.report.plots.style import value_limits
+from lexbench.stats.intervals import wilson
+from lexbench.stats.tables import Table, tables
+from lexbench.store.format import Finished
 from tests.report.fake_run import cell, fake_cells, finished
 
 CELLS = fake_cells()

@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from lexbench.report import published as module
-from lexbench.report.published import Published, caption, grid, published
+from lexbench.report.leaderboard import published as module
+from lexbench.report.leaderboard.published import Published, caption, grid, published
 
 FOLDER = Path(__file__).parents[2] / "results" / "published"
 TABLES = list(csv.DictReader((FOLDER / "tables.csv").open(encoding="utf-8", newline="")))

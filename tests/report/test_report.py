@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lexbench.cell_file import Finished
-from lexbench.record import Sample
-from lexbench.report import write_report
-from lexbench.report.leaderboard import leaderboard
-from lexbench.report.records import build, dataframe
+from lexbench.core.record import Sample
+from lexbench.report.leaderboard.leaderboard import leaderboard
+from lexbench.report.report import write_report
+from lexbench.stats.records import build, dataframe
+from lexbench.store.format import Finished
 from tests.report.fake_run import cell, finished, keep, passkey_sample
 
 FEW = [finished("passkey", method, length, n=4) for method in ("none", "pi") for length in (128, 512)]
@@ -71,7 +71,7 @@ def test_a_report_of_nothing_is_an_error(tmp_path: Path) -> None:
 def test_no_torch_is_loaded_to_report(tmp_path: Path) -> None:
     keep(tmp_path, [finished("passkey", "pi", 512, n=4)])
     code = (
-        "import sys; from pathlib import Path; from lexbench.report import write_report, tables\n"
+        "import sys; from pathlib import Path; from lexbench.report.report import write_report\n"
         "write_report([Path(sys.argv[1])]); print([m for m in ('torch', 'transformers', 'hydra') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from lexbench import Corpus, Document, Encoded, Frame, Tokenizer
+from lexbench.core.task import Tokens
 from lexbench.corpora import hash_documents
-from lexbench.task import Tokens
 
 
 class Counting:

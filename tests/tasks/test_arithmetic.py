@@ -15,9 +15,10 @@ import pytest
 from scipy import stats
 
 import lexbench
-from lexbench import Choose, Frame, Mark, Marked, Refused, Sample, Task, Write, assets
-from lexbench.task import Tokens
-from lexbench.tokenizer import FastTokenizer, load_tokenizer
+from lexbench import Choose, Frame, Mark, Marked, Refused, Sample, Task, Write
+from lexbench.core import registry
+from lexbench.core.task import Tokens
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from tests.answerers import perfect, written
 
 FORMS = list(itertools.product(["write", "choose", "mark"], [True, False], [True, False]))
@@ -386,7 +387,7 @@ def test_marks_show_where_a_model_goes_wrong(tokenizer: FastTokenizer) -> None:
 def test_running_arithmetic_is_the_lesson_of_the_embedded_model(tokenizer: FastTokenizer, folder: str) -> None:
     """The same tokens as a text that is tokenized as a whole, in the form of `running_sums`; blank lines aside."""
     if folder == "lexlet":
-        tokenizer = load_tokenizer(assets.PACKAGE / "lexlet")
+        tokenizer = load_tokenizer(registry.PACKAGE / "lexlet")
     for question in asked(lexbench.task("running_arithmetic"), tokenizer, 256, 4):
         assert isinstance(question, Mark)
         blank, line = re.fullmatch(r"(\n*)(.*)", tokenizer.decode(question.tokens)).groups()  # type: ignore[union-attr]

@@ -16,8 +16,9 @@ import pytest
 from scipy import stats
 
 import lexbench
-from lexbench import Frame, Refused, Write, Written, draw
-from lexbench.tokenizer import FastTokenizer, load_tokenizer
+from lexbench import Frame, Refused, Write, Written
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.taskkit import sampling
 
 HEADER = "This numbered list has words that occur more often than others.\n"
 ASK = r"\nWhich (\d+) words occur most often in the list\? The words are$"
@@ -101,7 +102,7 @@ def test_all_words_come_once_and_then_no_more(monkeypatch: pytest.MonkeyPatch) -
     """18 consonants and 5 vowels: 90 words of one syllable."""
     module = sys.modules[type(common()).__module__]
     assert module.WORDS.count == 90**3
-    monkeypatch.setattr(module, "WORDS", draw.Combined([draw.SYLLABLES]))
+    monkeypatch.setattr(module, "WORDS", sampling.Combined([sampling.SYLLABLES]))
     spelled = module._distinct(np.random.default_rng(0))
     words = [next(spelled) for _ in range(90)]
     assert sorted(words) == sorted(c + v for c in "bcdfghjklmnprstvwz" for v in "aeiou")
@@ -111,7 +112,7 @@ def test_all_words_come_once_and_then_no_more(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_list_that_needs_more_words_is_refused(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules[type(common()).__module__]
-    monkeypatch.setattr(module, "WORDS", draw.Combined([draw.SYLLABLES]))
+    monkeypatch.setattr(module, "WORDS", sampling.Combined([sampling.SYLLABLES]))
     assert asked(common(), tokenizer, 500, 1)
     with pytest.raises(Refused, match="90 different words, the list needs more: raise others or lower length"):
         asked(common(), tokenizer, 4000, 1)

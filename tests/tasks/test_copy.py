@@ -8,9 +8,10 @@ import pytest
 from scipy import stats
 
 import lexbench
-from lexbench import Mark, Marked, Refused, Task, assets
-from lexbench.task import Tokens
-from lexbench.tokenizer import FastTokenizer, load_tokenizer
+from lexbench import Mark, Marked, Refused, Task
+from lexbench.core import registry
+from lexbench.core.task import Tokens
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from tests.answerers import perfect
 
 
@@ -128,7 +129,7 @@ def test_a_blank_put_before_every_text_is_no_part_of_a_symbol(
 
 
 def test_the_embedded_model_knows_the_symbols() -> None:
-    tokenizer = load_tokenizer(assets.PACKAGE / "lexlet")
+    tokenizer = load_tokenizer(registry.PACKAGE / "lexlet")
     [question] = asked(lexbench.task("copy"), tokenizer, 100, 1)
     alphabet = "0123456789abcdefghijklmnopqrstuvwxyz"
     assert [int(option) for option in question.options] == [int(tokenizer.encode(each).ids[0]) for each in alphabet]

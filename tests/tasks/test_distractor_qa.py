@@ -17,8 +17,9 @@ import pytest
 from scipy import stats
 
 import lexbench
-from lexbench import Choose, Frame, Refused, Sample, Write, Written, draw
-from lexbench.tokenizer import FastTokenizer, load_tokenizer
+from lexbench import Choose, Frame, Refused, Sample, Write, Written
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.taskkit import sampling
 from tests.answerers import perfect
 
 HEADER = "Answer the question from these documents, in a few words."
@@ -290,7 +291,7 @@ def test_options_of_one_length_that_are_too_few_are_refused(
 @pytest.mark.parametrize("noun", ["names", "dates", "objects"])
 def test_values_come_once_each_and_then_no_more(noun: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules[type(qa()).__module__]
-    few = draw.Combined([part[:3] for part in module.VALUES[noun].lists[:2]], module.VALUES[noun].between)
+    few = sampling.Combined([part[:3] for part in module.VALUES[noun].lists[:2]], module.VALUES[noun].between)
     monkeypatch.setitem(module.VALUES, noun, few)
     values = module._distinct(np.random.default_rng(0), noun)
     assert sorted(next(values) for _ in range(9)) == sorted(map(few.spell, range(9)))

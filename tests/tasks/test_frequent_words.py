@@ -18,7 +18,7 @@ from scipy.special import zeta
 
 import lexbench
 from lexbench import Frame, Refused, Write, Written
-from lexbench.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 
 HEADER = "This coded text repeats some words more often than others.\n"
 ASK = "\nApart from the dots, which three words occur most often in it? The words are"

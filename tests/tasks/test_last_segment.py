@@ -8,8 +8,8 @@ import pytest
 
 import lexbench
 from lexbench import Corpus, Refused, Score, Tokenizer
+from lexbench.core.tokenizer import load_tokenizer
 from lexbench.corpora.files import Files
-from lexbench.tokenizer import load_tokenizer
 
 LENGTHS = [16, 33, 64]
 

@@ -9,12 +9,12 @@ import pytest
 
 import lexbench
 from lexbench import Corpus, Refused, Score, Scored, Tokenizer
-from lexbench.cell_file import Finished
+from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.report.records import records_of
-from lexbench.tokenizer import FastTokenizer
+from lexbench.stats.records import records_of
+from lexbench.store.format import Finished
 from tests.answerers import perfect, uniform
-from tests.key_files import key_file
+from tests.taskkit.key_files import key_file
 
 LENGTHS = [20, 33, 64]
 PLACES: tuple[list[int], ...] = ([20, 21, 40, 41, 44, 70, 99], [30], [], [15, 16, 60])
@@ -171,7 +171,7 @@ def test_the_protocol_and_the_identity_hold_the_files_content(
     again = lexbench.task("long_ppl", corpus=corpus, keys=written(tmp_path / "moved.jsonl", corpus))
     other = lexbench.task("long_ppl", corpus=corpus, keys=written(tmp_path / "keys.jsonl", corpus, [[9], [], [], []]))
     assert vars(again)["keys_hash"] == hashed != vars(other)["keys_hash"]
-    assert lexbench.assets.label(first, "long_ppl", "task").endswith(f"keys_hash='{hashed}')")
+    assert lexbench.core.registry.label(first, "long_ppl", "task").endswith(f"keys_hash='{hashed}')")
 
 
 def test_what_does_not_fit_is_refused_with_a_remedy(

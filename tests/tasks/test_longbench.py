@@ -17,10 +17,12 @@ import pytest
 import yaml
 
 import lexbench
-from lexbench import Frame, Refused, Sample, Write, assets, longbench
-from lexbench.job import Named
-from lexbench.longbench import examples
-from lexbench.tokenizer import FastTokenizer
+from lexbench import Frame, Refused, Sample, Write
+from lexbench.core import registry
+from lexbench.core.tokenizer import FastTokenizer
+from lexbench.runner.job import Named
+from lexbench.taskkit import longbench
+from lexbench.taskkit.longbench import examples
 from tests.answerers import perfect, written
 
 ROOT = Path(__file__).parent.parent.parent
@@ -140,9 +142,9 @@ def test_code_is_compared_as_asked(data: Data, tokenizer: FastTokenizer) -> None
 
 
 def test_suites_are_the_official_ones(data: Data) -> None:
-    everything = assets.read("task", "longbench_all")["suite"]
+    everything = registry.read("task", "longbench_all")["suite"]
     assert everything == [{"name": "longbench", "dataset": name} for name in longbench.DATASETS]
-    of_e = assets.read("task", "longbench_e")["suite"]
+    of_e = registry.read("task", "longbench_e")["suite"]
     assert of_e == [{"name": "longbench", "dataset": name, "e": True} for name in longbench.LONGBENCH_E]
 
 
@@ -382,7 +384,7 @@ def test_data_are_known_by_their_content(ten: str, tokenizer: FastTokenizer, tmp
     assert tasks[0] == tasks[1]
     assert identities[0] == identities[1] == identities[2]
     assert identities[0]["data"] == f"sha256:{digest}"
-    assert {assets.label(task, "longbench", "task") for task in tasks} == {
+    assert {registry.label(task, "longbench", "task") for task in tasks} == {
         f"longbench(dataset='qasper', data=sha256:{digest})"
     }
     prompts = [[question.prompt.tolist() for question in asked(task, tokenizer)] for task in tasks]
@@ -454,7 +456,7 @@ except Refused as refusal:
 
 
 def saved_tokenizer(folder: str) -> FastTokenizer:
-    from lexbench.tokenizer import load_tokenizer
+    from lexbench.core.tokenizer import load_tokenizer
 
     return load_tokenizer(Path(folder), bos=True)
 

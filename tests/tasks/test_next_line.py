@@ -12,9 +12,9 @@ import pytest
 
 import lexbench
 from lexbench import Corpus, Document, Refused, Write
+from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora import hash_documents
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.tokenizer import FastTokenizer
 from tests.answerers import written
 
 LENGTHS = [160, 256, 480]

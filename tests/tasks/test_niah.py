@@ -18,10 +18,12 @@ import tokenizers
 from scipy import stats
 
 import lexbench
-from lexbench import Choose, Chosen, Refused, Sample, Write, Written, assets, draw
+from lexbench import Choose, Chosen, Refused, Sample, Write, Written
+from lexbench.core import registry
+from lexbench.core.task import Tokens
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.task import Tokens
-from lexbench.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.taskkit import sampling
 
 RULER = {  # haystack, kind of key, kind of value, keys in the text, values of each, keys asked for
     "niah_single_1": ("noise", "word", "number", 1, 1, 1),
@@ -133,7 +135,7 @@ def test_a_plain_reader_answers_every_question(tokenizer: FastTokenizer, lexlet:
 def test_rulers_tasks_have_rulers_parameters(tokenizer: FastTokenizer, name: str) -> None:
     """Kinds and counts are read from the prompts."""
     hay, key_kind, value_kind, keys, values, queries = RULER[name]
-    assert assets.read("task", name)["haystack"] == hay
+    assert registry.read("task", name)["haystack"] == hay
     [question] = asked(niah(name), tokenizer, 1500, 1)
     _, text, ask = parts_of(tokenizer.decode(question.prompt))
     needles = re.findall(FOUND, text)
@@ -150,7 +152,7 @@ def test_rulers_tasks_have_rulers_parameters(tokenizer: FastTokenizer, name: str
 
 
 def test_needle_is_a_grid_of_ten_depths() -> None:
-    assert assets.read("task", "needle") == {"file": "niah.py", "haystack": "text", "strata": 10}
+    assert registry.read("task", "needle") == {"file": "niah.py", "haystack": "text", "strata": 10}
 
 
 @pytest.mark.parametrize("name", YAMLS)
@@ -168,7 +170,7 @@ def test_a_sample_depends_on_seed_and_index_alone(tokenizer: FastTokenizer, name
 def test_another_process_asks_the_same() -> None:
     code = """
 import hashlib, lexbench, pathlib
-from lexbench.tokenizer import load_tokenizer
+from lexbench.core.tokenizer import load_tokenizer
 words = load_tokenizer(pathlib.Path(lexbench.__file__).parent / "lexlet")
 questions = lexbench.task("niah_multikey_1", corpus="synthetic").questions(words, 512, 3, 0)
 print(hashlib.sha256(b"".join(question.prompt.tobytes() for question in questions)).hexdigest())
@@ -203,7 +205,7 @@ def test_all_but_the_haystack_is_the_same_at_every_length(tokenizer: FastTokeniz
 @pytest.mark.parametrize("name", YAMLS)
 def test_depths_have_exactly_equal_counts_in_all_strata(tokenizer: FastTokenizer, name: str) -> None:
     task = niah(name)
-    strata = assets.read("task", name).get("strata", 8)
+    strata = registry.read("task", name).get("strata", 8)
     depths = [question.facts["depth"] for question in asked(task, tokenizer, 3000, 8 * strata)]
     parts = [min(int(depth * strata), strata - 1) for depth in depths]
     assert parts == list(range(strata)) * 8
@@ -271,10 +273,10 @@ def test_strings_are_uniform(tokenizer: FastTokenizer) -> None:
     keys = [question.facts["keys"][0] for question in questions]
     assert len(set(keys)) > 590
     module = sys.modules[type(niah()).__module__]
-    for place, words in enumerate((draw.ADJECTIVES, draw.NOUNS)):
+    for place, words in enumerate((sampling.ADJECTIVES, sampling.NOUNS)):
         begun, letters = Counter(key.split("-")[place][0] < "m" for key in keys), [word[0] < "m" for word in words]
         assert stats.binomtest(begun[True], 600, sum(letters) / len(letters)).pvalue > 0.001
-    assert module.KINDS["word"].count == len(draw.ADJECTIVES) * len(draw.NOUNS)
+    assert module.KINDS["word"].count == len(sampling.ADJECTIVES) * len(sampling.NOUNS)
     uuids = [question.facts["expected"][0] for question in asked(niah(value_kind="uuid"), tokenizer, 300, 100)]
     assert [str(uuid.UUID(each)) for each in uuids] == uuids
     assert stats.chisquare(list(Counter("".join(uuids).replace("-", "")).values())).pvalue > 0.001
@@ -704,6 +706,6 @@ def test_wrong_options_are_of_any_other_needles(tokenizer: FastTokenizer) -> Non
 
 def test_options_without_equals_are_refused(lexlet: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Words of many numbers of tokens: not each one drawn has the commonest."""
-    monkeypatch.setattr(draw, "TRIES", 1)
+    monkeypatch.setattr(sampling, "TRIES", 1)
     with pytest.raises(Refused, match=r"niah finds no further word of \d+ tokens in 1: lower options"):
         niah(value_kind="word", options=9).questions(lexlet, 700, 3, 0)

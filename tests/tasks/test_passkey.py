@@ -7,7 +7,7 @@ import pytest
 
 import lexbench
 from lexbench import Refused, Sample, Write, Written
-from lexbench.tokenizer import FastTokenizer
+from lexbench.core.tokenizer import FastTokenizer
 
 
 def asked(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int) -> list[Write]:

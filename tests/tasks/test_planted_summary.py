@@ -8,8 +8,8 @@ import pytest
 
 import lexbench
 from lexbench import Refused, Sample, Write
+from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.tokenizer import FastTokenizer
 from tests.answerers import written
 
 CORPUS = Synthetic()

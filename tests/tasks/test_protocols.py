@@ -16,8 +16,8 @@ import pytest
 
 import lexbench
 from lexbench import AnyQuestion, Corpus, Sample, Score, Scored, Tokenizer
+from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.tokenizer import FastTokenizer
 from tests.answerers import asked_tokens
 
 ROOT = Path(__file__).parent.parent.parent
@@ -187,7 +187,7 @@ def test_questions_are_the_same_in_another_process(tokenizer: FastTokenizer, tmp
     (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "<s>", "add_bos_token": true}')
     code = f"""
 import importlib.util, pathlib
-from lexbench.tokenizer import load_tokenizer
+from lexbench.core.tokenizer import load_tokenizer
 spec = importlib.util.spec_from_file_location("here", {str(Path(__file__))!r})
 here = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(here)

@@ -8,8 +8,8 @@ import pytest
 
 import lexbench
 from lexbench import Corpus, Probe, Probed, Refused, Tokenizer
-from lexbench.store import Store
-from lexbench.task import Task
+from lexbench.core.task import Task
+from lexbench.store.store import Store
 
 
 def asked(corpus: Corpus, **parameters: object) -> Task:

@@ -17,8 +17,8 @@ from scipy import stats
 
 import lexbench
 from lexbench import Corpus, Document, Frame, Refused, Write, Written
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.tokenizer import FastTokenizer, load_tokenizer
 
 CORPUS = Synthetic(count=6, words=1500)
 HEADER = "Variables are assigned values in this text. Remember them.\n"

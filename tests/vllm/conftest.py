@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from lexbench.backends.vllm_engine import SETTINGS
+from lexbench.backends.vllm.engine import SETTINGS
 
 for name, value in {**SETTINGS, "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}.items():
     os.environ.setdefault(name, value)

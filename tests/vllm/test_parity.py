@@ -12,16 +12,17 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 import lexbench
-from lexbench import assets, parity
-from lexbench.agreement import tolerance
-from lexbench.attention import Attention
-from lexbench.backends.hf import Hf
-from lexbench.backends.vllm import Vllm
-from lexbench.checkpoint import read_model
-from lexbench.job import Job
-from lexbench.model import Model
-from lexbench.task import Score, Tokens
-from lexbench.tokenizer import load_tokenizer
+from lexbench.backends.hf.backend import Hf
+from lexbench.backends.vllm.backend import Vllm
+from lexbench.core import registry
+from lexbench.core.attention import Attention
+from lexbench.core.checkpoint import read_model
+from lexbench.core.model import Model
+from lexbench.core.task import Score, Tokens
+from lexbench.core.tokenizer import load_tokenizer
+from lexbench.runner.job import Job
+from lexbench.studies.parity import compare
+from lexbench.studies.parity.tolerance import tolerance
 
 SHARE = 0.08
 """Of this machine's memory, for an engine."""
@@ -41,11 +42,11 @@ def one_thread() -> Iterator[None]:
 def job(methods: list[dict[str, Any]], lengths: list[int]) -> Job:
     """hf as the reference, one question a cell."""
     return Job.of(
-        model=assets.read("model", "lexlet"),
-        methods=[{**assets.read("method", method["name"]), **method} for method in methods],
-        tasks=[{**assets.read("task", "last_segment"), "name": "last_segment"}],
-        corpus={**assets.read("corpus", "synthetic"), "name": "synthetic"},
-        backend={**assets.read("backend", "hf"), "name": "hf"},
+        model=registry.read("model", "lexlet"),
+        methods=[{**registry.read("method", method["name"]), **method} for method in methods],
+        tasks=[{**registry.read("task", "last_segment"), "name": "last_segment"}],
+        corpus={**registry.read("corpus", "synthetic"), "name": "synthetic"},
+        backend={**registry.read("backend", "hf"), "name": "hf"},
         lengths=lengths,
         multiples=None,
         n=1,
@@ -58,10 +59,10 @@ def test_lexlet_in_bfloat16_is_within_its_tolerance() -> None:
     """As `lexbench verify --against` compares; in float32 test_vllm.py has every method."""
     searched = {"name": "longrope", "long_factors": tuple(np.geomspace(1.0, 8.0, 16).tolist())}
     methods: list[dict[str, Any]] = [{"name": "none"}, {"name": "yarn"}, searched, {"name": "rerope"}]
-    found = parity.compare(
-        job(methods, [128, 512, 2048]), [parity.against(f"vllm,memory_share={SHARE},dtype=bfloat16")]
+    found = compare.compare(
+        job(methods, [128, 512, 2048]), [compare.against(f"vllm,memory_share={SHARE},dtype=bfloat16")]
     )
-    assert not found.failed, parity.table(found)
+    assert not found.failed, compare.table(found)
     assert {row.method for row in found.rows if row.refused is not None} == {"rerope"}
     assert len(found.rows) == 4 * 3 and {row.tokens for row in found.rows} == {0, TARGETS}
 

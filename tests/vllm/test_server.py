@@ -18,20 +18,20 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench import assets
-from lexbench.backends import http
-from lexbench.backends.hf import Hf
-from lexbench.backends.openai import OpenAI
-from lexbench.cell_file import Finished
-from lexbench.checkpoint import read_model
-from lexbench.export import as_data
-from lexbench.record import Refused, Unavailable
-from lexbench.store import Store
-from lexbench.task import Choose, Mark, Score, Write, Written
-from lexbench.tokenizer import load_tokenizer
+from lexbench.backends.hf.backend import Hf
+from lexbench.backends.openai import http
+from lexbench.backends.openai.backend import OpenAI
+from lexbench.core import registry
+from lexbench.core.checkpoint import read_model
+from lexbench.core.record import Refused, Unavailable
+from lexbench.core.task import Choose, Mark, Score, Write, Written
+from lexbench.core.tokenizer import load_tokenizer
+from lexbench.methods.export import as_data
+from lexbench.store.format import Finished
+from lexbench.store.store import Store
 
-LEXLET = assets.PACKAGE / "lexlet"
-FACTS = assets.read("model", "lexlet")
+LEXLET = registry.PACKAGE / "lexlet"
+FACTS = registry.read("model", "lexlet")
 MODEL = read_model(FACTS)
 STAR = 11
 """The token `*`, at which the model is made to end: its own end token it never writes."""
@@ -210,11 +210,11 @@ def numbers(finished: Finished) -> np.ndarray:
 def test_a_run_through_a_server_that_is_killed_and_comes_back_is_whole(
     server: VllmServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = {**assets.read("backend", "openai"), "name": "openai", "url": server.url, "serves": YARN}
+    config = {**registry.read("backend", "openai"), "name": "openai", "url": server.url, "serves": YARN}
     config |= {"key_variable": "SERVER_KEY", "concurrency": 2}
     monkeypatch.setattr(http, "LONGEST_PAUSE", 2.0)
     whole = run(tmp_path / "whole", config, TEXTS, MARKS)
-    own = run(tmp_path / "hf", {**assets.read("backend", "hf"), "name": "hf"}, TEXTS, MARKS)
+    own = run(tmp_path / "hf", {**registry.read("backend", "hf"), "name": "hf"}, TEXTS, MARKS)
     found: list[Finished] = []
     runner = threading.Thread(
         target=lambda: found.extend(run(tmp_path / "died", {**config, "retries": 200}, TEXTS, MARKS))
@@ -238,7 +238,7 @@ def test_a_run_through_a_server_that_is_killed_and_comes_back_is_whole(
 
 def test_a_server_that_stays_away_leaves_its_cell_to_the_next_run(server: VllmServer, tmp_path: Path) -> None:
     """The last test: it leaves no server."""
-    config = {**assets.read("backend", "openai"), "name": "openai", "url": server.url, "serves": YARN}
+    config = {**registry.read("backend", "openai"), "name": "openai", "url": server.url, "serves": YARN}
     config |= {"key_variable": "SERVER_KEY", "retries": 1, "concurrency": 1}
     found: list[Finished] = []
     runner = threading.Thread(target=lambda: found.extend(run(tmp_path, config, TEXTS)))

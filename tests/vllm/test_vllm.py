@@ -17,21 +17,22 @@ import pytest
 import torch
 
 import lexbench
-from lexbench import agreement, assets
-from lexbench.attention import Attention
-from lexbench.backends.hf import Hf
-from lexbench.backends.vllm import Vllm
-from lexbench.backends.vllm_angles import Proof, own_angles
-from lexbench.backends.vllm_engine import Table
-from lexbench.backends.vllm_worker import Turning
-from lexbench.checkpoint import end_tokens, read_model
-from lexbench.model import Model
-from lexbench.record import Refused
-from lexbench.task import Answer, AnyQuestion, Choose, Mark, Probe, Score, Write
-from lexbench.tokenizer import load_tokenizer
+from lexbench.backends.hf.backend import Hf
+from lexbench.backends.vllm.angles import Proof, own_angles
+from lexbench.backends.vllm.backend import Vllm
+from lexbench.backends.vllm.engine import Table
+from lexbench.backends.vllm.worker import Turning
+from lexbench.core import registry
+from lexbench.core.attention import Attention
+from lexbench.core.checkpoint import end_tokens, read_model
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
+from lexbench.core.task import Answer, AnyQuestion, Choose, Mark, Probe, Score, Write
+from lexbench.core.tokenizer import load_tokenizer
+from lexbench.studies.parity import tolerance
 
-MODEL = read_model(assets.read("model", "lexlet"))
-LEXLET = assets.PACKAGE / "lexlet"
+MODEL = read_model(registry.read("model", "lexlet"))
+LEXLET = registry.PACKAGE / "lexlet"
 ENDS = np.array(sorted(end_tokens(LEXLET)), dtype=np.int64)
 LENGTHS = (128, 256, 512, 2048)
 LONGEST = LENGTHS[-1]
@@ -54,15 +55,15 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def tolerance(length: int) -> float:
+def allowed_error(length: int) -> float:
     """Nats that one token may differ by."""
-    return agreement.tolerance(["float32"], length, 1).largest
+    return tolerance.tolerance(["float32"], length, 1).largest
 
 
 def alike(question: AnyQuestion, ours: Answer, theirs: Answer, hf: Hf) -> None:
     """Assert that an answer is hf's up to rounding."""
-    found = agreement.differences(question, theirs, ours, hf.choose, ENDS)
-    allowed = agreement.tolerance(["float32"], question.length, len(found))
+    found = tolerance.differences(question, theirs, ours, hf.choose, ENDS)
+    allowed = tolerance.tolerance(["float32"], question.length, len(found))
     assert found.max() <= allowed.largest and found.mean() <= allowed.mean, question
 
 
@@ -128,7 +129,7 @@ def test_the_first_tokens_may_turn_otherwise(hf: Hf, vllm: Vllm) -> None:
     for backend in (hf, vllm):
         backend.attend(attention)
     error = abs(vllm.score(score(512, 1)).nll - hf.score(score(512, 1)).nll).max()
-    assert error < tolerance(512)
+    assert error < allowed_error(512)
 
 
 def test_choices_marks_and_greedy_tokens_are_those_of_transformers(hf: Hf, vllm: Vllm) -> None:
@@ -140,8 +141,8 @@ def test_choices_marks_and_greedy_tokens_are_those_of_transformers(hf: Hf, vllm:
     write = Write(index=0, cluster="a", prompt=TOKENS[:200], room=40)
     for backend in (hf, vllm):
         backend.attend(attention)
-    assert abs(vllm.choose(choose).nll - hf.choose(choose).nll).max() < 6 * tolerance(512)
-    assert abs(vllm.mark(mark).nll - hf.mark(mark).nll).max() < tolerance(512)
+    assert abs(vllm.choose(choose).nll - hf.choose(choose).nll).max() < 6 * allowed_error(512)
+    assert abs(vllm.mark(mark).nll - hf.mark(mark).nll).max() < allowed_error(512)
     ours, theirs = vllm.write(write), hf.write(write)
     assert ours.tokens.tolist() == theirs.tokens.tolist()
     assert (ours.text, ours.hit_room) == (theirs.text, theirs.hit_room)
@@ -151,7 +152,7 @@ def test_many_questions_at_once_answer_as_each_alone(vllm: Vllm) -> None:
     vllm.attend(Attention())
     questions = [score(length) for length in (64, 512, 300, 2048)]
     for question, answer in zip(questions, vllm.answers(questions), strict=True):
-        np.testing.assert_allclose(answer.nll, vllm.score(question).nll, atol=tolerance(question.length))  # type: ignore[union-attr]
+        np.testing.assert_allclose(answer.nll, vllm.score(question).nll, atol=allowed_error(question.length))  # type: ignore[union-attr]
 
 
 def test_an_answer_ends_where_a_text_stands(hf: Hf, vllm: Vllm) -> None:
@@ -268,7 +269,7 @@ def test_a_longer_engine_that_rescales_short_texts_is_refused(tmp_path: Path, en
     ended.append(backend)
     backend.attend(Attention())
     hf = Hf(model)
-    assert abs(backend.score(score(1024)).nll - hf.score(score(1024)).nll).max() < tolerance(1024)
+    assert abs(backend.score(score(1024)).nll - hf.score(score(1024)).nll).max() < allowed_error(1024)
     with pytest.raises(Refused, match="as for 1024 tokens, its own angles at 256 are others: run lengths up to 256 by"):
         backend.score(score(256))
     processes = children()
@@ -310,7 +311,7 @@ def test_ctrl_c_while_the_engine_starts_ends_the_run_and_its_processes(tmp_path:
     words = ["run", "task=last_segment", "backend=vllm", f"backend.memory_share={SHARE}", f"results={tmp_path / 'run'}"]
     log = (tmp_path / "log").open("w+")
     running = subprocess.Popen(
-        [sys.executable, "-m", "lexbench.cli", *words],
+        [sys.executable, "-m", "lexbench", *words],
         stderr=log,
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.report.page.data import Measured
-from lexbench.report.records import Loaded
+from lexbench.stats.records import Loaded
 
 
 def refusals(measured: Measured) -> list[dict[str, Any]]:

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lexbench.cell_file import Finished
-from lexbench.record import Record, Sample
-from lexbench.report import differences, entries, wording
-from lexbench.report.heatmaps import depth_strata
-from lexbench.report.summary_statistics import shared_lengths
-from lexbench.report.tables import Table, caption, chances, tables
+from lexbench.core.record import Record, Sample
+from lexbench.report.plots.heatmaps import depth_strata
+from lexbench.stats import differences, entries, wording
+from lexbench.stats.combine import shared_lengths
+from lexbench.stats.tables import Table, caption, chances, tables
+from lexbench.store.format import Finished
 
 DIGITS = 6
 """Significant digits of numbers that charts are drawn from; what is read is said by the texts beside them."""

@@ -5,15 +5,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lexbench.record import Record
-from lexbench.report import leaders
-from lexbench.report.differences import BASELINE
+from lexbench.core.record import Record
+from lexbench.report.leaderboard import best
 from lexbench.report.page.data import Measured, decimals, past, ranked, text
-from lexbench.report.statistics import LEVEL
-from lexbench.report.summaries import Summary, summaries
-from lexbench.report.summary_statistics import shared_lengths
-from lexbench.report.tables import Table
-from lexbench.report.wording import signed
+from lexbench.stats.combine import shared_lengths
+from lexbench.stats.differences import BASELINE
+from lexbench.stats.intervals import LEVEL
+from lexbench.stats.summaries import Summary, summaries
+from lexbench.stats.tables import Table
+from lexbench.stats.wording import signed
 
 BEST = 3
 """Methods besides the baseline."""
@@ -81,7 +81,7 @@ def _few(table: Table, rows: Sequence[str]) -> Table:
 
 
 Means = dict[str, Record]
-Marks = dict[str, leaders.Mark]
+Marks = dict[str, best.Mark]
 Column = tuple[str, str, dict[str, Shown]]
 """Head, unit, and the entry of each method."""
 
@@ -92,8 +92,8 @@ def _means(measured: Measured, table: Table, order: Sequence[str]) -> tuple[Mean
     if not lengths:
         return {}, {}
     rows = {method: [table.entries[method, length] for length in lengths] for method in order}
-    means = {method: leaders.mean(records, measured.samples) for method, records in rows.items()}
-    return means, leaders.marks(rows, means, measured.samples)
+    means = {method: best.mean(records, measured.samples) for method, records in rows.items()}
+    return means, best.marks(rows, means, measured.samples)
 
 
 def _levels(measured: Measured, table: Table, rows: Sequence[str], means: Means, marks: Marks) -> Iterator[Column]:

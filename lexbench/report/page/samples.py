@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lexbench.cell_file import Finished
-from lexbench.record import Sample
+from lexbench.core.record import Sample
 from lexbench.report.page import safety
+from lexbench.store.format import Finished
 
 BUDGET = 25_000_000
 """Bytes of a page that samples may take, compressed and in base64."""

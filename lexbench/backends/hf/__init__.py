@@ -1,0 +1,5 @@
+"""transformers as a backend."""
+
+from lexbench.backends.hf.backend import Hf
+
+__all__ = ["Hf"]

@@ -1,0 +1,62 @@
+"""What an attention function really computes, read off by vectors of our own."""
+
+import numpy as np
+import torch
+
+from lexbench.backends.hf.hook import Hook, rotation
+from lexbench.core.attention import Attention, Positions, regions
+from lexbench.kernels.reference import Angles, weights
+
+SHARES = (1.0, 0.75, 0.4)
+"""Queries that are looked at, as shares of the text."""
+
+
+@torch.inference_mode()
+def of_weights(hook: Hook, own: Angles, device: torch.device, length: int) -> float:
+    """Largest difference of attention weights to the formula, over a random text of `length` tokens.
+
+    Values are 1 in one place each, so that what comes out are the weights of as many keys. Needs a forward pass
+    before it, which shows the modules of the layers; each kind of layer is looked at once.
+    """
+    kinds = {id(held.attention): layer for layer, held in reversed([*enumerate(hook.layers)])}
+    rows = sorted({max(0, round(share * length) - 1) for share in SHARES})
+    return max(_of_query(hook, layer, own, device, length, row) for layer in kinds.values() for row in rows)
+
+
+def _of_query(hook: Hook, layer: int, own: Angles, device: torch.device, length: int, row: int) -> float:
+    module, held = hook.modules[layer], hook.layers[layer]
+    heads, kv_heads, size = hook.shapes[layer]
+    rng = np.random.default_rng([layer, length])
+    queries = rng.standard_normal((heads, length, size)) * 2
+    keys = rng.standard_normal((kv_heads, length, size)) * 2
+    watched = _watched(held.attention, row, size)
+    values = np.zeros((kv_heads, length, size))
+    values[:, watched, np.arange(len(watched))] = 1
+    q, k, v = (torch.from_numpy(vectors).to(device, torch.float32)[None] for vectors in (queries, keys, values))
+    if hook.turned:
+        turn, places = rotation(module, held.rotary), torch.arange(length, device=device)
+        q, k = turn(q, places), turn(k, places)
+    hook.begin(None)
+    mixed, _ = hook(module, q, k, v, None, scaling=size**-0.5)
+    group, errors = heads // kv_heads, []
+    ratios = hook.ratios.get((layer, 0), (1.0,) * kv_heads)
+    for head in {0, heads - 1}:
+        known, ratio = keys[head // group, : row + 1], ratios[head // group]
+        expected = weights(held.attention, own, queries[head, row], known, row, size**-0.5, head, ratio)
+        got = mixed[0, row, head, : len(watched)].double().cpu().numpy()
+        errors.append(float(abs(got - expected[watched]).max()))
+    hook.begin(None)
+    return max(errors)
+
+
+def _watched(attention: Attention, row: int, size: int) -> Positions:
+    """At most `size` keys of a query: those on both sides of every border of the remap and the mask, and others."""
+    here, there = np.array([row]), np.arange(row + 1)
+    kinds = np.zeros(row + 1, dtype=np.int64)
+    for number, region in enumerate(regions(attention.remap)):
+        kinds[region.holds(here[:, None], there[None, :])[0]] = number
+    if attention.mask is not None:
+        kinds[~attention.mask.allowed(here, there)[0]] = -1
+    borders = np.flatnonzero(np.diff(kinds))[::-1]  # the nearest first
+    others = np.linspace(0, row, size).astype(np.int64)
+    return np.unique(np.concatenate([np.stack([borders, borders + 1], axis=1).ravel()[: size // 2], others[::2]]))

@@ -1,0 +1,236 @@
+"""What a server understands of OpenAI's completions, found out by asking, and its answers read with distrust."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lexbench.backends.completions import Continue, Continued, Losses
+from lexbench.backends.openai.http import Rejected, Server
+from lexbench.backends.openai.replies import Replies, found, malformed, models
+from lexbench.core.record import Refused, Unavailable
+from lexbench.core.task import Tokenizer, Tokens
+
+STOPS = 4
+"""Texts to stop at that the interface takes."""
+OPTIONS = 128
+"""Tokens whose log-probabilities vLLM gives at once (vllm/sampling_params.py, MAX_LOGPROB_TOKEN_IDS)."""
+SCORING: Sequence[Mapping[str, Any]] = (
+    {"prompt_logprobs": 0, "max_tokens": 1},
+    {"echo": True, "logprobs": 0, "max_tokens": 0},
+    {"echo": True, "logprobs": 1, "max_tokens": 0},
+    {"echo": True, "logprobs": 1, "max_tokens": 1},
+)
+"""Ways to ask how likely a prompt was: vLLM's own, then the interface's, of which some servers take one form only."""
+PROBE = "The grass is green and the sky is blue."
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a server turned out to understand."""
+
+    ids: bool
+    """Prompts as token ids; else as text."""
+    exact: bool
+    """It gives the ids of new tokens, and ends where we say (vLLM)."""
+    scoring: Mapping[str, Any] | None
+    """The one of `SCORING` that it answers."""
+    options: bool
+    """Log-probabilities of given next tokens (`logprob_token_ids` of vLLM)."""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """The one choice of an answer that is of all tokens sent."""
+
+    choice: dict[str, Any]
+    written: int | None
+    """New tokens, where the server says so."""
+
+
+class Dialect:
+    """Completions of one model of a server: `able` is what it understands, `fingerprint` what it says of itself.
+
+    Building one asks the server a few words; Refused where it does not continue them, Unavailable where not now.
+
+    Args:
+        server: asked.
+        served: the model's name there.
+        tokenizer: of the model, here.
+        ends: token ids at which it ends what it writes.
+        vocabulary: number of its token ids.
+        steady: the server says a fingerprint of its arguments, which must stay what it is (vLLM).
+    """
+
+    def __init__(
+        self, server: Server, served: str, tokenizer: Tokenizer, ends: Sequence[int], vocabulary: int, steady: bool
+    ) -> None:
+        self._server, self._served, self._tokenizer = server, served, tokenizer
+        self._ends, self._steady = ends, steady
+        self._replies = Replies(server, tokenizer, vocabulary)
+        self.fingerprint: str | None = None
+        self.able = self._abilities()
+
+    def continued(self, request: Continue) -> Continued:
+        """What is written behind the tokens, by the server's greedy choice."""
+        until = [text for text in request.until if text][:STOPS]
+        fields = {**(self._exactly() if self.able.exact else {}), **({"stop": until} if until else {})}
+        answer = self._complete(self.able.ids, request.tokens, max_tokens=request.room, **fields)
+        reason = answer.choice.get("finish_reason")
+        if reason not in ("stop", "length"):
+            raise Unavailable(
+                f"{self._server.url} broke an answer off ({self._server.words(str(reason))}): run it again"
+            )
+        if self.able.exact:
+            tokens = self._replies.new_tokens(answer.choice, request.room)
+            written: int | None = len(tokens)
+        else:
+            tokens = self._tokenizer.encode(found(self._server, answer.choice, str, "text")).ids
+            written = answer.written
+        if reason == "length" and written is not None and written < request.room:
+            raise Refused(f"{self._server.url} stopped after {written} of {request.room} tokens: raise its limits")
+        if self._server.holds_key(self._tokenizer.decode(tokens)):
+            raise Refused(f"{self._server.url} wrote the key that was sent to it: no record may hold that")
+        [ends] = np.nonzero(np.isin(tokens, self._ends))
+        if len(ends):
+            return Continued(tokens=tokens[: ends[0]], hit_room=False)
+        return Continued(tokens=tokens, hit_room=reason == "length")
+
+    def likely(self, tokens: Tokens, start: int) -> Losses:
+        """NLL of tokens[start:]."""
+        form = self.able.scoring
+        if form is None:
+            raise Refused(
+                f"{self._server.url} gives no log-probabilities of a prompt, neither prompt_logprobs nor echo with "
+                "logprobs: ask a vLLM server, or take backend=hf"
+            )
+        if "prompt_logprobs" in form and self.able.options:  # the last token as the next one: no room beyond it
+            return self._ahead(tokens[:-1], tokens[-1:], start)
+        return self._scored(self.able.ids, form, tokens, start)
+
+    def next(self, tokens: Tokens, options: Tokens) -> Losses:
+        """NLL of each option as the token behind."""
+        if not self.able.options:
+            wholes = [np.append(tokens, option) for option in options]
+            return np.concatenate([self.likely(whole, len(tokens)) for whole in wholes])
+        parts = [options[begin : begin + OPTIONS] for begin in range(0, len(options), OPTIONS)]
+        return np.concatenate([self._ahead(tokens, part, len(tokens)) for part in parts])
+
+    # what is asked
+
+    def _exactly(self) -> dict[str, Any]:
+        """What vLLM needs to write as we do: our end tokens alone, and no penalty of the model's folder."""
+        return {
+            "return_token_ids": True,
+            "ignore_eos": True,
+            "stop_token_ids": list(self._ends),
+            "repetition_penalty": 1.0,
+        }
+
+    def _ahead(self, tokens: Tokens, options: Tokens, start: int) -> Losses:
+        """NLL of tokens[start:], and of each option as the token behind them, in one request to vLLM."""
+        scoring = {"prompt_logprobs": 0} if start < len(tokens) else {}
+        choice = self._complete(
+            True,
+            tokens,
+            max_tokens=1,
+            logprobs=len(options),
+            logprob_token_ids=options.tolist(),
+            return_tokens_as_token_ids=True,
+            **scoring,
+        ).choice
+        before = self._replies.of_prompt(choice, tokens, start) if scoring else []
+        return np.array([*before, *self._replies.of_next(choice, options)], dtype=np.float32)
+
+    def _scored(self, ids: bool, form: Mapping[str, Any], tokens: Tokens, start: int) -> Losses:
+        """NLL of tokens[start:], asked in one of the forms of `SCORING`."""
+        choice = self._complete(ids, tokens, **form).choice
+        read = self._replies.of_echo if "echo" in form else self._replies.of_prompt
+        return np.array(read(choice, tokens, start), dtype=np.float32)
+
+    def _complete(self, ids: bool, tokens: Tokens, **fields: Any) -> Completion:
+        """A completion, checked to be of all these tokens, by the server that was asked before."""
+        prompt = tokens.tolist() if ids else self._text(tokens)
+        body = {"model": self._served, "prompt": prompt, "temperature": 0, **fields}
+        try:
+            answer = self._server.post("completions", body)
+        except Rejected as no:
+            raise self._gone(no) if no.status == 404 else no from None
+        usage = answer.get("usage")
+        usage = usage if isinstance(usage, dict) else {}
+        read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
+        if read != len(tokens) and (read is not None or not (ids or "echo" in fields)):
+            shown = "an unknown number" if read is None else self._server.words(str(read))
+            raise Refused(
+                f"{self._server.url} has read {shown} of {len(tokens)} tokens: it cuts prompts, "
+                "has another tokenizer, or another rule for BOS (model.bos)"
+            )
+        self._check_same(answer)
+        if len(found(self._server, answer, list, "choices")) != 1:
+            raise malformed(self._server, "one choice was asked for")
+        choice = found(self._server, answer, dict, "choices", 0)
+        return Completion(choice, written if isinstance(written, int) else None)
+
+    def _check_same(self, answer: Mapping[str, Any]) -> None:
+        """Unavailable where a server with other arguments than before has answered."""
+        said = answer.get("system_fingerprint") if self._steady else None
+        said = self._server.words(said) if isinstance(said, str) else None
+        self.fingerprint = self.fingerprint or said
+        if said != self.fingerprint:
+            raise Unavailable(f"{self._server.url} is not the server that this run began with: run it anew")
+
+    def _text(self, tokens: Tokens) -> str:
+        """The tokens as text, without the BOS that a server puts there itself; Refused where they are no text's."""
+        prefix = self._tokenizer.prefix
+        own = tokens[len(prefix) :] if tuple(tokens[: len(prefix)]) == prefix else tokens
+        text = self._tokenizer.decode(own)
+        if not np.array_equal(self._tokenizer.encode(text).ids, own):
+            raise Refused(
+                f"{self._server.url} takes prompts as text only, and no text has these tokens: take backend=hf"
+            )
+        return text
+
+    def _gone(self, no: Rejected) -> Refused:
+        """What a 404 means: the server has another model by now, or no completions at all."""
+        try:
+            names = [str(entry["id"]) for entry in models(self._server)]
+        except Refused:
+            return no
+        if self._served in names:
+            return no
+        others = self._server.words(", ".join(names)) or "nothing"
+        return Unavailable(f"{self._server.url} serves {self._served} no longer, but {others}: give backend.served=...")
+
+    # what is understood
+
+    def _abilities(self) -> Abilities:
+        tokens = np.array([*self._tokenizer.prefix, *self._tokenizer.encode(PROBE).ids], dtype=np.int64)
+        ids, exact = self._prompts(tokens)
+        scoring = (form for form in SCORING if _understood(self._scored, ids, form, tokens, 1))
+        options = ids and _understood(self._ahead, tokens, tokens[-2:], len(tokens))
+        return Abilities(ids, exact, next(scoring, None), options)
+
+    def _prompts(self, tokens: Tokens) -> tuple[bool, bool]:
+        """Whether prompts may be token ids, and whether new tokens come as such; Refused where there is no way."""
+        ways: Sequence[tuple[bool, Mapping[str, Any]]] = ((True, self._exactly()), (True, {}), (False, {}))
+        for ids, fields in ways:
+            try:
+                choice = self._complete(ids, tokens, max_tokens=1, **fields).choice
+                return ids, bool(fields) and isinstance(choice.get("token_ids"), list)
+            except Unavailable:
+                raise
+            except Refused as refusal:
+                last = refusal
+        raise last
+
+
+def _understood(ask: Callable[..., object], *arguments: object) -> bool:
+    """Whether a server answers that; Unavailable where it answers nothing."""
+    try:
+        ask(*arguments)
+    except Unavailable:
+        raise
+    except Refused:
+        return False
+    return True

@@ -1,0 +1,99 @@
+"""The proof that an engine turns as it should: its tables of cos and sin against the definition's numbers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lexbench.backends.vllm.engine import Table
+from lexbench.core.attention import Attention, Positions
+from lexbench.core.checkpoint import locate
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
+from lexbench.kernels.reference import Angles
+
+ROUNDING = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+"""Of cos and sin, which the engine keeps in the dtype of the weights."""
+PLACES = 65
+"""Positions at which every pair's cos and sin are compared."""
+
+
+def own_angles(model: Model, length: int) -> list[Angles]:
+    """How the model turns at a length, each kind of its layers; none where its facts have no angles.
+
+    Angles that it scales itself are those of transformers; Refused where these are unknown.
+    """
+    if model.rope_scaling is not None:
+        return _scaled(model, length)
+    return [] if model.rope_base is None else [Angles(model.inv_freq(), 1.0, model.rotary_layout)]
+
+
+def _scaled(model: Model, length: int) -> list[Angles]:
+    from transformers import AutoConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    assert model.path is not None and model.rope_scaling is not None
+    config = AutoConfig.from_pretrained(locate(model.path, model.revision, weights=False)).get_text_config()
+    kinds = [None] if "rope_type" in model.rope_scaling else list(model.rope_scaling)
+    found = []
+    for kind in kinds:
+        parameters = config.rope_parameters if kind is None else config.rope_parameters[kind]
+        if parameters["rope_type"] == "default":
+            plain = replace(model, rope_scaling=None, rope_base=float(parameters["rope_theta"]))
+            found.append(Angles(plain.inv_freq(), 1.0, model.rotary_layout))
+            continue
+        if parameters["rope_type"] not in ROPE_INIT_FUNCTIONS:
+            raise Refused(f"transformers does not know how {model.name} scales its angles ({parameters['rope_type']})")
+        inv_freq, scale = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, "cpu", seq_len=length, layer_type=kind)
+        found.append(Angles(inv_freq.double().numpy(), float(scale), model.rotary_layout))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Proof:
+    """What an engine's tables must hold under an Attention: the numbers of one kind of the model's layers each."""
+
+    attention: Attention
+    own: Sequence[Angles]
+    """Of the model, by kind of layers."""
+    longest: int
+    """Positions that are asked for."""
+    dtype: str
+    """In which the engine keeps cos and sin."""
+
+    @property
+    def places(self) -> Positions:
+        """Where they are compared: all over the table, and at every token that turns otherwise."""
+        spread = np.linspace(0, self.longest - 1, PLACES).astype(np.int64)
+        first = self.attention.keep_first or 0
+        return np.unique([*spread, *range(min(first + 1, self.longest))])
+
+    def fault(self, tables: Sequence[Table]) -> str | None:
+        """Why the tables at `places` prove nothing, or where they are others; None: they are those."""
+        if tables and not self.own:
+            return "it turns by angles, and the facts of the model have no base: give model.rope_base=..."
+        if self.own and not tables:
+            return "it shows no table of angles to compare"
+        faults = [[self._apart(table, own) for own in self.own] for table in tables]
+        unmatched = [each for each in (*faults, *zip(*faults, strict=True)) if None not in each]
+        return str(unmatched[0][0]) if unmatched else None
+
+    def _apart(self, table: Table, own: Angles) -> str | None:
+        """Where a table has other numbers than layers of this kind should; None: nowhere."""
+        places = self.places
+        if table.rows is not None and table.rows < self.longest:
+            return f"its table ({table.kind}) ends at {table.rows} positions, asked for {self.longest}"
+        if table.halves != (own.layout == "half"):
+            return f"{table.kind} pairs other dimensions than {own.layout}"
+        angles, scale = own.under(self.attention, places, places)
+        if table.cos.shape != angles.shape:
+            return f"{table.kind} turns {table.cos.shape[1]} pairs, not {angles.shape[1]}"
+        slack = scale * (angles * 2.0**-20 + 1e-6 + ROUNDING[self.dtype])  # angles are float32 in the engine
+        errors = np.maximum(abs(table.cos - scale * np.cos(angles)), abs(table.sin - scale * np.sin(angles)))
+        if (errors <= slack).all():
+            return None
+        row, pair = np.unravel_index(np.argmax(errors - slack), errors.shape)
+        return (
+            f"cos and sin of pair {pair} at position {places[row]} differ by {errors[row, pair]:.1e} "
+            f"({table.kind}; {slack[row, pair]:.0e} is rounding)"
+        )

@@ -1,0 +1,1 @@
+"""Nouns and what all rooms share: no torch."""

@@ -1,0 +1,298 @@
+"""Checkpoints on disk or on the hub: where they are, what their config says, and what identifies them."""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, cast
+
+from lexbench.core.files import read_object
+from lexbench.core.model import Model
+from lexbench.core.values import fits
+
+FILES = ["*.json", "*.jinja", "tokenizer.model"]
+WEIGHTS = ["*.safetensors"]
+OURS = "lexbench"
+"""model_type of what `lexbench train` makes, where it is no ordinary architecture."""
+OVERRULED = {"name", "trained_length", "parameters"}
+"""Facts that may be stated although the checkpoint says otherwise."""
+
+
+def on_disk(path: str) -> Path | None:
+    """The folder that a model's path names, or None for a name on the hub; `lexbench:NAME` is one that we ship."""
+    ours = path.startswith("lexbench:")
+    folder = Path(__file__).parents[1] / path.removeprefix("lexbench:") if ours else Path(path).expanduser()
+    if folder.is_dir():
+        return folder
+    if ours or path.startswith((".", "/", "~")) or path.count("/") != 1:
+        raise ValueError(f"model folder {path} does not exist: give model.path=DIR or a hub name like org/name")
+    return None
+
+
+def locate(path: str, revision: str | None = None, weights: bool = True) -> Path:
+    """The folder of a checkpoint: on disk, or from the hub (downloaded, or found in the cache)."""
+    if folder := on_disk(path):
+        return folder
+    from huggingface_hub import snapshot_download
+
+    patterns = WEIGHTS + FILES if weights else FILES
+    return _fetched(path, lambda: snapshot_download(path, revision=revision, allow_patterns=patterns))
+
+
+def _fetched(path: str, fetch: Callable[[], str]) -> Path:
+    """What the hub gives; ValueError in one line for a wrong name, no licence, no network, nothing cached."""
+    from huggingface_hub import errors
+
+    transport = cast(type[Exception], vars(errors)["HTTPError"])  # of the HTTP library, of which the hub had several
+    try:
+        return Path(fetch())
+    except (OSError, ValueError, errors.EntryNotFoundError, transport) as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        remedy = "check name and network, or give a folder"
+        raise ValueError(f"model {path} cannot be fetched ({reason}): {remedy}") from None
+
+
+def read_config(path: str, revision: str | None = None) -> dict[str, Any]:
+    """A checkpoint's config.json, without its weights; ValueError where there is none or it is no JSON object."""
+    if folder := on_disk(path):
+        file = folder / "config.json"
+        if not file.exists():
+            raise ValueError(f"model folder {path} has no config.json: give a folder in Hugging Face form")
+    else:
+        from huggingface_hub import hf_hub_download
+
+        file = _fetched(path, lambda: hf_hub_download(path, "config.json", revision=revision))
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # neither JSON nor, perhaps, text
+        raise ValueError(f"config.json of {path} must be JSON ({error}): download it again") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"config.json of {path} must be a JSON object, got {type(config).__name__}: download it again")
+    return config
+
+
+def read_known_model(stated: Mapping[str, Any]) -> Model:
+    """The model's facts without a look at the checkpoint where the stated ones suffice."""
+    known = {"name", "trained_length", "head_dim"} <= {key for key, value in stated.items() if value is not None}
+    return read_model(stated, offline=known)
+
+
+def read_model(stated: Mapping[str, Any], offline: bool = False) -> Model:
+    """The model's facts: the checkpoint's own config, over it what the yaml or the user states.
+
+    Args:
+        stated: fields of `Model`; `trained_length`, `bos` and `name` may overrule the checkpoint, others must agree.
+        offline: do not look at the checkpoint, the stated facts are all.
+    """
+    known = sorted(f.name for f in fields(Model))
+    for key in stated:
+        if key not in known:
+            close = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise ValueError(f"unknown parameter model.{key}: {hint}choose from {', '.join(known)}")
+    given = {key: value for key, value in stated.items() if value is not None}
+    found: dict[str, Any] = {}
+    if given.get("path") and not offline:
+        path = str(given["path"])
+        found = _facts(path, read_config(path, given.get("revision")))
+        for key in (given.keys() & found.keys()) - OVERRULED:
+            if found[key] != given[key]:
+                raise ValueError(f"model.{key} is stated as {given[key]}, the checkpoint says {found[key]}: drop it")
+        given.setdefault("name", Path(path).expanduser().resolve().name)
+    missing = {"name", "trained_length", "head_dim"} - {**found, **given}.keys()
+    if missing == {"trained_length"} and "rope_scaling" in found:
+        kind, factor = found["rope_scaling"].get("rope_type"), found["rope_scaling"].get("factor")
+        raise ValueError(
+            f"model.trained_length is not said by the checkpoint, which stretches its angles ({kind} by {factor}) "
+            "from one length to another: give model.trained_length=..."
+        )
+    if missing:
+        raise ValueError(f"model lacks {', '.join(sorted(missing))}: give model.path=DIR, or model.{min(missing)}=...")
+    return Model(**{**found, **given})
+
+
+def _facts(path: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a config.json says; ValueError where a value is of another kind than its name says."""
+    try:
+        return facts(config)
+    except (TypeError, AttributeError, ValueError, ArithmeticError) as error:
+        raise ValueError(f"config.json of {path} cannot be understood ({error}): download it again") from None
+
+
+# what a config.json says
+
+
+def facts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of `Model` that a config.json of transformers 4 or 5 states; those that it leaves open are left out.
+
+    `rope_scaling` comes in transformers 5's words (rope_type), without the base and the share that are facts of their
+    own. Layers that rotate differently have no one base: there it maps the kinds of layers to what each does.
+    """
+    config = {**config, **(config.get("text_config") or {})}
+    heads = _first(config, "num_attention_heads", "n_head", "n_heads")
+    width = _first(config, "hidden_size", "n_embd", "d_model")
+    head_dim = _head_dim(config, width, heads)
+    base, scaling = _rope(config)
+    rotates = base is not None or scaling is not None
+    one_kv_head = config.get("multi_query") and not config.get("new_decoder_architecture")  # StarCoder, Falcon
+    found = {
+        "trained_length": _trained_length(config, scaling),
+        "head_dim": head_dim,
+        "rope_base": base,
+        "rotary_dim": _rotary_dim(config, head_dim) if rotates else None,
+        "rope_scaling": scaling,
+        "rotary_layout": "interleaved" if rotates and config.get("model_type") in INTERLEAVED else None,
+        "layers": _first(config, "num_hidden_layers", "n_layer", "n_layers"),
+        "width": width,
+        "heads": heads,
+        "kv_heads": 1 if one_kv_head else _first(config, "num_key_value_heads", "num_kv_heads") or heads,
+        "vocabulary": config.get("vocab_size"),
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _first(config: Mapping[str, Any], *names: str) -> Any:
+    """The first of these that is stated."""
+    return next((config[name] for name in names if config.get(name) is not None), None)
+
+
+def _head_dim(config: Mapping[str, Any], width: int | None, heads: int | None) -> int | None:
+    if config.get("qk_rope_head_dim"):  # multi-head latent attention: a part without positions beside a rotated one
+        return int(config.get("qk_nope_head_dim") or 0) + int(config["qk_rope_head_dim"])
+    stated = config.get("head_dim") or IMPLIED_HEAD_DIM.get(config.get("model_type", ""))
+    return stated or (width // heads if width and heads else None)
+
+
+def _rotary_dim(config: Mapping[str, Any], head_dim: int | None) -> int | None:
+    """Dimensions that are rotated; None: all."""
+    stated = _first(config, "qk_rope_head_dim", "rotary_dim")
+    if stated or head_dim is None:
+        return int(stated) if stated else None
+    share = _first({**config, **_rope_parameters(config)}, "partial_rotary_factor", "rotary_pct")
+    share = share or IMPLIED_SHARE.get(config.get("model_type", ""), 1.0)
+    return int(head_dim * share) if share != 1.0 else None
+
+
+def _rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
+    """rope_parameters (transformers 5), else rope_scaling (transformers 4); both may stand in a file, or be null."""
+    return dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+
+
+def _rope(config: Mapping[str, Any]) -> tuple[float | None, dict[str, Any] | None]:
+    """Base and scaling: (None, None) without rotary positions, (None, layers) where kinds of layers differ."""
+    rope = _rope_parameters(config)
+    layers = {kind: value for kind, value in rope.items() if isinstance(value, Mapping)}
+    if layers:
+        return None, {kind: dict(value) for kind, value in layers.items()}
+    if config.get("alibi"):  # Falcon: the file states a base also where it is not used
+        return None, None
+    base = _first(rope, "rope_theta") or _first(config, "rope_theta", "rotary_emb_base")
+    base = base or IMPLIED_BASE.get(config.get("model_type", ""))
+    kind = _first(rope, "rope_type", "type") or "default"
+    said = {key: value for key, value in rope.items() if key not in ("rope_theta", "partial_rotary_factor", "type")}
+    scaling = {**said, "rope_type": kind} if kind != "default" else None
+    if local := config.get("rope_local_base_freq"):  # Gemma 3, as transformers 4 writes it
+        full = {**said, "rope_type": kind, "rope_theta": base}
+        return None, {"full_attention": full, "sliding_attention": {"rope_type": "default", "rope_theta": local}}
+    return base, scaling
+
+
+def _trained_length(config: Mapping[str, Any], scaling: Mapping[str, Any] | None) -> int | None:
+    """What the config claims: max_position_embeddings; None where a stretch leaves two lengths possible.
+
+    A linear or yarn factor stretches one length to another. Where max_position_embeddings is the longer one
+    (original_max_position_embeddings times factor: gpt-oss), that is claimed. Elsewhere the file does not say whether
+    the stretch was trained (Vicuna 16k: 4096, linear 4) or added to be used later (Qwen2.5: 32768, yarn 4).
+    """
+    claimed: int | None = _first(config, "max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+    if claimed is None or scaling is None or scaling.get("rope_type") not in ("linear", "yarn"):
+        return claimed
+    original = scaling.get("original_max_position_embeddings") or claimed
+    stretched = original * (scaling.get("factor") or claimed / original)
+    return claimed if stretched == claimed else None
+
+
+# What transformers takes where a config.json is silent, as old ones are.
+IMPLIED_BASE = {
+    **dict.fromkeys(("codegen", "falcon", "gemma", "gemma2", "gpt_neox", "gptj", "granite", "llama", "mistral"), 1e4),
+    **dict.fromkeys(("olmo", "olmo2", "persimmon", "phi", "phi3", "qwen2", "qwen3", "stablelm", "starcoder2"), 1e4),
+    "mixtral": 1e6,
+}
+IMPLIED_SHARE = {"gpt_neox": 0.25, "persimmon": 0.5, "phi": 0.5, "stablelm": 0.25}
+IMPLIED_HEAD_DIM = {"gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128}
+INTERLEAVED = {"codegen", "cohere", "cohere2", "deepseek_v2", "ernie4_5", "glm", "glm4", "gptj", "helium"}
+"""Types that rotate dimension 2p with 2p + 1."""
+
+
+# files of a folder
+
+
+def check_architecture(folder: Path) -> None:
+    """ValueError where transformers does not know the checkpoint's architecture."""
+    import transformers
+
+    kind = read_config(str(folder)).get("model_type")
+    if kind == OURS:
+        raise ValueError(f"{folder} holds an encoding that only backend=native runs: use it, or see lexbench convert")
+    if kind not in transformers.CONFIG_MAPPING:
+        known = f"transformers {transformers.__version__}"
+        raise ValueError(f"model_type {kind} of {folder} is unknown to {known}: upgrade it, or convert the checkpoint")
+
+
+def end_tokens(folder: Path) -> frozenset[int]:
+    """Ids at which the model ends what it writes: generation_config.json's, else config.json's."""
+    for name in ("generation_config.json", "config.json"):
+        file = folder / name
+        ends = read_object(file, "download it again").get("eos_token_id") if file.exists() else None
+        if ends is not None:
+            listed = ends if isinstance(ends, list) else [ends]
+            if not all(fits(each, int) for each in listed):
+                raise ValueError(
+                    f"eos_token_id of {file} must be ids of tokens, got {str(ends)[:60]!r}: download it again"
+                )
+            return frozenset(listed)
+    return frozenset()
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The checkpoint's safetensors files; ValueError where there are none, or not all that its index names."""
+    index = folder / "model.safetensors.index.json"
+    named = read_object(index, "get it again").get("weight_map") if index.exists() else None
+    parts = {str(name) for name in named.values()} if isinstance(named, Mapping) else set[str]()
+    files = sorted(folder.glob("*.safetensors"))
+    if missing := sorted(parts - {file.name for file in files if file.exists()}):
+        said = f"{missing[0]}, {len(missing)} of {len(parts)} parts"
+        raise ValueError(f"model folder {folder} lacks {said}: get it again, its download broke off")
+    if broken := [file.name for file in files if not file.exists()]:
+        raise ValueError(f"{broken[0]} in model folder {folder} leads nowhere: get it again, its download broke off")
+    if not files:
+        others = [file.name for file in folder.iterdir() if file.suffix in (".bin", ".pt", ".pth", ".ckpt")]
+        found = f" (only {', '.join(sorted(others)[:3])})" if others else ""
+        remedy = "convert it, other formats can run code" if others else "get it again, all of it"
+        raise ValueError(f"model folder {folder} has no *.safetensors{found}: {remedy}")
+    return files
+
+
+def modified(folder: Path) -> list[tuple[str, int, int]]:
+    """Name, bytes and time (ns) of the folder's files: the same as long as nobody writes to it."""
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+
+
+def fingerprint(folder: Path) -> str:
+    """Hash of config, tokenizer and weights: whole files up to 256 MB, beyond that 256 blocks spread over each."""
+    digest = hashlib.sha256()
+    for file in [*sorted(folder.glob("*.json")), *folder.glob("tokenizer.model"), *weight_files(folder)]:
+        size = file.stat().st_size
+        digest.update(f"{file.name}:{size}:".encode())
+        with file.open("rb") as stream:
+            if size <= 256 << 20:
+                while block := stream.read(1 << 20):
+                    digest.update(block)
+            else:
+                for place in range(256):
+                    stream.seek((size - (1 << 16)) * place // 255)
+                    digest.update(stream.read(1 << 16))
+    return digest.hexdigest()[:16]

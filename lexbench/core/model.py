@@ -1,0 +1,83 @@
+"""Facts about a network that a method may use."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lexbench.core.record import Refused
+
+COUNTS = ("trained_length", "head_dim", "rotary_dim", "layers", "width", "heads", "kv_heads", "vocabulary")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A network as methods see it. Only four facts are needed to resolve a method; the rest is optional."""
+
+    name: str
+    trained_length: int
+    """Tokens of the longest text that it was trained on."""
+    head_dim: int
+    rope_base: float | None = None
+    """Base b of the rotary angles b^(-2p/d); None: no rotary positions."""
+    rotary_dim: int | None = None
+    """Dimensions of a head that are rotated; None: all of them."""
+    rotary_layout: str = "half"
+    """half (dimension p pairs with p + d/2) or interleaved (2p with 2p + 1)."""
+    rope_scaling: Mapping[str, Any] | None = None
+    """How the checkpoint itself changes its angles (config.json's rope parameters); None: plain.
+
+    Where kinds of layers rotate differently, each kind's own, and there is no `rope_base`.
+    """
+    layers: int | None = None
+    width: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    vocabulary: int | None = None
+    parameters: int | None = None
+    bos: bool | None = None
+    """Whether BOS begins every context; None: as the tokenizer does."""
+    path: str | None = None
+    """Folder, or name on the hub."""
+    revision: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in COUNTS:
+            value = getattr(self, name)
+            unknown = value is None and name not in ("trained_length", "head_dim")
+            if not unknown and not (isinstance(value, Integral) and int(value) >= 1):
+                raise ValueError(f"model.{name} must be a whole number of at least 1, got {value!r}")
+        base = self.rope_base
+        if base is not None and not (isinstance(base, Real) and 1 < base < math.inf):
+            raise ValueError(f"model.rope_base must be finite and above 1, got {base!r}")
+        if base is not None and (self.rotated > self.head_dim or self.rotated % 2):
+            raise ValueError(
+                f"model.rotary_dim must be even and at most head_dim {self.head_dim}, got {self.rotated}: "
+                "dimensions rotate in pairs"
+            )
+        if self.rotary_layout not in ("half", "interleaved"):
+            raise ValueError(f"model.rotary_layout must be half or interleaved, got {self.rotary_layout}")
+
+    @property
+    def rotated(self) -> int:
+        """Dimensions of a head that are rotated."""
+        return self.rotary_dim or self.head_dim
+
+    def rotary_base(self) -> float:
+        """The base, where angles are the plain b^(-2p/d) that formulas start from; Refused elsewhere."""
+        if self.rope_scaling is not None:
+            kind = self.rope_scaling.get("rope_type", "layers of several kinds")
+            raise Refused(f"{self.name} already scales its angles ({kind}), the formula starts from plain RoPE")
+        if self.rope_base is None:
+            raise Refused(f"{self.name} has no rotary positions to change: use method=none")
+        return self.rope_base
+
+    def inv_freq(self, base: float | None = None) -> NDArray[np.float64]:
+        """[rotated / 2] radians per token of each pair: b^(-2p/d) (RoFormer, arXiv 2104.09864, eq. 15)."""
+        plain = self.rotary_base()
+        pairs = np.arange(0, self.rotated, 2, dtype=np.float64)
+        return np.asarray((plain if base is None else base) ** (-pairs / self.rotated))

@@ -1,0 +1,226 @@
+"""The registry: `configs/` and `tasks/`, and how their yamls become objects.
+
+A name exists because a yaml exists. A yaml names a class by `_target_: package.module.Class`, or by the file that
+defines it: `file: passkey.py` (beside the yaml, among our tasks, or an absolute path); every other key is a parameter
+of that class.
+"""
+
+import ast
+import difflib
+import functools
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from types import ModuleType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+PACKAGE = Path(__file__).resolve().parents[1]
+GROUPS = ("model", "method", "encoding", "task", "corpus", "backend")
+
+
+def asset(name: str) -> Path:
+    """A folder that a wheel carries inside the package, and a checkout beside it."""
+    inside = PACKAGE / name
+    return inside if inside.is_dir() else PACKAGE.parent / name
+
+
+def config_dirs() -> list[Path]:
+    """Our registry, and those of the user: folders in LEXBENCH_CONFIG_PATH, colon-separated."""
+    extra = [Path(entry) for entry in os.environ.get("LEXBENCH_CONFIG_PATH", "").split(os.pathsep) if entry]
+    return [asset("configs"), *extra]
+
+
+def names(group: str) -> list[str]:
+    """All names of a group, sorted."""
+    return sorted({file.stem for folder in config_dirs() for file in (folder / group).glob("*.yaml")})
+
+
+def read(group: str, name: str) -> dict[str, Any]:
+    """One yaml of the registry; ValueError with the choices for an unknown name."""
+    for folder in reversed(config_dirs()) if name in names(group) else ():  # a name, never a path
+        file = folder / group / f"{name}.yaml"
+        if file.is_file():
+            return _mapping(file)
+    raise ValueError(f"unknown {group} {name!r}: {_suggest(name, names(group))}")
+
+
+def _mapping(file: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    except (
+        yaml.YAMLError,
+        ValueError,
+        RecursionError,
+    ) as error:  # not even text, a date of month 13, nested without end
+        raise ValueError(f"config {file} is not valid yaml ({' '.join(str(error).split())}): mend it") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"config {file} must hold keys and values, got {type(content).__name__}: e.g. factor: 8")
+    return content
+
+
+def build(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
+    """The object that a yaml describes. `inserted` fills fields that a user does not write, where the class has them.
+
+    Raises ValueError for an unknown or missing parameter, and whatever the class raises for a bad value.
+    """
+    cls = class_of(config, noun)
+    if noun in DOES and not hasattr(cls, DOES[noun]):
+        raise ValueError(f"class {cls.__name__} is no {noun}, it has no {DOES[noun]}: name another by _target_ or file")
+    config = {key: value for key, value in config.items() if key not in ("_target_", "file")}
+    known = parameters(cls)
+    for key in config:
+        if key not in known:
+            raise ValueError(f"unknown parameter {noun}.{key}: {_suggest(key, known)}")
+        if key == "corpus" and not hasattr(config[key], "documents"):
+            raise ValueError(f"{noun}.corpus is set by corpus=NAME for all of a run, got {config[key]!r}: leave it out")
+    values = {**{key: value for key, value in inserted.items() if key in known}, **config}
+    lacking = [key for key, required in known.items() if required and key not in values]
+    if lacking:
+        raise ValueError(f"{noun} needs {lacking[0]}: give {noun}.{lacking[0]}=...")
+    hints = get_type_hints(cls if is_dataclass(cls) else cls.__init__)  # type: ignore[misc]
+    for key in config:
+        _check(f"{noun}.{key}", config[key], hints.get(key, Any))
+    return cls(**{key: _frozen(value) for key, value in values.items()})
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _check(name: str, value: Any, hint: Any) -> None:
+    """ValueError where a plain value cannot be what the annotation says; other annotations are the class's affair."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    plain = [kind for kind in kinds if kind in (bool, int, float, str, type(None))]
+    fits = any(isinstance(value, kind) or (kind is float and isinstance(value, int)) for kind in plain)
+    misplaced = isinstance(value, bool) and bool not in plain
+    if len(plain) == len(kinds) and (not fits or misplaced):
+        wanted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in plain)
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
+def class_of(config: Mapping[str, Any], noun: str) -> type:
+    """The class that a yaml names."""
+    if "file" in config:
+        return _class_in(Path(str(config["file"])), noun)
+    if "_target_" not in config:
+        raise ValueError(f"{noun} config names no class: give _target_: package.module.Class")
+    return _import(str(config["_target_"]))
+
+
+def parameters(cls: type) -> dict[str, bool]:
+    """Parameters of a class: name to whether it must be given."""
+    if is_dataclass(cls):
+        return {
+            f.name: f.default is MISSING and f.default_factory is MISSING  # the two ways to have a default
+            for f in fields(cls)
+            if f.init
+        }
+    signature = inspect.signature(cls)
+    return {name: p.default is inspect.Parameter.empty for name, p in signature.parameters.items()}
+
+
+def label(instance: Any, name: str, noun: str) -> str:
+    """`name(parameter=value, ...)` with every parameter that the user changed; a corpus stands on its own."""
+    stated = read(noun, name) if name in names(noun) else {}
+    usual = {f.name: _frozen(stated.get(f.name, f.default)) for f in fields(instance) if f.name != "corpus"}
+    shown = [f for f in fields(instance) if f.name != "corpus" and getattr(instance, f.name) != usual[f.name]]
+    changed = [f"{f.name}={getattr(instance, f.name)!r}" for f in shown]
+    return f"{name}({', '.join(changed)})" if changed else name
+
+
+def summary(group: str, name: str) -> str:
+    """First line of what a yaml's class says of itself, read from its source: nothing is imported."""
+    config = read(group, name)
+    for kind in ("suite", "compose"):
+        if kind in config:
+            listed = config[kind] if isinstance(config[kind], list) else [config[kind]]
+            named = [str(part.get("name") if isinstance(part, Mapping) else part) for part in listed]
+            return f"{kind}: " + ", ".join(dict.fromkeys(named))
+    if "file" in config:
+        source, cls = source_of(Path(str(config["file"])), group), None
+    elif "_target_" in config:
+        module, _, cls = str(config["_target_"]).rpartition(".")
+        try:
+            spec = importlib.util.find_spec(module)
+        except (ImportError, ValueError, AttributeError):  # of a package that is not there, or of no name at all
+            spec = None
+        source = Path(spec.origin) if spec and spec.origin else Path()
+    else:
+        return str(config.get("path") or "")
+    if source.suffix != ".py" or not source.is_file():
+        return f"(cannot be read: {source})"
+    try:
+        tree = ast.parse(source.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError):
+        return f"(cannot be read: {source})"
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and cls in (None, node.name)]
+    does = [node for node in classes if cls or DOES.get(group) in {getattr(part, "name", None) for part in node.body}]
+    documented = [text for node in does or classes if (text := ast.get_docstring(node))]
+    own = ", ".join(f"{key}={value}" for key, value in config.items() if key not in ("file", "_target_"))
+    return (documented[0].splitlines()[0] if documented else "") + (f" [{own}]" if own and group == "task" else "")
+
+
+def _import(target: str) -> type:
+    module, _, name = target.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"_target_ {target} cannot be imported ({error}): write package.module.Class") from None
+    if not isinstance(found, type):
+        raise ValueError(f"_target_ {target} is not a class: write package.module.Class")
+    return found
+
+
+def source_of(file: Path, noun: str) -> Path:
+    """Where a yaml's `file:` is: beside the yamls of its noun, or among our tasks; an absolute path is itself."""
+    beside = [folder / noun / file for folder in reversed(config_dirs())]
+    return next((place for place in beside if place.is_file()), asset("tasks") / file)
+
+
+DOES = {
+    "task": "questions",
+    "method": "attention",
+    "encoding": "meet",
+    "corpus": "documents",
+    "backend": "attend",
+}
+"""By noun, what tells its class from others in a file."""
+
+
+def _class_in(file: Path, noun: str) -> type:
+    """The one class of a noun that a file defines."""
+    if noun not in DOES:
+        raise ValueError(f"a {noun} is not read from a file: give _target_: package.module.Class")
+    module = _module(source_of(file, noun), noun)
+    own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
+    found = [value for value in own if isinstance(value, type) and hasattr(value, DOES[noun])]
+    if len(found) != 1:
+        raise ValueError(f"{noun} file {file} must define one class with {DOES[noun]}(...), it defines {len(found)}")
+    return found[0]
+
+
+@functools.cache
+def _module(file: Path, noun: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"lexbench_{noun}_{abs(hash(file))}_{file.stem}", file)
+    if spec is None or spec.loader is None or not file.is_file():
+        raise ValueError(
+            f"{noun} file {file.name} is in no {noun}/ of the registry: give its --config-dir, or an absolute path"
+        )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def _suggest(name: str, choices: Iterable[str]) -> str:
+    choices = list(choices)
+    close = difflib.get_close_matches(name, choices, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{hint}choose from {', '.join(choices) or 'nothing'}"

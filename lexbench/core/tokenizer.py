@@ -1,0 +1,195 @@
+"""Fast tokenizers of Hugging Face folders, without transformers."""
+
+import datetime
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+
+from lexbench.core.files import read_object
+from lexbench.core.task import Encoded, Frame, Tokens
+
+BLANK = "\u2581"
+"""How SentencePiece writes a blank."""
+
+
+class FastTokenizer:
+    """A `tokenizers.Tokenizer` with a policy for BOS (see `lexbench.task.Tokenizer`).
+
+    Args:
+        tokenizer: of the checkpoint.
+        bos: its id, where there is one.
+        begins_with_bos: whether it begins every context.
+        template: gives the text before a user's message and the text from its end to where the answer begins; special
+            tokens that these spell out are tokens. It is called when a chat is first asked for, so that a template that
+            cannot be read harms nobody else. None, or giving None: the model has no chat template.
+    """
+
+    def __init__(
+        self,
+        tokenizer: tokenizers.Tokenizer,
+        bos: int | None,
+        begins_with_bos: bool,
+        template: Callable[[], tuple[str, str] | None] | None = None,
+    ) -> None:
+        if begins_with_bos and bos is None:
+            raise ValueError("model.bos is true, but the tokenizer has no BOS token: set model.bos=false")
+        self.bos = bos
+        self.prefix: tuple[int, ...] = (bos,) if begins_with_bos and bos is not None else ()
+        # A file may carry its user's habits: cutting at a length, padding, "<s>" in a text read as the token itself.
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = True
+        self._tokenizer = tokenizer
+        self._template = template
+        self._prepends = tokenizer.encode("\n", add_special_tokens=False).tokens[:1] == [BLANK]
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids, added tokens counted."""
+        return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+
+    def encode(self, text: str) -> Encoded:
+        """Tokens of a text, no special ones added; one that a text spells out is text.
+
+        A tokenizer may put a blank before every text (Llama 2's does). One that begins with white space goes on where
+        another ended: it gets none, and has the tokens that it would have there.
+        """
+        given = (
+            self._prepends and len(text) > 1 and text.startswith(" ")
+        )  # the blank that is put there is the text's own
+        encoding = self._tokenizer.encode(text[given:], add_special_tokens=False)
+        ids = np.asarray(encoding.ids, dtype=np.int64)
+        offsets = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2) + given
+        if self._prepends and not given and text[:1].isspace() and encoding.tokens[0] == BLANK:
+            ids, offsets = ids[1:], offsets[1:]
+        starts, ends = offsets[:, 0], offsets[:, 1]
+        starts[:1] = 0
+        # Pieces of one character all claim it, and so may a normalizer's: it belongs to the first of them.
+        starts[1:] = np.maximum(starts[1:], np.maximum.accumulate(ends)[:-1])
+        return Encoded(ids=ids, starts=starts, text=text)
+
+    def decode(self, ids: Sequence[int] | Tokens) -> str:
+        """Text of tokens, special ones left out."""
+        return str(self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=True))
+
+    def frame(self, chat: bool) -> Frame:
+        """What begins every context alone; or the chat template around one message of a user.
+
+        BOS begins a chat too where it begins every context, once, whether or not the template writes it.
+
+        Raises ValueError where a template is asked for and there is none, or it cannot be rendered.
+        """
+        return self._chat if chat else Frame(np.asarray(self.prefix, dtype=np.int64), np.empty(0, np.int64))
+
+    @functools.cached_property
+    def _chat(self) -> Frame:
+        texts = self._template() if self._template else None
+        if texts is None:
+            raise ValueError("chat=true needs a model with a chat template, this one has none: set task.chat=false")
+        self._tokenizer.encode_special_tokens = False
+        before, after = (self._tokenizer.encode(text, add_special_tokens=False).ids for text in texts)
+        self._tokenizer.encode_special_tokens = True
+        if self.prefix and tuple(before[: len(self.prefix)]) != self.prefix:
+            before = [*self.prefix, *before]
+        return Frame(np.asarray(before, dtype=np.int64), np.asarray(after, dtype=np.int64))
+
+
+def load_tokenizer(folder: Path, bos: bool | None = None) -> FastTokenizer:
+    """The tokenizer of a checkpoint's folder.
+
+    Args:
+        folder: the checkpoint's, with tokenizer.json.
+        bos: whether BOS begins every context; None: as the tokenizer itself does.
+    """
+    file = folder / "tokenizer.json"
+    tokenizer = _from_file(file) if file.exists() else _convert(folder)
+    settings = _json(folder / "tokenizer_config.json")
+    bos_id = _token_id(tokenizer, settings.get("bos_token"), _json(folder / "config.json").get("bos_token_id"))
+    if bos is None:
+        stated = settings.get("add_bos_token")
+        by_itself = bos_id in tokenizer.encode("a").ids[:1] if stated is None else bool(stated)
+        bos = bos_id is not None and by_itself
+    return FastTokenizer(tokenizer, bos_id, bos, functools.partial(_template, folder, settings))
+
+
+MESSAGE = "\u2402message\u2403"
+"""Stands for what the user says where a template is rendered."""
+TODAY = datetime.date(2024, 7, 26)
+"""What templates that write the date write: the same cell has the same prompts on every day."""
+WRITTEN = "".join(f" | replace('%{part}', '{TODAY.strftime('%' + part)}')" for part in "aAbBdjmyYHMS")
+SAME_DAY = "{% macro strftime_now(form) %}{{ form" + WRITTEN + " }}{% endmacro %}\n"
+"""Put before a template, stands in for the function that gives it the date; transformers takes no other."""
+
+
+def _template(folder: Path, settings: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The chat template's text before and after a user's message, with the mark that calls for an answer.
+
+    It is rendered as transformers does, but for the date, and that a model which may think first is told not to: the
+    room is for the answer.
+    """
+    file = folder / "chat_template.jinja"
+    source = file.read_text(encoding="utf-8") if file.exists() else settings.get("chat_template")
+    if isinstance(source, list):  # several templates by name
+        named = [each for each in source if isinstance(each, Mapping)]
+        source = next((each.get("template") for each in named if each.get("name") == "default"), None)
+    if source is None:
+        return None
+    from jinja2 import TemplateError
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    tokens = {key: _content(value) for key, value in settings.items() if key.endswith("_token") and value}
+    values = {**{key: token for key, token in tokens.items() if isinstance(token, str)}, "enable_thinking": False}
+    talk = [[{"role": "user", "content": MESSAGE}]]
+    try:
+        rendered, _ = render_jinja_template(
+            conversations=talk, chat_template=SAME_DAY + source, add_generation_prompt=True, **values
+        )
+    except (TemplateError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"chat template of {folder} cannot be rendered ({reason}): set task.chat=false") from None
+    before, found, after = str(rendered[0]).partition(MESSAGE)
+    if not found:
+        raise ValueError(f"chat template of {folder} does not show what the user says: set task.chat=false")
+    return before, after
+
+
+def _content(token: str | dict[str, Any] | None) -> str | None:
+    spelled = token.get("content") if isinstance(token, dict) else token
+    return None if spelled is None else str(spelled)
+
+
+def _convert(folder: Path) -> tokenizers.Tokenizer:
+    """A slow tokenizer's fast form, by transformers."""
+    from transformers import AutoTokenizer
+
+    try:
+        converted: tokenizers.Tokenizer = AutoTokenizer.from_pretrained(folder).backend_tokenizer
+    except (OSError, ValueError, AttributeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"tokenizer of {folder} cannot be read ({reason}): give a folder with tokenizer.json"
+        ) from None
+    return converted
+
+
+def _from_file(file: Path) -> tokenizers.Tokenizer:
+    try:
+        return tokenizers.Tokenizer.from_file(str(file))
+    except Exception as error:  # tokenizers raises no class of its own
+        raise ValueError(f"tokenizer {file} cannot be read ({str(error)[:200]}): download it again") from None
+
+
+def _json(file: Path) -> dict[str, Any]:
+    return read_object(file, "download it again") if file.exists() else {}
+
+
+def _token_id(tokenizer: tokenizers.Tokenizer, name: str | dict[str, Any] | None, fallback: int | None) -> int | None:
+    spelled = _content(name)
+    found = fallback if spelled is None else tokenizer.token_to_id(spelled)
+    if found is not None and not (isinstance(found, int) and 0 <= found < tokenizer.get_vocab_size()):
+        raise ValueError(f"bos_token_id must be the id of a token, got {str(found)[:60]!r}: download config.json again")
+    return found

@@ -1,0 +1,1 @@
+"""Model cards and sample data sets for the Hugging Face hub."""

@@ -1,0 +1,176 @@
+"""Samples as a dataset that `datasets` and the Hugging Face hub load: Parquet files, and a card that names them.
+
+    DIR/README.md                       the card: a configuration for every task, and `all` of them
+    DIR/<task>/test-00000.parquet       a row per sample, with its cell's columns; a row group per cell, or several
+
+All files have the same columns, so that any of them can be read together. Cells are read and written one after
+another: what is in memory at a time are a few of them.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lexbench.core.record import Cell, Sample
+from lexbench.stats import metrics
+from lexbench.stats.records import run_folders
+from lexbench.store.format import COLUMNS, Finished
+from lexbench.store.store import Store
+
+OF_CELLS = {
+    "model": pa.string(),
+    "method": pa.string(),
+    "task": pa.string(),
+    "length": pa.int64(),
+    "trained_length": pa.int64(),
+    "multiple": pa.float64(),
+    "seed": pa.int64(),
+    "corpus": pa.string(),
+    "protocol": pa.string(),
+    "backend": pa.string(),
+    "dtype": pa.string(),
+    "kernel": pa.string(),
+    "version": pa.string(),
+    "cell": pa.string(),
+}
+"""Columns that all samples of a cell share; `cell` is its id."""
+BEFORE_SCORES = ("index", "cluster", "tokens", "truncated", "failed")
+AFTER_SCORES = ("chance", "nll", "bytes", "words", "prompt", "output", "hit_room", "depth", "parts", "facts")
+SCORE = "score_"
+"""How the columns of scores begin."""
+CELLS_AT_ONCE = 16
+ROWS_OF_A_GROUP = 1000
+BYTES_OF_A_FILE = 500_000_000
+"""About which a file is closed and the next one begun."""
+FILE = re.compile(r"test-\d{5}\.parquet")
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """A finished cell without its samples."""
+
+    folder: Path
+    cell: Cell
+    samples: int
+    metrics: tuple[str, ...]
+    refused: str | None
+
+
+def heads(folders: Iterable[Path], problems: list[str]) -> list[Head]:
+    """All finished cells of run folders, each once, in the order of their rows; what cannot be read: `problems`."""
+    found: dict[str, Head] = {}
+    for folder in run_folders(folders):
+        ids = sorted(file.stem for file in (folder / "cells").glob("*.parquet"))
+        for some in _in_turn(ids):
+            store = Store(folder)
+            for each in store.load(some):
+                names = tuple(sorted({name for sample in each.samples for name in sample.scores}, key=metrics.order))
+                found.setdefault(each.cell.id, Head(folder, each.cell, len(each.samples), names, each.refused))
+            problems += store.problems
+    return sorted(found.values(), key=lambda head: _order(head.cell))
+
+
+def _order(cell: Cell) -> tuple[Any, ...]:
+    return cell.task, cell.model, cell.method != "none", cell.method, cell.length, cell.seed, cell.id
+
+
+def _in_turn(every: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for begin in range(0, len(every), CELLS_AT_ONCE):
+        yield every[begin : begin + CELLS_AT_ONCE]
+
+
+def configurations(tasks: Iterable[str]) -> dict[str, str]:
+    """Of each task the name of its configuration, which is that of its folder, too; no two are alike on any disk."""
+    taken = {"all"}
+    names: dict[str, str] = {}
+    for task in sorted(set(tasks)):
+        plain = re.sub(r"[^A-Za-z0-9_.]+", "-", task)[:80].strip("-_.") or "task"
+        numbered = (
+            name for number in range(1, len(taken) + 2) for name in [f"{plain}-{number}" if number > 1 else plain]
+        )
+        names[task] = next(name for name in numbered if name.lower() not in taken)
+        taken.add(names[task].lower())
+    return names
+
+
+def schema(cells: Iterable[Head]) -> pa.Schema:
+    """Columns of the cells' samples: all scores that any of them has, each as a column; null where it has not."""
+    scores = sorted({name for head in cells for name in head.metrics}, key=metrics.order)
+    before, after = (
+        [COLUMNS.field(name).with_nullable(True) for name in names] for names in (BEFORE_SCORES, AFTER_SCORES)
+    )
+    columns = [pa.field(SCORE + name, pa.float64()) for name in scores]
+    return pa.schema([*(pa.field(name, kind) for name, kind in OF_CELLS.items()), *before, *columns, *after])
+
+
+def write_samples(cells: Sequence[Head], out: Path, folders: Mapping[str, str]) -> None:
+    """Write the files of cells, without the card; the same cells give the same bytes.
+
+    `folders` are those of the tasks. Raises ValueError where `out` is no folder, or holds other Parquet files, which
+    would be loaded with ours.
+    """
+    _no_others(out, folders.values())
+    columns = schema(cells)
+    for task, name in folders.items():
+        chosen = [head for head in cells if head.cell.task == task]
+        files = _write(out / name, (_rows(each, columns) for each in _loaded(chosen)), columns)
+        for file in sorted((out / name).glob("test-*.parquet"))[files:]:  # of an earlier time, when there were more
+            file.unlink()
+
+
+def _no_others(out: Path, names: Iterable[str]) -> None:
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--samples {out} is a file: give a folder")
+    for file in sorted(out.rglob("*.parquet")):
+        if not (file.parent.parent == out and file.parent.name in set(names) and FILE.fullmatch(file.name)):
+            raise ValueError(f"folder {out} holds {file.relative_to(out)}, of other samples: give an empty folder")
+
+
+def _loaded(cells: Sequence[Head]) -> Iterator[Finished]:
+    """Cells with their samples, in their order, a few at a time."""
+    for some in _in_turn(cells):
+        found: dict[str, Finished] = {}
+        for folder in {head.folder for head in some}:
+            found.update({each.cell.id: each for each in Store(folder).load({head.cell.id for head in some})})
+        yield from (found[head.cell.id] for head in some)
+
+
+def _rows(finished: Finished, columns: pa.Schema) -> pa.Table:
+    cell = finished.cell
+    about = {name: getattr(cell, name) for name in OF_CELLS if name not in ("multiple", "cell")}
+    shared = {**about, "multiple": cell.length / cell.trained_length, "cell": cell.id}
+    return pa.Table.from_pylist([{**shared, **_row(sample)} for sample in finished.samples], schema=columns)
+
+
+def _row(sample: Sample) -> Mapping[str, Any]:
+    row = {name: getattr(sample, name) for name in (*BEFORE_SCORES, *AFTER_SCORES)}
+    scores = {SCORE + name: value for name, value in sample.scores.items()}
+    facts = json.dumps(dict(sample.facts), sort_keys=True, ensure_ascii=False)
+    return {**row, **scores, "facts": facts}
+
+
+def _write(folder: Path, tables: Iterable[pa.Table], columns: pa.Schema) -> int:
+    """Write tables to as many files as they need, each under a hidden name until it is whole; returns how many."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source, number = iter(tables), 0
+    table = next(source, None)
+    while table is not None:
+        hidden = folder / f".test-{number:05}.parquet"
+        try:
+            # statistics of the cells' columns only: those by which rows are chosen
+            options = {"compression": "zstd", "write_statistics": list(OF_CELLS)}
+            with hidden.open("wb") as stream, pq.ParquetWriter(stream, columns, **options) as writer:
+                while table is not None and stream.tell() < BYTES_OF_A_FILE:
+                    writer.write_table(table, row_group_size=ROWS_OF_A_GROUP)
+                    table = next(source, None)
+            hidden.replace(folder / hidden.name[1:])
+        finally:
+            hidden.unlink(missing_ok=True)
+        number += 1
+    return number

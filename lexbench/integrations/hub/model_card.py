@@ -1,0 +1,185 @@
+"""Results for a model card on the Hugging Face hub: the `model-index` of its head.
+
+A result is a curve: one task under one method and one setting, with the task's headline metric at every length.
+Format: https://github.com/huggingface/hub-docs/blob/main/modelcard.md
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCard
+from huggingface_hub.repocard_data import eval_results_to_model_index
+
+from lexbench.core.record import Record
+from lexbench.integrations.hub.card_yaml import MARK, head, with_key
+from lexbench.report.leaderboard.leaderboard import headlines
+from lexbench.stats import metrics
+from lexbench.stats.intervals import CONFIDENCE
+from lexbench.stats.tables import Table, tables
+from lexbench.stats.wording import plain, some
+from lexbench.store.format import Finished
+
+SOURCE, SOURCE_URL = "lexbench", "https://pypi.org/project/lexbench/"
+"""What results bear that were written here; by the name they are found again."""
+MOST = 100
+"""Values that a reader of a card goes through; beyond it only `none` is shown, unless methods are named."""
+
+
+@dataclass(frozen=True, eq=False)
+class ModelIndex:
+    """Results of runs, as a model card has them."""
+
+    models: list[dict[str, Any]]
+    """Of each model its `name` and its `results`."""
+    curves: int
+    values: int
+    left_out: list[str]
+    """Methods that are not shown, as they would be too many."""
+    refused: int
+    """Cells that have no value, and a reason; of the methods that are shown."""
+    without_value: int
+    """Cells that have none for other reasons: all samples failed, or a perplexity beyond float64."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Curve:
+    table: Table
+    method: str
+    rivals: bool
+    """Whether another setting has curves of the same model and task."""
+
+    @property
+    def values(self) -> list[Record]:
+        return [record for record in self.table.of(self.method) if record.value is not None]
+
+
+def model_index(finished: Iterable[Finished], *, every_method: bool = False) -> ModelIndex:
+    """The headline metric of each task over its lengths, for every method; likelihoods as perplexity.
+
+    Cells are never averaged: another seed, backend, dtype or protocol is a result of its own. More than MOST values
+    are cut down to the method none, unless `every_method`. Raises ValueError where no cell has a value, and where
+    there are too many and no `none` among them.
+    """
+    every = headlines(tables(finished), instead_of_nll="perplexity")
+    settings = Counter((table.cell.model, table.cell.task) for table in every)
+    curves = [
+        _Curve(table, method, settings[table.cell.model, table.cell.task] > 1)
+        for table in every
+        for method in table.methods
+    ]
+    shown = curves if every_method else _readable(curves)
+    names = {curve.method for curve in shown}
+    empty = [record for curve in shown for record in curve.table.of(curve.method) if record.value is None]
+    refusals = [record.refused for record in empty if record.refused]
+    filled = [curve for curve in shown if curve.values]
+    if not filled:
+        why = f"all are refused: {plain(refusals[0])}" if refusals else "every sample failed"
+        raise ValueError(f"no cell has a value to share ({why})")
+    models: dict[str, list[EvalResult]] = {}
+    for curve in filled:
+        models.setdefault(curve.table.cell.model, []).extend(_results(curve))
+    return ModelIndex(
+        models=[entry for model, results in models.items() for entry in eval_results_to_model_index(model, results)],
+        curves=len(filled),
+        values=sum(len(results) for results in models.values()),
+        left_out=sorted({curve.method for curve in curves} - names),
+        refused=len(refusals),
+        without_value=len(empty) - len(refusals),
+    )
+
+
+def _readable(curves: Sequence[_Curve]) -> list[_Curve]:
+    """All curves, or those of none where all are too many to read."""
+    values = sum(len(curve.values) for curve in curves)
+    bare = [curve for curve in curves if curve.method == "none"]
+    if values > MOST and not any(curve.values for curve in bare):
+        names = some(sorted({curve.method for curve in curves}), 40)
+        raise ValueError(f"a card of {values} values helps no reader (at most {MOST}): choose --method from {names}")
+    return bare if values > MOST else list(curves)
+
+
+def _results(curve: _Curve) -> list[EvalResult]:
+    """A value at each length. What tells the curve from all others stands in the configuration's name.
+
+    The hub's library takes results of one type and configuration for one result, whatever their arguments.
+    """
+    table, cell = curve.table, curve.table.cell
+    differs = f" ({plain(table.differs)})" if table.differs else ""
+    corpus = f" on {plain(cell.corpus)}" if cell.corpus else ""
+    setting = f", setting {table.setting}" if curve.rivals else ""
+    return [
+        EvalResult(
+            task_type="text-generation",
+            task_name="Text Generation",
+            dataset_type="lexbench",
+            dataset_name=f"{plain(cell.task)}{corpus}, method {plain(curve.method)}{differs}",
+            dataset_config=f"{cell.task}, method {curve.method}{setting}",
+            dataset_args=_conditions(curve),
+            metric_type=str(record.metric),
+            metric_name=f"{metrics.label(record.metric)} at {record.length} tokens ({record.multiple:.3g}x)",
+            metric_value=record.value,
+            metric_args=_about(record),
+            verified=False,
+            source_name=SOURCE,
+            source_url=SOURCE_URL,
+        )
+        for record in curve.values
+    ]
+
+
+def _conditions(curve: _Curve) -> dict[str, Any]:
+    """Under which conditions a curve was measured; `confidence` is that of its intervals."""
+    cell = curve.table.cell
+    model = cell.identity.get("model")
+    return {
+        "task": cell.task,
+        "method": curve.values[0].method,
+        **{name: getattr(cell, name) for name in ("corpus", "trained_length", "protocol", "seed")},
+        "samples": cell.n,
+        **{name: getattr(cell, name) for name in ("backend", "dtype", "kernel")},
+        "model_revision": model.get("revision") if isinstance(model, dict) else None,
+        "lexbench": curve.values[0].version,
+        "confidence": CONFIDENCE,
+    }
+
+
+def _about(record: Record) -> dict[str, Any]:
+    """What a value stands on."""
+    names = ("length", "multiple", "low", "high", "interval", "n", "clusters", "chance", "cell")
+    counts = {name: getattr(record, name) or None for name in ("failed", "truncated")}
+    return {**{name: getattr(record, name) for name in names}, **counts}
+
+
+def on_card(card: str, models: Sequence[dict[str, Any]]) -> str:
+    """A model card with these results in place of all that were written here before.
+
+    What else the head says, results of others and the text stay. A model's results go to the entry of its name, or
+    to a new one. Raises ValueError where the card cannot be parsed, by us or by the hub's library.
+    """
+    try:
+        before = head(card).get("model-index") or []
+        entries = [kept for entry in before if (kept := _without_ours(entry))["results"] or not entry["results"]]
+        for model in models:
+            mine = next((entry for entry in entries if entry["name"] == model["name"]), None)
+            if mine is None:
+                mine = {"name": model["name"], "results": []}
+                entries.append(mine)
+            mine["results"] = [*mine["results"], *model["results"]]
+    except KeyError as error:
+        raise ValueError(f"its model-index is malformed: {error} is missing") from error
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"its model-index is malformed: {error}") from error
+    made = with_key(card, "model-index", entries)
+    try:
+        ModelCard(made.removeprefix(MARK))
+    except (ValueError, AttributeError) as error:
+        raise ValueError("its model-index is malformed: huggingface_hub cannot read all results in it") from error
+    return made
+
+
+def _without_ours(entry: dict[str, Any]) -> dict[str, Any]:
+    """A model's entry with the results of others only."""
+    others = [result for result in entry["results"] if (result.get("source") or {}).get("name") != SOURCE]
+    return {**entry, "name": entry["name"], "results": others}

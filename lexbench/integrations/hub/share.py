@@ -1,0 +1,127 @@
+"""Results for others: a block of a model card, and samples as a dataset that `datasets` loads."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lexbench.core.files import write_text
+from lexbench.integrations.hub.dataset_card import sample_card
+from lexbench.integrations.hub.dataset_files import configurations, heads, write_samples
+from lexbench.integrations.hub.model_card import ModelIndex, model_index, on_card
+from lexbench.report.select import named
+from lexbench.stats.records import load
+from lexbench.stats.wording import plain, several, some
+
+
+def command(
+    folders: Sequence[Path],
+    *,
+    card: str | None = None,
+    samples: Path | None = None,
+    tasks: Sequence[str] = (),
+    methods: Sequence[str] = (),
+) -> tuple[str, list[str]]:
+    """`lexbench share`: what it prints, and what it says besides.
+
+    Args:
+        folders: run folders, or folders of run folders.
+        card: file of a model card, made where there is none; `-`: the block is printed; None: no card.
+        samples: folder of the dataset; None: no samples.
+        tasks: names as in the records, or without their parameters; none: all.
+        methods: likewise. Of many methods a card shows only `none`, unless they are named.
+    """
+    if card is None and samples is None:
+        raise ValueError("share has nothing to write: give --card FILE, --samples DIR, or both")
+    said, notes = [], []
+    if card is not None:
+        made, more = share_card(folders, card, tasks, methods)
+        said.append(made)
+        notes += more
+    if samples is not None:
+        readme, more = share_samples(folders, samples, tasks, methods)
+        said.append(str(readme))
+        notes += more
+    return "\n".join(said), notes
+
+
+def share_card(
+    folders: Sequence[Path], card: str, tasks: Sequence[str] = (), methods: Sequence[str] = ()
+) -> tuple[str, list[str]]:
+    """Put results into a model card; the file's name, or for `-` the block itself, and notes on what is left out.
+
+    Results that lexbench wrote before are replaced, all else in the card stays. ValueError where the card cannot be
+    parsed, for an unknown name, and where no cell has a value.
+    """
+    loaded = load(folders)
+    known = [each.cell for each in loaded.finished]
+    labels = named((cell.task for cell in known), tasks, "task")
+    rules = named((cell.method for cell in known), methods, "method")
+    chosen = [each for each in loaded.finished if each.cell.task in labels and each.cell.method in rules]
+    index = model_index(chosen, every_method=bool(methods))
+    notes = _left_out(index)
+    if loaded.unfinished:
+        notes.append(f"{several(len(loaded.unfinished), 'cell')} unfinished: the same run command finishes them")
+    if card == "-":
+        return on_card("", index.models).rstrip("\n"), notes
+    file = Path(card)
+    try:
+        changed = on_card(_read(file), index.models)
+    except ValueError as error:
+        raise ValueError(f"card {file} cannot be parsed: {plain(error)}") from error
+    write_text(file, changed)
+    return str(file), notes
+
+
+def share_samples(
+    folders: Sequence[Path], out: Path, tasks: Sequence[str] = (), methods: Sequence[str] = ()
+) -> tuple[Path, list[str]]:
+    """Write the samples of run folders as a dataset: its card, and notes on what is left out.
+
+    The same run gives the same bytes. ValueError for an unknown name, where no cell has samples, and where the folder
+    holds other Parquet files or a card that cannot be parsed.
+    """
+    problems: list[str] = []
+    every = heads(folders, problems)
+    labels = named((head.cell.task for head in every), tasks, "task")
+    rules = named((head.cell.method for head in every), methods, "method")
+    chosen = [head for head in every if head.cell.task in labels and head.cell.method in rules]
+    filled = [head for head in chosen if head.samples]
+    if not filled:
+        raise ValueError(f"no cell of {some([str(folder) for folder in folders])} has samples to share")
+    readme = out / "README.md"
+    old = _read(readme)
+    folders_of_tasks = configurations(head.cell.task for head in filled)
+    try:
+        text = sample_card(old, chosen, folders_of_tasks)
+    except ValueError as error:
+        raise ValueError(f"card {readme} cannot be parsed: {plain(error)}") from error
+    write_samples(filled, out, folders_of_tasks)
+    write_text(readme, text)
+    count = sum(head.samples for head in filled)
+    notes = [f"samples: {count} of {several(len(filled), 'cell')}, {several(len(folders_of_tasks), 'task')}"]
+    refused = sum(head.refused is not None for head in chosen)
+    if refused:
+        notes.append(f"{several(refused, 'cell')} refused, without samples")
+    return readme, [*notes, *(f"not readable: {plain(problem)}" for problem in problems)]
+
+
+def _read(file: Path) -> str:
+    """A card's text; empty where there is none yet."""
+    if file.is_dir():
+        raise ValueError(f"card {file} is a folder: give a file, e.g. {file / 'README.md'}")
+    try:
+        return file.read_bytes().decode() if file.exists() else ""
+    except UnicodeDecodeError as error:
+        raise ValueError(f"card {file} is no UTF-8 text ({error.reason}): save it as such") from error
+
+
+def _left_out(index: ModelIndex) -> list[str]:
+    """How many values a card has, and what it lacks."""
+    notes = [f"card: {several(index.values, 'value')} of {several(index.curves, 'curve')}"]
+    if index.left_out:
+        methods = several(len(index.left_out), "other method")
+        notes.append(f"{methods} left out, too many to read: name them with --method ({some(index.left_out)})")
+    if index.refused:
+        notes.append(f"{several(index.refused, 'cell')} refused: left out")
+    if index.without_value:
+        notes.append(f"{several(index.without_value, 'cell')} without a value: left out")
+    return notes

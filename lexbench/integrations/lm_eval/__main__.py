@@ -1,0 +1,7 @@
+"""`python -m lexbench.integrations.lm_eval ...`: the harness's command line, with our model in it."""
+
+import sys
+
+from lexbench.integrations.lm_eval import main
+
+sys.exit(main(sys.argv[1:]))

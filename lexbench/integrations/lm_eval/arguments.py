@@ -1,0 +1,147 @@
+"""What a user of the harness writes, as our nouns: a model under a method, and what to write greedily."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lexbench.backends import Backend
+from lexbench.core import registry
+from lexbench.core.attention import Attention
+from lexbench.core.checkpoint import read_model
+from lexbench.core.method import Composed, Method, read_method
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
+from lexbench.integrations.lm_eval.rooms import ROOM, ROOMS
+from lexbench.runner.backend_pool import opened
+from lexbench.runner.job import Named
+from lexbench.runner.verify import CHEAP, Verifiable, failure, verify
+
+OURS = ("model", "path", "method", "backend", "dtype", "device", "max_length", "trained_length")
+PREFIXES = ("model", "method", "backend")
+"""`backend.at_once=8`: a parameter of one of them, as on our own command line."""
+NEUTRAL: Mapping[str, Any] = {"num_beams": 1, "repetition_penalty": 1.0, "use_cache": True}
+"""Generation settings that change nothing at these values."""
+SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed")
+"""Generation settings that change nothing where nothing is sampled."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A model under a method, checked before anything is loaded."""
+
+    model: Model
+    method: Named
+    backend: Mapping[str, Any]
+    max_length: int
+    """Tokens that the model reads at most; the last token of an answer is scored, not read."""
+    attention: Attention
+    """Of the method at `max_length`."""
+
+
+def settle(arguments: Mapping[str, Any]) -> Setting:
+    """The setting of the harness's `model_args`: `OURS`, `PREFIXES`, and the method's own parameters.
+
+    Raises ValueError for what is wrong with them, Refused where the model does not allow the method.
+    """
+    # The harness reads `none` as None, and gives `cuda:0` also where nobody asks for a device and there is none.
+    given = {key: value for key, value in arguments.items() if value is not None}
+    if given.get("device") == "cuda:0":
+        del given["device"]
+    of = {noun: _prefixed(noun, given) for noun in PREFIXES}
+    own = {key: given[key] for key in given if key not in OURS and key.partition(".")[0] not in PREFIXES}
+    model = _model(given, of["model"])
+    method = _method(given.get("method", "none"), {**own, **of["method"]})
+    name = str(given.get("backend", "hf"))
+    shortcuts: dict[str, Any] = {key: given[key] for key in ("dtype", "device") if key in given}
+    backend = {**registry.read("backend", name), **shortcuts, **of["backend"], "name": name}
+    max_length = given.get("max_length", _usual_length(model, method.built))
+    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 2:
+        raise ValueError(f"max_length must be a whole number of at least 2, got {max_length!r}: e.g. max_length=4096")
+    return Setting(model, method, backend, max_length, method.built.attention(model, max_length))
+
+
+def loaded(setting: Setting) -> Backend:
+    """The backend with the model under the method; Refused where it cannot realise it or the self-check fails."""
+    backend = opened(setting.model, setting.backend, setting.max_length + 1)  # with the token that is only scored
+    if isinstance(backend, Verifiable) and setting.attention.slots():
+        if failed := failure(verify(backend, setting.attention, min(setting.max_length, CHEAP))):
+            raise Refused(f"{setting.method.label} {failed}")
+    else:
+        backend.attend(setting.attention)
+    return backend
+
+
+def _prefixed(noun: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.partition(".")[2]: value for key, value in given.items() if key.startswith(f"{noun}.")}
+
+
+def _model(given: Mapping[str, Any], stated: Mapping[str, Any]) -> Model:
+    """Facts of the registry's model, over them what the user states; or of a folder alone."""
+    if "model" not in given and "path" not in given:
+        raise ValueError("model_args name no model: give model=NAME (lexbench list model) or path=DIR or a hub name")
+    known = registry.read("model", str(given["model"])) if "model" in given else {}
+    over = {key: given[key] for key in ("path", "trained_length") if key in given}
+    return read_model({**known, **over, **stated})
+
+
+def _method(asked: Any, parameters: Mapping[str, Any]) -> Named:
+    """A method by name with its parameters; a list of methods is one, composed."""
+    if not isinstance(asked, str):
+        return Named(*read_method({"compose": asked, **parameters}))
+    config = {**registry.read("method", asked), **parameters, "name": asked}
+    if "compose" not in config:
+        takes = [*registry.parameters(registry.class_of(config, "method"))]
+        for key in parameters:
+            if key not in takes:
+                close = difflib.get_close_matches(key, [*takes, *OURS], n=1)
+                hint = f"did you mean {close[0]}? " if close else ""
+                own = ", ".join(takes) or "has no parameters"
+                raise ValueError(f"unknown argument {key}: {hint}choose from {', '.join(OURS)}; {asked}: {own}")
+    return Named(*read_method(config))
+
+
+def _usual_length(model: Model, method: Method) -> int:
+    """The trained length, times the factor that the method or one of its parts has."""
+    parts = method.parts if isinstance(method, Composed) else (method,)
+    factors = [getattr(part, "factor", None) or 1.0 for part in parts]
+    return round(model.trained_length * max(factors))
+
+
+def identity(setting: Setting, backend: Backend) -> dict[str, Any]:
+    """What the results depend on, in the words of a cell's identity, as plain JSON."""
+    return {
+        "model": {
+            "name": setting.model.name,
+            "revision": backend.revision,
+            "trained_length": setting.model.trained_length,
+            "begins_with": list(backend.tokenizer.prefix),
+        },
+        "method": setting.method.identity(),
+        "label": setting.method.label,
+        "length": setting.max_length,
+        "attention": setting.attention.as_data(),
+        "backend": {"name": backend.name, "version": backend.version, "dtype": backend.dtype, "kernel": backend.kernel},
+    }
+
+
+def greedy(settings: Mapping[str, Any]) -> tuple[int, tuple[str, ...]]:
+    """Tokens to write at most, and the texts that end it, of a task's generation settings.
+
+    Raises ValueError where they ask for anything but the likeliest token at each step.
+    """
+    sampled, temperature = settings.get("do_sample"), settings.get("temperature")
+    warm = bool(sampled) if temperature is None else float(temperature) > 0
+    if warm and sampled is not False:
+        raise ValueError(
+            f"lexbench writes greedily, the task samples (do_sample={sampled}, temperature={temperature}): "
+            "give --gen_kwargs do_sample=False"
+        )
+    for key, value in settings.items():
+        known = key in (*SAMPLING, *ROOMS, "until", "do_sample")
+        if not known and value is not None and not (key in NEUTRAL and value == NEUTRAL[key]):
+            raise ValueError(f"lexbench writes greedily and cannot take {key}={value!r}: leave it out of gen_kwargs")
+    until = settings.get("until") or ()
+    ends = (until,) if isinstance(until, str) else tuple(until)
+    room = next((settings[name] for name in ROOMS if settings.get(name) is not None), ROOM)
+    return int(room), tuple(end for end in ends if end)

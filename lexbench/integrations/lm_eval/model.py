@@ -1,0 +1,238 @@
+"""The harness's model: its texts as our questions, our answers as its numbers."""
+
+import atexit
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from lm_eval.api.model import TemplateLM
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+from tqdm import tqdm
+
+from lexbench.core.checkpoint import locate
+from lexbench.core.task import Score, Scored, Tokens, Write, Written
+from lexbench.core.version import __version__
+from lexbench.integrations.lm_eval.arguments import greedy, identity, loaded, settle
+from lexbench.integrations.lm_eval.asking import answers, likelihoods
+from lexbench.runner.backend_pool import checkpoint_of, done_with
+
+log = logging.getLogger(__name__)
+
+
+class LexbenchModel(TemplateLM):  # type: ignore[misc]
+    """A model under a method: `--model lexbench --model_args model=lexlet,method=yarn,factor=4`.
+
+    Args:
+        batch_size: given by the harness; a backend asks in its own way.
+        max_batch_size: likewise.
+        arguments: model or path, method, backend, dtype, device, max_length, trained_length, parameters of the method,
+            and `model.KEY`, `method.KEY`, `backend.KEY` (see `lexbench.integrations.lm_eval.arguments`).
+    """
+
+    def __init__(self, batch_size: Any = None, max_batch_size: Any = None, **arguments: Any) -> None:
+        from transformers import AutoTokenizer
+
+        super().__init__()
+        if str(batch_size or 1) != "1" or max_batch_size:
+            log.warning("lexbench asks a backend in its own way: batch_size=%s changes nothing", batch_size)
+        self.setting = settle(arguments)
+        self.max_length = self.setting.max_length
+        self._running = loaded(self.setting)
+        atexit.register(done_with, self._running)
+        self._prefix = [*self._running.tokenizer.prefix]
+        model = self.setting.model
+        folder = locate(checkpoint_of(model), model.revision, weights=False)
+        self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        self._truncated: dict[str, Counter[str]] = {}
+
+    # what the harness asks
+
+    def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+        """Of each (context, continuation): ln p of the continuation (nats), and whether greedy writing gives it.
+
+        What is longer than `max_length` loses its first tokens, and is counted.
+        """
+        pairs = [(request.args, *self._encoded(*request.args)) for request in requests]
+        lengths = [len(context) + len(continuation) - 1 for _, context, continuation in pairs]
+        self._count("loglikelihood", requests, [length > self.max_length for length in lengths])
+        return self._loglikelihood_tokens(pairs, disable_tqdm=disable_tqdm)
+
+    def _loglikelihood_tokens(
+        self, requests: Sequence[tuple[Any, list[int], list[int]]], disable_tqdm: bool = False, **kwargs: Any
+    ) -> list[tuple[float, bool]]:
+        questions = [
+            _score(index, context, after, self.max_length) for index, (_, context, after) in enumerate(requests)
+        ]
+        found = ((index, (total, best)) for index, total, best in likelihoods(self._running, questions))
+        return self._gathered("loglikelihood", [texts for texts, _, _ in requests], found, disable_tqdm)
+
+    def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
+        """Of each text: ln p of all its tokens (nats), in disjoint windows of `max_length` tokens.
+
+        The first window is conditioned on one BOS (or end) token, which is no target; every later one on the last token
+        of the window before, and the last one on as many as fill it.
+        """
+        questions: list[Score] = []
+        parts: list[int] = []
+        for index, request in enumerate(requests):
+            tokens = self.tok_encode(request.args[0], add_special_tokens=False)
+            windows = [
+                make_disjoint_window(window)
+                for window in get_rolling_token_windows(tokens, self.prefix_token_id, self.max_length, context_len=1)
+            ]
+            for before, after in windows:
+                questions.append(_score(len(questions), before, after, self.max_length))
+                parts.append(index)
+        totals, left = [0.0] * len(requests), Counter(parts)
+        empty = [(index, 0.0) for index in range(len(requests)) if not left[index]]
+
+        def finished() -> Iterable[tuple[int, float]]:
+            yield from empty
+            for question, answer in answers(self._running, questions, self._running.score):
+                assert isinstance(answer, Scored)
+                index = parts[question.index]
+                totals[index] -= float(answer.nll.sum(dtype=np.float64))
+                left[index] -= 1
+                if not left[index]:
+                    yield index, totals[index]
+
+        return self._gathered("loglikelihood_rolling", [request.args for request in requests], finished(), disable_tqdm)
+
+    def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
+        """Of each (context, settings): the greedy continuation, up to the first of the texts that end it.
+
+        A context that leaves less than max_gen_toks of `max_length` loses its first tokens, and is counted.
+        """
+        questions, cut = [], []
+        for index, request in enumerate(requests):
+            context, (room, until) = request.args[0], greedy(request.args[1])
+            if room >= self.max_length or room < 1:
+                raise ValueError(
+                    f"max_gen_toks must be at least 1 and below max_length {self.max_length}, got {room}: "
+                    "give --gen_kwargs max_gen_toks=..., or raise max_length"
+                )
+            tokens = self.tok_encode(context) or [self.prefix_token_id]
+            kept = np.array(tokens[room - self.max_length :], dtype=np.int64)
+            cut.append(len(kept) < len(tokens))
+            questions.append(Write(index=index, cluster=str(index), prompt=kept, room=room, until=until))
+        self._count("generate_until", requests, cut)
+        found = (
+            (question.index, _until(answer, question.until))
+            for question, answer in answers(self._running, questions, self._running.write)
+        )
+        return self._gathered("generate_until", [request.args for request in requests], found, disable_tqdm)
+
+    def get_model_info(self) -> dict[str, Any]:
+        """What the results depend on, under the key `lexbench` of the result file's `config`.
+
+        `truncated` has, by kind of request and task, how many lost their first tokens.
+        """
+        truncated = {kind: dict(tasks) for kind, tasks in self._truncated.items()}
+        about = {"version": __version__, **identity(self.setting, self._running), "truncated": truncated}
+        return {"lexbench": about}
+
+    # texts and tokens
+
+    @property
+    def eot_token_id(self) -> int | None:
+        """The token that ends a text, where there is one."""
+        end: int | None = self.tokenizer.eos_token_id
+        return end
+
+    @property
+    def prefix_token_id(self) -> int:
+        """What an empty context is: BOS, or where there is none the token that ends a text."""
+        bos = self._running.tokenizer.bos
+        token = self.eot_token_id if bos is None else bos
+        if token is None:
+            raise ValueError(f"{self.setting.model.name} has neither BOS nor an end token: ask it with a context")
+        return token
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
+        """Tokens of a text; special ones that it spells out are tokens, as chat templates want it.
+
+        What begins every context of the model begins this one, once, unless `add_special_tokens` is false.
+        """
+        ids = list(self.tokenizer.encode(string, add_special_tokens=False, verbose=False))
+        bare = add_special_tokens is False or ids[: len(self._prefix)] == self._prefix
+        return ids if bare else [*self._prefix, *ids]
+
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """A conversation in the model's own template; ValueError where it has none, or cannot say this."""
+        from jinja2 import TemplateError
+
+        name = self.setting.model.name
+        if self.tokenizer.chat_template is None:
+            raise ValueError(f"model {name} has no chat template: leave out --apply_chat_template")
+        try:
+            return str(
+                self.tokenizer.apply_chat_template(
+                    chat_history,
+                    tokenize=False,
+                    add_generation_prompt=add_generation_prompt,
+                    continue_final_message=not add_generation_prompt,
+                )
+            )
+        except TemplateError as error:
+            raise ValueError(
+                f"chat template of {name} cannot be rendered ({error}): leave out --system_instruction, "
+                "or --apply_chat_template"
+            ) from None
+
+    @property
+    def tokenizer_name(self) -> str:
+        """Names the tokenizer in the harness's cache of requests."""
+        return str(self.setting.model.path).replace("/", "__")
+
+    def _encoded(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        """Tokens of both, by the harness's rules: spaces that end the context belong to the continuation."""
+        if context:
+            before, after = self._encode_pair(context, continuation)
+            before = before or [self.prefix_token_id]
+        else:
+            before, after = [self.prefix_token_id], self.tok_encode(continuation, add_special_tokens=False)
+            if after[:1] == before:
+                after = after[1:]
+        if not after:
+            raise ValueError(f"the continuation {continuation!r} adds no token to its context: mend the task's choices")
+        return before, after
+
+    # keeping count
+
+    def _count(self, kind: str, requests: Sequence[Any], cut: Sequence[bool]) -> None:
+        """Say and keep how many requests lost their first tokens."""
+        lost = [request for request, each in zip(requests, cut, strict=True) if each]
+        self._truncated.setdefault(kind, Counter()).update(str(request.task_name) for request in lost)
+        if lost:
+            log.warning(
+                "%d of %d %s requests are longer than max_length=%d and lost their first tokens: raise max_length",
+                *(len(lost), len(requests), kind, self.max_length),
+            )
+
+    def _gathered(
+        self, kind: str, texts: Sequence[Any], found: Iterable[tuple[int, Any]], disable_tqdm: bool
+    ) -> list[Any]:
+        """Results in the order of the requests; the harness's cache gets each as it comes."""
+        results: list[Any] = [None] * len(texts)
+        for index, result in tqdm(found, total=len(texts), desc=f"{kind} requests", disable=disable_tqdm):
+            results[index] = result
+            self.cache_hook.add_partial(kind, texts[index], result)
+        return results
+
+
+def _score(index: int, context: Sequence[int], continuation: Sequence[int], max_length: int) -> Score:
+    """The question of a continuation's likelihood; of too long a context the first tokens are left out."""
+    if len(continuation) > max_length:
+        raise ValueError(f"a continuation of {len(continuation)} tokens does not fit max_length={max_length}: raise it")
+    tokens: Tokens = np.array([*context, *continuation], dtype=np.int64)[-(max_length + 1) :]
+    start = len(tokens) - len(continuation)
+    return Score(index=index, cluster=str(index), tokens=tokens, start=start, bytes=0, words=0)  # the harness counts
+
+
+def _until(answer: Any, ends: Sequence[str]) -> str:
+    """What was written up to the first of the texts that end it."""
+    assert isinstance(answer, Written)
+    places = [answer.text.find(end) for end in ends if end in answer.text]
+    return answer.text[: min(places, default=len(answer.text))]

@@ -1,0 +1,116 @@
+"""`lexbench import lm_eval`: results of lm-evaluation-harness as cells of a run folder.
+
+Every logged example becomes a sample, with the harness's own scores. A metric is imported where lexbench can stand for
+its number: each example has a value in [0, 1], higher is better, and the mean over the examples is the aggregate that
+the harness printed. All else is left out by name: likelihoods are sums over a text, without the tokens that they belong
+to; BLEU has no value of an example; an aggregate alone has no interval and cannot be paired.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lexbench.core.checkpoint import locate
+from lexbench.core.record import Cell, Sample
+from lexbench.integrations.lm_eval.results.cells import Lengths, Read, cells, read
+from lexbench.integrations.lm_eval.results.examples import Tokens
+from lexbench.integrations.lm_eval.results.files import read_results, results_files, tasks_of, whole
+from lexbench.integrations.lm_eval.results.setup import setup
+from lexbench.stats import tables
+from lexbench.stats.records import records_of
+from lexbench.stats.wording import plain
+from lexbench.store.store import Store
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What became of results files."""
+
+    into: Path
+    cells: Sequence[Cell]
+    """Sorted as they were read; those that the folder held before are among them."""
+    left_out: Sequence[str]
+    """Metrics, a line each, and why."""
+    problems: Sequence[str]
+    """Files and tasks of which nothing is imported, a line each."""
+
+    def text(self) -> str:
+        """For a terminal: the headline tables of the cells, and what is lacking in them."""
+        shown = tables.terminal([(self.into, [cell.id for cell in self.cells])])
+        lines = [f"- {line}" for line in self.left_out]
+        lines = ["", "Left out:", *lines] if lines else []
+        lines += ["", "Not imported:", *(f"- {line}" for line in self.problems)] if self.problems else []
+        return "\n".join([shown.rstrip("\n"), *lines])
+
+
+def command(results: Sequence[Path], into: Path, **options: Any) -> tuple[str, int]:
+    """What `lexbench import lm_eval` prints, and its exit code: 2 where a file or a task could not be imported."""
+    found = import_lm_eval(results, into, **options)
+    return found.text(), 2 if found.problems else 0
+
+
+def import_lm_eval(
+    results: Sequence[Path],
+    into: Path,
+    *,
+    trained_length: int | None = None,
+    length: int | None = None,
+    tokenizer: str | Path | None = None,
+) -> Imported:
+    """Import results of lm-evaluation-harness into a run folder; the same files again change nothing.
+
+    Args:
+        results: files, or folders of them, as the harness's --output_path; run it with --log_samples.
+        into: run folder; it may hold other cells.
+        trained_length: of the model, in tokens; results of lexbench's own model say it.
+        length: in tokens, of results that do not say theirs and are not counted.
+        tokenizer: the model's folder or name on the hub: prompts are counted in its tokens; the longest is the length
+            of results that say none.
+
+    Raises ValueError in one line where nothing can be imported, with the first reason.
+    """
+    for name, value in (("trained-length", trained_length), ("length", length)):
+        if value is not None and whole(value) is None:
+            raise ValueError(f"--{name} must be a whole number of at least 1 token, got {value}")
+    lengths = Lengths(stated=length, tokens=Tokens(locate(str(tokenizer), weights=False)) if tokenizer else None)
+    store, left_out, problems = Store(into), list[str](), list[str]()
+    kept: dict[str, Cell] = {}
+    for task, made in _tasks(results_files(results), trained_length, lengths, problems):
+        left_out += task.left_out
+        for cell, samples in made:
+            _keep(store, cell, samples)
+            kept[cell.id] = cell
+    if not kept:
+        nothing = [f"nothing to import: {line}" for line in left_out]
+        raise ValueError([*problems, *nothing, "the results hold no task: give what lm_eval wrote"][0])
+    store.write_records(records_of)
+    return Imported(into, list(kept.values()), list(dict.fromkeys(left_out)), problems)
+
+
+def _tasks(
+    files: Sequence[Path], trained_length: int | None, lengths: Lengths, problems: list[str]
+) -> Iterator[tuple[Read, list[tuple[Cell, list[Sample]]]]]:
+    """Each task with its cells; what cannot be read goes to `problems`, the others follow."""
+    for file in files:
+        try:
+            found = read_results(file)
+            measured = setup(found, trained_length)
+        except (ValueError, OSError) as error:
+            problems.append(plain(error))
+            continue
+        for name in tasks_of(found):
+            try:
+                task = read(found, measured, name, lengths)
+                made = list(cells(task, lengths))
+            except (ValueError, OSError) as error:
+                problems.append(plain(error))
+            else:
+                yield task, made
+
+
+def _keep(store: Store, cell: Cell, samples: Sequence[Sample]) -> None:
+    if not store.finished(cell):
+        for sample in samples:
+            store.append(cell, sample)
+        store.finish(cell)

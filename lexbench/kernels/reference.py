@@ -1,0 +1,131 @@
+"""Attention weights by the formula of `lexbench.core.attention`, in float64 numpy: the reference for all backends."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from lexbench.core.attention import Attention, Floats, Positions, regions, seen_distances
+from lexbench.core.model import Model
+
+
+@dataclass(frozen=True)
+class Angles:
+    """How a network turns vectors where an Attention leaves it alone."""
+
+    inv_freq: Floats
+    """[pairs] radians per token."""
+    scale: float = 1.0
+    """Of cos and sin."""
+    layout: str = "half"
+    """half or interleaved, as in `Model`."""
+
+    def under(self, attention: Attention, places: Positions, positions: Floats | Positions) -> tuple[Floats, Floats]:
+        """[n, pairs] radians, and [n, 1] scale of cos and sin, of the tokens at `places` rotated at `positions`.
+
+        The first `attention.keep_first` tokens turn as the network does.
+        """
+        inv_freq = self.inv_freq if attention.inv_freq is None else attention.inv_freq
+        angles = positions[:, None] * inv_freq
+        scale = np.full((len(places), 1), self.scale if attention.scale is None else attention.scale)
+        if attention.keep_first is not None:
+            first = places < attention.keep_first
+            angles[first], scale[first] = positions[first, None] * self.inv_freq, self.scale
+        return angles, scale
+
+
+def weights(
+    attention: Attention,
+    own: Angles,
+    query: Floats,
+    keys: Floats,
+    place: int,
+    scaling: float,
+    head: int = 0,
+    ratio: float = 1.0,
+) -> Floats:
+    """[n] attention weights of one query of one head over the keys 0 .. n - 1.
+
+    Args:
+        attention: of one layer, without `layers`, `mixture` and `dynamic`.
+        own: of the network.
+        query: [D], not rotated, at position `place`.
+        keys: [n, D], not rotated.
+        place: of the query; later keys get weight 0.
+        scaling: of the logits, usually 1 / sqrt(D).
+        head: of the query, for its bias.
+        ratio: by which positions of this head are divided (`head_ratios`).
+    """
+    here, there = np.array([place]), np.arange(len(keys))
+    logits = np.full(len(keys), np.nan)
+    for region in regions(attention.remap):
+        held = region.holds(here[:, None], there[None, :])[0]
+        turned = _turned(query[None], here, region.query(here) / ratio, attention, own)
+        others = _turned(keys, there, region.key(there) / ratio, attention, own)
+        logits = np.where(held, others @ turned[0], logits)
+    logits *= scaling
+    if attention.query_scale is not None:
+        logits *= attention.query_scale(here)[0]
+    if attention.bias is not None:
+        logits += attention.bias(here, there)[head, 0]
+    unseen = there > place
+    if attention.mask is not None:
+        unseen |= ~attention.mask.allowed(here, there)[0]
+    powers = np.where(unseen, 0.0, np.exp(logits - logits[~unseen].max()))
+    return np.asarray(powers / powers.sum())
+
+
+def _turned(vectors: Floats, places: Positions, positions: Floats, attention: Attention, own: Angles) -> Floats:
+    """[n, D] vectors of the tokens at `places`, rotated at `positions`; dimensions beyond the pairs stay."""
+    angles, scale = own.under(attention, places, positions)
+    pairs = angles.shape[1]
+    rotated, rest = vectors[:, : 2 * pairs], vectors[:, 2 * pairs :]
+    half = own.layout == "half"
+    one, two = (rotated[:, :pairs], rotated[:, pairs:]) if half else (rotated[:, ::2], rotated[:, 1::2])
+    spun = (one + 1j * two) * np.exp(1j * angles) * scale
+    return np.concatenate([spun.real, spun.imag, rest], axis=1)  # the order of dimensions does not change a product
+
+
+def first_change(attention: Attention, model: Model, length: int) -> int | None:
+    """Tokens at which a text first meets something else than the model's own attention; None: not within `length`.
+
+    Where distances change it is found among the powers of two and `length` itself: the change is past half of it.
+    """
+    if attention.mixture is not None:
+        return _least(first_change(part, model, length) for part in attention.mixture)
+    return _least(_first_change(part, model, length) for part in attention.parts())
+
+
+def _least(places: Iterable[int | None]) -> int | None:
+    return min((place for place in places if place is not None), default=None)
+
+
+def _first_change(attention: Attention, model: Model, length: int) -> int | None:
+    if attention.dynamic is not None:
+        return 1 if length > attention.dynamic.trained_length else None
+    plain = model.rope_base is not None and model.rope_scaling is None
+    own = model.inv_freq() if plain else None
+    other = attention.inv_freq is not None and (
+        own is None or not np.allclose(attention.inv_freq, own, rtol=1e-9, atol=0)
+    )
+    turned = other or attention.scale not in (None, 1.0)
+    if attention.bias is not None or (attention.head_ratios and set(attention.head_ratios.ratios) != {1.0}):
+        return 1
+    sizes = [*(1 << power for power in range(length.bit_length()) if 1 << power < length), length]
+    first = (attention.keep_first or 0) + 1
+    return _least(
+        [
+            first if turned and first <= length else None,
+            next((size for size in sizes if _changes(attention, size)), None),
+        ]
+    )
+
+
+def _changes(attention: Attention, size: int) -> bool:
+    """Whether the last query of `size` tokens sees anything else than in the model itself."""
+    here, there = np.array([size - 1]), np.arange(size)
+    if attention.query_scale is not None and attention.query_scale(here)[0] != 1.0:
+        return True
+    if attention.mask is not None and not attention.mask.allowed(here, there).all():
+        return True
+    return not np.array_equal(seen_distances(attention.remap, here, there)[0], size - 1.0 - there)

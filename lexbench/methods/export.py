@@ -1,0 +1,263 @@
+"""A method at one length in the words of transformers, vLLM and llama.cpp: what to paste into a deployment.
+
+Exact or refused: what is printed turns every rotary pair as the method does, at each position of a text of the length.
+"""
+
+import json
+import math
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lexbench.core.attention import Attention, Floats, Remap
+from lexbench.core.checkpoint import on_disk
+from lexbench.core.method import Method
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
+from lexbench.methods.rotary import as_transformers
+
+TARGETS = ("transformers", "vllm", "llama.cpp")
+STILL = 1e39
+"""Divisor of a pair that does not turn: finite in JSON, infinite in the float32 that both libraries divide by, so
+that the frequency is 0 exactly. Read in float64 instead, an angle stays below 1e-30 for the first 1e9 positions."""
+
+VLLM_SCALES = ("short_mscale", "long_mscale")
+"""What vLLM's longrope reads in place of transformers' attention_factor."""
+
+
+def export(method: Method, label: str, model: Model, length: int, target: str) -> str:
+    """Text to paste: JSON for config.json or from_pretrained(...), a shell line for vLLM, flags for llama.cpp.
+
+    Raises Refused where the target cannot express the method, ValueError for an unknown target.
+    """
+    data = as_data(method, label, model, length, target)
+    if target == "transformers":
+        lines = [f"  {json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in data.items()]
+        return "{\n" + ",\n".join(lines) + "\n}"
+    if target == "llama.cpp":
+        return shlex.join(word for flag, value in data.items() for word in (flag, str(value)))
+    words = ["vllm", "serve", _served(model), "--max-model-len", str(length)]
+    overrides = data["hf_overrides"]
+    return shlex.join([*words, *(["--hf-overrides", json.dumps(overrides, allow_nan=False)] if overrides else [])])
+
+
+def _served(model: Model) -> str:
+    """What vLLM can open: a folder or a name on the hub."""
+    path = model.path or model.name
+    return str(on_disk(path)) if path.startswith("lexbench:") else path
+
+
+def as_data(method: Method, label: str, model: Model, length: int, target: str) -> dict[str, Any]:
+    """The same as plain JSON values: changes of the config, arguments of vLLM's LLM(...), flags of llama.cpp.
+
+    Raises as `export` does.
+    """
+    if target not in TARGETS:
+        raise ValueError(f"export knows {', '.join(TARGETS)}, got {target}: choose one of them")
+    if length < 1:
+        raise ValueError(f"export needs a length of at least 1 token, got {length}: give length=N")
+    attention = method.attention(model, length)
+    _check_slots(attention, label, target)
+    if model.rope_base is None and model.rope_scaling is None:
+        raise Refused(f"{model.name} has no rotary positions, there is nothing to export: deploy it as it is")
+    if model.rope_scaling is not None:
+        return _own(attention, label, model, length, target)
+    if target == "llama.cpp":
+        return {"--ctx-size": length, **_flags(method, attention, label, model, length)}
+    if attention.dynamic is not None:
+        # transformers takes the trained length from max_position_embeddings.
+        rope = as_transformers(model, "dynamic", factor=attention.dynamic.factor)
+        return _config(rope, attention.dynamic.trained_length)
+    rope = _parameters(method, attention, model, length, target)
+    return _placed(rope, label, model, length, target)
+
+
+def _check_slots(attention: Attention, label: str, target: str) -> None:
+    """Refused for slots that the target has no words for."""
+    known = {"inv_freq", "scale", *(["dynamic"] if target == "transformers" else [])}
+    if not (unknown := [slot for slot in attention.slots() if slot not in known]):
+        return
+    why = ""
+    if target == "llama.cpp" and isinstance(attention.remap, Remap) and attention.remap.query.floor:
+        why = "its --grp-attn-n moves cached positions block by block, which only approximates it: "
+    raise _refusal(", ".join(unknown), label, target, why)
+
+
+def _refusal(slots: str, label: str, target: str, why: str = "") -> Refused:
+    return Refused(f"{target} cannot express {slots} ({label}): {why}run it with backend=hf")
+
+
+# transformers and vLLM
+
+
+def _config(rope: dict[str, Any], positions: int) -> dict[str, Any]:
+    return {"rope_parameters": rope, "max_position_embeddings": positions}
+
+
+def _placed(rope: dict[str, Any], label: str, model: Model, length: int, target: str) -> dict[str, Any]:
+    """Rope parameters where the target looks for them; Refused where vLLM reads them and turns other pairs.
+
+    vLLM's table of angles has max_position_embeddings rows, and is read beyond its end without a word.
+    """
+    if target == "transformers":
+        return _config(rope, length)
+    if rope.get("rope_type") == "longrope" and model.rotary_layout == "interleaved":
+        why = f"its longrope turns halves of the head, {model.name} turns neighbours: "
+        raise _refusal("inv_freq", label, target, why)
+    return {"hf_overrides": _config(rope, length), "max_model_len": length}
+
+
+def _parameters(method: Method, attention: Attention, model: Model, length: int, target: str) -> dict[str, Any]:
+    """Rope parameters: as the method names them itself, as another base or factor, or pair by pair."""
+    scale = attention.scale or 1.0
+    rope = _named(method, model, length)
+    if rope is not None and target == "vllm" and not _same_in_vllm(rope, scale, length):
+        rope = None
+    if rope is None:
+        rope = _ladder_parameters(attention, model) or _pair_by_pair(attention, model, length)
+    if target == "vllm" and rope["rope_type"] == "longrope":
+        rope = {**rope, **dict.fromkeys(VLLM_SCALES, scale)}
+    return {**as_transformers(model, rope["rope_type"]), **rope}
+
+
+def _named(method: Method, model: Model, length: int) -> dict[str, Any] | None:
+    """What the method calls itself in transformers; None where it has no name there."""
+    state = getattr(method, "rope_parameters", None)
+    try:
+        return state(model, length) if state is not None else None
+    except Refused:  # no name for this model: numbers will do
+        return None
+
+
+def _same_in_vllm(rope: dict[str, Any], scale: float, length: int) -> bool:
+    """Whether vLLM's releases all have transformers' numbers for these parameters.
+
+    Not all of them read yarn's attention_factor, or hold more than factor times original positions; none reads the
+    factor of proportional.
+    """
+    kind, factor = rope["rope_type"], rope.get("factor") or 1.0
+    if kind == "yarn":
+        rows = rope["original_max_position_embeddings"] * factor
+        return bool(rows >= length and math.isclose(scale, 0.1 * math.log(factor) + 1, rel_tol=1e-9))
+    return kind in ("default", "linear", "llama3", "longrope") or (kind == "proportional" and factor == 1)
+
+
+def _ladder_parameters(attention: Attention, model: Model) -> dict[str, Any] | None:
+    """A base, and perhaps a factor, that give all the frequencies; None where there is none."""
+    ladder = _ladder(_frequencies(attention, model), model)
+    if ladder is None or ladder[1] < 1 or (attention.scale or 1.0) != 1:
+        return None
+    base, factor = ladder
+    kind: dict[str, Any] = {"rope_type": "default"} if factor == 1 else {"rope_type": "linear", "factor": factor}
+    return {**kind, "rope_theta": base}
+
+
+def _pair_by_pair(attention: Attention, model: Model, length: int) -> dict[str, Any]:
+    """Any frequencies at all, as longrope with the same factors for short and long texts: plain / wanted."""
+    plain = model.inv_freq()
+    divided = (plain / np.maximum(_frequencies(attention, model), plain / STILL)).tolist()
+    return {
+        "rope_type": "longrope",
+        "short_factor": divided,
+        "long_factor": divided,
+        "factor": max(1.0, length / model.trained_length),  # transformers asks for it; attention_factor overrules it
+        "attention_factor": attention.scale or 1.0,
+        "original_max_position_embeddings": model.trained_length,
+    }
+
+
+def _frequencies(attention: Attention, model: Model) -> Floats:
+    return model.inv_freq() if attention.inv_freq is None else attention.inv_freq
+
+
+def _ladder(wanted: Floats, model: Model) -> tuple[float, float] | None:
+    """Base b and factor s with b^(-2p/d) / s radians per token for all pairs p; None where there are none."""
+    dims = model.rotated
+    if not (wanted > 1 / STILL).all():
+        return None
+    base = model.rotary_base()
+    if dims > 2:
+        base = _rounded((wanted[0] / wanted[-1]) ** (dims / (dims - 2)))
+    factor = _rounded(1 / wanted[0])
+    return (base, factor) if np.allclose(model.inv_freq(base) / factor, wanted, 1e-9, 0) else None
+
+
+def _rounded(value: float) -> float:
+    """To 12 digits, so that 500000 is not printed as 499999.99999999994."""
+    return float(f"{value:.12g}")
+
+
+# a model that scales its angles itself
+
+
+def _own(attention: Attention, label: str, model: Model, length: int, target: str) -> dict[str, Any]:
+    """The model's own parameters, unchanged; Refused where the method or the length would change them."""
+    assert model.rope_scaling is not None
+    if slots := attention.slots():
+        raise _refusal(", ".join(slots), label, target, f"{model.name} scales its angles itself: ")
+    if target == "llama.cpp":
+        return {"--ctx-size": length}  # the rest stands in the GGUF file
+    rope, kinds = dict(model.rope_scaling), list(model.rope_scaling.values())
+    if "rope_type" in rope:  # else each kind of layers states its own, base and all
+        kinds = [rope]
+        rope = {**as_transformers(replace(model, rope_scaling=None), rope["rope_type"]), **rope}
+    tied = [kind for kind in kinds if _tied(kind, length, target)]
+    if not tied:
+        return _placed(rope, label, model, length, target)
+    if target == "transformers":
+        return {"rope_parameters": rope}  # it reads beyond max_position_embeddings without being told
+    if length > model.trained_length:
+        raise Refused(
+            f"vllm cannot take {model.name} to {length} tokens: its own angles ({tied[0]['rope_type']}) would change "
+            f"beyond {model.trained_length}: lower length, or run it with backend=hf"
+        )
+    return {"hf_overrides": {}, "max_model_len": length}
+
+
+def _tied(kind: Mapping[str, Any], length: int, target: str) -> bool:
+    """Whether angles follow max_position_embeddings, or end before the length: then it must stay what it is."""
+    name, stated = kind.get("rope_type"), {key for key, value in kind.items() if value is not None}
+    if name in ("llama3", "yarn", "longrope") and "original_max_position_embeddings" not in stated:
+        return True
+    if name == "longrope":
+        if target == "transformers":
+            return not stated & {"attention_factor", "factor"}
+        return not stated.issuperset(VLLM_SCALES)
+    if name == "yarn" and "factor" in stated:
+        return target == "vllm" and bool(kind["original_max_position_embeddings"] * kind["factor"] < length)
+    return name in ("dynamic", "yarn")
+
+
+# llama.cpp
+
+
+def _flags(method: Method, attention: Attention, label: str, model: Model, length: int) -> dict[str, Any]:
+    """A base and a factor, or yarn's parameters; Refused for all other frequencies.
+
+    llama.cpp's yarn has the ramp of `yarn` with truncate, and multiplies cos and sin by 0.1 ln s + 1 whatever
+    --yarn-attn-factor says (in releases before December 2025: by both), so that any other scale is refused.
+    """
+    scale, ladder = attention.scale or 1.0, _ladder(_frequencies(attention, model), model)
+    if ladder is not None and scale == 1:
+        base, factor = ladder
+        linear = {} if factor == 1 else {"--rope-scaling": "linear", "--rope-scale": factor}
+        return linear if base == model.rope_base else {**linear, "--rope-freq-base": base}
+    rope = _named(method, model, length)
+    if rope is None or rope["rope_type"] != "yarn" or not rope.get("truncate", True):
+        slot = "inv_freq" if ladder is None else "scale"
+        raise _refusal(slot, label, "llama.cpp", "its flags are a base, a factor, or yarn's with whole pairs: ")
+    factor = float(rope["factor"])
+    if not math.isclose(scale, 0.1 * math.log(factor) + 1, rel_tol=1e-9):
+        raise _refusal("scale", label, "llama.cpp", "its yarn knows no other scale than 0.1 ln(factor) + 1: ")
+    return {
+        "--rope-scaling": "yarn",
+        "--rope-scale": factor,
+        "--yarn-orig-ctx": rope["original_max_position_embeddings"],
+        "--yarn-ext-factor": 1.0,
+        "--yarn-attn-factor": 1.0,
+        "--yarn-beta-fast": rope.get("beta_fast") or 32.0,
+        "--yarn-beta-slow": rope.get("beta_slow") or 1.0,
+    }

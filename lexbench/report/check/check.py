@@ -1,0 +1,93 @@
+"""The gate: a run against a committed baseline, and the exit code that it ends with."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lexbench.stats import baseline, records
+from lexbench.stats.cell_outcomes import Change, changes, kept
+from lexbench.stats.intervals import LEVEL
+from lexbench.stats.regressions import GONE, Verdict, judge, same_cell
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Check:
+    """A run against a baseline."""
+
+    baseline: str
+    verdicts: list[Verdict]
+    changes: list[Change]
+    """In what the run differs from the baseline beside its questions."""
+    problems: list[str]
+    """Files that could not be read."""
+    measured: list[Mapping[str, Any]]
+    """What measured the baseline."""
+
+    def of(self, *statuses: str) -> list[Verdict]:
+        """Verdicts of these statuses."""
+        return [verdict for verdict in self.verdicts if verdict.status in statuses]
+
+    @property
+    def code(self) -> int:
+        """0: nothing is lost; 1: something regressed; 2: nothing did, but something cannot be compared."""
+        return 1 if self.of("regressed") else 2 if self.of("not comparable") else 0
+
+    @property
+    def compared(self) -> list[Verdict]:
+        """Those with a test: the family of Holm's correction."""
+        return [verdict for verdict in self.verdicts if verdict.p is not None]
+
+    @property
+    def powerless(self) -> list[Verdict]:
+        """Those whose loss could not be significant, whatever its size."""
+        compared = self.compared
+        return [verdict for verdict in compared if verdict.least * len(compared) > LEVEL]
+
+
+def check(folders: Sequence[Path], file: Path, tolerances: Mapping[str, float] | None = None) -> Check:
+    """Compare a run with a baseline file.
+
+    Args:
+        folders: run folders, or folders of run folders: one run in all.
+        file: the baseline.
+        tolerances: by metric, in nats per token, points, or as resolution is measured; others have their defaults: nll
+            0.02, scores 2 points. Of a task its headline metric is compared, and those named here.
+
+    Raises ValueError where there is nothing to compare.
+    """
+    base = baseline.read(file)
+    loaded = records.load(folders)
+    expected = sorted({name for each in base.cells for name in each.outcomes})
+    new = [kept(finished, expected) for finished in loaded.finished]
+    baseline.single(new, "the run")
+    verdicts, pairs = judge(base.cells, new, tolerances or {})
+    begun = {same_cell(cell) for cell in loaded.unfinished}
+    return Check(
+        baseline=str(file),
+        verdicts=[_explained(verdict, begun) for verdict in verdicts],
+        changes=changes(pairs),
+        problems=loaded.problems,
+        measured=base.measured,
+    )
+
+
+def _explained(verdict: Verdict, begun: set[tuple[Any, ...]]) -> Verdict:
+    if verdict.reason == GONE and same_cell(verdict.cell) in begun:
+        return replace(verdict, reason="unfinished: the same run command finishes it")
+    return verdict
+
+
+def tolerances_of(given: Sequence[str]) -> dict[str, float]:
+    """Tolerances as a command line has them, `nll=0.02`; ValueError for what is none."""
+    found = {}
+    for text in given:
+        name, _, number = text.partition("=")
+        try:
+            found[name] = float(number)
+        except ValueError:
+            found[name] = math.nan
+        if not name or math.isnan(found[name]):
+            raise ValueError(f"tolerance {text!r} must be METRIC=NUMBER: e.g. nll=0.02 or accuracy=2")
+    return found

@@ -1,0 +1,151 @@
+"""A check as machines read it: GitHub annotations, JUnit XML, JSON; and the command that prints and writes it all."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lexbench.core.files import write_bytes, write_text
+from lexbench.report.check.check import Check, check, tolerances_of
+from lexbench.report.check.text import WORDS, markdown, notes, numbers, text
+from lexbench.stats import baseline
+from lexbench.stats.intervals import LEVEL
+from lexbench.stats.regressions import Verdict
+from lexbench.stats.wording import escaped, plain, scale, several, small, unit
+
+ANNOTATIONS = 10
+"""Of one kind that GitHub shows of a step."""
+SEVERITIES = {"lost": "error", "not comparable": "error", "gained": "notice", "new": "notice"}
+"""Of annotations, by the first words of a note; other notes are warnings."""
+
+
+def command(
+    folders: Sequence[Path],
+    baseline_file: Path,
+    *,
+    tolerance: Sequence[str] = (),
+    update: bool = False,
+    junit_file: Path | None = None,
+    markdown_file: Path | None = None,
+    github: bool = False,
+    as_data: bool = False,
+) -> tuple[str, int]:
+    """`lexbench check`: what it prints and its exit code; writes the files that are named.
+
+    ValueError where there is nothing to compare; on GitHub, where that is a job's result like any other, exit code 2.
+    """
+    tolerances = tolerances_of(tolerance)
+    if update:
+        return updated(baseline.update(folders, baseline_file), baseline_file), 0
+    try:
+        found = check(folders, baseline_file, tolerances)
+    except ValueError as error:
+        if not github:
+            raise
+        said = f"{WORDS[2]}: {plain(error)}"
+        if markdown_file is not None:
+            write_text(markdown_file, f"## lexbench check: {escaped(said)}\n")
+        return f"{said}\n::error title=lexbench check::{_data(said)}", 2
+    if junit_file is not None:
+        write_bytes(junit_file, junit(found))
+    if markdown_file is not None:
+        write_text(markdown_file, markdown(found))
+    shown = json.dumps(as_json(found), indent=1) if as_data else text(found)
+    return "\n".join([shown, *(annotations(found) if github else [])]), found.code
+
+
+def updated(written: baseline.Baseline, file: Path) -> str:
+    """What `--update` wrote."""
+    refused = sum(each.refused is not None for each in written.cells)
+    lines = [f"{file}: {several(len(written.cells), 'cell')}, {refused} of them refused, {file.stat().st_size} bytes"]
+    clusters = [len({one.cluster for one in found}) for each in written.cells for found in each.outcomes.values()]
+    fewest = min(clusters, default=0)
+    if fewest and 2.0**-fewest * len(written.cells) > LEVEL:
+        few = f"with {several(fewest, 'cluster')} no p is below {small(2.0**-fewest)}"
+        lines.append(f"no power: {few}, too much for {several(len(written.cells), 'cell')}: raise n")
+    return "\n".join(lines)
+
+
+def annotations(found: Check) -> list[str]:
+    """Workflow commands of GitHub Actions, at most ten of a kind; the last one says how many more there are."""
+    kinds: dict[str, list[str]] = {"error": [], "warning": [], "notice": []}
+    for note in notes(found):
+        first = note.split(":")[0].split(",")[0]
+        if first in SEVERITIES or first.startswith(("~", "no power", "not readable", "other questions")):
+            kinds[SEVERITIES.get(first, "warning")].append(note)
+    lines = []
+    for kind, said in kinds.items():
+        if len(said) > ANNOTATIONS:
+            said = [*said[: ANNOTATIONS - 1], f"and {len(said) - ANNOTATIONS + 1} more, see the log"]
+        lines += [
+            f"::{kind} title={_property(f'lexbench check: {WORDS[found.code].lower()}')}::{_data(note)}"
+            for note in said
+        ]
+    return lines
+
+
+def _data(message: str) -> str:
+    """A message as the runner reads it back: %, CR and LF are escaped."""
+    return message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(message: str) -> str:
+    """A property's value: there colons and commas, too."""
+    return _data(message).replace(":", "%3A").replace(",", "%2C")
+
+
+def junit(found: Check) -> bytes:
+    """JUnit XML, a case a comparison: what regressed failed, what is not comparable is an error, new is skipped."""
+    from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
+
+    suite = TestSuite("lexbench check")
+    suite.add_property("baseline", plain(found.baseline))
+    kinds = {"regressed": Failure, "not comparable": Error, "new": Skipped}
+    for each in found.verdicts:
+        cell = each.cell
+        name = plain(f"{each.metric or 'nothing scored'} of {cell.method} at {cell.length}, seed {cell.seed}")
+        case = TestCase(name, plain(f"{cell.model}.{cell.task}"))
+        if each.status in kinds:
+            case.result = [kinds[each.status](plain(numbers(each)), plain(each.status))]
+        else:
+            case.system_out = plain(f"{each.status}: {numbers(each)}")
+        suite.add_testcase(case)
+    page = JUnitXml("lexbench check")
+    page.add_testsuite(suite)
+    page.update_statistics()  # type: ignore[no-untyped-call]
+    return bytes(page.tostring())  # type: ignore[no-untyped-call]
+
+
+def as_json(found: Check) -> dict[str, Any]:
+    """All of it as plain data; values and differences in the unit that stands beside them."""
+    return {
+        "verdict": WORDS[found.code].lower(),
+        "code": found.code,
+        "baseline": found.baseline,
+        "level": LEVEL,
+        "comparisons": len(found.compared),
+        "changes": [asdict(each) for each in found.changes],
+        "problems": found.problems,
+        "measured": found.measured,
+        "verdicts": [_row_of(each) for each in found.verdicts],
+    }
+
+
+def _row_of(verdict: Verdict) -> dict[str, Any]:
+    cell, found, metric = verdict.cell, verdict.found, verdict.metric or ""
+    about = {name: getattr(cell, name) for name in ("model", "method", "task", "length", "seed", "trained_length")}
+    row = {**about, "metric": verdict.metric, "unit": unit(metric), "status": verdict.status, "reason": verdict.reason}
+    if found is not None and found.difference is not None:
+        ends = found.interval
+        values = {
+            "baseline_value": found.baseline_value,
+            "value": found.value,
+            "difference": found.difference,
+            "low": ends.low if ends else None,
+            "high": ends.high if ends else None,
+        }
+        row |= {name: None if number is None else scale(metric) * number for name, number in values.items()}
+        row |= {name: getattr(found, name) for name in ("pairs", "clusters", "failed", "truncated")}
+    unpaired = str(verdict.unpaired) if verdict.unpaired else None
+    return {**row, "tolerance": verdict.tolerance, "p": verdict.p, "p_holm": verdict.p_holm, "unpaired": unpaired}

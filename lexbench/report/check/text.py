@@ -1,0 +1,188 @@
+"""A check in words: one table of differences, and what a reader must know of them."""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from lexbench.report.check.check import Check
+from lexbench.stats.entries import columns
+from lexbench.stats.intervals import LEVEL
+from lexbench.stats.regressions import Verdict
+from lexbench.stats.wording import (
+    cell,
+    change,
+    escaped,
+    listed,
+    plain,
+    scale,
+    several,
+    short_unit,
+    small,
+    some,
+    unit,
+    value,
+)
+
+WORDS = {0: "HELD", 1: "REGRESSED", 2: "NOT COMPARABLE"}
+STATUSES = ("held", "improved", "regressed", "not comparable", "new")
+ROWS = 24
+"""Of the table on a terminal: of a longer one it shows the rows in which something has changed beyond the tolerance."""
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+def text(found: Check) -> str:
+    """For a terminal: the verdict, one table, and what a reader must know of it."""
+    rows = table_rows(found)
+    told = rows if len(rows) <= ROWS else [(name, group) for name, group in rows if any(map(_tells, group))]
+    left_out = [f"{several(len(rows) - len(told), 'row')} held or new, not shown"] if len(told) < len(rows) else []
+    shown = ["", *_table(told, plain)] if told else []
+    return "\n".join([headline(found), *shown, "", *left_out, *notes(found)])
+
+
+def markdown(found: Check) -> str:
+    """For a pull request or a job's summary."""
+    said = [f"- {escaped(note)}" for note in notes(found)]
+    shown = _table(table_rows(found), cell)
+    return "\n".join([f"## lexbench check: {headline(found)}", "", *shown, "", *said]) + "\n"
+
+
+def headline(found: Check) -> str:
+    """The verdict in a line."""
+    counts = [(len(found.of(status)), status) for status in STATUSES]
+    return f"{WORDS[found.code]}: {', '.join(f'{count} {status}' for count, status in counts if count)}"
+
+
+def table_rows(found: Check) -> list[tuple[str, list[Verdict]]]:
+    """Verdicts by task, metric, unit and method; by model and seed where there are several."""
+    shown = [each for each in found.verdicts if each.metric is not None]
+    models, seeds = ({getattr(each.cell, name) for each in shown} for name in ("model", "seed"))
+
+    def row(verdict: Verdict) -> str:
+        of, metric = verdict.cell, verdict.metric or ""
+        model = f"{of.model} " if len(models) > 1 else ""
+        seed = f" seed {of.seed}" if len(seeds) > 1 else ""
+        return f"{model}{of.task} {metric} ({unit(metric)}): {of.method}{seed}"
+
+    return _grouped(shown, row)
+
+
+def _tells(verdict: Verdict) -> bool:
+    return verdict.status not in ("held", "new") or bool(verdict.reason and verdict.p is not None)
+
+
+def _table(rows: Sequence[tuple[str, list[Verdict]]], safe: Callable[[str], str]) -> list[str]:
+    """The run minus the baseline, a column a length."""
+    lengths = sorted({each.cell.length for _, group in rows for each in group})
+    lines = []
+    for name, group in rows:
+        entries = {each.cell.length: _entry(each) for each in group}
+        lines.append([safe(name), *(entries.get(length, "") for length in lengths)])
+    return columns(["run minus baseline", *map(str, lengths)], lines)
+
+
+def _entry(verdict: Verdict) -> str:
+    found = verdict.found
+    number = "" if found is None or found.difference is None else change(verdict.metric or "", found.difference)
+    marks = {"regressed": "LOST", "improved": "gained", "not comparable": "?", "new": "new"}
+    if verdict.status in marks:
+        return f"{number} {marks[verdict.status]}".strip()
+    return f"{number}{' ~' if verdict.reason else ''}" if number else "refused"
+
+
+def notes(found: Check) -> list[str]:
+    """What a reader must know, in plain lines, the worst first."""
+    return [
+        *(f"lost: {each}" for each in _each(found.of("regressed"))),
+        *(f"not comparable: {each}" for each in _by_reason(found.of("not comparable"))),
+        *(f"~ {each}" for each in _each([each for each in found.of("held") if each.reason and each.p is not None])),
+        *(f"gained, --update keeps it: {each}" for each in _each(found.of("improved"))),
+        *(f"new: {each}" for each in _by_reason(found.of("new"))),
+        *(
+            f"held: {each}"
+            for each in _by_reason([each for each in found.of("held") if each.reason and each.p is None])
+        ),
+        *_unpaired(found),
+        *_power(found),
+        *(f"changed: {plain(each)}" for each in found.changes),
+        *(f"not readable: {plain(each)}" for each in found.problems),
+        *_method(found),
+    ]
+
+
+def _each(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """A line each, with its numbers."""
+    for each in verdicts:
+        yield f"{_places([each])}: {numbers(each)}"
+
+
+def numbers(verdict: Verdict) -> str:
+    """Both values, the difference, and the test; or the reason where there are none."""
+    found, metric = verdict.found, verdict.metric or ""
+    if found is None or found.difference is None or found.baseline_value is None or found.value is None:
+        return verdict.reason
+    ends = found.interval
+    between = f" [{change(metric, ends.low)}, {change(metric, ends.high)}]" if ends else ""
+    values = f"{value(metric, found.baseline_value)} -> {value(metric, found.value)}{short_unit(metric)}"
+    p = f", p {small(verdict.p_holm)} after Holm" if verdict.p_holm is not None and verdict.p_holm < 1 else ""
+    reason = f"; {verdict.reason}" if verdict.reason else ""
+    return f"{values} ({change(metric, found.difference)}{between}, tolerance {verdict.tolerance:g}{p}){reason}"
+
+
+def _by_reason(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """A line a reason, with all that it holds for."""
+    for reason, group in _grouped(verdicts, lambda each: each.reason):
+        yield f"{_places(group)}: {plain(reason)}"
+
+
+def _places(verdicts: Iterable[Verdict]) -> str:
+    """`passkey accuracy of ntk on lexlet at 512, 1024; ...`; seeds other than 0 are said."""
+    found = []
+    for (task, metric, method, model), group in _grouped(verdicts, _line):
+        lengths, seeds = (listed([getattr(each.cell, name) for each in group]) for name in ("length", "seed"))
+        seed = f", seed {seeds}" if seeds != "0" else ""
+        found.append(plain(f"{task} {metric} of {method} on {model} at {lengths}{seed}"))
+    return some(found, between="; ")
+
+
+def _line(verdict: Verdict) -> tuple[str, str, str, str]:
+    return verdict.cell.task, verdict.metric or "", verdict.cell.method, verdict.cell.model
+
+
+def _grouped(verdicts: Iterable[Verdict], key: Callable[[Verdict], Name]) -> list[tuple[Name, list[Verdict]]]:
+    """In the order in which their keys are met."""
+    groups: dict[Name, list[Verdict]] = {}
+    for each in verdicts:
+        groups.setdefault(key(each), []).append(each)
+    return list(groups.items())
+
+
+def _unpaired(found: Check) -> Iterator[str]:
+    others = [each for each in found.compared if each.unpaired]
+    for reason, group in _grouped(others, lambda each: str(each.unpaired)):
+        yield f"other questions, compared unpaired, which sees less: {_places(group)}: {reason}"
+
+
+def _power(found: Check) -> Iterator[str]:
+    """What the comparisons could have shown."""
+    comparisons, blind = len(found.compared), found.powerless
+    if blind:
+        fewest = min(each.found.clusters for each in blind if each.found)
+        least = max(each.least for each in blind)
+        few = f"with {several(fewest, 'cluster')} no p is below {small(least)}"
+        yield f"no power: {few}, too much for {several(comparisons, 'comparison')}: raise n ({_places(blind)})"
+    reach: dict[str, float] = {}
+    for each in found.compared:
+        if each.found and each.found.interval and each.metric:
+            half = scale(each.metric) * (each.found.interval.high - each.found.interval.low) / 2
+            reach[each.metric] = max(reach.get(each.metric, 0.0), half)
+    if any(reach.values()):
+        wide = ", ".join(f"{plain(name)} {half:.3g}{short_unit(name)}" for name, half in reach.items())
+        yield f"widest interval to either side: {wide}; a loss that is no larger can pass"
+
+
+def _method(found: Check) -> Iterator[str]:
+    tolerances = {each.metric: each.tolerance for each in found.compared}
+    said = ", ".join(f"{plain(name)} {tolerance:g}{short_unit(name or '')}" for name, tolerance in tolerances.items())
+    if said:
+        count = several(len(found.compared), "comparison")
+        yield f"{count} with {plain(found.baseline)}, tolerance {said}; level {LEVEL} in all"

@@ -1,0 +1,1 @@
+"""Rank methods or models, by length or summary."""

@@ -1,0 +1,138 @@
+"""Who leads a column: means over lengths that all rows share, the best row, and the rows that are level with it."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lexbench.core.record import Record, Sample
+from lexbench.stats import metrics
+from lexbench.stats.combine import combination, levels
+from lexbench.stats.entries import number
+from lexbench.stats.intervals import LEVEL, holm
+from lexbench.stats.pairs import Outcome, Paired, outcomes, paired
+
+Samples = Mapping[str, Sequence[Sample]]
+"""Of each cell id."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """What a row is beside the best of its column."""
+
+    best: bool = False
+    """As far as it is shown."""
+    level: bool = False
+    """Not distinguishable from the best."""
+    p_holm: float | None = None
+    """Of the difference to the best, adjusted over the column; None where it was not tested."""
+
+
+def mean(records: Sequence[Record], samples: Samples) -> Record:
+    """The mean of the values of one row's records, each with the same weight: in nats where they are likelihoods.
+
+    Its interval is that of `summary_statistics.combination`; documents that stand at several lengths stay together.
+    """
+    metric = records[0].metric or ""
+    scored = metrics.is_score(metric)
+    known = levels({record.length: outcomes_of(record, samples) for record in records}, scored)
+    found = combination([(1 / len(records), known[record.length]) for record in records], scored)
+    return replace(
+        records[0],
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        interval=found.kind,
+        chance=None,
+        n=sum(record.n for record in records),
+        clusters=max(record.clusters for record in records),
+        truncated=sum(record.truncated for record in records),
+        failed=sum(record.failed for record in records),
+    )
+
+
+def exponentiated(record: Record) -> Record:
+    """A mean in nats as a perplexity, exponentiated once, at the end; no value beyond float64."""
+
+    def turned(nats: float | None) -> float | None:
+        return None if nats is None or nats > 709 else math.exp(nats)
+
+    return replace(
+        record, metric="perplexity", value=turned(record.value), low=turned(record.low), high=turned(record.high)
+    )
+
+
+def outcomes_of(record: Record, samples: Samples) -> list[Outcome]:
+    """What the questions of a record's cell gave; bits per byte as amounts in bits over units in bytes."""
+    metric, cell = record.metric or "", samples.get(record.cell, ())
+    if metric != "bits_per_byte":
+        return outcomes(cell, metric)
+    nats = outcomes(cell, "nll")
+    return [
+        replace(each, amount=each.amount / math.log(2), targets=each.bytes) if each.amount is not None else each
+        for each in nats
+    ]
+
+
+def marks(rows: Mapping[str, Sequence[Record]], shown: Mapping[str, Record], samples: Samples) -> dict[str, Mark]:
+    """The best of a column, and the rows that the paired test cannot tell from it.
+
+    Args:
+        rows: of each row the cells that its value comes from: one, or those that the value is the mean of.
+        shown: of each row the value.
+        samples: of each cell id; empty: nothing is tested.
+
+    The row that stands for the best is the first with the best value; every other row is compared with it alone, with
+    Holm's correction over the column. Empty where all values are shown alike, and where no side is better.
+    """
+    texts = {row: number(record, record.value) for row, record in shown.items() if record.value is not None}
+    side = max((metrics.better(shown[row].metric) for row in texts), default=0)
+    if not side or len(set(texts.values())) < 2:
+        return {}
+    top = max(texts, key=lambda row: side * (shown[row].value or 0.0))
+    tested = {}
+    if samples:
+        asked = {row: [outcomes_of(record, samples) for record in rows[row]] for row in texts}
+        metric = rows[top][0].metric or ""
+        found = {row: against(asked[top], asked[row], metric).p for row in texts if row != top}
+        known = {row: p for row, p in found.items() if p is not None}
+        tested = dict(zip(known, holm(list(known.values())), strict=True))
+    return {
+        row: Mark(
+            best=text == texts[top],
+            level=tested.get(row, 0.0) > LEVEL and text != texts[top],
+            p_holm=tested.get(row),
+        )
+        for row, text in texts.items()
+    }
+
+
+def against(best: Sequence[Sequence[Outcome]], other: Sequence[Sequence[Outcome]], metric: str) -> Paired:
+    """The other row minus the best: at one length, or as the difference of their means over several.
+
+    Of several lengths every question weighs as in its own length's value, sum of amounts / sum of units. Documents that
+    stand at several lengths stay one cluster.
+    """
+    if len(best) == 1:
+        return paired(best[0], other[0], metric)
+    pooled: tuple[list[Outcome], list[Outcome]] = ([], [])
+    for left, right in zip(best, other, strict=True):
+        found = paired(left, right, metric)
+        if found.difference is None:
+            return found
+        for side, part in zip(pooled, _weighted(left, right, len(pooled[0])), strict=True):
+            side.extend(part)
+    scale = len(pooled[0]) / len(best)
+    one, two = ([replace(each, amount=scale * (each.amount or 0.0)) for each in side] for side in pooled)
+    return paired(one, two, metric)
+
+
+def _weighted(left: Sequence[Outcome], right: Sequence[Outcome], start: int) -> Iterator[list[Outcome]]:
+    """The questions that both sides have an amount of, numbered from `start`, amounts as shares of the value."""
+    known = [{each.index: each for each in side if each.amount is not None} for side in (left, right)]
+    indexes = sorted(known[0].keys() & known[1].keys())
+    units = math.fsum(known[0][index].units for index in indexes)
+    for side in known:
+        yield [
+            replace(side[index], index=start + place, amount=(side[index].amount or 0.0) / units, targets=None)
+            for place, index in enumerate(indexes)
+        ]

@@ -1,0 +1,255 @@
+"""Boards of a leaderboard: rows in order, every entry with its interval, the best of each column marked.
+
+A board holds one setting. With methods as rows it is a table of the report; with models as rows it is one task under
+one method, as measured on several models.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from lexbench.core.record import Record
+from lexbench.report.leaderboard.best import Mark, Samples, exponentiated, marks, mean
+from lexbench.stats import metrics
+from lexbench.stats.entries import entry, number, samples_of, share
+from lexbench.stats.intervals import LEVEL
+from lexbench.stats.wording import some
+
+MEAN, PERPLEXITY = "mean", "perplexity"
+NO_MARK = Mark()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """What stands below one head."""
+
+    name: str
+    """For programs: a length in tokens, a multiple as `2x`, `mean`, `perplexity`, or a summary's name."""
+    head: str
+    """For people."""
+    length: int | None = None
+    multiple: float | None = None
+    """Of the trained length."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One value of a board, as data and as it is shown."""
+
+    shown: str
+    """The value with as many digits as it deserves; or `refused`, `no value`."""
+    value: float | None = None
+    low: float | None = None
+    """Lower end of the 95 % interval; None where there is none."""
+    high: float | None = None
+    ends: tuple[str, str] | None = None
+    """The interval as it is shown."""
+    interval: str | None = None
+    """How the interval was made: wilson, cluster_bootstrap, ..."""
+    n: int | None = None
+    """Samples behind the value."""
+    clusters: int | None = None
+    truncated: int | None = None
+    """Samples; None where a value does not come from samples, as is `failed`."""
+    failed: int | None = None
+    cut: str | None = None
+    """Share of the samples that were truncated, where any sample of the board was."""
+    refused: str | None = None
+    mark: Mark = NO_MARK
+    notes: tuple[str, ...] = ()
+
+
+Place = tuple[str, str]
+"""Row, and name of the column."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Board:
+    """Rows and columns of one setting."""
+
+    title: str
+    caption: str
+    """What all cells share; the first line is the protocol."""
+    about: Mapping[str, object]
+    """The same as data: task, model or method, metric, protocol, backend and so on."""
+    corner: str
+    """What the rows are: method or model."""
+    rows: list[str]
+    columns: list[Column]
+    entries: dict[Place, Entry]
+    remarks: list[str] = field(default_factory=list)
+    """Said below: order, coverage, chance, realised tokens."""
+
+
+def lengths_board(
+    *,
+    title: str,
+    caption: str,
+    about: Mapping[str, object],
+    corner: str,
+    columns: Sequence[Column],
+    records: Mapping[Place, Record],
+    samples: Samples,
+    asked: int,
+) -> Board:
+    """A board over lengths, with the mean over those that all rows share; rows by that mean, best first.
+
+    Args:
+        title: of the board.
+        caption: what all cells share.
+        about: the same as data.
+        corner: what the rows are; only methods are tested against the best: models share no questions.
+        columns: the lengths, ascending.
+        records: of each row and column that was measured.
+        samples: of each cell id.
+        asked: samples that each cell should have.
+    """
+    shared, coverage = _shared(columns, records)
+    named = list(dict.fromkeys(row for row, _ in records))
+    sources = {place: [record] for place, record in records.items()}
+    heads = list(columns)
+    if len(shared) > 1:
+        heads.append(Column(name=MEAN, head=f"mean of {len(shared)}"))
+        sources |= {(row, MEAN): whole for row in named if (whole := _whole(row, shared, records))}
+    shown = {place: mean(each, samples) if place[1] == MEAN else each[0] for place, each in sources.items()}
+    entries = _entries(shown, asked)
+    limits: list[str] = []
+    for column in heads:
+        here = {row: record for (row, name), record in shown.items() if name == column.name}
+        cells = {row: sources[row, column.name] for row in here}
+        found = marks(cells, here, samples if corner == "method" else {})
+        entries |= {(row, column.name): replace(entries[row, column.name], mark=mark) for row, mark in found.items()}
+        limits += _limits(column, here, found) if corner == "method" else []
+    metric = next((record.metric for record in records.values() if record.metric), None)
+    if metric == "nll" and len(shared) > 1:
+        heads.append(Column(name=PERPLEXITY, head="its perplexity"))
+        turned = {(row, PERPLEXITY): exponentiated(shown[row, MEAN]) for row, name in shown if name == MEAN}
+        for (row, name), each in _entries(turned, asked).items():
+            entries[row, name] = replace(each, mark=entries[row, MEAN].mark)
+    rows, order = _sorted(named, shared, shown)
+    return Board(
+        title=title,
+        caption=caption,
+        about={**about, "metric": metric, "label": metrics.label(metric), "better": metrics.better(metric)},
+        corner=corner,
+        rows=rows,
+        columns=heads,
+        entries=entries,
+        remarks=[order, *coverage, *limits, *_chance(columns, records), *_realised(columns, records)],
+    )
+
+
+def _whole(row: str, shared: Sequence[Column], records: Mapping[Place, Record]) -> list[Record]:
+    """A row's records of all shared columns; none where one has no value."""
+    found = [records[row, column.name] for column in shared if (row, column.name) in records]
+    return found if len(found) == len(shared) and all(record.value is not None for record in found) else []
+
+
+def _shared(columns: Sequence[Column], records: Mapping[Place, Record]) -> tuple[list[Column], list[str]]:
+    """Columns to average over: beyond the trained length, if any is, and with a value in every row that has any."""
+    valued = {place for place, record in records.items() if record.value is not None}
+    rows = sorted({row for row, _ in valued})
+    beyond = [column for column in columns if (column.multiple or 0) > 1]
+    wanted = beyond or list(columns)
+    shared = [column for column in wanted if rows and all((row, column.name) in valued for row in rows)]
+    if not rows or len(wanted) < 2:
+        return shared, []
+    lacking = "".join(
+        f"; {column.name} is lacking in {some([row for row in rows if (row, column.name) not in valued], 3)}"
+        for column in wanted
+        if column not in shared
+    )
+    where = f"{len(wanted)} lengths {'beyond the trained length' if beyond else 'measured'}"
+    if len(shared) < 2:
+        return shared, [f"No mean: {len(shared) or 'none'} of {where} has a value in every row{lacking}."]
+    over = ", ".join(column.name for column in shared)
+    return shared, [f"Mean: over {over}, {len(shared)} of {where}, each with the same weight{lacking}."]
+
+
+def _entries(shown: Mapping[Place, Record], asked: int) -> dict[Place, Entry]:
+    truncated = any(record.truncated for record in shown.values())
+    return {
+        (row, name): _entry(record, truncated, None if name in (MEAN, PERPLEXITY) else asked)
+        for (row, name), record in shown.items()
+    }
+
+
+def _entry(record: Record, truncated: bool, asked: int | None) -> Entry:
+    """A record as it stands in a board."""
+    notes: dict[str, int] = {}
+    entry(record, notes, asked=asked)
+    ends = None
+    if record.value is not None and record.low is not None and record.high is not None:
+        ends = number(record, record.low), number(record, record.high)
+    value = "no value" if record.value is None else number(record, record.value)
+    return Entry(
+        shown="refused" if record.refused else value,
+        value=record.value,
+        low=record.low,
+        high=record.high,
+        ends=ends,
+        interval=record.interval,
+        n=record.n,
+        clusters=record.clusters,
+        truncated=record.truncated,
+        failed=record.failed,
+        cut=share(record.truncated, samples_of(record)) if truncated and record.value is not None else None,
+        refused=record.refused,
+        notes=tuple(notes),
+    )
+
+
+def _limits(column: Column, shown: Mapping[str, Record], found: Mapping[str, Mark]) -> Iterator[str]:
+    """Why rows of a column have no mark, and where a mark says nothing."""
+    untested = [row for row, mark in found.items() if mark.p_holm is None and not mark.best]
+    if untested:
+        yield f"At {column.head} not tested, as the questions are not those of the best: {some(untested, 3)}."
+    tests = sum(mark.p_holm is not None for mark in found.values())
+    clusters = max((shown[row].clusters for row in found), default=0)
+    if tests and tests * 2.0 ** (1 - clusters) > LEVEL:
+        named = "1 document or haystack is" if clusters == 1 else f"{clusters} documents or haystacks are"
+        yield f"At {column.head}, {named} too few to tell any row from the best."
+
+
+def _sorted(named: Sequence[str], shared: Sequence[Column], shown: Mapping[Place, Record]) -> tuple[list[str], str]:
+    """Rows, and their order in a sentence."""
+    by_name = sorted(named, key=lambda row: (row.split(" #")[0] != "none", row))
+    side = metrics.better(next((record.metric for record in shown.values() if record.metric), None))
+    if not shared or not side:
+        return by_name, "Rows by name."
+    by = MEAN if len(shared) > 1 else shared[0].name
+    values = {row: shown[row, by].value for row in named if (row, by) in shown}
+    known = {row: value for row, value in values.items() if value is not None}
+    rows = sorted(known, key=lambda row: (-side * known[row], by_name.index(row)))
+    last = [row for row in by_name if row not in known]
+    below = f"; last, without a value: {some(last, 3)}" if last else ""
+    return rows + last, f"Rows by {'the mean' if by == MEAN else f'the value at {shared[0].head}'}, best first{below}."
+
+
+def _chance(columns: Sequence[Column], records: Mapping[Place, Record]) -> Iterator[str]:
+    """What guessing gives, where it gives anything."""
+    levels = {}
+    for column in columns:
+        known = [record.chance for record in _at(column, records) if record.chance]
+        if known:
+            levels[column.head] = f"{known[0]:.2f}" if known[0] >= 0.01 else "below 0.01"
+    if len(set(levels.values())) == 1:
+        yield f"Chance: {next(iter(levels.values()))}."
+    elif levels:
+        yield f"Chance: {', '.join(f'{level} at {head}' for head, level in levels.items())}."
+
+
+def _realised(columns: Sequence[Column], records: Mapping[Place, Record]) -> Iterator[str]:
+    """Realised tokens of the columns whose samples are not all exactly as long as asked."""
+    parts = []
+    for column in columns:
+        measured = [record for record in _at(column, records) if record.tokens_min is not None]
+        if any({record.tokens_min, record.tokens_max} != {record.length} for record in measured):
+            low = min(record.tokens_min or 0 for record in measured)
+            high = max(record.tokens_max or 0 for record in measured)
+            parts.append(f"{low} to {high} at {column.head}")
+    if parts:
+        yield f"Realised tokens: {', '.join(parts)}."
+
+
+def _at(column: Column, records: Mapping[Place, Record]) -> list[Record]:
+    return [record for (_, name), record in records.items() if name == column.name]

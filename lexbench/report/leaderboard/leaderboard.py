@@ -1,0 +1,278 @@
+"""The leaderboard: a board for each setting of run folders, and beside it what papers print, as a table of its own."""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from lexbench.core.record import Cell, Record
+from lexbench.report.leaderboard.best import Samples
+from lexbench.report.leaderboard.boards import Board, Column, Place, lengths_board
+from lexbench.report.leaderboard.formats import FORMATS
+from lexbench.report.leaderboard.published import published as published_tables
+from lexbench.report.leaderboard.sections import Leaderboard
+from lexbench.report.leaderboard.summary_boards import summary_board
+from lexbench.report.select import named
+from lexbench.stats import costs as costs_of_runs
+from lexbench.stats.costs import Cost
+from lexbench.stats.records import load
+from lexbench.stats.summaries import RULES
+from lexbench.stats.tables import Table, at_length, caption, tables
+from lexbench.store.format import Finished
+
+ROWS = ("method", "model")
+COLUMNS = ("length", "summary")
+
+
+def leaderboard(
+    folders: Sequence[Path],
+    rows: str = "method",
+    columns: str = "length",
+    tasks: Sequence[str] = (),
+    form: str = "markdown",
+    published: Sequence[str] = (),
+    rule: str = RULES[0],
+    margin: float | None = None,
+) -> str:
+    """The leaderboard of run folders in one of the formats; the headline metric of each task.
+
+    Args:
+        folders: run folders, or folders of run folders.
+        rows: method, with a board for every model; or model, with a board for every method, of what several models
+            were measured by alike: protocol, task, seed, samples, corpus and backend.
+        columns: length (tokens; multiples of the trained length where models differ in it), or summary (of each curve).
+        tasks: names as in the records, `passkey(digits=7)`, or without their parameters; none: all.
+        form: markdown, csv, latex, json or html.
+        published: names of published tables (results/published) that follow below.
+        rule: of the effective length among the summaries: monotone, any, or fixed (RULER's threshold, of scores).
+        margin: of the effective length, nats of likelihoods or points of scores, `fixed`: the threshold; None: 0.1,
+            15 or 85.6.
+
+    Raises ValueError in one line: for a name that is none of the choices, a rule or margin without columns=summary,
+    one margin for nats and points, where nothing is measured, and where models share no protocol or no length.
+    """
+    known = {"rows": (rows, ROWS), "columns": (columns, COLUMNS), "format": (form, FORMATS), "rule": (rule, RULES)}
+    for noun, (given, choices) in known.items():
+        if given not in choices:
+            raise ValueError(f"unknown {noun} {given!r}: choose from {', '.join(choices)}")
+    if columns != "summary" and (rule != RULES[0] or margin is not None):
+        raise ValueError("rule and margin are of the effective length, which is a summary: add columns=summary")
+    if margin is not None and not 0 <= margin < math.inf:
+        raise ValueError(f"margin {margin:g} is no distance: give nats of likelihoods or points of scores, 0 or more")
+    papers = published_tables(published)
+    if papers and form == "csv":
+        raise ValueError("published tables do not join ours in one CSV: take results/published/*.csv, or format json")
+    loaded = load(folders)
+    finished = list(_of_tasks(loaded.finished, tasks)) if loaded.finished else []
+    if not finished:
+        why = loaded.problems[0] if loaded.problems else "the run is unfinished: the same run command goes on"
+        raise ValueError(f"no cell of {', '.join(map(str, folders))} can be shown: {why}")
+    samples = {each.cell.id: each.samples for each in finished}
+    every, ruled = tables(finished), (rule, margin)
+    if margin is not None and len({table.scored for table in every if table.scored or table.metric == "nll"}) > 1:
+        raise ValueError("margin is nats of likelihoods and points of scores: choose tasks of one kind with --task")
+    if rows == "method":
+        boards = by_method(every, samples, columns, *ruled, costs_of_runs.load(folders))
+    else:
+        boards = by_model(every, samples, columns, *ruled)
+    return FORMATS[form](
+        Leaderboard(
+            rows=rows,
+            columns=columns,
+            boards=boards,
+            published=papers,
+            unreadable=loaded.problems,
+            unfinished=[f"{cell.method} {cell.task} at {cell.length} on {cell.model}" for cell in loaded.unfinished],
+        )
+    )
+
+
+def _of_tasks(finished: Iterable[Finished], tasks: Sequence[str]) -> Iterator[Finished]:
+    """Cells of the named tasks."""
+    every = list(finished)
+    labels = named((each.cell.task for each in every), tasks, "task")
+    return (each for each in every if each.cell.task in labels)
+
+
+def headlines(every: Iterable[Table], instead_of_nll: str | None = None) -> list[Table]:
+    """Of each setting the table of the first metric; of likelihoods another one, where that is asked for."""
+    settings: dict[str, list[Table]] = {}
+    for table in every:
+        settings.setdefault(table.setting, []).append(table)
+    return [
+        next((table for table in group if group[0].metric == "nll" and table.metric == instead_of_nll), group[0])
+        for group in settings.values()
+    ]
+
+
+def _about(cell: Cell) -> dict[str, object]:
+    """What cells of one setting share, as data."""
+    names = ("task", "protocol", "n", "seed", "corpus", "backend", "dtype", "kernel")
+    return {name: getattr(cell, name) for name in names}
+
+
+def by_method(
+    every: Sequence[Table],
+    samples: Samples,
+    columns: str,
+    rule: str = RULES[0],
+    margin: float | None = None,
+    costs: Mapping[str, Cost] | None = None,
+) -> list[Board]:
+    """A board for every setting: methods on one model; among summaries what each method cost, where that is known."""
+    boards = []
+    for table in headlines(every):
+        cell = table.cell
+        title = f"{cell.task} on {cell.model}: {table.label}"
+        about = {**_about(cell), "model": cell.model, "trained_length": cell.trained_length, "name": table.name}
+        if columns == "summary":
+            shown = dict.fromkeys(table.methods, table)
+            boards += summary_board(
+                title, caption(table), about, "method", shown, samples, rule=rule, margin=margin, costs=costs
+            )
+            continue
+        heads = [
+            Column(
+                name=str(length), head=at_length(table, length), length=length, multiple=length / cell.trained_length
+            )
+            for length in table.lengths
+        ]
+        records = {(row, str(length)): record for (row, length), record in table.entries.items()}
+        boards.append(
+            lengths_board(
+                title=title,
+                caption=caption(table),
+                about=about,
+                corner="method",
+                columns=heads,
+                records=records,
+                samples=samples,
+                asked=cell.n,
+            )
+        )
+    if not boards:
+        raise ValueError("these runs hold no likelihood and no score, so no curve to sum up: take columns=length")
+    return boards
+
+
+def by_model(
+    every: Sequence[Table], samples: Samples, columns: str, rule: str = RULES[0], margin: float | None = None
+) -> list[Board]:
+    """A board for every task and method that several models were measured by alike."""
+    asked: dict[tuple[str, str], list[Table]] = {}
+    for table in headlines(every, "bits_per_byte" if columns == "length" else None):
+        for method in table.methods:
+            asked.setdefault((table.cell.task, method), []).append(table)
+    several = {key: found for key, found in asked.items() if len({table.cell.model for table in found}) > 1}
+    if not several:
+        raise ValueError(_alone(every))
+    boards = []
+    for (task, method), found in several.items():
+        groups: dict[str, list[Table]] = {}
+        for table in found:
+            groups.setdefault(_apart_from_model(table.cell), []).append(table)
+        alike = [group for group in groups.values() if len({table.cell.model for table in group}) > 1]
+        if not alike:
+            raise ValueError(_mixed(task, method, found))
+        boards += [board for group in alike for board in _of_models(group, method, samples, columns, rule, margin)]
+    if not boards:
+        raise ValueError("these runs hold no likelihood and no score, so no curve to sum up: take columns=length")
+    return boards
+
+
+def _alone(every: Sequence[Table]) -> str:
+    """Why nothing is shared by two models."""
+    models: dict[str, dict[str, None]] = {}
+    for table in every:
+        models.setdefault(table.cell.model, {})[table.cell.task] = None
+    if len(models) == 1:
+        return f"rows=model needs two models, these runs hold {next(iter(models))} alone: give a run of another one"
+    had = "; ".join(f"{model} has {', '.join(tasks)}" for model, tasks in models.items())
+    return f"no task is measured on two models under one method ({had}): run one task under one method on both"
+
+
+def _apart_from_model(cell: Cell) -> str:
+    """All that cells of several models must share, as text."""
+    mine = ("model", "method", "attention", "length", "backend")
+    shared = {key: value for key, value in cell.identity.items() if key not in mine}
+    return json.dumps([shared, _about(cell)], sort_keys=True)
+
+
+def _mixed(task: str, method: str, found: Sequence[Table]) -> str:
+    """What two models do not share, and what to do."""
+    one = found[0].cell
+    other = next(table.cell for table in found if table.cell.model != one.model)
+    names = ["protocol", *(name for name in _about(one) if name not in ("task", "protocol"))]
+    odd = next((name for name in names if getattr(one, name) != getattr(other, name)), None)
+    said = [f"{cell.model} {getattr(cell, odd)!r}" for cell in (one, other)] if odd else []
+    what = f"{odd}: {' and '.join(said)}" if odd else "parameters or data"
+    return (
+        f"{task} under {method} is not one setting on {one.model} and {other.model}, which differ in {what}; "
+        "no table mixes them: measure both alike, or choose other tasks with --task"
+    )
+
+
+def _of_models(
+    group: Sequence[Table], method: str, samples: Samples, columns: str, rule: str, margin: float | None
+) -> list[Board]:
+    """Models of one setting under one method."""
+    shown: dict[str, Table] = {}
+    for table in group:
+        twice = table.cell.model in shown
+        shown[f"{table.cell.model} ({table.differs})" if twice else table.cell.model] = table
+    cell = group[0].cell
+    bare = next((table.cell.model for table in group if table.metric == "nll" and columns == "length"), None)
+    if bare:
+        raise ValueError(
+            f"{cell.task} on {bare} has no bits per byte, and NLL per token cannot be compared across models: measure "
+            "it anew, or choose other tasks with --task"
+        )
+    trained = {name: table.cell.trained_length for name, table in shown.items()}
+    title = f"{cell.task} under {method}: {group[0].label}"
+    corpus = f", corpus {cell.corpus}" if cell.corpus else ""
+    text = (
+        f"{cell.protocol}\n{cell.n} samples a cell, seed {cell.seed}{corpus}, {cell.backend} in {cell.dtype} "
+        f"({cell.kernel}), trained lengths: {', '.join(f'{name} {length}' for name, length in trained.items())}"
+    )
+    about = {**_about(cell), "method": method, "trained_lengths": trained, "name": f"{cell.task}-{method}"}
+    if columns == "summary":
+        return summary_board(title, text, about, "model", shown, samples, method, rule, margin)
+    heads, records = _across(shown, method)
+    return [
+        lengths_board(
+            title=title,
+            caption=text,
+            about=about,
+            corner="model",
+            columns=heads,
+            records=records,
+            samples=samples,
+            asked=cell.n,
+        )
+    ]
+
+
+def _across(shown: dict[str, Table], method: str) -> tuple[list[Column], dict[Place, Record]]:
+    """Records of several models by length where they share lengths, or else by multiple of the trained length."""
+    by_length: Callable[[Record], float] = lambda record: record.length  # noqa: E731
+    by_multiple: Callable[[Record], float] = lambda record: record.multiple  # noqa: E731
+    found = {name: table.of(method) for name, table in shown.items()}
+    common = []
+    for key in (by_length, by_multiple):
+        common.append(set.intersection(*({key(record) for record in records} for records in found.values())))
+    if not any(common):
+        grids = "; ".join(f"{name} at {', '.join(str(each.length) for each in of)}" for name, of in found.items())
+        raise ValueError(f"models share no length and no multiple of their trained length under {method} ({grids})")
+    lengths = len(common[0]) >= len(common[1])
+    key = by_length if lengths else by_multiple
+    trained = {table.cell.trained_length for table in shown.values()}
+    columns, records = {}, {}
+    for name, of in found.items():
+        for record in of:
+            value = key(record)
+            label = f"{value:.6g}x" if not lengths else str(record.length)
+            multiple = record.multiple if not lengths or len(trained) == 1 else None
+            head = f"{label} ({multiple:.3g}x)" if lengths and multiple else label
+            columns[value] = Column(name=label, head=head, length=record.length if lengths else None, multiple=multiple)
+            records[name, label] = record
+    return [columns[value] for value in sorted(columns)], records

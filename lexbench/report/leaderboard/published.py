@@ -1,0 +1,178 @@
+"""Numbers from papers: tables of their own, each under its own protocol, never in a row or column of ours.
+
+results/published/tables.csv says what is known of each table, the other files hold the figures; README.md beside them
+has the columns.
+"""
+
+import csv
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lexbench.stats.entries import noted
+
+PACKAGE = Path(__file__).resolve().parents[2]
+PLACES = (PACKAGE / "published", PACKAGE.parent / "results" / "published")
+"""Inside the package, where a wheel has them, and beside it in a checkout."""
+WIDEST = 20
+"""Columns of a shown table; one with more is turned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One number as a paper prints it; empty text where something is not stated."""
+
+    table: str
+    dataset: str
+    model: str
+    method: str
+    trained_length: int | None
+    length: int | None
+    """Tokens, where whole tokens are known."""
+    printed_length: str
+    """What is printed in their place: a range, a bucket of words, a mean over lengths."""
+    metric: str
+    value: str
+    """With the digits that are printed."""
+    above: str
+    """In place of a value: it is larger than this."""
+    note: str
+
+    @property
+    def shown(self) -> str:
+        """The number, `>100`, or why there is none."""
+        return self.value or (f">{self.above}" if self.above else self.note)
+
+    @property
+    def at(self) -> str:
+        """The length as text."""
+        return self.printed_length if self.length is None else str(self.length)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """One table of a paper."""
+
+    name: str
+    source: str
+    secondary: bool
+    """Read in what others took from the paper, not in the paper or its repository."""
+    protocol: str
+    note: str
+    figures: list[Figure]
+
+
+def published(names: Iterable[str]) -> list[Published]:
+    """The named tables; ValueError for an unknown one, with the choices, and where this installation has none."""
+    wanted = list(dict.fromkeys(names))
+    if not wanted:
+        return []
+    folder = next((place for place in PLACES if (place / "tables.csv").is_file()), None)
+    if folder is None:
+        raise ValueError(
+            f"published tables are not part of this installation: {PLACES[-1]} is missing, use a checkout of lexbench"
+        )
+    about = {row["table"]: row for row in _rows(folder / "tables.csv")}
+    for name in wanted:
+        if name not in about:
+            close = difflib.get_close_matches(name, about, n=1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise ValueError(f"unknown published table {name!r}: {hint}choose from {', '.join(about)}")
+    return [_table(folder, about[name]) for name in wanted]
+
+
+def _rows(file: Path) -> list[dict[str, str]]:
+    with file.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def _table(folder: Path, about: dict[str, str]) -> Published:
+    figures = [
+        Figure(**{**row, **{name: int(row[name]) if row[name] else None for name in ("trained_length", "length")}})  # type: ignore[arg-type]
+        for row in _rows(folder / f"{about['file']}.csv")
+        if row["table"] == about["table"]
+    ]
+    return Published(
+        name=about["table"],
+        source=about["source"],
+        secondary=bool(about["secondary"]),
+        protocol=about["protocol"],
+        note=about["note"],
+        figures=figures,
+    )
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table as text: the first columns are labels, as many as `labels`."""
+
+    head: list[str]
+    labels: int
+    rows: list[list[str]]
+    notes: list[str]
+
+
+HEADS = {"trained_length": "trained length", "at": "length"}
+LAYOUTS = (("at",), ("dataset", "metric", "at"), ("dataset", "metric"))
+"""What the columns of a shown table can be; the rest of what differs are its rows."""
+
+
+def caption(table: Published) -> list[str]:
+    """Source, protocol, and what all figures share."""
+    lines = [f"Source: {table.source}{' (not read in the original)' if table.secondary else ''}."]
+    lines += [f"Protocol: {table.protocol}."]
+    same = [
+        f"{HEADS.get(name, name)} {value}"
+        for name in ("dataset", "model", "method", "trained_length", "at", "metric", "note")
+        if (value := _only(table.figures, name))
+    ]
+    lines += [f"All of it: {', '.join(same)}."] if same else []
+    return [*lines, f"Note: {table.note}."] if table.note else lines
+
+
+def _only(figures: Sequence[Figure], name: str) -> str:
+    values = {str(getattr(figure, name) or "") for figure in figures}
+    return values.pop() if len(values) == 1 else ""
+
+
+def grid(table: Published) -> Grid:
+    """The figures in the layout that takes the least room, labels counted."""
+    names = ("dataset", "metric", "model", "method", "trained_length", "at")
+    odd = [name for name in names if len({getattr(figure, name) for figure in table.figures}) > 1]
+    made = [_pivot(table.figures, odd, [name for name in layout if name in odd]) for layout in LAYOUTS]
+    best = min(made, key=lambda each: (len(each.rows) + 1) * len(each.head))
+    return _turned(best) if _width(best) > WIDEST and _width(best) > len(best.rows) else best
+
+
+def _width(each: Grid) -> int:
+    return len(each.head) - each.labels
+
+
+def _pivot(figures: Sequence[Figure], odd: Sequence[str], across: Sequence[str]) -> Grid:
+    down = [name for name in odd if name not in across] or ["method"]
+    texts: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    notes: dict[str, int] = {}
+    for figure in figures:
+        row, column = (tuple(str(getattr(figure, name) or "") for name in side) for side in (down, across))
+        odd_note = figure.note if figure.note != figure.shown and not _only(figures, "note") else ""
+        mark = f" ({notes.setdefault(odd_note, len(notes) + 1)})" if odd_note else ""
+        texts.setdefault((row, column), []).append(figure.shown + mark)
+    rows, columns = (list(dict.fromkeys(key[side] for key in texts)) for side in (0, 1))
+    head = [" ".join(filter(None, column)) or "value" for column in columns]
+    return Grid(
+        head=[HEADS.get(name, name) for name in down] + head,
+        labels=len(down),
+        rows=[[*row, *(", ".join(texts.get((row, column), [])) for column in columns)] for row in rows],
+        notes=noted(notes),
+    )
+
+
+def _turned(each: Grid) -> Grid:
+    """Rows as columns, their labels joined."""
+    heads = [" ".join(filter(None, row[: each.labels])) for row in each.rows]
+    body = [
+        [each.head[each.labels + place], *(row[each.labels + place] for row in each.rows)]
+        for place in range(_width(each))
+    ]
+    return Grid(head=["length", *heads], labels=1, rows=body, notes=each.notes)

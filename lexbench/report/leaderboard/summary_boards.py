@@ -1,0 +1,229 @@
+"""Boards whose columns are the summaries of each curve: effective length, collapse, area, price, cost and so on."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from lexbench.report.leaderboard.best import Mark, Samples
+from lexbench.report.leaderboard.boards import Board, Column, Entry, Place
+from lexbench.stats.costs import Cost, cost_summaries
+from lexbench.stats.entries import FATES, samples_of
+from lexbench.stats.summaries import RULES, THE_BASELINE, Summary, effective_lengths, summaries
+from lexbench.stats.tables import Table
+from lexbench.stats.wording import signed, some
+
+ORDER = ("area_beyond", "area", "effective_length")
+"""By which rows are sorted: the first that has a value."""
+LONGER = ("effective_length", "collapse")
+"""Of which more is better; of areas and prices it is as the metric has it."""
+HEIGHTS = ("area", "area_beyond", "price")
+OWN_NOTES = (THE_BASELINE, "refused at", "no value at")
+"""How notes begin that stand in their own entry, however many share them."""
+COSTS = {"seconds per token": ".3g", "bytes per token": ".0f"}
+"""Digits by unit. A cell is timed once, so nothing is best."""
+MEANING = {
+    "effective_length": "up to it every length is",
+    "collapse": "from it on every length is",
+    "area": "mean height of the curve over log2 of the length",
+    "area_beyond": "the same from the trained length on",
+    "price": "what the method changes up to the trained length",
+    "context_gain": "NLL at the first length minus NLL at the second",
+    "position_bias": "needle in the outer half of depths minus needle in the inner half, up to the trained length",
+    "position_bias_beyond": "the same beyond the trained length",
+    "seconds_per_token": "what measuring took",
+    "bytes_per_token": "memory that a token of context adds",
+}
+"""In words, where the coverage follows."""
+TOKENIZERS = (
+    "Nats per token of models with other tokenizers are not comparable: left out. Lengths that follow from them are "
+    "neither ranked nor marked."
+)
+
+
+def summary_board(
+    title: str,
+    caption: str,
+    about: Mapping[str, object],
+    corner: str,
+    shown: Mapping[str, Table],
+    samples: Samples,
+    method: str | None = None,
+    rule: str = RULES[0],
+    margin: float | None = None,
+    costs: Mapping[str, Cost] | None = None,
+) -> list[Board]:
+    """The board, or none where the metric has no summaries.
+
+    Args:
+        title: of the board.
+        caption: what all cells share.
+        about: the same as data.
+        corner: what the rows are.
+        shown: of each row its table; tables of several models are those of one setting.
+        samples: of each cell id.
+        method: of which method the summaries are; None: of the row's own name.
+        rule: of the effective length; `fixed`, RULER's, is for scores: elsewhere the usual rule and margin stay.
+        margin: of the effective length, nats or points; None: the usual one.
+        costs: by cell id.
+    """
+    made = {
+        each.setting: _summaries(each, samples, rule, margin, costs or {})
+        for each in {t.setting: t for t in shown.values()}.values()
+    }
+    found = {
+        (row, each.name): each
+        for row, table in shown.items()
+        for each in made[table.setting]
+        if each.method == (method or row)
+    }
+    table = next(iter(shown.values()))
+    nats_of_several_models = corner == "model" and not table.scored
+    if nats_of_several_models:  # nats per token of one tokenizer are not those of another
+        found = {place: each for place, each in found.items() if each.unit != "nats per token"}
+    if not found:
+        return []
+    names = list(dict.fromkeys(name for _, name in found))
+    entries: dict[Place, Entry] = {}
+    remarks = []
+    for name in names:
+        column = {row: found[row, name] for row in shown if (row, name) in found}
+        side = 0 if nats_of_several_models else 1 if name in LONGER else table.better if name in HEIGHTS else 0
+        unit = next(iter(column.values())).unit
+        made_entries, usual = _column(column, side)
+        for row, entry in made_entries.items():
+            counted = entry.value is not None and unit not in COSTS
+            entries[row, name] = _counted(entry, shown[row], method or row) if counted else entry
+        remarks.append(f"{_head(name)}{f' ({unit})' if unit != _head(name) else ''}: {_said(name, usual)}.")
+    if nats_of_several_models:
+        remarks.append(TOKENIZERS)
+    if rule == "fixed" and not table.scored:
+        remarks.append(f"The fixed threshold, RULER's, is one of scores: effective length by the {RULES[0]} rule here.")
+    rows, order = _sorted(list(shown), {} if nats_of_several_models else found, table.better)
+    return [
+        Board(
+            title=title,
+            caption=caption,
+            about={**about, "metric": table.metric, "label": table.label, "better": table.better},
+            corner=corner,
+            rows=rows,
+            columns=[Column(name=name, head=_head(name)) for name in names],
+            entries=entries,
+            remarks=[order, *remarks],
+        )
+    ]
+
+
+def _summaries(
+    table: Table, samples: Samples, rule: str, margin: float | None, costs: Mapping[str, Cost]
+) -> list[Summary]:
+    """All summaries, the effective length by rule and margin; costs where any row has one."""
+    found = summaries(table, samples)
+    if found:
+        spent = cost_summaries(table, costs)
+        having = {each.name for each in spent if each.value is not None}
+        found += [each for each in spent if each.name in having]
+    if (rule == RULES[0] and margin is None) or (rule == "fixed" and not table.scored):
+        return found
+    ruled = {each.method: each for each in effective_lengths(table, samples, rule, margin)}
+    return [ruled[each.method] if each.name == "effective_length" else each for each in found]
+
+
+def _counted(entry: Entry, table: Table, method: str) -> Entry:
+    """An entry with the samples behind its row: of all lengths, whichever of them the summary goes over."""
+    records = [record for record in table.of(method) if not record.refused]
+    n, failed, truncated = (sum(getattr(each, name) for each in records) for name in ("n", "failed", "truncated"))
+    of = f"{sum(map(samples_of, records))} samples"
+    notes = [f"over all lengths {failed} of {of} failed, {FATES[table.scored]}"] if failed else []
+    notes += [f"over all lengths {truncated} of {of} truncated"] if truncated else []
+    return replace(entry, n=n, failed=failed, truncated=truncated, notes=(*entry.notes, *notes))
+
+
+def _head(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _said(name: str, usual: Sequence[str]) -> str:
+    """What a summary is, and what most of its entries share."""
+    if name in LONGER and not usual:
+        return "as the notes say"
+    return (" " if name in LONGER else ", ").join(filter(None, [MEANING.get(name), "; ".join(usual)]))
+
+
+def _column(found: Mapping[str, Summary], side: int) -> tuple[dict[str, Entry], list[str]]:
+    """The entries of one summary, the best ones marked, and the notes that most of them share."""
+    notes = {row: _notes(each) for row, each in found.items() if each.value is not None}
+    every = [note for some_notes in notes.values() for note in some_notes if not note.startswith(OWN_NOTES)]
+    usual = [note for note in dict.fromkeys(every) if 2 * every.count(note) > len(notes)]
+    entries = {row: _entry(each, usual) for row, each in found.items()}
+    values = _ranked(found)
+    texts = {row: entries[row].shown for row in values}
+    if side and len(set(texts.values())) > 1:
+        top = max(values, key=lambda row: side * values[row])
+        if math.isinf(values[top]) or not _open(found[top]):
+            marked = [row for row, text in texts.items() if text == texts[top]]
+            entries |= {row: replace(entries[row], mark=Mark(best=True)) for row in marked}
+    return entries, usual
+
+
+def _open(each: Summary) -> bool:
+    """Whether a value is only known to lie beyond a limit."""
+    return each.value is not None and math.isinf(each.value)
+
+
+def _ranked(found: Mapping[str, Summary]) -> dict[str, float]:
+    """Values by which rows are ranked: a curve that ends before others do is known to its end, and to no more.
+
+    So `> 512` stands between 512 and what others reach beyond it, and gains no mark: where it would be the best,
+    nothing is.
+    """
+    longest = max((each.limit or 0 for each in found.values()), default=0)
+    return {
+        row: (each.limit or 0) + 0.5 if _open(each) and (each.limit or 0) < longest else each.value
+        for row, each in found.items()
+        if each.value is not None
+    }
+
+
+def _notes(each: Summary) -> list[str]:
+    """The parts of a note but those that `> 2048` has said."""
+    parts = each.note.split("; ") if each.note else []
+    return [part for part in parts if not (_open(each) and part.startswith(("never, ", ">= ")))]
+
+
+def _entry(each: Summary, usual: Sequence[str]) -> Entry:
+    ends = None
+    if each.low is not None and each.high is not None:
+        ends = _text(each, each.low), _text(each, each.high)
+    return Entry(
+        shown="no value" if each.value is None else _text(each, each.value),
+        value=each.value,
+        low=each.low,
+        high=each.high,
+        ends=ends,
+        interval=each.interval,
+        notes=tuple(note for note in _notes(each) if note not in usual),
+    )
+
+
+def _text(each: Summary, value: float) -> str:
+    """A length, which may lie beyond all that was measured; else nats or points, signed where it is a difference."""
+    if each.unit == "tokens":
+        return f"> {each.limit}" if math.isinf(value) else f"{value:.0f}"
+    if each.unit in COSTS:
+        return f"{value:{COSTS[each.unit]}}"
+    digits = ".1f" if each.unit == "points" else ".3f"
+    return f"{value:{digits}}" if each.name in ("area", "area_beyond") else signed(value, digits)
+
+
+def _sorted(rows: Sequence[str], found: Mapping[Place, Summary], better: int) -> tuple[list[str], str]:
+    """Rows, and their order in a sentence."""
+    by_name = sorted(rows, key=lambda row: (row.split(" #")[0] != "none", row))
+    for name in ORDER:
+        values = _ranked({row: found[row, name] for row in rows if (row, name) in found})
+        if values:
+            side = 1 if name in LONGER else better
+            ranked = sorted(values, key=lambda row: (-side * values[row], by_name.index(row)))
+            last = [row for row in by_name if row not in values]
+            below = f"; last, without a value: {some(last, 3)}" if last else ""
+            return ranked + last, f"Rows by {_head(name)}, best first{below}."
+    return by_name, "Rows by name."

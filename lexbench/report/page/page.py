@@ -1,0 +1,112 @@
+"""The HTML page: one file that shows run folders offline, or the same page served with samples on demand.
+
+data.py      what charts and tables are drawn from     about.py    headlines, what is missing, provenance
+samples.py   samples, compressed                       safety.py   escaping, and the content security policy
+template.html.jinja, page.css and scripts; plotly.js comes from the package plotly
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from lexbench.core.files import write_text
+from lexbench.report.page import about, data, headlines, safety, samples
+from lexbench.stats import records
+from lexbench.stats.records import Loaded
+
+SCRIPTS = ("page.js", "charts.js", "curves.js", "depths.js", "paired.js", "browser.js")
+LIVE = "live.js"
+"""The script of the served page, that follows a running sweep."""
+GUARD = re.compile(r'getElementById\("([0-9a-f]{64})"\)')
+"""Where plotly.js adds a style sheet, of its maps: not where an element of that id is there already."""
+
+
+def write_page(folders: Sequence[Path], out: Path | None = None) -> Path:
+    """Write one self-contained HTML file that shows run folders; give its path.
+
+    Args:
+        folders: run folders, or folders of run folders.
+        out: the file; None: report/report.html in the first folder.
+
+    Raises ValueError where there is no run.
+    """
+    out = Path(folders[0]) / "report" / "report.html" if out is None else Path(out)
+    write_text(out, render(records.load(folders), folders))
+    return out
+
+
+def render(loaded: Loaded, folders: Sequence[Path], served: bool = False, budget: int = samples.BUDGET) -> str:
+    """The whole page.
+
+    Args:
+        loaded: the cells to show.
+        folders: where they come from: named on the page, and read for jobs/*.json.
+        served: samples are fetched from samples/<cell id>.json, not embedded; live.js is there, too.
+        budget: bytes of the page that samples may take; beyond it, the first of each cell are embedded.
+    """
+    measured = data.Measured.of(loaded.finished)
+    cells, kept = ({}, None) if served else samples.embedded(loaded.finished, budget)
+    provenances, configurations, unread = about.jobs(folders)
+    plotly = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+    live = [LIVE] if served and _part(LIVE).is_file() else []
+    scripts = [plotly, *(_part(name).read_text(encoding="utf-8") for name in (*SCRIPTS, *live))]
+    assert not any("</script" in script.lower() or "<!--" in script for script in scripts), "a script ends its element"
+    style = _part("page.css").read_text(encoding="utf-8")
+    return (
+        _environment()
+        .get_template("template.html.jinja")
+        .render(
+            policy=Markup(safety.policy(scripts, [style], served)),
+            style=Markup(style),
+            guards=sorted(set(GUARD.findall(plotly))),
+            scripts=[Markup(script) for script in scripts],
+            data=Markup(safety.as_json({"settings": data.settings(measured), "kept": kept})),
+            cells=cells,
+            kept=kept,
+            served=served,
+            folders=[str(folder) for folder in folders],
+            written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            counts=about.counts(loaded),
+            headlines=list(headlines.headlines(measured)),
+            settings=[group[0] for group in measured.settings],
+            name=measured.name,
+            refusals=about.refusals(measured),
+            losses=about.losses(measured),
+            unfinished=loaded.unfinished,
+            problems=[*loaded.problems, *unread],
+            provenances=provenances,
+            configurations=configurations,
+        )
+    )
+
+
+def _part(name: str) -> Any:
+    return files(__package__) / name
+
+
+def _environment() -> jinja2.Environment:
+    """Everything is escaped, and made visible."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__, ""),
+        autoescape=True,
+        finalize=_finalized,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters["grouped"] = lambda number: f"{number:,}"
+    environment.filters["indented"] = safety.indented
+    return environment
+
+
+def _finalized(value: Any) -> Any:
+    return safety.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+__all__ = ["render", "samples", "write_page"]

@@ -1,0 +1,211 @@
+"""Attention over distance: mean logits, as in Figure 2 of LEX (arXiv 2212.10554), and where the weights go.
+
+Logits are drawn at the distances of which resolution is taken; the numbers beside the figure hold all.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.ticker
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from lexbench.core.record import Sample
+from lexbench.report.plots.over_length import told_apart
+from lexbench.report.plots.style import LABEL, STYLE, characters, looks, said, save, save_numbers
+from lexbench.stats.tables import Table, at_length
+
+COLUMNS = 6
+"""Lengths that have a panel, at most."""
+OCTAVE = 16
+"""Points of a line for each doubling of the distance."""
+Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
+TRAINED: dict[str, Any] = {"color": "0.55", "linewidth": 1.0, "linestyle": (0, (4, 3)), "zorder": 0}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Attention of one method at one length, mean over samples."""
+
+    method: str
+    length: int
+    samples: int
+    begins: Places
+    """[points] tokens: a point stands for the distances from its own up to the next one's."""
+    logits: Floats
+    """[points] mean logit, NaN where no key is seen."""
+    reach: int
+    """Distances below it are seen by enough queries to be drawn; the length where samples do not say."""
+    lasts: Places
+    """[bins] tokens."""
+    within: Floats
+    """[bins] share of the weight that goes so many tokens back, or fewer."""
+
+    @property
+    def ends(self) -> Places:
+        """[points] the last distance that each point stands for."""
+        return np.append(self.begins[1:], self.length) - 1
+
+    @property
+    def drawn(self) -> NDArray[np.bool_]:
+        """[points] whose distances all lie below the reach."""
+        return np.asarray(self.ends < self.reach)
+
+
+def curves(table: Table, samples: Mapping[str, Sequence[Sample]], stem: Path) -> bool:
+    """The figure as stem.svg and stem.png, all lengths' numbers as stem.csv.
+
+    False, and none, where samples have no curve. `samples` are those of each cell id.
+    """
+    found = list(curves_of(table, samples))
+    if not found:
+        return False
+    with mpl.rc_context(STYLE):
+        save(_figure(table, found), stem)
+    names = ("method", "length", "samples", "measure", "begin", "end", "value")
+    save_numbers(stem, names, (line for curve in found for line in _lines(curve)))
+    return True
+
+
+def _figure(table: Table, found: Sequence[Curve]) -> Figure:
+    """Logits above weights, a column for each length."""
+    lengths = shown(sorted({curve.length for curve in found}))
+    known, trained = {curve.method for curve in found}, table.cell.trained_length
+    methods = [method for method in told_apart(table) if method in known]
+    width, labels = (2.5, 6) if len(lengths) < 4 else (2.0, 4)
+    figure = Figure(figsize=(1.6 + width * len(lengths), 5.0), layout="constrained")
+    panels = figure.subplots(2, len(lengths), squeeze=False, sharey="row", sharex="col")
+    for length, (upper, lower) in zip(lengths, panels.T, strict=True):
+        here = [curve for curve in found if curve.length == length]
+        upper.set_title(at_length(table, length))
+        _logits(upper, here, methods)
+        _weights(lower, here, methods)
+        _distance_axis(lower, length, labels)
+        for panel in (upper, lower):
+            panel.axvspan(0, 1, color="0.95", linewidth=0, zorder=-1)
+        if trained < length:
+            upper.axvline(trained, **TRAINED)
+            lower.axvline(trained, **TRAINED)
+    panels[0, 0].set_ylabel("mean attention logit")
+    panels[1, 0].set_ylabel("share of the last queries'\nattention, this near or nearer")
+    figure.supxlabel("distance from query to key (tokens, logarithmic from 1 on; 0: the token itself)", fontsize=9)
+    _title(figure, table, found)
+    _legend(figure, methods, len(known) - len(methods), trained < lengths[-1])
+    return figure
+
+
+def curves_of(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Iterator[Curve]:
+    """Methods in the table's order, each by length; failed samples have none."""
+    for method in table.methods:
+        for record in table.of(method):
+            known = [each.statistics for each in samples.get(record.cell, ()) if not each.failed]
+            known = [each for each in known if {"curve", "edges", "mass"} <= each.keys()]
+            if known:
+                yield _curve(method, record.length, known)
+
+
+def _curve(method: str, length: int, known: Sequence[Mapping[str, NDArray[np.float32]]]) -> Curve:
+    curve = np.mean([each["curve"] for each in known], axis=0, dtype=np.float64)
+    mass = np.mean([each["mass"].mean((0, 1), dtype=np.float64) for each in known], axis=0)
+    begins, seen = points(length), np.isfinite(curve)
+    sums = np.add.reduceat(np.where(seen, curve, 0.0), begins)
+    counts = np.add.reduceat(seen.astype(np.float64), begins)
+    return Curve(
+        method=method,
+        length=length,
+        samples=len(known),
+        begins=begins,
+        logits=np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0),
+        reach=int(known[0].get("reach", [length])[0]),
+        lasts=known[0]["edges"][1:].astype(np.int64) - 1,
+        within=np.cumsum(mass),
+    )
+
+
+def points(length: int) -> Places:
+    """[points] distances with which points begin: each at first, then OCTAVE for each doubling."""
+    spread = 2 ** (np.arange(length.bit_length() * OCTAVE) / OCTAVE)
+    found = np.unique(np.concatenate([[0.0], spread.round()])).astype(np.int64)
+    return np.asarray(found[found < length])
+
+
+def shown(lengths: Sequence[int]) -> list[int]:
+    """The lengths that have a panel: of too many some, evenly spread, both ends among them."""
+    places = np.linspace(0, len(lengths) - 1, min(len(lengths), COLUMNS)).round().astype(int)
+    return [lengths[place] for place in places]
+
+
+def _logits(axes: Axes, found: Sequence[Curve], methods: Sequence[str]) -> None:
+    for curve in found:
+        middles = (curve.begins + curve.ends) / 2
+        axes.plot(middles[curve.drawn], curve.logits[curve.drawn], **_line(methods, curve.method, 30))
+
+
+def _weights(axes: Axes, found: Sequence[Curve], methods: Sequence[str]) -> None:
+    for curve in found:
+        axes.plot(curve.lasts, curve.within, **_line(methods, curve.method, 6))
+    axes.set_ylim(-0.02, 1.02)
+
+
+def _distance_axis(axes: Axes, length: int, room: int) -> None:
+    """Logarithmic from 1 on; 0 stands apart, on grey. Room for so many labels, the length among them."""
+    axes.set_xscale("symlog", base=2, linthresh=1)
+    axes.set_xlim(0, length)
+    places = [0, *ticks(length, room)]
+    axes.set_xticks(places, [str(place) for place in places])
+    axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+    axes.tick_params(axis="x", labelsize=7.5)
+
+
+def ticks(length: int, room: int) -> list[int]:
+    """Powers of 2 from 1 on, evenly spread, as many as there is room for, and the length: none comes close to it."""
+    step = math.ceil(length.bit_length() / room)
+    return [
+        *(1 << octave for octave in range(0, length.bit_length(), step) if 2 ** (octave + 0.75 * step) <= length),
+        length,
+    ]
+
+
+def _line(methods: Sequence[str], method: str, every: int = 1) -> dict[str, Any]:
+    """Looks, a marker at every so many points; grey for methods that are not told apart."""
+    if method not in methods:
+        return {"color": "0.8", "linewidth": 0.8, "zorder": 1}
+    place = methods.index(method)
+    first = place * every // len(methods)
+    return {**looks(place), "markersize": 4, "markevery": (first, every), "linewidth": 1.2, "zorder": 3}
+
+
+def _title(figure: Figure, table: Table, found: Sequence[Curve]) -> None:
+    count = max(curve.samples for curve in found)
+    differs = f"\n{table.differs}" if table.differs else ""
+    texts = f"{count} text{'s' if count > 1 else ''}"
+    about = f"attention over distance of {table.cell.model}, mean over all heads and {texts}{differs}"
+    width = characters(figure.get_figwidth() - 0.4, 10.0)
+    figure.suptitle("\n".join(said(line, width, lines=2) for line in about.split("\n")), fontsize=10)
+
+
+def _legend(figure: Figure, methods: Sequence[str], others: int, beyond: bool) -> None:
+    handles = [Line2D([], [], label=said(method, LABEL), **_line(methods, method)) for method in methods]
+    if others:
+        handles.append(Line2D([], [], label=f"{others} others", color="0.8", linewidth=0.8))
+    if beyond:
+        handles.append(Line2D([], [], label="trained length", **TRAINED))
+    legend = figure.legend(handles=handles, title="method", loc="outside right center", frameon=False, alignment="left")
+    legend.get_title().set_fontsize(8.5)
+
+
+def _lines(curve: Curve) -> Iterator[list[object]]:
+    """Numbers of a curve, for distances from `begin` to `end`, both counted in."""
+    about = [curve.method, curve.length, curve.samples]
+    for begin, end, value in zip(curve.begins, curve.ends, curve.logits, strict=True):
+        yield [*about, "mean_logit", begin, end, float(value) if np.isfinite(value) else None]
+    for end, value in zip(curve.lasts, curve.within, strict=True):
+        yield [*about, "share_within", 0, end, float(value)]

@@ -1,0 +1,199 @@
+"""Paired differences to the baseline as a map: methods down, lengths across, every number in its field."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from lexbench.report.plots.style import BACKED, HATCHED, STYLE, characters, said, save, save_numbers
+from lexbench.stats.differences import Difference, Differences, digits
+from lexbench.stats.entries import number
+from lexbench.stats.intervals import LEVEL
+from lexbench.stats.wording import signed
+
+DIVERGING = LinearSegmentedColormap.from_list(
+    "worse to better", ["#C04E00", "#F3B98C", "#FFFFFF", "#8FC3E4", "#005F9E"]
+)
+"""Vermilion to blue, which colour-blind readers tell apart; both ends as dark on paper, so the sign is written, too."""
+NEUTRAL = "PRGn"
+"""Of measures of which neither more nor less is better: purple where less, green where more."""
+LEAST = {"points": 25.0, "nats per token": 0.1}
+"""End of the colours, at least: what a sample or two make is pale."""
+INSIDE = 0.9
+"""Share of the differences that lie within the ends of the colours."""
+MARKED = f"bold and *: significant at {LEVEL}, paired on the same questions, after Holm's correction"
+ROW, COLUMN = 0.2, 0.74
+"""Inches of a field."""
+LABEL = 44
+"""Characters of a line of a method's name; two lines fit a row."""
+NAMES = (
+    "method", "length", "multiple", "unit", "baseline_value", "value", "difference", "low", "high",
+    "p", "p_holm", "significant", "pairs", "clusters", "refused", "apart",
+)  # fmt: skip
+
+
+def plot(found: Differences, stem: Path) -> bool:
+    """The figure as stem.svg and stem.png, its numbers as stem.csv; False, and none, where nothing could be paired."""
+    rows = ranked(found)
+    if all(each.difference is None for each in found.entries.values()):
+        return False
+    with mpl.rc_context({**STYLE, "axes.spines.left": False, "axes.spines.bottom": False}):
+        save(_figure(found, rows), stem)
+    save_numbers(stem, NAMES, _lines(found, rows))
+    return True
+
+
+def ranked(found: Differences) -> list[str]:
+    """Methods by their difference at the longest length, the best first; by the next shorter one where that is equal.
+
+    Without a difference is last; where neither side is better, methods stay in the table's order.
+    """
+
+    def at(method: str, length: int) -> float:
+        each = found.entries.get((method, length))
+        return math.inf if each is None or each.difference is None else -found.table.better * each.difference
+
+    others = [method for method in found.table.methods if method != found.baseline]
+    if not found.table.better:
+        return others
+    return sorted(others, key=lambda method: [at(method, length) for length in reversed(found.table.lengths)])
+
+
+def limit(found: Differences) -> float:
+    """Of the colours, from -limit to limit: 9 of 10 differences lie within, a few collapsed methods beyond."""
+    sizes = [abs(each.difference) for each in found.entries.values() if each.difference is not None]
+    robust = float(np.quantile(sizes, INSIDE, method="higher")) or max(sizes)
+    return max(robust, LEAST.get(found.unit, 0.0)) or 1.0
+
+
+def colours_of(found: Differences) -> Colormap:
+    """Blue is better and vermilion worse, on whichever side that is."""
+    if not found.table.better:
+        return mpl.colormaps[NEUTRAL]
+    return DIVERGING if found.table.better > 0 else DIVERGING.reversed()
+
+
+def _figure(found: Differences, rows: Sequence[str]) -> Figure:
+    table, columns = found.table, len(found.table.lengths)
+    labels = [f"{said(found.baseline, LABEL - 8, 2)} (value)", *(said(row, LABEL, 2) for row in rows)]
+    longest = max(len(line) for label in labels for line in label.split("\n"))
+    width = max(4.6, 1.7 + longest * 0.07 + COLUMN * columns)
+    heading, notes = _heading(found, width), _notes(width)
+    lines = 3 + heading.count("\n") + notes.count("\n") + 2  # of the heading, the notes, and the lengths
+    size = (width, max(2.4, 0.4 + 0.16 * lines + ROW * len(labels)))
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.add_subplot()
+    norm, colours = Normalize(-limit(found), limit(found)), colours_of(found)
+    for column, length in enumerate(table.lengths):
+        _level(axes, found, length, column)
+        for row, method in enumerate(rows, 1):
+            if (method, length) in found.entries:
+                _field(axes, found, found.entries[method, length], (column, row), (norm, colours))
+    _axes(axes, found, labels)
+    figure.supxlabel(notes, fontsize=8)
+    figure.suptitle(heading, fontsize=9.5)
+    bar = figure.colorbar(
+        mpl.cm.ScalarMappable(norm, colours),
+        ax=axes,
+        extend="both",
+        shrink=min(1.0, 2.6 / size[1]),
+        anchor=(0.0, 1.0),
+        aspect=18,
+    )
+    bar.outline.set_visible(False)
+    better = {1: ", higher is better", -1: ", lower is better", 0: ""}[table.better]
+    bar.set_label(f"{found.unit}{better}", fontsize=8)
+    bar.ax.tick_params(labelsize=7.5)
+    return figure
+
+
+def _axes(axes: Axes, found: Differences, labels: Sequence[str]) -> None:
+    lengths, trained = found.table.lengths, found.table.cell.trained_length
+    axes.set_xlim(0, len(lengths))
+    axes.set_ylim(len(labels), 0)
+    heads = [f"{length / trained:.3g}x\n{length}" for length in lengths]
+    axes.set_xticks([column + 0.5 for column in range(len(lengths))], heads, fontsize=7.5)
+    axes.set_yticks([row + 0.5 for row in range(len(labels))], labels, fontsize=7.5, linespacing=0.9)
+    axes.tick_params(length=0)
+    axes.axhline(1, color="0.2", linewidth=0.8)
+    inside = sum(length <= trained for length in lengths)
+    if 0 < inside < len(lengths):
+        axes.axvline(inside, color="0.2", linewidth=1.0, linestyle=(0, (4, 3)))
+
+
+def _level(axes: Axes, found: Differences, length: int, column: int) -> None:
+    """The baseline's own value, without colour."""
+    record = found.table.entries.get((found.baseline, length))
+    if record is None:
+        return
+    if record.refused:
+        axes.add_patch(Rectangle((column, 0), 1, 1, **HATCHED))
+        _text(axes, column, 0, "refused", color="0.2", fontsize=6.5, bbox=BACKED)
+    elif record.value is not None:
+        text = f"{100 * record.value:.1f}" if found.table.scored else number(record, record.value)
+        _text(axes, column, 0, text, color="0.2", fontsize=7.5)
+
+
+def _field(
+    axes: Axes,
+    found: Differences,
+    each: Difference,
+    place: tuple[int, int],
+    scale: tuple[Normalize, Colormap],
+) -> None:
+    """A difference on its colour, bold and starred where significant; hatched where refused."""
+    if each.refused:
+        axes.add_patch(Rectangle(place, 1, 1, **HATCHED))
+        _text(axes, *place, "refused", color="0.2", fontsize=6.5, bbox=BACKED)
+        return
+    if each.difference is None:
+        axes.add_patch(Rectangle(place, 1, 1, facecolor="0.9", edgecolor="white"))
+        _text(axes, *place, "no pairs", color="0.3", fontsize=6.5)
+        return
+    norm, colours = scale
+    fill = colours(float(norm(each.difference)))
+    axes.add_patch(Rectangle(place, 1, 1, facecolor=fill, edgecolor="white"))
+    text = f"{signed(each.difference, digits(found))}{'*' if each.significant else ''}"
+    weight = "bold" if each.significant else "normal"
+    _text(axes, *place, text, color=ink(fill), fontsize=7.5, fontweight=weight)
+
+
+def ink(fill: tuple[float, float, float, float]) -> str:
+    """White or black, whichever stands out more on a colour (relative luminance as in WCAG 2)."""
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in fill[:3]]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "white" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else "black"
+
+
+def _text(axes: Axes, column: int, row: int, text: str, **looks: object) -> None:
+    """A centred text that the layout need not measure: there are hundreds."""
+    where = {"horizontalalignment": "center", "verticalalignment": "center_baseline", "in_layout": False}
+    axes.text(column + 0.5, row + 0.52, text, **where, **looks)  # type: ignore[arg-type]
+
+
+def _heading(found: Differences, width: float) -> str:
+    table = found.table
+    lines = [f"{table.cell.task} on {table.cell.model}, {table.label}: difference to {found.baseline}", table.differs]
+    return "\n".join(said(line, characters(width - 0.3, 9.5)) for line in lines if line)
+
+
+def _notes(width: float) -> str:
+    notes = ("length: multiple of the trained length, tokens; dashed: trained length", MARKED)
+    return "\n".join(said(note, characters(width - 0.3, 8.0)) for note in notes)
+
+
+def _lines(found: Differences, rows: Sequence[str]) -> Iterator[list[object]]:
+    """A line a field, in the order of the map."""
+    for method in rows:
+        for length in found.table.lengths:
+            each = found.entries.get((method, length))
+            if each is not None:
+                multiple = length / found.table.cell.trained_length
+                about = {"multiple": multiple, "unit": found.unit}
+                yield [about[name] if name in about else getattr(each, name) for name in NAMES]

@@ -1,0 +1,172 @@
+"""What all figures share: colours, lines and limits, and files that are the same bytes every time."""
+
+import csv
+import io
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from lexbench.core.files import write_bytes, write_text
+
+COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C6D31")
+"""Okabe and Ito's palette, told apart by colour-blind readers; brown for their yellow, which paper swallows."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES = ("-", "--", "-.", ":")
+STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "lexbench",
+    "text.parse_math": False,
+    "font.size": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10.0,
+    "axes.titlelocation": "left",
+}
+"""A dollar in a name is a dollar, no mathematics. So a logarithmic axis needs a formatter of its own."""
+METADATA: dict[str, dict[str, str | None]] = {
+    ".svg": {"Date": None, "Creator": "lexbench"},
+    ".png": {"Software": "lexbench"},
+}
+HATCHED: dict[str, Any] = {"facecolor": "0.95", "edgecolor": "0.7", "hatch": "/////", "linewidth": 0.0}
+"""Of a refused cell's field."""
+BACKED: dict[str, Any] = {"facecolor": "0.95", "edgecolor": "none", "boxstyle": "square,pad=0.15"}
+"""Behind words on it."""
+BANDS = 0.35
+"""How dark the bands of all methods together are."""
+DPI = 160
+"""Of PNG files. Words are a little wider or narrower in SVG, so each is laid out for itself."""
+LABEL = 32
+"""Characters of a line of a legend."""
+EM = 0.6
+"""Of the font's size: the width of a character of names, which have more small letters than capitals."""
+
+
+def save(figure: Figure, stem: Path) -> None:
+    """The figure as stem.svg and stem.png, without dates or random ids."""
+    for suffix in METADATA:
+        save_as(figure, stem.with_name(stem.name + suffix))
+
+
+def save_as(figure: Figure, file: Path) -> None:
+    """The figure as one file; ValueError unless its suffix is .svg or .png."""
+    suffix = file.suffix.lower()
+    if suffix not in METADATA:
+        raise ValueError(f"plot must end in .png or .svg, got {file.name}: rename it")
+    FigureCanvasAgg(figure)
+    stream = io.BytesIO()
+    figure.savefig(stream, format=suffix[1:], dpi=DPI, metadata=METADATA[suffix])
+    write_bytes(file, stream.getvalue())
+
+
+def save_numbers(stem: Path, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """The numbers of a figure as stem.csv."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(rows)
+    write_text(stem.with_name(stem.name + ".csv"), stream.getvalue())
+
+
+def said(text: str, width: int, lines: int = 3) -> str:
+    """A name or title in lines of at most so many characters; of one that needs more lines, the middle is left out.
+
+    Names are others' text: what cannot be printed becomes a replacement character.
+    """
+    text = " ".join("".join(each if each.isprintable() or each.isspace() else "\ufffd" for each in text).split())
+    room = width * lines * 3 // 4  # lines are not filled to their ends
+    if len(found := textwrap.wrap(text, width)) > lines:
+        found = textwrap.wrap(f"{text[: room // 2]}\N{HORIZONTAL ELLIPSIS}{text[-(room // 2) :]}", width)
+    return "\n".join(found)
+
+
+def characters(inches: float, points: float) -> int:
+    """How many of a name fit into a line so long, at a font's size."""
+    return int(inches * 72 / (EM * points))
+
+
+def title(axes: Axes, text: str, pad: float = 6.0) -> None:
+    """Over the axes and what is beside them; each of the text's lines wrapped."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    width = characters(figure.get_figwidth() - 0.8, 10.0)
+    axes.set_title("\n".join(said(line, width, lines=2) for line in text.split("\n")), pad=pad)
+
+
+def colour(place: int) -> str:
+    """Of the method at a place among those told apart."""
+    return COLOURS[place % len(COLOURS)]
+
+
+def band(count: int) -> float:
+    """How dark one of so many bands is, that may all lie on one another."""
+    return float(1 - (1 - BANDS) ** (1 / count))
+
+
+def looks(place: int) -> dict[str, Any]:
+    """Of a method's line: a ninth has the first one's colour, and another marker."""
+    return {
+        "color": colour(place),
+        "marker": MARKERS[(place + place // len(COLOURS)) % len(MARKERS)],
+        "linestyle": DASHES[place % len(DASHES)],
+        "markersize": 5,
+        "linewidth": 1.5,
+    }
+
+
+def legend(axes: Axes, handles: Sequence[Line2D], band: bool) -> None:
+    """The methods and marks, to the right of the axes; the figure grows where they are many or long."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    for handle in handles:
+        handle.set_label(said(str(handle.get_label()), LABEL))
+    labels = [str(handle.get_label()).split("\n") for handle in handles]
+    longest = max((len(line) for lines in labels for line in lines), default=0)
+    points = sum(4.5 + 10.8 * len(lines) for lines in labels)
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width + max(0, longest - 20) * EM * 9 / 72, max(height, points / 72 + 1.2))
+    made = axes.legend(
+        handles=handles,
+        title=f"method{' (band: 95 %)' if band else ''}",
+        loc="center left",
+        bbox_to_anchor=(1.01, 0.5),
+        frameon=False,
+        alignment="left",
+        handlelength=3.0,
+    )
+    made.get_title().set_fontsize(8.5)
+
+
+def value_limits(worst: Sequence[float], low: float, high: float) -> tuple[float, float]:
+    """Ends of an axis where lower is better, which one collapsed method must not stretch.
+
+    It ends half as far again above the lowest value as the middle method's worst one, but at least 1 (nat or bit)
+    above the best method's worst one, and never above all values.
+    """
+    top = min(high, max(low + 1.5 * (float(np.median(worst)) - low), min(worst) + 1.0))
+    margin = 0.05 * max(top - low, 0.02)
+    return low - margin, top + margin
+
+
+def mark_trained_length(axes: Axes, place: float, low: bool) -> None:
+    """A dashed line at a place on the x axis, its name at the line's lower or upper end."""
+    axes.axvline(place, color="0.55", linewidth=1.0, linestyle=(0, (4, 3)), zorder=0)
+    axes.annotate(
+        "trained length",
+        xy=(place, 0.02 if low else 0.98),
+        xycoords=("data", "axes fraction"),
+        xytext=(-3, 0),
+        textcoords="offset points",
+        rotation=90,
+        horizontalalignment="right",
+        verticalalignment="bottom" if low else "top",
+        color="0.4",
+        fontsize=7.5,
+        zorder=5,
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8},
+    )

@@ -1,0 +1,208 @@
+"""Reports: records, tables and plots of run folders, made from their samples, without a model."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lexbench.core.files import write_text
+
+if TYPE_CHECKING:
+    from lexbench.core.record import Sample
+    from lexbench.stats.costs import Cost
+    from lexbench.stats.differences import Differences
+    from lexbench.stats.records import Loaded
+    from lexbench.stats.tables import Table
+
+LEGEND = """\
+Brackets hold 95 % intervals: over resampled documents or haystacks (2000 times), or Wilson's for independent answers
+that are right or wrong. **Bold** is the best value of its column as it is shown, whether or not the difference is real.
+Lengths are in tokens, with their multiple of the trained length. *refused*: there is no honest answer; the reason
+stands below.
+"""
+
+
+SAME_SUMS = ("bits_per_byte", "word_perplexity")
+"""The NLL in other units: tables, and no figures of their own."""
+
+
+def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
+    """Write report.md, tables/*.csv and plots/* of run folders, and their records.jsonl anew.
+
+    Args:
+        folders: run folders, or folders of run folders.
+        out: where to write; None: `report` in the first folder.
+
+    Returns the path of report.md. Raises ValueError where there is no run.
+    """
+    from lexbench.stats import costs, records
+    from lexbench.stats.differences import BASELINE, differences
+    from lexbench.stats.tables import heading, tables
+    from lexbench.store.store import Store
+
+    for folder in records.run_folders(folders):
+        store = Store(folder)
+        store.write_records(records.records_of, afresh=True)
+    loaded = records.load(folders)
+    out = Path(folders[0]) / "report" if out is None else Path(out)
+    samples = {finished.cell.id: finished.samples for finished in loaded.finished}
+    every, spent = tables(loaded.finished), costs.load(folders)
+    found = {table.name: each for table in every if (each := differences(table, samples, BASELINE))}
+    lines = ["# lexbench report", "", _summary(folders, loaded), "", LEGEND, *_summaries(every, samples, spent, out)]
+    lines += _differences(list(found.values()), out)
+    shown: set[str] = set()
+    for table in every:
+        if table.setting not in shown:
+            lines += heading(table)
+        lines += _section(table, samples if table.setting not in shown else {}, out)
+        lines += _difference_map(table, found.get(table.name), out) + _cost(table, spent, out)
+        shown.add(table.setting)
+    write_text(out / "report.md", "\n".join(lines))
+    return out / "report.md"
+
+
+def _summary(folders: Sequence[Path], loaded: "Loaded") -> str:
+    """What the report stands on, and what is missing from it."""
+    refused = sum(finished.refused is not None for finished in loaded.finished)
+    lines = [f"{len(loaded.finished)} cells, {refused} of them refused, from {', '.join(map(str, folders))}."]
+    if loaded.unfinished:
+        names = [f"{cell.method} {cell.task} at {cell.length}" for cell in loaded.unfinished]
+        lines.append(f"\n**Unfinished, not shown:** {'; '.join(names)}. The same run command finishes them.")
+    lines += [f"\n**Not readable:** {problem}" for problem in loaded.problems]
+    return "\n".join(lines)
+
+
+def _summaries(
+    every: "Sequence[Table]", samples: "dict[str, list[Sample]]", spent: "dict[str, Cost]", out: Path
+) -> list[str]:
+    """What each curve says in a few numbers, and the line that links them; none where there is no curve."""
+    from lexbench.report.leaderboard.formats import as_csv, markdown
+    from lexbench.report.leaderboard.leaderboard import by_method
+    from lexbench.report.leaderboard.sections import Leaderboard
+
+    if not any(table.metric == "nll" or table.scored for table in every):
+        return []
+    boards = by_method(every, samples, "summary", costs=spent)
+    found = Leaderboard(rows="method", columns="summary", boards=boards, published=[], unreadable=[], unfinished=[])
+    write_text(out / "tables" / "summaries.md", f"# What the curves say\n\n{markdown(found)}")
+    write_text(out / "tables" / "summaries.csv", as_csv(found))
+    links = "[summaries](tables/summaries.md), [numbers](tables/summaries.csv)"
+    return [f"What each curve says (effective length, collapse, area, price inside the trained length): {links}.", ""]
+
+
+def _differences(found: "Sequence[Differences]", out: Path) -> list[str]:
+    """Paired differences to the baseline method, and the line that links them; none where there are none."""
+    from lexbench.stats.differences import BASELINE, csv, page
+
+    if not found:
+        return []
+    write_text(out / "tables" / "differences.md", page(found))
+    write_text(out / "tables" / "differences.csv", csv(found))
+    links = "[differences](tables/differences.md), [numbers](tables/differences.csv)"
+    return [f"What each method changes against {BASELINE}, on the same questions, with tests: {links}.", ""]
+
+
+def _section(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
+    """A table, its CSV and its figures; what needs samples is made where they are given."""
+    from lexbench.report import parts
+    from lexbench.report.plots import over_length
+    from lexbench.stats.tables import markdown
+
+    write_text(out / "tables" / f"{table.name}.csv", table.csv())
+    lines = [f"### {table.label}", "", markdown(table), f"All fields: [{table.name}.csv](tables/{table.name}.csv)", ""]
+    if table.metric is None:
+        return lines
+    if parts.parts_of(table):
+        lines += [f"By part of the samples, {table.label}:", "", parts.markdown(table)]
+        lines += _numbers(out, f"{table.name}-by-part", parts.csv(table))
+    if table.metric in SAME_SUMS:
+        return lines
+    over_length.plot(table, out / "plots" / table.name)
+    lines += _figure(table.name, f"{table.label} of {table.cell.task} over length")
+    return lines + [line for more in (_gain, _depths, _positions, _curves) for line in more(table, samples, out)]
+
+
+def _gain(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
+    """What more context brings, where targets are the same at all lengths."""
+    from lexbench.stats import gain
+
+    found = gain.gains(table, samples)
+    if not found:
+        return []
+    text = ["#### Context gain", "", gain.LEGEND, gain.markdown(table, found)]
+    return text + _numbers(out, f"{table.name}-gain", gain.csv(table, found))
+
+
+def _depths(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
+    from lexbench.report.plots import heatmaps
+
+    name = f"{table.name}-by-depth"
+    if not heatmaps.heatmap(table, samples, out / "plots" / name):
+        return []
+    return _figure(name, f"{table.label} of {table.cell.task} by depth and length")
+
+
+def _positions(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
+    """Where in its window a model goes wrong, and where its NLL collapses."""
+    from lexbench.report.plots import position_plots
+    from lexbench.stats import positions
+
+    found = positions.curves_by_position(table, samples)
+    if not found:
+        return []
+    name = f"{table.name}-by-position"
+    position_plots.plot(table, found, out / "plots" / name)
+    lines = _figure(name, f"{table.label} of {table.cell.task} by position in the window")
+    collapse = positions.markdown(table, found)
+    if collapse:
+        lines = [
+            f"#### By position, at {found[-1].length} tokens",
+            "",
+            positions.LEGEND,
+            collapse,
+            *_numbers(out, f"{table.name}-collapse", positions.csv(table, found)),
+            *lines,
+        ]
+    return lines
+
+
+def _curves(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
+    """Attention over distance."""
+    from lexbench.report.plots import attention
+
+    name = f"{table.name}-curves"
+    if not attention.curves(table, samples, out / "plots" / name):
+        return []
+    return _figure(name, f"attention of {table.cell.task}")
+
+
+def _difference_map(table: "Table", found: "Differences | None", out: Path) -> list[str]:
+    """Paired differences to the baseline by method and length."""
+    from lexbench.report.plots import difference_maps
+
+    name = f"{table.name}-differences"
+    if found is None or not difference_maps.plot(found, out / "plots" / name):
+        return []
+    return _figure(name, f"{table.label} of {table.cell.task}: difference to {found.baseline}")
+
+
+def _cost(table: "Table", costs: "dict[str, Cost]", out: Path) -> list[str]:
+    """Quality against seconds per token."""
+    from lexbench.report.plots import cost_plots
+
+    name = f"{table.name}-cost"
+    if table.metric in SAME_SUMS or not cost_plots.plot(table, costs, out / "plots" / name):
+        return []
+    return _figure(name, f"{table.label} of {table.cell.task} against seconds per token")
+
+
+def _numbers(out: Path, name: str, content: str) -> list[str]:
+    """Keep a table's numbers, and link them."""
+    write_text(out / "tables" / f"{name}.csv", content)
+    return [f"All lengths: [{name}.csv](tables/{name}.csv)", ""]
+
+
+def _figure(name: str, text: str) -> list[str]:
+    return [f"![{text}](plots/{name}.svg)", "", f"[PNG](plots/{name}.png), [numbers](plots/{name}.csv)", ""]
+
+
+__all__ = ["write_report"]

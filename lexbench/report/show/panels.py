@@ -1,0 +1,336 @@
+"""The panels of `show_plots`: each draws one kind of thing that Attentions change, and gives the numbers drawn.
+
+frequencies    wavelength 2 pi / radians of each rotary pair, how many times slower than the model's own
+remap, mask    the distance that the last query sees; the distance at which each query sees each key, what is masked
+bias           what a head's logits lose with distance
+query_scale    the factor of each query
+head_ratios    what the positions of each head are divided by
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.ticker
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.transforms import ScaledTranslation
+
+from lexbench.core.attention import Attention, Floats, seen_distances
+from lexbench.core.model import Model
+from lexbench.report.plots.style import LABEL, looks, said
+from lexbench.report.show.table import own_frequencies, without_pairs
+
+LABELS = 30.0
+"""Points from an axis to the legend below its labels."""
+NARROW = 24
+"""Characters of a label of which two stand side by side."""
+GRID = 96
+"""Positions along each side of a map of distances."""
+POINTS = 1000
+"""Of a line over distances or positions, at most."""
+TRAINED: dict[str, Any] = {"color": "0.45", "linewidth": 1.0, "linestyle": (0, (4, 3)), "zorder": 0}
+LENGTH: dict[str, Any] = {"color": "0.45", "linewidth": 1.0, "linestyle": ":", "zorder": 0}
+BEYOND: dict[str, Any] = {"facecolor": "#E08A4F", "edgecolor": "0.15", "hatch": "////", "linewidth": 0.0}
+"""Seen from farther than in training."""
+MASKED: dict[str, Any] = {"facecolor": "0.85", "edgecolor": "0.6", "linewidth": 0.0}
+
+
+Row = tuple[str, str, float, float, int | None]
+"""Panel, name, x, y, and the query's position where there is one."""
+Panel = Callable[[Axes, "Shown"], list[Row]]
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """What a figure is about."""
+
+    model: Model
+    length: int
+    parts: Mapping[str, Attention]
+    """By name: methods; or of one method its passes, or its layers where they differ."""
+
+    def places(self, *slots: str) -> list[tuple[int, str, Attention]]:
+        """The parts that use one of the slots, with their place, from which their looks follow; 0 is the model's."""
+        named = enumerate(self.parts.items(), 1)
+        return [(place, name, part) for place, (name, part) in named if set(slots) & set(part.slots())]
+
+
+def panels_of(shown: Shown) -> list[Panel]:
+    """What fits; the model's own wavelengths where nothing else does."""
+    frequencies = shown.places("inv_freq", "dynamic")
+    panels: list[Panel] = [wavelengths] if frequencies else []
+    if frequencies and own_frequencies(shown.model) is not None:
+        panels.append(slower)
+    panels += [distances_seen] if shown.places("remap") else []
+    panels += [_map(name, part) for _, name, part in shown.places("remap", "mask")]
+    panels += [_biases] if shown.places("bias") else []
+    panels += [query_scales] if shown.places("query_scale") else []
+    panels += [_head_ratios] if shown.places("head_ratios") else []
+    return panels or [wavelengths]
+
+
+def _rows(panel: str, name: str, x: np.ndarray, y: np.ndarray, query: int | None = None) -> list[Row]:
+    return [(panel, name, *pair, query) for pair in zip(x.tolist(), y.tolist(), strict=True)]
+
+
+# frequencies
+
+
+def frequencies(model: Model, part: Attention, length: int) -> Floats | None:
+    """[pairs] radians per token at a length; None where the model's own are unknown.
+
+    Those of `dynamic` are transformers', at a text of that length: b (s n / L - (s - 1))^(d / (d - 2)).
+    """
+    if part.dynamic is not None and own_frequencies(model) is not None:
+        longest = max(length, part.dynamic.trained_length)
+        stretch = part.dynamic.factor * longest / part.dynamic.trained_length - (part.dynamic.factor - 1)
+        return model.inv_freq(model.rotary_base() * stretch ** (model.rotated / (model.rotated - 2)))
+    return own_frequencies(model) if part.inv_freq is None else part.inv_freq
+
+
+def _curves(shown: Shown) -> Iterator[tuple[int, str, Floats]]:
+    """The model's own frequencies, then those of each part that changes them."""
+    own = own_frequencies(shown.model)
+    if own is not None:
+        yield 0, f"{shown.model.name}, plain RoPE", own
+    for place, name, part in shown.places("inv_freq", "dynamic"):
+        found = frequencies(shown.model, part, shown.length)
+        if found is not None:
+            yield place, name, found
+
+
+def wavelengths(axes: Axes, shown: Shown) -> list[Row]:
+    """2 pi / radians in tokens, over the pairs; in words where no frequencies are known."""
+    curves = list(_curves(shown))
+    if not curves:
+        words = said(without_pairs(shown.model), 40, lines=6)
+        axes.text(0.5, 0.5, words, ha="center", va="center", transform=axes.transAxes)
+        axes.set_axis_off()
+        return []
+    axes.set_title("wavelength of each rotary pair")
+    handles: list[Any] = []
+    rows: list[Row] = []
+    for place, name, radians in curves:
+        turning = np.flatnonzero(radians)
+        waves = 2 * np.pi / radians[turning]
+        [line] = axes.plot(turning, waves, label=said(name, LABEL), **_sparse(place, len(turning)))
+        handles.append(line)
+        rows += [
+            ("wavelength", name, float(pair), float(wave), None) for pair, wave in zip(turning, waves, strict=True)
+        ]
+        still = np.flatnonzero(radians == 0)
+        axes.plot(still, [0.985] * len(still), "|", color=line.get_color(), transform=axes.get_xaxis_transform())
+        rows += _rows("wavelength", name, still, np.full(len(still), math.inf))
+    if any((radians == 0).any() for _, _, radians in curves):
+        handles.append(Line2D([], [], label="never turns", marker="|", color="0.4", linestyle="none"))
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    trained = shown.model.trained_length
+    handles.append(axes.axhline(trained, label=f"trained length, {trained}", **TRAINED))
+    if shown.length != trained:
+        handles.append(axes.axhline(shown.length, label=f"length, {shown.length}", **LENGTH))
+    top = axes.get_ylim()[1]
+    if top > trained:
+        handles.append(
+            axes.axhspan(trained, top, color="0.94", linewidth=0, zorder=-1, label="no full turn in training")
+        )
+        axes.set_ylim(top=top)
+    axes.set(xlabel="pair, fast to slow", ylabel="wavelength (tokens)")
+    axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True))
+    _below(axes, handles)
+    return rows
+
+
+def slower(axes: Axes, shown: Shown) -> list[Row]:
+    """The model's own radians over the method's, of the pairs that turn."""
+    own = own_frequencies(shown.model)
+    assert own is not None
+    axes.set_title("times slower than the model's own")
+    axes.axhline(1.0, **{**looks(0), "marker": ""})
+    handles: list[Any] = []
+    rows: list[Row] = []
+    for place, name, radians in list(_curves(shown))[1:]:
+        turning = np.flatnonzero(radians)
+        times = own[turning] / radians[turning]
+        handles += axes.plot(turning, times, label=said(name, LABEL), **_sparse(place, len(turning)))
+        rows += _rows("slower", name, turning, times)
+    stretch = shown.length / shown.model.trained_length
+    if stretch > 1:
+        handles.append(axes.axhline(stretch, label=f"length / trained, {stretch:.4g}", **LENGTH))
+    if max((row[3] for row in rows), default=1.0) > 8 * max(stretch, 1.0):  # one runs away from the others
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.set(xlabel="pair, fast to slow", ylabel="times slower")
+    axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True))
+    _below(axes, handles)
+    return rows
+
+
+# distances
+
+
+def _spread(length: int, count: int) -> np.ndarray:
+    """[count, or fewer] whole numbers from 0 to length - 1, evenly spread."""
+    return np.unique(np.linspace(0, length - 1, min(length, count)).round().astype(np.int64))
+
+
+def distances_seen(axes: Axes, shown: Shown) -> list[Row]:
+    """Distances as the last query sees them, over true ones; a gap where keys are masked."""
+    axes.set_title("distance that the last query sees")
+    distances, last = _spread(shown.length, POINTS), np.array([shown.length - 1])
+    [unchanged] = axes.plot(distances, distances, label="unchanged", **{**looks(0), "marker": ""})
+    handles: list[Any] = [unchanged]
+    rows: list[Row] = []
+    for place, name, part in shown.places("remap"):
+        seen = _seen(part, last, last[0] - distances)[0]
+        handles += axes.plot(distances, seen, label=said(name, LABEL), **_sparse(place, len(distances)))
+        known = ~np.isnan(seen)
+        rows += _rows("distance", name, distances[known], seen[known], int(last[0]))
+    if shown.length > shown.model.trained_length:
+        axes.axhline(shown.model.trained_length, **TRAINED)
+    _mark_trained(axes, shown, handles)
+    axes.set(xlabel="distance of the key (tokens)", ylabel="distance as seen (tokens)")
+    _below(axes, handles)
+    return rows
+
+
+def _seen(part: Attention, queries: np.ndarray, keys: np.ndarray) -> Floats:
+    """[queries, keys] the distance at which a key is seen; NaN where it is not."""
+    seen = seen_distances(part.remap, queries, keys)
+    return seen if part.mask is None else np.where(part.mask.allowed(queries, keys), seen, np.nan)
+
+
+def _map(name: str, part: Attention) -> Panel:
+    """The panel of one part: queries down, keys across."""
+
+    def panel(axes: Axes, shown: Shown) -> list[Row]:
+        places, trained = _spread(shown.length, GRID), shown.model.trained_length
+        seen = _seen(part, places, places)
+        causal = places[None, :] <= places[:, None]
+        axes.set_title("distance at which each key is seen")
+        axes.set_facecolor("white")
+        edges = (-0.5, shown.length - 0.5, shown.length - 0.5, -0.5)
+        hidden = np.where(causal & np.isnan(seen), 1.0, np.nan)
+        axes.imshow(hidden, cmap=mpl.colors.ListedColormap([MASKED["facecolor"]]), extent=edges, aspect="auto")
+        near = np.where(seen < trained, seen, np.nan)
+        image = axes.imshow(near, cmap="cividis", vmin=0, vmax=trained - 1, extent=edges, aspect="auto")
+        handles = [Patch(label="masked", **MASKED)] if np.nansum(hidden) else []
+        if (seen >= trained).any():
+            axes.imshow(
+                np.where(seen >= trained, 1.0, np.nan),
+                cmap=mpl.colors.ListedColormap([BEYOND["facecolor"]]),
+                extent=edges,
+                aspect="auto",
+            )
+            far = np.where(np.isnan(seen), 0.0, seen)
+            axes.contourf(places, places, far, levels=[trained - 1, far.max() + 1], colors="none", hatches=["////"])
+            handles.append(Patch(label=f"as {trained} or more, never trained", **BEYOND))
+        axes.set(xlabel="key (position)", ylabel="query (position)")
+        figure = axes.get_figure(root=True)
+        assert figure is not None
+        bar = figure.colorbar(image, ax=axes, aspect=18, shrink=0.9, pad=0.02)
+        bar.outline.set_visible(False)
+        bar.ax.tick_params(labelsize=7)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(mpl.ticker.MaxNLocator(5, integer=True))
+        _below(axes, [Line2D([], [], label=said(name, LABEL), linestyle="none"), *handles])
+        known = ~np.isnan(seen)
+        whole = zip(places.tolist(), seen, known, strict=True)
+        return [row for query, line, held in whole for row in _rows("map", name, places[held], line[held], query)]
+
+    return panel
+
+
+# what else there is
+
+
+def _biases(axes: Axes, shown: Shown) -> list[Row]:
+    axes.set_title("bias on the logits of each head")
+    distances = _spread(shown.length, POINTS)
+    handles: list[Any] = []
+    rows: list[Row] = []
+    for place, name, part in shown.places("bias"):
+        assert part.bias is not None
+        for head, slope in enumerate(part.bias.slopes):
+            look = {**looks(place), "marker": "", "linewidth": 0.9}
+            [line] = axes.plot(distances, -slope * distances, **look)
+            rows += _rows("bias", f"{name}, head {head}", distances[[0, -1]], -slope * distances[[0, -1]])
+        line.set_label(f"{said(name, LABEL)}\n{len(part.bias.slopes)} heads")
+        handles.append(line)
+    _mark_trained(axes, shown, handles)
+    axes.set(xlabel="distance of the key (tokens)", ylabel="added to the logit")
+    _below(axes, handles)
+    return rows
+
+
+def query_scales(axes: Axes, shown: Shown) -> list[Row]:
+    """What each query is multiplied by."""
+    axes.set_title("factor of each query")
+    positions = _spread(shown.length, POINTS)
+    handles: list[Any] = [axes.axhline(1.0, label="unchanged", **{**looks(0), "marker": ""})]
+    rows: list[Row] = []
+    for place, name, part in shown.places("query_scale"):
+        assert part.query_scale is not None
+        factors = part.query_scale(positions)
+        handles += axes.plot(positions, factors, label=said(name, LABEL), **_sparse(place, len(positions)))
+        rows += _rows("query_scale", name, positions, factors)
+    _mark_trained(axes, shown, handles)
+    axes.set(xlabel="position of the query (tokens)", ylabel="factor")
+    _below(axes, handles)
+    return rows
+
+
+def _head_ratios(axes: Axes, shown: Shown) -> list[Row]:
+    axes.set_title("what positions are divided by")
+    handles: list[Any] = [axes.axhline(1.0, label="unchanged", **{**looks(0), "marker": ""})]
+    rows: list[Row] = []
+    for place, name, part in shown.places("head_ratios"):
+        assert part.head_ratios is not None
+        ratios = part.head_ratios.ratios
+        handles += axes.plot(range(len(ratios)), ratios, label=said(name, LABEL), **_sparse(place, len(ratios)))
+        rows += _rows("head_ratios", name, np.arange(len(ratios)), np.array(ratios))
+    axes.set(xlabel="key head, by how aware it is of positions, the most first", ylabel="ratio")
+    axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True))
+    _below(axes, handles)
+    return rows
+
+
+def _mark_trained(axes: Axes, shown: Shown, handles: list[Any]) -> None:
+    """The trained length, where it lies on the x axis."""
+    trained = shown.model.trained_length
+    axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(5, integer=True))
+    if shown.length > trained:
+        handles.append(axes.axvline(trained, label=f"trained length, {trained}", **TRAINED))
+
+
+def _sparse(place: int, points: int) -> dict[str, Any]:
+    """Looks of a line with about eight markers."""
+    every = max(1, points // 8)
+    return {**looks(place), "markersize": 4, "linewidth": 1.3, "markevery": (place * every // 8 % every, every)}
+
+
+def legend_columns(labels: Iterable[str]) -> int:
+    """Two where all labels are short."""
+    return 2 if all(len(line) <= NARROW for label in labels for line in label.split("\n")) else 1
+
+
+def _below(axes: Axes, handles: Sequence[Any]) -> None:
+    """The legend, where no line can cross it."""
+    columns = legend_columns(str(each.get_label()) for each in handles)
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    axes.legend(
+        handles=handles,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0),
+        bbox_transform=axes.transAxes + ScaledTranslation(0, -LABELS / 72, figure.dpi_scale_trans),
+        ncols=columns,
+        frameon=False,
+        fontsize=8,
+        handlelength=3.0,
+    )

@@ -1,0 +1,113 @@
+"""What methods do to a model at one length, as pictures: one with all that it changes, or several over one another."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from lexbench.core.attention import Attention
+from lexbench.core.model import Model
+from lexbench.report.plots.style import LABEL, STYLE, characters, said, save, save_as, save_numbers
+from lexbench.report.show.panels import (
+    Panel,
+    Row,
+    Shown,
+    distances_seen,
+    legend_columns,
+    panels_of,
+    query_scales,
+    slower,
+    wavelengths,
+)
+from lexbench.report.show.table import as_data, headline, in_words, ranges
+
+COLUMNS = 3
+"""Panels side by side, at most."""
+COMPARED = {"inv_freq", "dynamic", "remap", "query_scale"}
+"""Slots of which several methods can be drawn over one another; their panels."""
+COMPARABLE = (wavelengths, slower, distances_seen, query_scales)
+SAID = ("scale", "keep_first", "dynamic")
+"""Slots that are told in words."""
+
+
+def plot(model: Model, label: str, attention: Attention, length: int, file: Path) -> None:
+    """Write all that there is to see of one method into one file.
+
+    Raises ValueError unless the file's suffix is .png or .svg.
+    """
+    with mpl.rc_context(STYLE):
+        save_as(_of_one(model, label, attention, length)[0], file)
+
+
+def method_figure(model: Model, label: str, attention: Attention, length: int, stem: Path) -> None:
+    """The same as stem.svg and stem.png, its numbers as stem.csv."""
+    with mpl.rc_context(STYLE):
+        figure, rows = _of_one(model, label, attention, length)
+        save(figure, stem)
+    _save_rows(stem, rows)
+
+
+def methods_figure(model: Model, attentions: Mapping[str, Attention], length: int, stem: Path) -> bool:
+    """Several methods' frequencies, distances and scales of queries, in the same panels: stem.svg, .png and .csv.
+
+    False, and none, where no method changes any of them.
+    """
+    every = {name: part for label, each in attentions.items() for name, part in parts_of(label, each).items()}
+    shown = Shown(model, length, {name: part for name, part in every.items() if COMPARED & set(part.slots())})
+    if not shown.parts:
+        return False
+    panels = [panel for panel in panels_of(shown) if panel in COMPARABLE]
+    with mpl.rc_context(STYLE):
+        figure, rows = _figure(shown, panels, f"{model.name} at {length} tokens, trained on {model.trained_length}")
+        save(figure, stem)
+    _save_rows(stem, rows)
+    return True
+
+
+def parts_of(label: str, attention: Attention) -> dict[str, Attention]:
+    """The Attentions of one method that hold somewhere, by name."""
+    if attention.mixture is not None:
+        return {f"{label}, pass {number}": one for number, one in enumerate(attention.mixture, 1)}
+    if attention.layers is None:
+        return {label: attention}
+    found: dict[str, Attention] = {}
+    rest = attention
+    while rest.layers is not None:
+        found[f"{label}, layers {ranges(rest.layers)}"] = replace(rest, layers=None, otherwise=None)
+        rest = rest.otherwise or Attention()
+    return {**found, f"{label}, other layers": rest}
+
+
+def _of_one(model: Model, label: str, attention: Attention, length: int) -> tuple[Figure, list[Row]]:
+    parts = parts_of(label, attention)
+    lines = [headline(model, label, length).replace("**", "")]
+    for name, part in parts.items():
+        words = (line for line in in_words(model, part, as_data(model, name, part, length)) if line.startswith(SAID))
+        lines += [line if len(parts) == 1 else f"{name}: {line}" for line in words]
+    shown = Shown(model, length, parts)
+    return _figure(shown, panels_of(shown), "\n".join(lines))
+
+
+def _figure(shown: Shown, panels: Sequence[Panel], heading: str) -> tuple[Figure, list[Row]]:
+    columns = min(COLUMNS, len(panels))
+    lines = math.ceil(len(panels) / columns)
+    width = 0.4 + 3.6 * max(columns, 1.4)
+    heads = [said(line, characters(width - 0.3, 9.5)) for line in heading.split("\n")]
+    labels = [said(name, LABEL) for name in shown.parts]
+    beside = legend_columns(labels)
+    entries = math.ceil((sum(1 + label.count("\n") for label in labels) + 5) / beside)
+    height = 0.4 + 0.17 * sum(1 + head.count("\n") for head in heads) + lines * (2.9 + 0.16 * entries)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    places = figure.subplots(lines, columns, squeeze=False).ravel()
+    rows = [row for axes, panel in zip(places, panels, strict=False) for row in panel(axes, shown)]
+    for axes in places[len(panels) :]:
+        axes.set_axis_off()
+    figure.suptitle("\n".join(heads), fontsize=9.5)
+    return figure, rows
+
+
+def _save_rows(stem: Path, rows: Sequence[Row]) -> None:
+    save_numbers(stem, ("panel", "name", "x", "y", "query"), rows)

@@ -1,0 +1,211 @@
+"""`lexbench show`: what a method does to a model at one length, as data and as text; `show_plots` draws it."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+
+from lexbench.core.attention import (
+    Attention,
+    Blocks,
+    Chunks,
+    Floats,
+    Positions,
+    Remap,
+    Remapping,
+    Stairs,
+    Window,
+    seen_distances,
+)
+from lexbench.core.model import Model
+
+SLOTS = tuple(field.name for field in fields(Attention))
+
+
+def as_data(model: Model, label: str, attention: Attention, length: int) -> dict[str, Any]:
+    """What `table` shows, as plain JSON values; what does not exist is None.
+
+    Pairs: radians per token, wavelength 2 pi / radians in tokens, turns within the trained length, and how many times
+    slower than the model's own pair. A pair that never turns has no wavelength.
+    """
+    scale = attention.scale or 1.0
+    remap, query_scale = attention.remap, attention.query_scale
+    some = _positions(model, attention, length)
+    return {
+        "model": {key: value for key, value in asdict(model).items() if value is not None},
+        "method": label,
+        "length": length,
+        "multiple": length / model.trained_length,
+        "attention": attention.as_data(),
+        "pairs": _pairs(model, attention),
+        "scale": scale,
+        "logits_factor": scale**2,
+        "distances": remap and _rows("distance", some, "seen_as", seen_by_the_last(remap, some, length)),
+        "query_scales": query_scale and _rows("position", some, "factor", query_scale(some)),
+    }
+
+
+def _pairs(model: Model, attention: Attention) -> list[dict[str, float | None]] | None:
+    """One row a rotary pair; None where neither method nor model states frequencies."""
+    own = own_frequencies(model)
+    used = own if attention.inv_freq is None else attention.inv_freq
+    if used is None:
+        return None
+    return [
+        {
+            "pair": pair,
+            "radians_per_token": float(radians),
+            "wavelength": 2 * math.pi / radians if radians > 0 else None,
+            "turns": model.trained_length * radians / (2 * math.pi),
+            "slower": float(own[pair] / radians) if own is not None and radians > 0 else None,
+        }
+        for pair, radians in enumerate(used.tolist())
+    ]
+
+
+def seen_by_the_last(remap: Remapping, distances: Positions, length: int) -> Floats:
+    """[n] distance at which the last query of `length` tokens sees keys that are so many tokens before it."""
+    query = np.array([length - 1])
+    return np.asarray(seen_distances(remap, query, length - 1 - distances)[0])
+
+
+def own_frequencies(model: Model) -> Floats | None:
+    """[pairs] the model's own radians per token, where they are plain RoPE."""
+    return model.inv_freq() if model.rope_base is not None and model.rope_scaling is None else None
+
+
+def _positions(model: Model, attention: Attention, length: int) -> Positions:
+    """A few positions or distances that tell a map apart: both ends, every doubling of 1/8 of the trained length."""
+    steps = [0, 1, length - 1, model.trained_length - 1]
+    step = max(1, model.trained_length // 8)
+    while step < length:
+        steps.append(step)
+        step *= 2
+    if isinstance(attention.remap, Remap):
+        window = attention.remap.window
+        steps += [window - 1, window, window + 1]
+    elif isinstance(attention.remap, Chunks):
+        steps += [attention.remap.size - 1, attention.remap.size]
+    return np.array(sorted({step for step in steps if 0 <= step < length}), dtype=np.int64)
+
+
+def _rows(left: str, keys: Positions, right: str, values: Floats) -> list[dict[str, float]]:
+    return [{left: key, right: value} for key, value in zip(keys.tolist(), values.tolist(), strict=True)]
+
+
+# as text
+
+
+def table(model: Model, label: str, attention: Attention, length: int) -> str:
+    """The same as Markdown that reads well in a terminal; slots that are left alone are named last."""
+    data = as_data(model, label, attention, length)
+    parts = [headline(model, label, length), "", *_pair_table(model, attention, data["pairs"]), ""]
+    parts += [f"- {line}" for line in in_words(model, attention, data)]
+    alone = [name for name in SLOTS if name not in (*attention.slots(), "layers", "otherwise", "mixture")]
+    parts.append(f"- the model's own: {', '.join(alone) or 'nothing'}")
+    return "\n".join(parts)
+
+
+def headline(model: Model, label: str, length: int) -> str:
+    """What is shown, in a line of Markdown."""
+    multiple = length / model.trained_length
+    times = f"{multiple:.4g} times the trained {model.trained_length}" if multiple != 1 else "as trained"
+    return f"**{model.name}** under **{label}** at {length} tokens ({times})"
+
+
+def _pair_table(model: Model, attention: Attention, pairs: list[dict[str, float | None]] | None) -> Iterator[str]:
+    if pairs is None:
+        yield without_pairs(model)
+        return
+    yield f"Rotary pairs {'as the method sets them' if attention.inv_freq is not None else 'of the model itself'}:"
+    yield ""
+    head = ("pair", "radians per token", "wavelength (tokens)", f"turns in {model.trained_length}", "times slower")
+    yield "| " + " | ".join(head) + " |"
+    yield "| " + " | ".join("-" * (len(name) - 1) + ":" for name in head) + " |"
+    for row in pairs:
+        cells = (_number(value) for value in row.values())
+        yield "| " + " | ".join(cell.rjust(len(name)) for cell, name in zip(cells, head, strict=True)) + " |"
+
+
+def without_pairs(model: Model) -> str:
+    """Why there are no frequencies to show."""
+    if model.rope_scaling is None:
+        return "The model has no rotary positions, there are no frequencies to show."
+    kind = model.rope_scaling.get("rope_type", "each kind of layers its own way")
+    return f"The model scales its angles itself ({kind}), and they stay so: its frequencies are not shown here."
+
+
+def in_words(model: Model, attention: Attention, data: dict[str, Any]) -> Iterator[str]:
+    """A line for every slot in use, each beginning with the slot's name, but for the pairs. `data`: of `as_data`."""
+    if attention.scale is not None:
+        yield f"scale: cos and sin times {attention.scale:.6g}, so logits times {attention.scale**2:.6g}"
+    if attention.query_scale is not None:
+        steps = ", ".join(f"{row['factor']:.4g} at {row['position']}" for row in data["query_scales"])
+        yield f"query_scale: queries times {steps}"
+    if (count := attention.keep_first) is not None:
+        yield f"keep_first: the first {count} tokens turn as in the model itself"
+    if (heads := attention.head_ratios) is not None:
+        ratios = ", ".join(f"{ratio:.4g}" for ratio in heads.ratios)
+        yield f"head_ratios: positions divided by {ratios}, by key head from the most aware of positions to the least"
+    if (dynamic := attention.dynamic) is not None:
+        yield f"dynamic: the base follows the longest input past {dynamic.trained_length}, rate {dynamic.factor:g}"
+    if (remap := attention.remap) is not None:
+        steps = ", ".join(f"{row['distance']} as {row['seen_as']:.6g}" for row in data["distances"])
+        yield f"remap: {_remap(remap)}; the last query sees distances {steps}"
+    if (mask := attention.mask) is not None:
+        yield f"mask: {_mask(mask)}"
+    if (bias := attention.bias) is not None:
+        low, high = min(bias.slopes), max(bias.slopes)
+        yield f"bias: {len(bias.slopes)} heads lose {low:.4g} to {high:.4g} of their logits per token of distance"
+    if attention.layers is not None:
+        total = f" of {model.layers}" if model.layers else ""
+        yield f"layers: only {ranges(attention.layers)}{total}"
+        for line in (
+            in_words(model, attention.otherwise, as_data(model, "", attention.otherwise, data["length"]))
+            if (attention.otherwise)
+            else ["the model's own"]
+        ):
+            yield f"  other layers: {line}"
+    for number, one in enumerate(attention.mixture or ()):
+        inner = as_data(model, "", one, data["length"])
+        if one.inv_freq is not None:
+            slowest = _number(inner["pairs"][-1]["radians_per_token"])
+            yield f"pass {number + 1}: inv_freq, {slowest} radians per token at the slowest"
+        for line in in_words(model, one, inner):
+            yield f"pass {number + 1}: {line}"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Whole numbers in words, runs by their ends: `0, 2-31`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+def _remap(remap: Remapping) -> str:
+    if isinstance(remap, Chunks):
+        return f"positions begin anew every {remap.size} tokens, older chunks are seen from {remap.limit} at most"
+    if isinstance(remap, Stairs):
+        steps = ", ".join(f"{count} steps of {repeat}" for count, repeat in remap.steps)
+        return f"distances grow in {steps} tokens"
+    assert isinstance(remap, Remap)
+    return f"distances from {remap.window} on are changed"
+
+
+def _mask(mask: Window | Blocks) -> str:
+    if isinstance(mask, Blocks):
+        return f"a query sees its own block of {mask.size} keys and the one before"
+    sinks = f" and the first {mask.sinks}" if mask.sinks else ""
+    return f"a query sees the last {mask.size} keys, itself counted{sinks}"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"

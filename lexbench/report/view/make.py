@@ -1,0 +1,45 @@
+"""Makes the page of run folders, on standard output: python -m lexbench.report.view.make FOLDER..."""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from lexbench.report.page import page
+from lexbench.report.view.folders import Watch
+from lexbench.stats import records
+from lexbench.stats.records import Loaded
+
+
+def read(watch: Watch) -> Loaded:
+    """All cells of the folders, none where there are none yet; a file that goes while it is read is read anew."""
+    for attempt in range(10):
+        try:
+            folders = [run for run in watch.folders_of_runs() if any((run / "cells").glob("*.parquet"))]
+            return records.load(folders) if folders else Loaded([], [], [])
+        except FileNotFoundError:  # an unfinished cell that finished at this moment
+            time.sleep(0.01 * attempt)
+    raise ValueError("run folders change faster than they can be read: reload")
+
+
+def main(folders: Sequence[Path]) -> int:
+    """Write the state of the files and the number of cells, then the page; exit code 1, and a line, where it fails."""
+    try:
+        watch = Watch(folders)
+        state, cells = watch.state()
+        content = page.render(read(watch), folders, served=True)
+    except Exception as error:  # whatever is wrong with a run: one line
+        reason = " ".join(str(error).split())[:200]
+        print(f"lexbench: page cannot be made ({type(error).__name__}: {reason})", file=sys.stderr)
+        return 1
+    try:
+        sys.stdout.buffer.write(f"{state} {cells}\n{content}".encode())
+        sys.stdout.flush()
+    except BrokenPipeError:  # who asked has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main([Path(word) for word in sys.argv[1:]]))

@@ -1,0 +1,168 @@
+"""The page of a run, made when cells have changed, and the one that stands there meanwhile."""
+
+import html
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lexbench.core import registry
+from lexbench.report.page import safety
+from lexbench.report.view.folders import Watch
+
+PARTS = Path(safety.__file__).parent
+WAITING = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<link rel="icon" href="data:,">
+<title>lexbench: {names}</title>
+<noscript><meta http-equiv="refresh" content="3"></noscript>
+<style>{style}</style>
+</head>
+<body data-served data-waiting>
+<header><h1>{names}</h1></header>
+<main>
+<p>The page is being made, and comes by itself. With many samples that takes minutes.</p>
+<section id="progress" hidden></section>
+</main>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+@dataclass(frozen=True)
+class Content:
+    """A page, and the files that it was made from."""
+
+    state: str
+    """As `Watch.state` gives it, and how many cells were finished."""
+    cells: int
+    html: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """What readers get."""
+
+    content: Content
+    policy: str
+    """Its content security policy."""
+    seconds: float
+    """What making it took."""
+    made: float
+    """When it was ready, by the clock that only goes forward."""
+    failed: bool = False
+
+
+class Pages:
+    """One page for all readers; made in the background, one at a time."""
+
+    def __init__(self, watch: Watch, make: Callable[[], Content]) -> None:
+        self._watch = watch
+        self._make = make
+        self._changed = threading.Condition()
+        self._page: Page | None = None
+        self._making: threading.Thread | None = None
+
+    @property
+    def making(self) -> bool:
+        """Whether a page is on its way."""
+        return self._making is not None
+
+    def get(self, patience: float) -> Page | None:
+        """The page of the files as they are; None where it takes longer than `patience` seconds.
+
+        Where cells finish faster than a page is made, one that is no older than its making took will do.
+        """
+        state, _ = self._watch.state()
+        with self._changed:
+            if not self._will_do(state) and not self._making:
+                self._making = threading.Thread(target=self._made, args=(state,), daemon=True)
+                self._making.start()
+            self._changed.wait_for(lambda: self._will_do(state), patience)
+            return self._page if self._will_do(state) else None
+
+    def wait(self) -> None:
+        """Until no page is on its way."""
+        if thread := self._making:
+            thread.join()
+
+    def _will_do(self, state: str) -> bool:
+        page = self._page
+        return page is not None and (page.content.state == state or time.monotonic() - page.made < page.seconds)
+
+    def _made(self, state: str) -> None:
+        begun = time.monotonic()
+        try:
+            content, failed = self._make(), False
+        except Exception:  # whatever is wrong with a run was said where it was found; the server goes on
+            content, failed = Content(state, 0, ""), True
+        ended = time.monotonic()
+        with self._changed:
+            self._page = Page(content, policy_of(content.html), ended - begun, ended, failed)
+            self._making = None
+            self._changed.notify_all()
+
+
+class Maker:
+    """Makes the page in a process of its own: it takes minutes and gigabytes where there are many samples."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = [str(folder) for folder in folders]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+
+    def __call__(self) -> Content:
+        """The page; CalledProcessError where the process has failed, and has said why."""
+        ours = [str(registry.PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "lexbench.report.view.make",
+            *self._folders,
+        ]  # -P: nothing of the folder we are in
+        with subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(ours)},
+            start_new_session=True,  # Ctrl-C ends us, and we it
+        ) as self._process:
+            if self._closed:
+                self._process.kill()
+            content, _ = self._process.communicate()
+        if self._process.returncode:
+            raise subprocess.CalledProcessError(self._process.returncode, command)
+        state, cells, html = content.decode().split(maxsplit=2)
+        return Content(state, int(cells), html)
+
+    def close(self) -> None:
+        """End what is under way."""
+        self._closed = True
+        if self._process and self._process.poll() is None:
+            self._process.kill()
+
+
+def waiting(folders: Sequence[Path]) -> tuple[str, str]:
+    """The page until there is one, and its content security policy."""
+    script, style = ((PARTS / name).read_text(encoding="utf-8") for name in ("live.js", "page.css"))
+    policy = safety.policy([script], [style], served=True)
+    names = html.escape(", ".join(folder.resolve().name for folder in folders))
+    return WAITING.format(policy=html.escape(policy), names=names, style=style, script=script), policy
+
+
+def policy_of(content: str) -> str:
+    """The content security policy that a page states in its head."""
+    stated = re.search(r'<meta http-equiv="Content-Security-Policy"\s+content="([^"]*)"', content)
+    return html.unescape(stated[1]) if stated else "default-src 'none'"

@@ -1,0 +1,80 @@
+"""Backends, opened and ended; the jobs of a sweep share one, so that weights are loaded once."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lexbench.backends import Backend
+from lexbench.core import registry
+from lexbench.core.checkpoint import locate, modified
+from lexbench.core.model import Model
+
+
+@dataclass
+class Shared:
+    """The backend that jobs share, and what it was opened for."""
+
+    key: str = ""
+    longest: int = 0
+    backend: Backend | None = None
+
+
+_shared: Shared | None = None
+
+
+def checkpoint_of(model: Model) -> str:
+    """Folder or name on the hub; ValueError where the model is facts only."""
+    if model.path is None:
+        raise ValueError(f"model {model.name} has no checkpoint to run: give model.path=DIR or a hub name")
+    return model.path
+
+
+def opened(model: Model, config: Mapping[str, Any], longest: int) -> Backend:
+    """The backend of a config, with the model loaded, for questions of at most `longest` tokens.
+
+    Within `sharing`, the one that the job before had, where it is the same and no file of the model has changed. Angles
+    that a model scales itself may follow the longest question: there only jobs of the same length share one.
+    """
+    if _shared is None:
+        return _built(model, config, longest)
+    folder = locate(checkpoint_of(model), model.revision, weights=False)
+    key = json.dumps([asdict(model), dict(config), modified(folder)], sort_keys=True, default=str)
+    fits = longest <= _shared.longest if model.rope_scaling is None else longest == _shared.longest
+    if _shared.backend is None or _shared.key != key or not fits:
+        before, _shared.backend = _shared.backend, None
+        _end(before)
+        _shared.backend = _built(model, config, longest)
+        _shared.key, _shared.longest = key, longest
+    return _shared.backend
+
+
+def done_with(backend: Backend) -> None:
+    """The job that opened it needs it no more: it ends, unless another job may share it."""
+    if _shared is None or _shared.backend is not backend:
+        _end(backend)
+
+
+@contextmanager
+def sharing() -> Iterator[None]:
+    """Jobs inside that ask for the same backend of the same model get one and the same; it ends with the block."""
+    global _shared
+    before, _shared = _shared, Shared()
+    try:
+        yield
+    finally:
+        last, _shared = _shared.backend, before
+        _end(last)
+
+
+def _built(model: Model, config: Mapping[str, Any], longest: int) -> Backend:
+    checkpoint_of(model)
+    plain = {key: value for key, value in config.items() if key != "name"}
+    backend: Backend = registry.build(plain, "backend", model=model, longest=longest)
+    return backend
+
+
+def _end(backend: Backend | None) -> None:
+    if close := getattr(backend, "close", None):
+        close()

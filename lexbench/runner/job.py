@@ -1,0 +1,297 @@
+"""What a run asks for, settled and checked before anything is loaded; and what it is called when it is measured."""
+
+import functools
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from lexbench.backends import Identified
+from lexbench.core import machine, registry
+from lexbench.core.checkpoint import read_model
+from lexbench.core.method import read_method
+from lexbench.core.model import Model
+from lexbench.core.record import Cell
+from lexbench.core.version import __version__
+from lexbench.corpora import Corpus
+from lexbench.runner.plan import Step
+from lexbench.store.store import Store
+
+
+@dataclass(frozen=True)
+class Named:
+    """An object built from the registry, with what tables and identities call it."""
+
+    name: str
+    built: Any
+    label: str
+    """`yarn(factor=8.0)`: every parameter that the user changed."""
+
+    def identity(self) -> dict[str, Any]:
+        """Name and every parameter, as plain JSON; a task's corpus stands on its own."""
+        values = {f.name: getattr(self.built, f.name) for f in fields(self.built) if f.name != "corpus"}
+        return {"name": self.name, **json.loads(json.dumps(values, default=str))}
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Of a corpus: hash of its texts."""
+        return _fingerprint(self.built)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Everything that one run asks for, settled and checked before anything is loaded."""
+
+    model: Model
+    methods: Sequence[Named]
+    tasks: Sequence[Named]
+    corpus: Named
+    backend: Mapping[str, Any]
+    lengths: Sequence[int]
+    n: int
+    seeds: Sequence[int]
+    results: Path
+    reuse: bool = True
+    """Take what earlier answers already hold."""
+    stop_after_collapse: bool = False
+    """Skip the longer lengths of a method that has collapsed."""
+    executor: str = "here"
+    """Who measures: this process, or workers of a Ray cluster."""
+    ray: Mapping[str, Any] = field(default_factory=dict)
+    """`lexbench.runner.ray.Settings`."""
+    config: Mapping[str, Any]
+    """What the user wrote, with defaults: goes into the run folder."""
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        model: Model | Mapping[str, Any],
+        methods: Sequence[Mapping[str, Any]],
+        tasks: Sequence[Mapping[str, Any]],
+        corpus: Mapping[str, Any],
+        backend: Mapping[str, Any],
+        lengths: Sequence[int] | None,
+        multiples: Sequence[float] | None,
+        n: int | None,
+        seeds: Sequence[int],
+        results: str | Path | None,
+        reuse: bool = True,
+        stop_after_collapse: bool = False,
+        executor: str = "here",
+        ray: Mapping[str, Any] | None = None,
+    ) -> "Job":
+        """A job from configs, each with its `name`; ValueError for whatever is wrong with them.
+
+        Of `lengths` None, `multiples` of the trained length; of these or `n` None, those of the suite, or the usual.
+        """
+        facts = model if isinstance(model, Model) else read_model(model)
+        n = _usual("n", tasks) if n is None else n
+        multiples = _usual("multiples", tasks) if multiples is None else multiples
+        _whole("n", n, 1, "samples a cell, e.g. n=32")
+        if not seeds:
+            raise ValueError("seed must be a whole number of at least 0, got none: e.g. seed=0 or seed=[0,1]")
+        if executor not in ("here", "ray"):
+            raise ValueError(f"executor must be here or ray, got {executor!r}: this process, or a Ray cluster")
+        for name, switch in (("reuse", reuse), ("stop_after_collapse", stop_after_collapse)):
+            if not isinstance(switch, bool):
+                raise ValueError(f"{name} must be true or false, got {switch!r}")
+        for each in seeds:
+            _whole("seed", each, 0, "e.g. seed=0 or seed=[0,1]")
+        tokens = _lengths(facts, lengths, multiples)
+        text = _named("corpus", corpus)
+        suite = [part for config in tasks for part in _suite(config, text.built)]
+        settled = [Named(task.name, task.built.for_lengths(tokens), label=task.label) for task in suite]
+        config = {
+            "model": asdict(facts),
+            "method": [dict(config) for config in methods],
+            "task": [dict(config) for config in tasks],
+            "corpus": dict(corpus),
+            "backend": dict(backend),
+            "lengths": list(tokens),
+            "n": n,
+            "seeds": list(seeds),
+        }
+        return cls(
+            model=facts,
+            methods=[_method(config) for config in methods],
+            tasks=settled,
+            corpus=text,
+            backend=backend,
+            lengths=tokens,
+            n=n,
+            seeds=seeds,
+            results=Path(results or Path("runs") / facts.name),
+            reuse=reuse,
+            stop_after_collapse=stop_after_collapse,
+            executor=executor,
+            ray=ray or {},
+            config=config,
+        )
+
+
+@functools.lru_cache(maxsize=8)
+def _fingerprint(corpus: Corpus) -> str:
+    """Made once for all jobs of a process."""
+    return corpus.fingerprint()
+
+
+def of_config(config: Mapping[str, Any]) -> Job:
+    """The job whose `config` this is, as a worker makes it anew."""
+    names = {"methods": "method", "tasks": "task"}
+    parts = ("methods", "tasks", "corpus", "backend", "lengths", "n", "seeds")
+    given = {part: config[names.get(part, part)] for part in parts}
+    return Job.of(model=Model(**config["model"]), multiples=None, results=None, **given)
+
+
+def cell_of(job: Job, step: Step, backend: Identified) -> Cell:
+    """A step's cell, as the loaded backend measures it."""
+    corpus = job.corpus if uses_corpus(step.task) else None
+    identity = {
+        "model": {
+            "name": job.model.name,
+            "revision": backend.revision,
+            "trained_length": job.model.trained_length,
+            "begins_with": list(backend.tokenizer.prefix),
+        },
+        "method": step.method.identity(),
+        "attention": step.attention.as_data() if step.attention else None,
+        "task": {**step.task.identity(), "version": step.task.built.version},
+        "corpus": {**corpus.identity(), "fingerprint": corpus.fingerprint} if corpus else None,
+        "backend": {"name": backend.name, "version": backend.version, "dtype": backend.dtype, "kernel": backend.kernel},
+        "length": step.length,
+        "seed": step.seed,
+        "n": job.n,
+    }
+    return Cell(
+        model=job.model.name,
+        method=step.method.label,
+        task=step.task.label,
+        length=step.length,
+        trained_length=job.model.trained_length,
+        seed=step.seed,
+        n=job.n,
+        protocol=step.task.built.protocol(backend.tokenizer),
+        backend=backend.name,
+        dtype=backend.dtype,
+        kernel=backend.kernel,
+        corpus=corpus.label if corpus else None,
+        version=__version__,
+        identity=identity,
+    )
+
+
+def _whole(name: str, value: Any, least: int, remedy: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}: {remedy}")
+
+
+def _lengths(model: Model, lengths: Sequence[int] | None, multiples: Sequence[float]) -> list[int]:
+    """Lengths in tokens, sorted, each once."""
+    for name, given in (("lengths", lengths), ("multiples", multiples)):
+        if given is not None and (isinstance(given, str) or not isinstance(given, Sequence)):
+            raise ValueError(f"{name} must be a list, got {given!r}: e.g. {name}=[{given}]")
+    odd = [m for m in multiples if isinstance(m, bool) or not isinstance(m, int | float) or not 0 < m < math.inf]
+    if lengths is None and odd:
+        raise ValueError(f"multiples must be numbers above 0, got {odd[0]!r}: e.g. multiples=[0.5,1,2]")
+    asked = [round(multiple * model.trained_length) for multiple in multiples] if lengths is None else list(lengths)
+    bad = [length for length in asked if not isinstance(length, int) or length < 2]
+    if bad or not asked:
+        raise ValueError(f"lengths must be whole numbers of at least 2 tokens, got {asked}: e.g. lengths=[512,1024]")
+    return sorted(set(asked))
+
+
+def _suite(config: Mapping[str, Any], corpus: Corpus) -> list[Named]:
+    """The tasks of a suite, or the one task itself."""
+    return [_named("task", entry, corpus=corpus) for entry in _entries(config)]
+
+
+def _entries(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The yamls of a suite's tasks: `suite: [passkey, {name: last_segment, targets: 64}, another_suite]`.
+
+    Other keys beside `suite` go to every task that has such a parameter; `n` and `multiples` are the suite's own.
+    """
+    if "suite" not in config:
+        return [dict(config)]
+    shared = {key: value for key, value in config.items() if key not in ("suite", "name", *USUAL)}
+    entries = [entry for part in _parts(config) for entry in _entries(part)]
+    takes = [registry.parameters(registry.class_of(entry, "task")) for entry in entries]
+    for key in shared:
+        if not any(key in known for known in takes):
+            raise ValueError(f"unknown parameter task.{key}: no task of {[entry['name'] for entry in entries]} has it")
+    return [
+        {**entry, **{key: value for key, value in shared.items() if key in known}}
+        for entry, known in zip(entries, takes, strict=True)
+    ]
+
+
+def _parts(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The yamls that a suite names, each with the parameters that it gives them."""
+    if isinstance(config["suite"], str) or not isinstance(config["suite"], Sequence):
+        raise ValueError(f"a suite must be a list of tasks, got {config['suite']!r}: e.g. task=[passkey,needle]")
+    if wrong := [entry for entry in config["suite"] if not isinstance(entry, str | Mapping)]:
+        raise ValueError(f"a suite lists tasks by name, got {wrong[0]!r}: e.g. [passkey,{{name: needle, options: 4}}]")
+    given = [{"name": entry} if isinstance(entry, str) else dict(entry) for entry in config["suite"]]
+    for entry in given:
+        if "name" not in entry:
+            raise ValueError(f"a suite's task needs its name, got {entry}: e.g. {{name: needle, options: 4}}")
+    return [{**registry.read("task", entry["name"]), **entry} for entry in given]
+
+
+USUAL: Mapping[str, Any] = {"n": 32, "multiples": [0.5, 1, 2, 4, 8]}
+"""What a run has unless its user, or else its suite, says otherwise."""
+
+
+def _usual(name: str, tasks: Sequence[Mapping[str, Any]]) -> Any:
+    """A setting as the suites have it: the outermost that state it, which must agree; else the usual value."""
+    while tasks:
+        stated = [config[name] for config in tasks if "suite" in config and name in config]
+        if any(value != stated[0] for value in stated):
+            raise ValueError(f"suites differ in {name} ({', '.join(map(str, stated))}): give {name}=...")
+        if stated:
+            return stated[0]
+        tasks = [part for config in tasks if "suite" in config for part in _parts(config)]
+    return USUAL[name]
+
+
+def _built(noun: str, config: Mapping[str, Any], **inserted: Any) -> Any:
+    return registry.build({key: value for key, value in config.items() if key != "name"}, noun, **inserted)
+
+
+def _named(noun: str, config: Mapping[str, Any], **inserted: Any) -> Named:
+    name = str(config["name"])
+    built = _built(noun, config, **inserted)
+    return Named(name, built, registry.label(built, name, noun))
+
+
+def _method(config: Mapping[str, Any]) -> Named:
+    name, method, label = read_method(config)
+    return Named(name, method, label)
+
+
+def uses_corpus(task: Named) -> bool:
+    """Whether a task's questions are made of texts of the corpus."""
+    return getattr(task.built, "corpus", None) is not None
+
+
+def keep_job(store: Store, job: Job, backend: Identified, cells: Sequence[tuple[Cell, Step]] = ()) -> None:
+    """Write jobs/<hash>.json: what was asked, what it is measured with, and the cells in their order."""
+    measured = {
+        "model_revision": backend.revision,
+        "backend": backend.version,
+        "dtype": backend.dtype,
+        "kernel": backend.kernel,
+        "corpus_fingerprint": job.corpus.fingerprint if any(map(uses_corpus, job.tasks)) else None,
+    }
+    names = ("method", "task", "length", "seed")
+    planned = [
+        {"cell": cell.id, **{name: getattr(cell, name) for name in names}, "tokens": step.estimate.tokens}
+        for cell, step in cells
+    ]
+    page = {"config": job.config, "provenance": {**machine.gather(), **measured}, "cells": planned}
+    text = json.dumps(page, indent=1, sort_keys=True, default=str)
+    name = hashlib.sha256(json.dumps(job.config, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    store.write_text(f"jobs/{name}.json", f"{text}\n")

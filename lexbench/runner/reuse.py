@@ -1,0 +1,107 @@
+"""Work that is not done twice: answers that earlier ones hold already.
+
+Three cases, each exact up to rounding of the last bits; tests compare them with `reuse=false`:
+
+    twins        cells that differ in the method's name alone: at this length both are the same Attention
+    lengths      a text's first tokens, scored at a greater length before: nothing that follows changes them
+    prefixes     prompts that begin alike, asked one behind the other: the backend keeps what it has read
+
+The latter two hold only where no later token changes how earlier ones are read: under no Attention whose frequencies
+follow the text's length, or whose heads are ranked by the prompt's last query, and in no encoding with positions of its
+own. The backend says so.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lexbench.core.record import Cell
+from lexbench.core.task import Answer, AnyQuestion, Choose, Score, Scored, Tokens, Write
+from lexbench.runner.plan import Step
+
+
+def attended(cell: Cell) -> str | None:
+    """What twins have in common: a hash of all that a cell's samples come from, which the method's name is not.
+
+    None for a cell without an Attention.
+    """
+    if cell.identity["attention"] is None:
+        return None
+    rest = {key: value for key, value in cell.identity.items() if key != "method"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+class Twins:
+    """Finished cells of run folders, by what they attended to; kept for all jobs of a process."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Path, str], Cell] = {}
+
+    def learn(self, folder: Path, cell: Cell) -> None:
+        """A cell that is finished, and not refused."""
+        if key := attended(cell):
+            self._known.setdefault((folder.resolve(), key), cell)
+
+    def of(self, folder: Path, cell: Cell) -> Cell | None:
+        """A finished cell with the same samples; None where none is known."""
+        key = attended(cell)
+        return self._known.get((folder.resolve(), key)) if key else None
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A text that has been scored."""
+
+    tokens: Tokens
+    start: int
+    nll: NDArray[np.float32]
+
+    def holds(self, question: Score) -> bool:
+        """Whether all targets of a question are among those of this text."""
+        size = len(question.tokens)
+        return self.start <= question.start and np.array_equal(self.tokens[:size], question.tokens)
+
+    def answer(self, question: Score) -> Scored:
+        """Of a question that it holds."""
+        return Scored(nll=self.nll[question.start - self.start : len(question.tokens) - self.start])
+
+
+class Prefixes:
+    """Scores of a task's longest texts, for as long as shorter ones of it are asked."""
+
+    def __init__(self) -> None:
+        self._about: object = None
+        self._known: dict[tuple[str, int], Known] = {}
+
+    def answers(
+        self, step: Step, asked: Sequence[AnyQuestion], ask: Callable[[Sequence[AnyQuestion]], Iterator[Answer]]
+    ) -> Iterator[Answer]:
+        """Each question's answer: out of a longer text's, else `ask`ed."""
+        assert step.attention is not None, "a step that is measured has an Attention"
+        if self._about != (about := (step.task.label, step.seed)):
+            self._about, self._known = about, {}
+        attention = json.dumps(step.attention.as_data(), sort_keys=True)
+        held = [self._holding(attention, question) for question in asked]
+        given = ask([question for question, known in zip(asked, held, strict=True) if known is None])
+        for question, known in zip(asked, held, strict=True):
+            answer = next(given) if known is None else known
+            if known is None and isinstance(question, Score) and isinstance(answer, Scored):
+                self._known[attention, question.index] = Known(question.tokens, question.start, answer.nll)
+            yield answer
+
+    def _holding(self, attention: str, question: AnyQuestion) -> Scored | None:
+        """The answer, where a longer text's holds it."""
+        known = self._known.get((attention, question.index))
+        return known.answer(question) if isinstance(question, Score) and known and known.holds(question) else None
+
+
+def by_prefix(asked: Sequence[AnyQuestion]) -> list[AnyQuestion]:
+    """Questions sorted so that each begins as the one before it for as long as any order allows; others stay."""
+    if not all(isinstance(question, Write | Choose) for question in asked):
+        return list(asked)
+    return sorted(asked, key=lambda question: question.prompt.astype(">u4").tobytes())  # type: ignore[union-attr]

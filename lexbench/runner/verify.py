@@ -1,0 +1,203 @@
+"""A method proves itself on a model before it is measured: applied, exact, and without memory."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import numpy as np
+
+from lexbench.backends import Backend
+from lexbench.core.attention import Attention
+from lexbench.core.files import write_text
+from lexbench.core.task import Tokens
+from lexbench.kernels.reference import first_change
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CHEAP = 512
+"""Tokens of the text on which a run checks its methods."""
+LOGITS = {"float64": 5e-5, "float32": 5e-4, "float16": 2e-2, "bfloat16": 6e-2}
+"""Of logits computed on two ways, by dtype: the deviation of their difference as a share of their spread."""
+REALISED = 2e-3
+"""Of cos and sin, and of attention weights; angles are float32, each further position adds `STEP`."""
+STEP = 2.0**-22
+NOISE = 5.0
+"""Times the identity's error, or float32's, that logits must move by where the method must show."""
+
+
+@runtime_checkable
+class Verifiable(Backend, Protocol):
+    """A backend that shows enough of itself to be verified."""
+
+    def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> "Tensor":
+        """[T, V] next-token logits of some of the vocabulary: one forward pass, or several with a cache."""
+
+    def logits_together(self, rows: Sequence[Tokens]) -> "list[Tensor]":
+        """Each row's, from one padded batch."""
+
+    def realised(self, length: int) -> float | None:
+        """Largest difference of what is computed in place to the method's own numbers; None where there are none."""
+
+    def asked(self) -> bool:
+        """Whether every layer has asked the attention function that was put in place, if one was."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One property of a method under test."""
+
+    name: str
+    passed: bool | None
+    """None: not promised, or nothing to see at this length."""
+    said: str
+    """What was measured, or why nothing was."""
+
+
+def verify(backend: Verifiable, attention: Attention, length: int) -> list[Check]:
+    """All checks of one Attention on a loaded model, on a random text of `length` tokens.
+
+    applied: every layer asked the attention function put in place, and logits changed where they must.
+    identity: as far as the Attention promises it, logits are the model's own.
+    realised: cos and sin, or attention weights, are those of the formula in float64.
+    cached: a prefill, single tokens and a last piece give the logits of one full forward pass.
+    order: what was read before makes no difference, to the last bit.
+    batch: nor does a longer text in the same padded batch.
+    finite: all logits are numbers.
+
+    The backend is left under the Attention. Refused where it cannot be realised.
+    """
+    if length < 2:
+        raise ValueError(f"verify needs a text of at least 2 tokens, got {length}: raise length")
+    tokens = np.random.default_rng(0).integers(0, backend.model.vocabulary or 256, length)
+    half, prompt = tokens[: max(1, length // 2)], max(1, length - 8)
+    backend.attend(Attention())
+    own = backend.logits(tokens, [length], length)
+    backend.attend(attention)
+    whole = backend.logits(tokens, [length], length)
+    alone = backend.logits(half, [len(half)], len(half))
+    again = backend.logits(tokens, [length], length)
+    change = first_change(attention, backend.model, length)
+    begin = length if change is None else change // 2  # up to here all tokens see the model's own attention
+    grows = any(part.dynamic is not None for part in attention.parts())
+    history = "frequencies follow the longest text so far, " if grows else ""
+
+    def same(name: str, ours: "Tensor", theirs: "Tensor", not_promised: str = "") -> Check:
+        error = float((ours - theirs).std() / theirs.std()) if ours.numel() > 1 else 0.0
+        if not_promised:
+            return Check(name, None, f"not promised: {not_promised} ({error:.0e})")
+        return Check(name, error <= LOGITS[backend.dtype], f"{error:.0e}")
+
+    return [
+        _applied(backend, whole, own, change, begin),
+        same("identity", whole[:begin], own[:begin]) if begin else Check("identity", None, "not promised"),
+        _realised(backend, length),
+        same(
+            "cached",
+            backend.logits(tokens, _pieces(prompt, length), prompt),
+            backend.logits(tokens, [length], prompt),
+            history and history + "cached keys keep older ones",
+        ),
+        Check("order", bool((whole == again).all()), "same bits" if bool((whole == again).all()) else "other logits"),
+        same("batch", backend.logits_together([half, tokens])[0], alone, history and history + "of the batch"),
+        _finite(whole),
+    ]
+
+
+def _pieces(prompt: int, length: int) -> list[int]:
+    """A prefill, up to four single tokens, and the rest."""
+    singles = min(4, length - prompt)
+    rest = length - prompt - singles
+    return [prompt, *[1] * singles, *([rest] if rest else [])]
+
+
+def _applied(backend: Verifiable, whole: "Tensor", own: "Tensor", change: int | None, begin: int) -> Check:
+    if not backend.asked():
+        return Check("applied", False, "a layer never asked the attention function")
+    if change is None:
+        return Check("applied", None, f"changes nothing within {len(whole)} tokens")
+    rows = change - 1
+    moved = float((whole[rows:] - own[rows:]).square().mean().sqrt() / own.std())
+    noise = float((whole[:begin] - own[:begin]).square().mean().sqrt() / own.std()) if begin else 0.0
+    shows = moved > NOISE * max(noise, 1e-7)
+    return Check("applied", shows, f"{moved:.0e} from {change} tokens on" if shows else "logits did not change")
+
+
+def _realised(backend: Verifiable, length: int) -> Check:
+    if not backend.asked():
+        return Check("realised", None, "nobody asked")
+    error = backend.realised(length)
+    if error is None:
+        return Check("realised", None, "not promised: frequencies follow the text")
+    return Check("realised", error <= REALISED + STEP * length, f"{error:.0e}")
+
+
+def _finite(logits: "Tensor") -> Check:
+    finite = bool(logits.isfinite().all())
+    return Check("finite", finite, "yes" if finite else "NaN or inf")
+
+
+def failure(checks: Sequence[Check]) -> str | None:
+    """Why a method must not be measured, or None."""
+    failed = [f"{check.name} ({check.said})" for check in checks if check.passed is False]
+    return f"failed its self-check: {', '.join(failed)}" if failed else None
+
+
+class Preflight:
+    """The checks that a run makes before it measures an Attention at a length, remembered in the run folder, if any.
+
+    A backend that does not show enough of itself is not checked.
+    """
+
+    def __init__(self, folder: Path | None, backend: Backend, version: str) -> None:
+        self._file = None if folder is None else folder / "verified.json"
+        self._backend = backend
+        self._version = version
+        self._known = _read(self._file) if self._file is not None and self._file.exists() else {}
+
+    def failure(self, attention: Attention, length: int) -> str | None:
+        """Why this Attention must not be measured, or None."""
+        backend = self._backend
+        if not isinstance(backend, Verifiable) or not attention.slots():
+            return None
+        short = min(length, CHEAP)
+        by = (self._version, backend.name, backend.version, backend.revision, backend.dtype, backend.kernel)
+        what = [attention.as_data(), short, *by]
+        name = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
+        if name not in self._known:
+            self._known[name] = failure(verify(backend, attention, short))
+            if self._file is not None:
+                write_text(self._file, json.dumps(self._known, indent=1) + "\n")
+        return self._known[name]
+
+
+def _read(file: Path) -> dict[str, str | None]:
+    try:
+        known = json.loads(file.read_text())
+        if isinstance(known, dict) and all(isinstance(value, str | None) for value in known.values()):
+            return known
+    except (ValueError, RecursionError):
+        pass
+    raise ValueError(f"{file} must be a JSON object of checks: delete it, the checks are made again")
+
+
+def table(found: Sequence[tuple[str, list[Check] | str]]) -> str:
+    """Methods by checks, in Markdown; a refusal takes the whole row."""
+    names = next((tuple(check.name for check in checks) for _, checks in found if not isinstance(checks, str)), ())
+    lines = [["method", *(names or ("checks",))]]
+    for label, checks in found:
+        if isinstance(checks, str):
+            lines.append([label, f"refused: {checks}", *[""] * (len(lines[0]) - 2)])
+        else:
+            lines.append([label, *(f"{_mark(check)} {check.said}" for check in checks)])
+    full = [line for line in lines if not line[1].startswith("refused")]
+    widths = [max(len(line[place]) for line in full) for place in range(len(lines[0]))]
+    rows = [" | ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)) for line in lines]
+    return "\n".join(f"| {row} |" for row in (rows[0], " | ".join("-" * width for width in widths), *rows[1:]))
+
+
+def _mark(check: Check) -> str:
+    return {True: "ok", False: "FAILED", None: "-"}[check.passed]

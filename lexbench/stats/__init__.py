@@ -1,0 +1,1 @@
+"""From samples to numbers: metrics, intervals, paired differences, baselines. No model, no torch."""

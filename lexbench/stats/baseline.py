@@ -1,0 +1,155 @@
+"""A baseline: one committed JSON file that holds what every question of a run gave, for later runs to pair with.
+
+    schema      version of this format
+    measured    what measured it, each machine and environment once: the provenance of the run folders' jobs
+    questions   by hash: the columns that tell questions apart (index, cluster, targets, depth, bytes, words), once for
+                all cells that asked them
+    cells       a line each: the cell and its identity, and by metric the amounts (9 digits), failed, truncated
+
+Columns that say nothing are left out. There is no date in it: the same run gives the same bytes.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from lexbench.core.files import write_text
+from lexbench.core.record import Cell
+from lexbench.core.values import fitting
+from lexbench.stats import records
+from lexbench.stats.cell_outcomes import Kept, changes, doubled, kept
+from lexbench.stats.pairs import Outcome
+from lexbench.stats.regressions import same_cell
+from lexbench.stats.wording import plain, several
+
+SCHEMA = 1
+DEFAULTS = {field.name: field.default for field in fields(Outcome) if field.name not in ("index", "cluster", "amount")}
+QUESTION = ("index", "cluster", "targets", "depth", "bytes", "words")
+ANSWER = ("amount", "failed", "truncated")
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """What a baseline file holds."""
+
+    cells: list[Kept]
+    measured: list[Mapping[str, Any]]
+
+
+def single(cells: Sequence[Kept], noun: str) -> None:
+    """ValueError where a run holds several cells of one name, as one that was resumed with another model does."""
+    twins = doubled(cells, same_cell)
+    if twins:
+        cell = twins[0].cell
+        odd = ", ".join(plain(each.name) for each in changes([(twins[0], twins[1])])) or "their questions"
+        raise ValueError(
+            f"{noun} holds {len(twins)} cells of {plain(cell.method)} {plain(cell.task)} at {cell.length}, seed "
+            f"{cell.seed}, which differ in {odd}: give a folder that holds one of them"
+        )
+
+
+def update(folders: Sequence[Path], file: Path) -> Baseline:
+    """Write the baseline of run folders; ValueError where they hold no whole run."""
+    loaded = records.load(folders)
+    if loaded.problems:
+        raise ValueError(f"run cannot become a baseline: {loaded.problems[0]}")
+    if loaded.unfinished:
+        count = several(len(loaded.unfinished), "unfinished cell")
+        raise ValueError(f"run has {count} and cannot become a baseline: the same run command finishes it")
+    cells = [kept(finished) for finished in loaded.finished]
+    single(cells, "the run")
+    write_text(file, as_text(cells, _provenance(folders)))
+    return read(file)
+
+
+def _provenance(folders: Sequence[Path]) -> list[Mapping[str, Any]]:
+    """What measured the cells of run folders, as their jobs say it, each once."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for folder in records.run_folders(folders):
+        for file in sorted((folder / "jobs").glob("*.json")):
+            try:
+                said = dict(json.loads(file.read_text())["provenance"])
+            except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+                raise ValueError(f"job {file} cannot be read ({plain(error)}): run the same command again") from error
+            found[json.dumps(said, sort_keys=True)] = said
+    return [said for _, said in sorted(found.items())]
+
+
+def as_text(cells: Sequence[Kept], measured: Sequence[Mapping[str, Any]]) -> str:
+    """The file's text: a line a cell, and a line for the questions that cells share."""
+    questions: dict[str, str] = {}
+    lines = []
+    for each in sorted(cells, key=lambda each: (*map(str, same_cell(each.cell)[:3]), each.cell.length, each.id)):
+        given = {}
+        for metric, found in each.outcomes.items():
+            asked = _json(_columns(found, QUESTION))
+            name = hashlib.sha256(asked.encode()).hexdigest()[:12]
+            questions[name] = asked
+            given[metric] = {"questions": name, **_columns(found, ANSWER)}
+        about = {"id": each.id, "cell": asdict(each.cell), "outcomes": given}
+        more = {"refused": each.refused, "failure": each.failure}
+        lines.append(_json({**about, **{key: text for key, text in more.items() if text is not None}}))
+    asked_lines = [f'"{name}":{text}' for name, text in sorted(questions.items())]
+    head = f'"schema":{SCHEMA},\n"measured":[\n'
+    blocks = [",\n".join(map(_json, measured)), ",\n".join(asked_lines), ",\n".join(lines)]
+    return f'{{\n{head}{blocks[0]}\n],\n"questions":{{\n{blocks[1]}\n}},\n"cells":[\n{blocks[2]}\n]\n}}\n'
+
+
+def _columns(found: Sequence[Outcome], names: Sequence[str]) -> dict[str, list[Any]]:
+    columns = {name: [_short(name, getattr(each, name)) for each in found] for name in names}
+    return {
+        name: values
+        for name, values in columns.items()
+        if name not in DEFAULTS or any(value != DEFAULTS[name] for value in values)
+    }
+
+
+def _short(name: str, value: Any) -> Any:
+    """Truth as 0 or 1, whole numbers without a point; amounts with 9 digits: more than two kernels agree on."""
+    if name == "amount" and value is not None:
+        value = float(f"{value:.9g}")
+    whole = isinstance(value, bool) or (isinstance(value, float) and value.is_integer())
+    return int(value) if whole else value
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def read(file: Path) -> Baseline:
+    """A baseline; ValueError for a file that is none, or of a newer version."""
+    if not file.is_file():
+        raise ValueError(f"baseline {file} does not exist: write it with --update")
+    try:
+        page = json.loads(file.read_text())
+        newer = page["schema"] > SCHEMA
+        cells = [] if newer else [_kept(row, page["questions"]) for row in page["cells"]]
+        found = Baseline(cells, list(page["measured"]))
+    except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        said = f"{type(error).__name__}: {plain(error)}"[:100]
+        raise ValueError(f"baseline {file} cannot be read ({said}): write it anew with --update") from error
+    if newer:
+        raise ValueError(f"baseline {file} was written by a newer version of lexbench: use that version")
+    return found
+
+
+def _kept(row: Mapping[str, Any], questions: Mapping[str, Any]) -> Kept:
+    return Kept(
+        id=str(row["id"]),
+        cell=Cell(**fitting(Cell, row["cell"], "a cell")),
+        outcomes={metric: _outcomes(given, questions) for metric, given in row["outcomes"].items()},
+        refused=row.get("refused"),
+        failure=row.get("failure"),
+    )
+
+
+def _outcomes(given: Mapping[str, Any], questions: Mapping[str, Any]) -> list[Outcome]:
+    columns = {**questions[given["questions"]], **{name: given[name] for name in ANSWER if name in given}}
+    for name in ("failed", "truncated"):
+        columns[name] = [bool(each) for each in columns.get(name, [0] * len(columns["index"]))]
+    rows = zip(*columns.values(), strict=True)
+    found = (dict(zip(columns, row, strict=True)) for row in rows)
+    return [Outcome(**fitting(Outcome, each, "an answer")) for each in found]

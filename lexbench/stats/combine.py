@@ -1,0 +1,265 @@
+"""Sums and differences of several cells' values with intervals: what every number that sums up a curve is made of.
+
+A level is the value of a group of outcomes, a cell or a part of it: sum of amounts / sum of units. Levels whose groups
+share clusters (documents) are resampled together, so that what they have in common cancels in a difference; all others
+apart. A combination is sum of weight * level. Its 95 % interval is
+
+    likelihoods    the percentiles of the combination over 2000 joint resamples of clusters
+    scores         value -+ sqrt(sum_ij r_ij d_i d_j), d_i the distance from weight_i level_i to that end of its own
+                   interval (Wilson's where it is one), r_ij the correlation of both over the joint resamples
+
+The second has a width at accuracies of 0 and 1, where resamples have none. Of two levels it is method 10 of Newcombe
+(1998, Statistics in Medicine 17:873 of independent and 17:2635 of paired proportions); of more, Zou, Huang and Zhang
+(2009, Computational Statistics and Data Analysis 53:1080).
+"""
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from lexbench.core.record import Sample
+from lexbench.stats.differences import BASELINE
+from lexbench.stats.intervals import CONFIDENCE, Floats, Interval, mean_interval, resampled
+from lexbench.stats.pairs import Outcome, outcomes
+from lexbench.stats.tables import Place, Table
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value and its 95 % interval; None where there is none."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    kind: str | None = None
+    """cluster_bootstrap, or mover: variances recovered from the intervals of the parts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """The value of one group of outcomes."""
+
+    value: float
+    own: Interval | None
+    """Of a score alone; likelihoods need none."""
+    draws: Floats | None
+    """[resamples] the value over resampled clusters; None for one cluster, or where a resample is empty."""
+
+
+def levels(groups: Mapping[Key, Sequence[Outcome]], scored: bool) -> dict[Key, Level]:
+    """The level of each group that has a unit; what failed without an amount is left out."""
+    used = {key: [each for each in group if each.amount is not None] for key, group in groups.items()}
+    used = {key: group for key, group in used.items() if sum(each.units for each in group) > 0}
+    found = {}
+    for number, keys in enumerate(_families({key: {each.cluster for each in used[key]} for key in used})):
+        ratios = _resampled([used[key] for key in keys])
+        if number:  # the same draws in another order: apart from those of other families
+            ratios = ratios[np.random.default_rng(number).permutation(len(ratios))]
+        for key, draws in zip(keys, ratios.T, strict=True):
+            group = used[key]
+            clusters = [each.cluster for each in group]
+            amounts = [each.amount or 0.0 for each in group]
+            drawn = len(set(clusters)) > 1 and bool(np.isfinite(draws).all())
+            found[key] = Level(
+                value=math.fsum(amounts) / math.fsum(each.units for each in group),
+                own=mean_interval(amounts, clusters) if scored else None,
+                draws=draws if drawn else None,
+            )
+    return found
+
+
+def _families(clusters: Mapping[Key, set[str]]) -> list[list[Key]]:
+    """Keys that share clusters, directly or by way of others; in the order given."""
+    families: list[tuple[list[Key], set[str]]] = []
+    for key, names in clusters.items():
+        joined = [family for family in families if family[1] & names]
+        families = [family for family in families if not family[1] & names]
+        keys = [each for family in joined for each in family[0]]
+        families.append(([*keys, key], names.union(*(family[1] for family in joined))))
+    return [keys for keys, _ in families]
+
+
+def _resampled(groups: Sequence[Sequence[Outcome]]) -> Floats:
+    """[resamples, groups] values over resampled clusters; not finite where a resample holds none of a group's."""
+    names = dict.fromkeys(each.cluster for group in groups for each in group)
+    places = {name: place for place, name in enumerate(names)}
+    sums = np.zeros((len(places), 2 * len(groups)))
+    for column, group in enumerate(groups):
+        rows = [places[each.cluster] for each in group]
+        np.add.at(sums[:, 2 * column], rows, [each.amount or 0.0 for each in group])
+        np.add.at(sums[:, 2 * column + 1], rows, [each.units for each in group])
+    totals = resampled(sums)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(totals[:, ::2] / totals[:, 1::2])
+
+
+def combination(terms: Sequence[tuple[float, Level]], scored: bool) -> Estimate:
+    """sum of weight * level; a level that stands in several terms is one, and a weight of 0 takes it out."""
+    weights: dict[Level, float] = {}
+    for weight, level in terms:
+        weights[level] = weights.get(level, 0.0) + weight
+    weights = {level: weight for level, weight in weights.items() if weight}
+    value = math.fsum(weight * level.value for level, weight in weights.items())
+    if not weights:
+        return Estimate(value, value, value, "mover" if scored else "cluster_bootstrap")
+    if scored:
+        return _recovered(value, weights)
+    known = [weight * level.draws for level, weight in weights.items() if level.draws is not None]
+    if len(known) < len(weights):
+        return Estimate(value)
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(np.sum(known, axis=0), [tail, 1 - tail])
+    return Estimate(value, float(low), float(high), "cluster_bootstrap")
+
+
+def _recovered(value: float, weights: Mapping[Level, float]) -> Estimate:
+    """The interval of a combination of scores, from those of its levels."""
+    below, above = [], []
+    for level, weight in weights.items():
+        if level.own is None:
+            return Estimate(value)
+        ends = weight * level.own.low, weight * level.own.high
+        below.append(weight * level.value - min(ends))
+        above.append(max(ends) - weight * level.value)
+    alike = _correlations(weights)
+    down, up = (math.sqrt(max(0.0, float(np.array(ends) @ alike @ np.array(ends)))) for ends in (below, above))
+    return Estimate(value, value - down, value + up, "mover")
+
+
+def _correlations(weights: Mapping[Level, float]) -> Floats:
+    """[levels, levels] of the weighted levels over joint resamples; 0 beside one that never varies."""
+    found = np.eye(len(weights))
+    varied = [place for place, level in enumerate(weights) if level.draws is not None and np.ptp(level.draws) > 0]
+    if len(varied) > 1:
+        draws = [level.draws for level in weights if level.draws is not None and np.ptp(level.draws) > 0]
+        found[np.ix_(varied, varied)] = np.corrcoef(draws)
+    signs = np.sign(list(weights.values()))
+    return np.asarray(found * np.outer(signs, signs))
+
+
+def halves(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:
+    """Gaps as what is gained and what is lost: gap = gained - lost.
+
+    Of right and wrong answers both are shares again, with Wilson's intervals. So a difference has a width where no
+    pair differs, and resamples have none: of 32 pairs, 2 in 100 lost, they hold the truth in half of all cases.
+    """
+    gained, lost = (
+        [replace(each, amount=max(0.0, sign * (each.amount or 0.0))) for each in outcomes] for sign in (1.0, -1.0)
+    )
+    return gained, lost
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """One number about a method's curve, its 95 % interval, and what it covers."""
+
+    method: str
+    """Row of the table."""
+    name: str
+    value: float | None
+    """None: there is no honest answer, and `note` says why; inf: never, or beyond everything measured."""
+    low: float | None = None
+    high: float | None = None
+    interval: str | None = None
+    """cluster_bootstrap, mover (see summary_statistics) or inversion."""
+    unit: str
+    note: str
+    p: float | None = None
+    """Of a difference to the baseline: two-sided, by sign flips, of this comparison alone."""
+    limit: int | None = None
+    """The longest length that was judged: what inf lies beyond."""
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """The curves of a table of NLL or of a score."""
+
+    table: Table
+    outcomes: dict[Place, list[Outcome]]
+    levels: dict[Place, Level]
+    shared: list[int]
+    base: str | None
+    """Whose level counts; None: each method's own."""
+
+    @property
+    def trained(self) -> int:
+        """The trained length."""
+        return self.table.cell.trained_length
+
+    @property
+    def scored(self) -> bool:
+        """Whether the metric is a score."""
+        return self.table.scored
+
+    @property
+    def right_or_wrong(self) -> bool:
+        """Whether every answer is."""
+        return self.scored and all(each.amount in (0.0, 1.0) for group in self.outcomes.values() for each in group)
+
+    @property
+    def inside(self) -> list[int]:
+        """Shared lengths up to the trained length."""
+        return [length for length in self.shared if length <= self.trained]
+
+    def valued(self, row: str) -> bool:
+        """Whether a method has a value at any length."""
+        return any(name == row for name, _ in self.levels)
+
+    def references(self, row: str, length: int) -> list[Place]:
+        """Of which the best is the level at a length."""
+        name, end = self.base or row, min(length, self.trained)
+        return [(name, each) for each in self.table.lengths if each <= end and (name, each) in self.levels]
+
+    def pair(self, one: Place, other: Place) -> tuple[Level, Level] | None:
+        """The levels of two cells over the questions that both have an amount of; None where they share none.
+
+        Cells whose questions are of other documents are no pairs: their levels are those of all that each has.
+        """
+        known = [{each.index: each for each in self.outcomes[at] if each.amount is not None} for at in (one, other)]
+        both = sorted(known[0].keys() & known[1].keys())
+        alike = all(known[0][index].cluster == known[1][index].cluster for index in both)
+        if not alike or len(both) == len(known[0]) == len(known[1]):
+            return self.levels[one], self.levels[other]
+        found = levels({side: [known[side][index] for index in both] for side in (0, 1)}, self.scored)
+        return (found[0], found[1]) if len(found) == 2 else None
+
+    def chance(self, length: int) -> float:
+        """What guessing gives; 0 where it is not known."""
+        return max((record.chance or 0.0 for record in self.table.at(length)), default=0.0)
+
+    def summary(self, row: str, name: str, estimate: Estimate | str, note: str = "", p: float | None = None) -> Summary:
+        """In nats or points; text says why there is no value."""
+        unit = "points" if self.scored else "nats per token"
+        if isinstance(estimate, str):
+            return Summary(method=row, name=name, value=None, unit=unit, note=estimate)
+        factor = 100.0 if self.scored else 1.0
+        low, high = (None if end is None else factor * end for end in (estimate.low, estimate.high))
+        said = note if low is not None else f"{note}; no interval: too few clusters"
+        kind, value = estimate.kind, factor * estimate.value + 0.0  # no -0.0
+        return Summary(method=row, name=name, value=value, low=low, high=high, interval=kind, unit=unit, note=said, p=p)
+
+
+def shared_lengths(table: Table) -> list[int]:
+    """Lengths at which all methods have a value: averages go over these only. Methods without any do not count."""
+    valued = {
+        (row, length)
+        for (row, length), record in table.entries.items()
+        if record.metric == table.metric and record.value is not None
+    }
+    rows = {row for row, _ in valued}
+    return [length for length in table.lengths if rows and all((row, length) in valued for row in rows)]
+
+
+def curves_of(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Curves:
+    """All of a table's curves; `samples` are those of each cell id."""
+    metric = table.metric or ""
+    places = [(row, length) for length in table.lengths for row in table.methods if (row, length) in table.entries]
+    found = {place: outcomes(samples.get(table.entries[place].cell, ()), metric) for place in places}
+    known = levels(found, table.scored)
+    inside = any((BASELINE, length) in known for length in table.lengths if length <= table.cell.trained_length)
+    return Curves(table, found, known, shared_lengths(table), BASELINE if inside else None)

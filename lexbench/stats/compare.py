@@ -1,0 +1,264 @@
+"""Two sides on the same questions: how much they differ at each length, and what that allows to say.
+
+A side is one or more run folders, narrowed to the cells that selectors name. Cells belong together where task, length,
+seed and corpus agree; their questions are paired (`pairs.paired`), so the sides may differ in all else: method, model
+(of one tokenizer), backend, dtype, version of lexbench. P-values are two-sided, by sign flips over documents or
+haystacks, with Holm's correction over all lengths and tasks of the comparison.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lexbench.core.record import Cell
+from lexbench.stats import metrics, records
+from lexbench.stats.cell_outcomes import (
+    Change,
+    Kept,
+    changes,
+    doubled,
+    headline,
+    kept,
+    matched,
+    other_questions,
+    unlike_questions,
+)
+from lexbench.stats.intervals import EXACT, FLIPS, LEVEL, holm
+from lexbench.stats.pairs import Paired, paired
+from lexbench.stats.wording import listed, plain, scale, several, short_unit, small, some
+
+SELECTORS = ("method", "model", "task", "backend", "dtype", "kernel", "seed", "version", "length")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """The two sides at one length and seed."""
+
+    length: int
+    seed: int
+    found: Paired | None = None
+    """B minus A; None where there is no honest answer."""
+    p_holm: float | None = None
+    """Adjusted for all lengths and tasks of the comparison."""
+    apart: str | None = None
+    """Why there is no answer."""
+
+    @property
+    def significant(self) -> bool:
+        """Whether the difference is real, at 0.05 for the whole comparison."""
+        return self.p_holm is not None and self.p_holm <= LEVEL
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Compared:
+    """One task, by its headline metric."""
+
+    task: str
+    metric: str | None
+    """None: neither side has a value."""
+    trained_length: int
+    """Of side A."""
+    entries: list[Entry]
+    verdict: str
+    smallest: float | None = None
+    """Half the width of the widest interval, in the table's unit: a difference that is no larger could be missed."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Comparison:
+    """Side B against side A."""
+
+    a: str
+    b: str
+    """The sides as they were asked for."""
+    changes: list[Change]
+    """In what they differ beside their questions."""
+    tasks: list[Compared]
+    only_a: list[str]
+    """Cells without a partner, as text."""
+    only_b: list[str]
+    problems: list[str]
+    """Files that could not be read."""
+
+
+def compare(
+    a: Sequence[Path] | Path, b: Sequence[Path] | Path, select_a: Sequence[str] = (), select_b: Sequence[str] = ()
+) -> Comparison:
+    """Compare side B with side A.
+
+    Args:
+        a: run folders, or folders of run folders, of side A.
+        b: those of side B; they may be the same.
+        select_a: `KEY=VALUE` that cells of side A must have; of one key several times, one of its values.
+        select_b: likewise.
+
+    ValueError for a selector that fits nothing, for several cells of one side at one place, and where no question is
+    the same on both sides.
+    """
+    folders = [[side] if isinstance(side, Path) else list(side) for side in (a, b)]
+    once = {tuple(side): records.load(side) for side in folders}
+    loaded = [once[tuple(side)] for side in folders]
+    given = [select_a, select_b]
+    sides = []
+    for name, side, words in zip("ab", loaded, given, strict=True):
+        cells = _selected([kept(finished) for finished in side.finished], words, name)
+        _single(cells, name)
+        sides.append(cells)
+    pairs, only_a, only_b = matched(sides[0], sides[1], [_place, lambda cell: _place(cell)[:3]])
+    if not pairs:
+        said = [some([_named(each.cell) for each in side], 3) for side in sides]
+        raise ValueError(f"sides share no task, length and seed: A holds {said[0]}, B {said[1]}")
+    tasks = _verdicts(_corrected(_by_task(pairs)))
+    reasons = [entry.apart for task in tasks for entry in task.entries]
+    if all(reasons):
+        raise ValueError(f"sides cannot be compared: {reasons[0]}")
+    names = [" ".join([*map(str, side), *words]) for side, words in zip(folders, given, strict=True)]
+    left = [[_named(each.cell) for each in side] for side in (only_a, only_b)]
+    problems = list(dict.fromkeys(problem for side in loaded for problem in side.problems))
+    return Comparison(
+        a=names[0], b=names[1], changes=changes(pairs), tasks=tasks, only_a=left[0], only_b=left[1], problems=problems
+    )
+
+
+def _selected(cells: list[Kept], words: Sequence[str], side: str) -> list[Kept]:
+    """The cells of one side that its selectors name."""
+    wanted: dict[str, set[str]] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if key not in SELECTORS or not equals:
+            keys = ", ".join(SELECTORS)
+            raise ValueError(f"selector {word!r} must be KEY=VALUE with a key of {keys}: e.g. --{side} method=none")
+        wanted.setdefault(key, set()).add(text)
+    for key, texts in wanted.items():
+        known = sorted({str(getattr(each.cell, key)) for each in cells})
+        cells = [each for each in cells if str(getattr(each.cell, key)) in texts]
+        if not cells:
+            asked = f"{key}={'|'.join(sorted(texts))}"
+            raise ValueError(f"side {side.upper()} has no cell of {plain(asked)}: choose from {some(known)}")
+    return cells
+
+
+def _single(cells: Sequence[Kept], side: str) -> None:
+    """ValueError where several cells of a side stand at one place, with the selector that tells them apart."""
+    twins = doubled(cells, _place)
+    if not twins:
+        return
+    count = f"{several(len(twins), 'cell')} of {plain(twins[0].cell.task)} at {twins[0].cell.length}"
+    for key in SELECTORS:
+        known = sorted({str(getattr(each.cell, key)) for each in twins})
+        if len(known) > 1:
+            raise ValueError(
+                f"side {side.upper()} has {count}, which differ in {key} ({some(known)}): "
+                f"narrow it, e.g. --{side} {key}={plain(known[0])}"
+            )
+    odd = ", ".join(plain(each.name) for each in changes([(twins[0], twins[1])])) or "their questions"
+    raise ValueError(f"side {side.upper()} has {count}, which differ in {odd}: give a folder that holds one of them")
+
+
+def _place(cell: Cell) -> tuple[Any, ...]:
+    """What asks a question."""
+    return cell.task, cell.length, cell.seed, cell.corpus
+
+
+def _named(cell: Cell) -> str:
+    return plain(f"{cell.method} {cell.task} at {cell.length}, seed {cell.seed}")
+
+
+def _by_task(pairs: Sequence[tuple[Kept, Kept]]) -> list[Compared]:
+    """The pairs of each task, by length and seed."""
+    groups: dict[tuple[str, str | None], list[tuple[Kept, Kept]]] = {}
+    for one, other in pairs:
+        groups.setdefault((one.cell.task, one.cell.corpus), []).append((one, other))
+    made = []
+    for (task, corpus), group in groups.items():
+        ordered = sorted(group, key=lambda pair: (pair[0].cell.length, pair[0].cell.seed))
+        metric = headline({name for one, other in group for name in one.outcomes.keys() & other.outcomes.keys()})
+        made.append(
+            Compared(
+                task=f"{task} on {corpus}" if [name for name, _ in groups].count(task) > 1 else task,
+                metric=metric,
+                trained_length=ordered[0][0].cell.trained_length,
+                entries=[_entry(one, other, metric) for one, other in ordered],
+                verdict="",
+            )
+        )
+    return sorted(made, key=lambda each: (metrics.order(each.metric), each.task))
+
+
+def _entry(one: Kept, other: Kept, metric: str | None) -> Entry:
+    """One comparison, not yet corrected for the others."""
+    blank = Entry(length=one.cell.length, seed=one.cell.seed)
+    unlike = unlike_questions(one.cell, other.cell) or other_questions(one.cell, other.cell)
+    for name, side in (("A", one), ("B", other)):
+        if side.refused is not None:
+            return replace(blank, apart=f"{name} is refused: {plain(side.refused)}")
+    if unlike:
+        return replace(blank, apart=f"other questions: {unlike}")
+    if metric is None or not all(metric in side.outcomes for side in (one, other)):
+        return replace(blank, apart="nothing that both sides measured")
+    found = paired(one.outcomes[metric], other.outcomes[metric], metric)
+    if found.unlike is not None:
+        return replace(blank, apart=_told_apart(one, other, metric, found.unlike))
+    if found.difference is None:
+        return replace(blank, apart="no question has a value on both sides")
+    return replace(blank, found=found)
+
+
+def _told_apart(one: Kept, other: Kept, metric: str, index: int) -> str:
+    """Why a question is not the same on both sides."""
+    left, right = (next(each for each in side.outcomes[metric] if each.index == index) for side in (one, other))
+    sizes = [f"{each.targets} targets of {each.bytes} bytes and {each.words} words" for each in (left, right)]
+    if metric == "nll" and sizes[0] != sizes[1]:
+        return f"question {index} has {sizes[0]} in A, {sizes[1]} in B: NLL per token needs one tokenizer"
+    return f"question {index} is not the same in A and B (another tokenizer or sampling): run both anew"
+
+
+def _corrected(tasks: Sequence[Compared]) -> list[Compared]:
+    """With Holm's correction over all entries of all tasks."""
+    tested = [entry for task in tasks for entry in task.entries if entry.found is not None]
+    adjusted = iter(holm([entry.found.p or 0.0 for entry in tested if entry.found is not None]))
+
+    def corrected(entry: Entry) -> Entry:
+        return entry if entry.found is None else replace(entry, p_holm=next(adjusted))
+
+    return [replace(task, entries=[corrected(entry) for entry in task.entries]) for task in tasks]
+
+
+def _verdicts(tasks: Sequence[Compared]) -> list[Compared]:
+    """With each task's verdict in words."""
+    comparisons = sum(entry.found is not None for task in tasks for entry in task.entries)
+    made = []
+    for task in tasks:
+        ends = [entry.found.interval for entry in task.entries if entry.found and entry.found.interval]
+        halves = [scale(task.metric or "") * (each.high - each.low) / 2 for each in ends]
+        settled = replace(task, smallest=max(halves, default=None))
+        made.append(replace(settled, verdict=_verdict(settled, comparisons)))
+    return made
+
+
+def _verdict(task: Compared, comparisons: int) -> str:
+    """What these questions allow to say."""
+    compared = [entry.found for entry in task.entries if entry.found is not None]
+    if not compared:
+        return "not comparable"
+    real = [(entry.length, entry.found.difference) for entry in task.entries if entry.significant and entry.found]
+    side = metrics.better(task.metric)
+    where: dict[str, list[int]] = {}
+    for length, difference in real:
+        up = (difference or 0.0) > 0
+        word = ("better" if up == (side > 0) else "worse") if side else ("higher" if up else "lower")
+        where.setdefault(word, []).append(length)
+    if len(where) > 1:
+        return f"mixed by length: B is {', and '.join(f'{word} at {listed(at)}' for word, at in where.items())}"
+    for word, at in where.items():
+        return f"B is {word} at {'every length' if len(real) == len(task.entries) else listed(at)}"
+    if not task.smallest and all(found.difference == 0 for found in compared):
+        return "no difference: every question gave the same"
+    clusters = max(found.clusters for found in compared)
+    least = 2.0 ** (1 - clusters) if clusters <= EXACT else 1 / (FLIPS + 1)
+    if least * comparisons > LEVEL:
+        few = f"with {several(clusters, 'cluster')} no p is below {small(least)}, before correction"
+        return f"no difference could have shown: {few} for {several(comparisons, 'comparison')}"
+    size = f": one of up to {task.smallest:.3g}{short_unit(task.metric or '')} could be missed" if task.smallest else ""
+    return f"no difference that these questions could show{size}"

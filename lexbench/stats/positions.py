@@ -1,0 +1,238 @@
+"""Where in its window a model goes wrong: NLL of tokens, or rightness of marks, by position; and where NLL collapses.
+
+A position is the number of tokens before a target in its window, BOS counted. Positions are taken together in bins
+that grow with them, one of which begins at the trained length.
+
+    in-range level       NLL per target over the second half of the trained length
+    collapse position    where the first bin begins from which on every bin, to the end of the window, has an NLL of
+                         more than 0.5 nats above the in-range level; never, where the last bin has not
+
+The level is the method's own at that length: a method that is worse everywhere does not collapse, so both stand side
+by side. Texts that become easier towards their end hide a collapse, and the other way round: methods of one table read
+the same texts. Intervals resample documents, the level anew each time.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lexbench.core.record import Sample
+from lexbench.stats.entries import columns
+from lexbench.stats.intervals import CONFIDENCE, Floats, resampled
+from lexbench.stats.tables import Table
+
+RISE = 0.5
+"""Nats above the in-range level beyond which NLL has collapsed."""
+OCTAVE = 4
+"""Bins from one position to twice as far."""
+WIDTH = 16
+"""Positions of a bin, at least."""
+LEGEND = """\
+In range: the second half of the trained length. Collapse: the position (tokens before the target, BOS counted) from
+which NLL stays more than 0.5 nats above that level, to the end; *never*: not within this length. Brackets hold 95 %
+intervals over resampled documents.
+"""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value and its 95 % interval over resampled clusters; NaN: there is none."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """One method at one length, by position."""
+
+    method: str
+    length: int
+    edges: NDArray[np.int64]
+    """[bins + 1] first position of each bin, and the window's end."""
+    targets: NDArray[np.int64]
+    """[bins]"""
+    values: list[Estimate]
+    """[bins] NLL in nats per token, or the share of right marks; NaN without targets."""
+    level: Estimate
+    """The same over the second half of the trained length, and"""
+    beyond: Estimate
+    """past the trained length."""
+    collapse: Estimate | None
+    """Position, inf: never; None for marks, and where there are not targets on both sides of the trained length."""
+    samples: int
+    """Samples behind it: those that did not fail; for marks all that have any, wrong where they failed."""
+    clusters: int
+
+
+def curves_by_position(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Curve]:
+    """Every method at every length by position, lengths ascending; or none.
+
+    `samples` are those of each cell id. A table of NLL has curves, and one of a score whose samples have marks, where
+    targets span more than half of the window at the longest measured length; shorter ones where they do there, too.
+    """
+    cells = {place: record.cell for place, record in table.entries.items()}
+    found = {place: _targets(table, samples.get(cell, ())) for place, cell in cells.items()}
+    measured = {place: targets for place, targets in found.items() if targets is not None}
+    wide = {place: targets for place, targets in measured.items() if targets.span > place[1] / 2}
+    longest = max((length for _, length in measured), default=0)
+    if longest not in {length for _, length in wide}:
+        return []
+    rows = [(row, length) for length in table.lengths for row in table.methods if (row, length) in wide]
+    return [_curve(*place, table.cell.trained_length, wide[place], table.metric == "nll") for place in rows]
+
+
+@dataclass(frozen=True, eq=False)
+class _Targets:
+    """The targets of a cell, by position."""
+
+    positions: NDArray[np.int64]
+    values: Floats
+    owners: NDArray[np.int64]
+    """Number of each target's cluster."""
+    samples: int
+    clusters: int
+
+    @property
+    def span(self) -> int:
+        """Positions from the first to the last."""
+        return int(self.positions[-1] - self.positions[0]) + 1
+
+
+def _targets(table: Table, samples: Sequence[Sample]) -> _Targets | None:
+    """NLL of the samples that did not fail; or marks of all, wrong where they failed."""
+    used: list[tuple[NDArray[np.int64], Floats, str]] = []
+    for sample in samples:
+        if table.scored and "right" in sample.statistics:
+            right = sample.statistics["right"].astype(np.float64) * (sample.failed is None)
+            used.append((sample.statistics["place"].astype(np.int64), right, sample.cluster))
+        elif (
+            table.metric == "nll"
+            and sample.nll is not None
+            and len(sample.nll)
+            and not sample.failed
+            and "targets" not in sample.facts  # here and there in the window, not its last tokens
+        ):
+            positions = np.arange(sample.tokens - len(sample.nll), sample.tokens)
+            used.append((positions, sample.nll.astype(np.float64), sample.cluster))
+    if not used:
+        return None
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(cluster for *_, cluster in used))}
+    positions, values = (np.concatenate([each[place] for each in used]) for place in (0, 1))
+    owners = np.concatenate([np.full(len(positions), numbers[cluster]) for positions, _, cluster in used])
+    order = np.argsort(positions, kind="stable")
+    return _Targets(positions[order], values[order], owners[order], len(used), len(numbers))
+
+
+def bin_edges(length: int, trained_length: int) -> NDArray[np.int64]:
+    """[bins + 1] first positions of the bins of a window, and its end.
+
+    Bins begin at 0 and at trained_length 2^(k / 4), k any whole number, so far as each has at least 16 positions.
+    """
+    edges = [0]
+    for quarter in range(-OCTAVE * trained_length.bit_length(), OCTAVE * length.bit_length()):
+        edge = round(trained_length * 2 ** (quarter / OCTAVE))
+        widths = [edge - edges[-1], length - edge] + [trained_length - edge] * (edge < trained_length < length)
+        if min(widths) >= WIDTH:
+            edges.append(edge)
+    return np.asarray([*edges, length], np.int64)
+
+
+def _curve(row: str, length: int, trained: int, targets: _Targets, likelihood: bool) -> Curve:
+    edges = bin_edges(length, trained)
+    sums = _sums(
+        targets, [*itertools.pairwise(edges.tolist()), (trained // 2, trained), (trained, max(trained, length))]
+    )
+    whole = _ratios(sums.sum(axis=0))
+    several = len(sums) > 1
+    draws = _ratios(resampled(sums.reshape(len(sums), -1)).reshape(-1, *sums.shape[1:])) if several else whole[None]
+    *values, level, beyond = (_estimate(*each, several) for each in zip(whole, draws.T, strict=True))
+    collapse = None
+    if likelihood and np.isfinite(whole[-2:]).all():
+        place, places = (collapse_position(each[..., :-2], each[..., -2], edges[:-1]) for each in (whole, draws))
+        collapse = _estimate(float(place), places, several)
+    counts = sums[:, :-2, 1].sum(axis=0).astype(np.int64)
+    return Curve(row, length, edges, counts, values, level, beyond, collapse, targets.samples, targets.clusters)
+
+
+def _sums(targets: _Targets, ranges: Sequence[tuple[int, int]]) -> Floats:
+    """[clusters, ranges, 2] sum and number of the values at positions begin to end - 1."""
+    sums = np.zeros((targets.clusters, len(ranges), 2))
+    for number, (begin, end) in enumerate(ranges):
+        inside = slice(*np.searchsorted(targets.positions, (begin, end)))
+        for column, weights in enumerate((targets.values[inside], None)):
+            sums[:, number, column] = np.bincount(targets.owners[inside], weights, targets.clusters)
+    return sums
+
+
+def _ratios(sums: Floats) -> Floats:
+    """[..., ranges] means of [..., ranges, 2] sums and numbers; NaN of nothing."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(sums[..., 0] / sums[..., 1])
+
+
+def collapse_position(values: Floats, level: ArrayLike, begins: NDArray[np.int64]) -> Floats:
+    """[...] where the bins begin from which on all values [..., bins] exceed level [...] by 0.5; inf: never.
+
+    A bin without targets (NaN) decides nothing, and is no beginning; NaN where there is no level.
+    """
+    stays = ~(values <= np.asarray(level)[..., None] + RISE)
+    stays = np.logical_and.accumulate(stays[..., ::-1], axis=-1)[..., ::-1] & ~np.isnan(values)
+    places = np.where(stays.any(axis=-1), begins[stays.argmax(axis=-1)], math.inf)
+    return np.where(np.isnan(level), math.nan, places)
+
+
+def _estimate(value: float, draws: Floats, several: bool) -> Estimate:
+    """With the percentile interval of the draws: of several clusters, and where every draw has a value."""
+    if not several or np.isnan(draws).any():
+        return Estimate(float(value))
+    tail = (1 - CONFIDENCE) / 2 * (len(draws) - 1)
+    ordered = np.sort(draws)  # not interpolated: an end may be inf
+    return Estimate(float(value), float(ordered[math.floor(tail)]), float(ordered[-1 - math.floor(tail)]))
+
+
+def markdown(table: Table, curves: Sequence[Curve]) -> str:
+    """The longest length: NLL inside and beyond the trained length, and where it collapses; empty for marks."""
+    length, trained = curves[-1].length, table.cell.trained_length
+    found = [curve for curve in curves if curve.length == length and curve.collapse is not None]
+    if not found:
+        return ""
+    head = ["method", f"NLL at {trained // 2} to {trained - 1}", f"NLL at {trained} to {length - 1}", "collapse"]
+    rows = [
+        [curve.method, _shown(curve.level), _shown(curve.beyond), _shown(curve.collapse or curve.level, ".0f")]
+        for curve in found
+    ]
+    return "\n".join(columns(head, rows)) + "\n"
+
+
+def _shown(estimate: Estimate, digits: str = ".3f") -> str:
+    value, low, high = (_number(each, digits) for each in (estimate.value, estimate.low, estimate.high))
+    return f"{value} [{low}, {high}]" if low and low != "never" else value
+
+
+def _number(value: float, digits: str = "") -> str:
+    """`never` for infinity, nothing for NaN."""
+    return "" if math.isnan(value) else "never" if math.isinf(value) else f"{value:{digits}}"
+
+
+def csv(table: Table, curves: Sequence[Curve]) -> str:
+    """The same of all lengths, one line a method and length, in full precision."""
+    import pandas as pd
+
+    rows = []
+    for curve in curves:
+        if curve.collapse is not None:
+            cell = table.entries[curve.method, curve.length].cell
+            row = {"method": curve.method, "length": curve.length, "multiple": curve.length / table.cell.trained_length}
+            row |= {"cell": cell, "samples": curve.samples, "clusters": curve.clusters}
+            places = ("collapse_position", curve.collapse, ".0f")
+            for name, each, digits in (("in_range", curve.level, ""), ("beyond", curve.beyond, ""), places):
+                ends = {name: each.value, f"{name}_low": each.low, f"{name}_high": each.high}
+                row |= {column: _number(value, digits) for column, value in ends.items()}
+            rows.append(row)
+    return str(pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))

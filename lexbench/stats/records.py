@@ -1,0 +1,242 @@
+"""From samples to records: every metric is computed here, from the samples alone, as often as one likes."""
+
+import logging
+import math
+import re
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lexbench.core.record import Cell, Record, Sample
+from lexbench.stats.intervals import Interval, cluster_bootstrap, mean_interval
+from lexbench.stats.metrics import is_score
+from lexbench.store.format import Finished
+from lexbench.store.store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What one or more run folders hold."""
+
+    finished: list[Finished]
+    """Each cell once, sorted by id."""
+    unfinished: list[Cell]
+    problems: list[str]
+
+
+def build(folders: Iterable[Path]) -> list[Record]:
+    """Records of every finished cell in run folders, or in folders of run folders, from their samples.
+
+    A cell that lies in several folders is taken once. Raises ValueError where there is no run folder.
+    """
+    return [record for finished in load(folders).finished for record in records_of(finished)]
+
+
+def load(folders: Iterable[Path]) -> Loaded:
+    """All cells of run folders; files that cannot be read are logged as warnings, too."""
+    stores = [Store(folder) for folder in run_folders(folders)]
+    finished: dict[str, Finished] = {}
+    left: dict[str, Cell] = {}
+    problems: list[str] = []
+    for store in stores:
+        for cell in store.load():
+            known = finished.get(cell.cell.id)
+            if known is None or (known.again and not cell.again):
+                finished[cell.cell.id] = cell
+        left.update({cell.id: cell for cell in store.unfinished()})
+        problems += store.problems
+    for problem in problems:
+        log.warning(problem)
+    unfinished = [cell for name, cell in sorted(left.items()) if name not in finished]
+    return Loaded([finished[name] for name in sorted(finished)], unfinished, problems)
+
+
+def run_folders(folders: Iterable[Path]) -> list[Path]:
+    """The folders themselves, or the run folders below them; each once."""
+    found: dict[Path, None] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise ValueError(f"run folder {folder} does not exist: give one that `lexbench run` has written")
+        below = [folder] if _is_run(folder) else [cells.parent for cells in sorted(folder.rglob("cells"))]
+        runs = [run for run in below if _is_run(run)]
+        if not runs:
+            raise ValueError(f"folder {folder} holds no cells: give one that `lexbench run` has written")
+        found.update(dict.fromkeys(runs))
+    return list(found)
+
+
+def _is_run(folder: Path) -> bool:
+    cells = folder / "cells"
+    return any(cells.glob("*.parquet")) or any(cells.glob("*.jsonl"))
+
+
+def records_of(finished: Finished) -> list[Record]:
+    """A cell's records: one per metric; one without a metric where the cell is refused or nothing was scored.
+
+    First those of all samples, then those of each part, parts by name. A part has the metrics of the whole.
+    """
+    parts = sorted({part for sample in finished.samples for part in sample.parts}, key=by_number)
+    return [record for part in (None, *parts) for record in _of_part(finished, part)]
+
+
+def by_number(part: str) -> list[tuple[int, str]]:
+    """Sorts names by their numbers: `words 4-8k` before `words 16k+`."""
+    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"(\d+)", part)]
+
+
+def _of_part(finished: Finished, part: str | None) -> list[Record]:
+    """Records of the samples of one part, or of all."""
+    shown = replace(finished, samples=[each for each in finished.samples if part is None or part in each.parts])
+    if any(sample.nll is not None for sample in finished.samples):
+        return _likelihood(shown, part)
+    names = dict.fromkeys(name for sample in finished.samples for name in sample.scores)
+    if not names:
+        return [_record(shown, part, None, None, None, ())]
+    return [_mean(shown, part, name) for name in names]
+
+
+def _mean(finished: Finished, part: str | None, metric: str) -> Record:
+    """The mean of one score or measure; a failed sample scores 0, and has no measure."""
+    for sample in finished.samples:
+        if not sample.failed and metric not in sample.scores:
+            task = finished.cell.task
+            raise ValueError(f"{task} gave no {metric} for sample {sample.index}: score it, or say failed")
+    used = [sample for sample in finished.samples if is_score(metric) or not sample.failed]
+    values = [0.0 if sample.failed else float(sample.scores[metric]) for sample in used]
+    if not values:
+        return _record(finished, part, metric, None, None, ())
+    clusters = [sample.cluster for sample in used]
+    interval = (
+        mean_interval(values, clusters) if is_score(metric) else cluster_bootstrap(values, [1] * len(values), clusters)
+    )
+    return _record(finished, part, metric, math.fsum(values) / len(values), interval, used)
+
+
+def _likelihood(finished: Finished, part: str | None) -> list[Record]:
+    """Token-weighted NLL, and what follows from the same sums in other units.
+
+        nll = sum nats / targets; perplexity = exp(nll); bits_per_byte = sum nats / (ln 2 bytes);
+        word_perplexity = exp(sum nats / words)
+
+    A failed sample has no honest likelihood: it is left out of the value and counted in `failed`. Intervals are made
+    in nats, and exponentiated at their ends.
+    """
+    used = [sample for sample in finished.samples if sample.nll is not None and not sample.failed]
+    clusters = [sample.cluster for sample in used]
+    losses = [sample.nll.astype(np.float64) for sample in used if sample.nll is not None]
+    nats = np.array([loss.sum() for loss in losses])
+    targets = np.array([len(loss) for loss in losses], np.float64)
+    records = []
+
+    def add(metric: str, units: np.ndarray, turn: Callable[[float], float]) -> None:
+        value, interval = None, None
+        if units.sum() > 0:
+            value = _finite(turn, float(nats.sum() / units.sum()))
+            interval = _turned(cluster_bootstrap(nats, units, clusters), turn)
+        records.append(_record(finished, part, metric, value, interval if value is not None else None, used))
+
+    add("nll", targets, float)
+    add("perplexity", targets, math.exp)
+    seen = [sample for sample in finished.samples if sample.nll is not None]
+    if all(sample.bytes is not None for sample in seen):
+        add("bits_per_byte", np.array([sample.bytes for sample in used], np.float64), lambda x: x / math.log(2))
+    if all(sample.words is not None for sample in seen):
+        add("word_perplexity", np.array([sample.words for sample in used], np.float64), math.exp)
+    return records
+
+
+def _turned(interval: Interval | None, turn: Callable[[float], float]) -> Interval | None:
+    """An interval in other units; None where an end is not finite there."""
+    if interval is None:
+        return None
+    low, high = _finite(turn, interval.low), _finite(turn, interval.high)
+    return Interval(low, high, interval.kind) if low is not None and high is not None else None
+
+
+def _finite(turn: Callable[[float], float], value: float) -> float | None:
+    """turn(value), or None where it is beyond float64: a perplexity above e^709."""
+    try:
+        result = turn(value)
+    except OverflowError:
+        return None
+    return result if math.isfinite(result) else None
+
+
+def _record(
+    finished: Finished,
+    part: str | None,
+    metric: str | None,
+    value: float | None,
+    interval: Interval | None,
+    used: Sequence[Sample],
+) -> Record:
+    """A row: the metric over the `used` samples, with the coverage of all of them."""
+    cell, samples = finished.cell, finished.samples
+    tokens = [sample.tokens for sample in samples]
+    guesses = [sample.chance for sample in samples if sample.chance is not None] if metric == "accuracy" else []
+    return Record(
+        cell=cell.id,
+        model=cell.model,
+        method=cell.method,
+        attention=_said(cell.identity.get("attention") or {}),
+        task=cell.task,
+        length=cell.length,
+        trained_length=cell.trained_length,
+        seed=cell.seed,
+        metric=metric,
+        part=part,
+        value=value,
+        chance=math.fsum(guesses) / len(guesses) if guesses else None,
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+        interval=interval.kind if interval else None,
+        n=len(used),
+        clusters=len({sample.cluster for sample in used}),
+        tokens_min=min(tokens, default=None),
+        tokens_median=float(statistics.median(tokens)) if tokens else None,
+        tokens_max=max(tokens, default=None),
+        truncated=sum(sample.truncated for sample in samples),
+        failed=sum(sample.failed is not None for sample in samples),
+        hit_room=sum(sample.hit_room is True for sample in samples),
+        refused=finished.refused,
+        protocol=cell.protocol,
+        backend=cell.backend,
+        dtype=cell.dtype,
+        kernel=cell.kernel,
+        corpus=cell.corpus,
+        version=cell.version,
+    )
+
+
+def _said(attention: Mapping[str, Any]) -> str | None:
+    """An Attention's data in a line: `inv_freq 1..0.0001, scale 1.2, remap Remap(window 8, query Line(...), ...)`."""
+    return ", ".join(f"{slot} {_value(slot, value)}" for slot, value in attention.items()) or None
+
+
+def _value(slot: str, value: Any) -> str:
+    if slot == "inv_freq":
+        return f"{value[0]:.6g}..{value[-1]:.6g}"
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{key} {_value(key, item)}" for key, item in value.items() if key != "kind")
+        return f"{value.get('kind', '')}({inner})"
+    if isinstance(value, list):
+        return "[" + ", ".join(_value("", item) for item in value) + "]"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def dataframe(records: Sequence[Record]) -> "pd.DataFrame":
+    """One row per record, with `multiple`: length / trained_length."""
+    import pandas as pd
+
+    names = [field.name for field in fields(Record)]
+    rows = [{**asdict(record), "multiple": record.multiple} for record in records]
+    return pd.DataFrame(rows, columns=[*names, "multiple"])

@@ -1,0 +1,395 @@
+"""What a curve says: each method of a table in a few numbers, with intervals and with what they cover.
+
+Values are NLL in nats per token, averaged as nats (a perplexity is exp of a level, taken once at the end), or points,
+hundredths of a score. An area goes over all that a method answered; all that is compared with `none`, over what both
+did. A length has a value where the cell was measured and not refused; shared are the lengths at which
+every method has one (methods without any value aside). Trained length: T.
+
+    effective_length      the largest length up to which every measured length is within a margin of the level; inf:
+                          all are; 0: not even the shortest
+    collapse              the length from which on every measured length is beyond a rise from the level; inf: never
+    area                  mean height of the curve over log2(length / T) by trapezoids, over the shared lengths, and
+    area_beyond           over those from T on
+    price                 method - none on the same questions, mean of the shared lengths up to T: what Su's tables of
+                          length extrapolation show as the loss at the trained length
+    context_gain          NLL at T (or the longest shared length below it) - NLL at the longest shared length, over the
+                          same targets; positive: context from beyond T helps
+    position_bias         score with the needle in the outer half of depths (below 1/4, from 3/4) - score in the inner
+                          one, mean of the shared lengths up to T; positive: lost in the middle; and
+    position_bias_beyond  of those beyond T
+
+**The level** at length L is what the unmodified model, `none`, reaches at its best measured length up to min(L, T). So
+a method that is worse everywhere never looks long; a model that falters inside its own trained length does not hand on
+the low level at its end; and short contexts are not blamed for what only longer ones can give. Where `none` has no
+value up to T, the level is the method's own, and the note says so. The collapse in `positions.py` is another one:
+inside one window, from the method's own level.
+
+Lengths whose cells share clusters are resampled together, methods always. The intervals of effective length and
+collapse invert those of the differences to the level at each length: low and high are what the curve would say were
+every difference at its worse and at its better end. A statistic that jumps has no honest width by resampling alone.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from lexbench.core.record import Sample
+from lexbench.stats.combine import (
+    Curves,
+    Estimate,
+    Level,
+    Summary,
+    combination,
+    curves_of,
+    halves,
+    levels,
+    shared_lengths,
+)
+from lexbench.stats.differences import BASELINE
+from lexbench.stats.gain import gains
+from lexbench.stats.pairs import Outcome, gaps, paired
+from lexbench.stats.tables import Table
+
+__all__ = ["Summary", "effective_lengths", "shared_lengths", "summaries"]
+
+MARGIN = 0.1
+"""Nats per token, a tenth of the perplexity: more than the noise of some dozens of paired documents, and about what
+half of the training compute is worth (exponents near 0.05 of Kaplan et al., arXiv 2001.08361, at 2 to 3 nats)."""
+POINTS = 15.0
+"""The same of scores: what NoLiMa (arXiv 2502.05167, 85 % of the base score) grants a model that starts at 100."""
+RISE = 0.5
+"""Nats per token above the level that are a collapse; of a score, half of what the level has above chance is lost."""
+FIXED = 85.6
+"""RULER's threshold in points (arXiv 2404.06654): Llama 2 7B at its own 4096 tokens, mean of 13 tasks."""
+OUTER = 0.25
+"""Of the depth at either end."""
+RULES = ("monotone", "any", "fixed")
+THE_BASELINE = "the baseline"
+NOTHING = "no value at any length"
+OWN = f"{BASELINE} has no value there, and a method that is worse everywhere can look long"
+ROUNDED = 1e-9
+"""Of a comparison with a margin: a difference of exactly 0.1 is within 0.1."""
+
+
+def summaries(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Summary]:
+    """All methods of one table of NLL or of a score, method by method; none of other metrics.
+
+    `samples` are those of each cell id. Names that make no sense for the metric are left out: context gain of scores,
+    position bias without depths.
+    """
+    if table.metric != "nll" and not table.scored:
+        return []
+    curves = curves_of(table, samples)
+    beyond = [length for length in curves.shared if length >= curves.trained]
+    biases = list(_position_biases(curves))
+    found = []
+    for row in table.methods:
+        found += [
+            _effective_length(curves, row, RULES[0], POINTS if table.scored else MARGIN),
+            _collapse(curves, row),
+            _mean_height(curves, row, "area", curves.shared, table.lengths),
+            _mean_height(curves, row, "area_beyond", beyond, [at for at in table.lengths if at >= curves.trained]),
+            _price(curves, row),
+            *([] if table.scored else [_context_gain(curves, samples, row)]),
+            *(each for each in biases if each.method == row),
+        ]
+    return found
+
+
+def effective_lengths(
+    table: Table, samples: Mapping[str, Sequence[Sample]], rule: str = "monotone", margin: float | None = None
+) -> list[Summary]:
+    """The effective length of each method by another rule or margin.
+
+    Args:
+        table: of NLL or of a score.
+        samples: of each cell id.
+        rule: monotone: up to which every measured length is within the margin; any: the largest that is, whatever
+            happens before it; fixed: the largest with a score of 85.6 points or more, as RULER has it.
+        margin: in nats per token or points; of `fixed` the threshold. None: 0.1, 15 or 85.6.
+
+    Raises ValueError for another rule, and for `fixed` without a score.
+    """
+    if rule not in RULES:
+        raise ValueError(f"effective length by {rule!r}: known rules are {', '.join(RULES)}")
+    if rule == "fixed" and not table.scored:
+        raise ValueError(
+            f"effective length by a fixed threshold needs a score, not {table.metric}: use monotone or any"
+        )
+    if table.metric != "nll" and not table.scored:
+        return []
+    curves = curves_of(table, samples)
+    usual = FIXED if rule == "fixed" else POINTS if table.scored else MARGIN
+    return [_effective_length(curves, row, rule, usual if margin is None else margin) for row in table.methods]
+
+
+Judged = list[tuple[int, Estimate | None]]
+"""How far a method is behind at each length; None: it has no answer there, and what follows does not count."""
+
+
+def _judged(curves: Curves, row: str, share: float) -> Judged:
+    """How much worse a method is than `share` of the level, at each length that has a level.
+
+    The level is the best of its references, so the difference is the largest to any of them, and so are its ends: the
+    worse one holds its 2.5 %, the better one does by and large. Refused lengths before the first judged one, too short
+    for the task, are left out.
+    """
+    better = curves.table.better
+    found: Judged = []
+    for length in curves.table.lengths:
+        level = curves.levels.get((row, length))
+        terms: list[list[tuple[float, Level]]] = [[(-better, level)]] if level is not None and not share else []
+        if level is not None and share:
+            pairs = [curves.pair(each, (row, length)) for each in curves.references(row, length)]
+            terms = [[(better * share, pair[0]), (-better, pair[1])] for pair in pairs if pair]
+        if terms:
+            found.append((length, _largest([combination(each, curves.scored) for each in terms])))
+        elif found and (row, length) in curves.table.entries:
+            found.append((length, None))
+    return found
+
+
+def _last(judged: Judged) -> int:
+    """The longest length that has an answer."""
+    return max(length for length, behind in judged if behind)
+
+
+def _largest(estimates: Sequence[Estimate]) -> Estimate:
+    """The largest value, lower end and upper end."""
+    low, high = (max(_end(each, side) for each in estimates) for side in ("low", "high"))
+    whole = not math.isnan(sum(_end(each, "low") for each in estimates))
+    return Estimate(max(each.value for each in estimates), low if whole else None, high if whole else None)
+
+
+def _end(behind: Estimate, side: str) -> float:
+    """A value, or an end; NaN where there is none."""
+    end = getattr(behind, side)
+    return math.nan if end is None else float(end)
+
+
+def _inverted(
+    curves: Curves, row: str, name: str, judged: Judged, says: Callable[[str], float], note: Sequence[str]
+) -> Summary:
+    """A length that a curve says with its values, its worse ends (`high`: far behind) and its better ones."""
+    value, *ends = (says(side) for side in ("value", "high", "low"))
+    low, high = (None, None) if any(map(math.isnan, ends)) else ends
+    return Summary(
+        method=row,
+        name=name,
+        value=value,
+        low=low,
+        high=high,
+        interval=None if low is None else "inversion",
+        unit="tokens",
+        note="; ".join([*note, *([] if low is not None else ["no interval: too few clusters"])]),
+        limit=_last(judged),
+    )
+
+
+def _effective_length(curves: Curves, row: str, rule: str, margin: float) -> Summary:
+    slack = (-margin if rule == "fixed" else margin) / (100.0 if curves.scored else 1.0)
+    judged = _judged(curves, row, 0.0 if rule == "fixed" else 1.0)
+    if why := _unjudged(curves, row, judged, slack):
+        return Summary(method=row, name="effective_length", value=None, unit="tokens", note=why)
+
+    def reach(side: str) -> float:
+        reached = 0.0
+        for length, behind in judged:
+            end = math.inf if behind is None else _end(behind, side)
+            if end <= slack + ROUNDED:
+                reached = length
+            elif rule == "monotone" or math.isnan(end):
+                return math.nan if math.isnan(end) else reached
+        return math.inf if reached == judged[-1][0] else reached
+
+    first, last = judged[0][0], _last(judged)
+    value = reach("value")
+    unit = "points" if curves.scored else "nats"
+    threshold = f"at least {margin:g} points" if rule == "fixed" else f"within {margin:g} {unit} of {_level(curves)}"
+    said = {0.0: f"< {first}, the shortest judged", math.inf: f">= {last}, the longest measured"}
+    note = [said[value]] if value in said else []
+    note += [threshold, *([] if rule == "monotone" else [f"rule {rule}"]), *_coverage(curves, row, judged)]
+    note += [] if curves.base or rule == "fixed" else [OWN]
+    return _inverted(curves, row, "effective_length", judged, reach, note)
+
+
+def _collapse(curves: Curves, row: str) -> Summary:
+    share, rise = (0.5, 0.0) if curves.scored else (1.0, RISE)
+    judged = _judged(curves, row, share)
+    if why := _unjudged(curves, row, judged, POINTS / 100 if curves.scored else RISE):
+        return Summary(method=row, name="collapse", value=None, unit="tokens", note=why)
+
+    def begin(side: str) -> float:
+        begins = math.inf
+        for length, behind in reversed(judged):
+            end = None if behind is None else _end(behind, side)
+            if end is not None and math.isnan(end):
+                return math.nan
+            if end is not None and end <= rise - (1 - share) * curves.chance(length) + ROUNDED:
+                break
+            begins = begins if end is None else length
+        return begins
+
+    depth = "less than half of what is above chance in" if curves.scored else f"more than {RISE:g} nats above"
+    note = [f"never, up to {_last(judged)}"] if begin("value") == math.inf else []
+    note += [f"{depth} {_level(curves)}", *_coverage(curves, row, judged), *([] if curves.base else [OWN])]
+    return _inverted(curves, row, "collapse", judged, begin, note)
+
+
+def _unjudged(curves: Curves, row: str, judged: Judged, slack: float) -> str | None:
+    """Why no length says anything of a method."""
+    if not curves.valued(row):
+        return NOTHING
+    if not judged:
+        return f"no level: no length up to the trained {curves.trained} has a value"
+    if not curves.scored or slack < 0:
+        return None
+    best = max(curves.levels[place].value for place in curves.references(row, curves.trained))
+    chance = max(curves.chance(length) for length in curves.table.lengths)
+    if best - slack > chance + ROUNDED:
+        return None
+    return f"no level to keep: {_level(curves)} is {100 * best:.1f} points, and guessing gives {100 * chance:.1f}"
+
+
+def _level(curves: Curves) -> str:
+    return f"the best of {curves.base or 'its own'} up to {curves.trained}"
+
+
+def _coverage(curves: Curves, row: str, judged: Judged) -> Iterator[str]:
+    """What the judged lengths are, and what they are not."""
+    lengths = [length for length, behind in judged if behind]
+    if len(lengths) < len(curves.table.lengths):
+        yield f"{len(lengths)} of {len(curves.table.lengths)} lengths"
+    ended = [length for length, behind in judged if behind is None]
+    if ended:
+        refused = any(curves.table.entries[row, length].refused for length in ended)
+        yield f"{'refused' if refused else 'no value'} at {', '.join(map(str, ended))}"
+    if lengths[-1] <= curves.trained:
+        yield f"nothing beyond the trained {curves.trained} was measured"
+
+
+def _covers(lengths: Sequence[int], of: Sequence[int]) -> str:
+    ends = f"{lengths[0]} to {lengths[-1]}" if len(lengths) > 1 else str(lengths[0])
+    return f"{len(lengths)} of {len(of)} lengths: {ends}"
+
+
+def _mean_height(curves: Curves, row: str, name: str, lengths: Sequence[int], of: Sequence[int]) -> Summary:
+    if not curves.valued(row):
+        return curves.summary(row, name, NOTHING)
+    if len(lengths) < 2:
+        return curves.summary(row, name, _no_area(lengths))
+    terms = [(weight, curves.levels[row, length]) for length, weight in _trapezoids(lengths).items()]
+    return curves.summary(row, name, combination(terms, curves.scored), _covers(lengths, of))
+
+
+def _no_area(lengths: Sequence[int]) -> str:
+    return f"an area needs two lengths that all methods have, here {len(lengths)}"
+
+
+def _trapezoids(lengths: Sequence[int]) -> dict[int, float]:
+    """Weights of heights in the mean over log2 length."""
+    places = np.log2(lengths)
+    spans = np.diff(places) / (places[-1] - places[0])
+    weights = (np.append(spans, 0.0) + np.insert(spans, 0, 0.0)) / 2
+    return dict(zip(lengths, weights.tolist(), strict=True))
+
+
+def _price(curves: Curves, row: str) -> Summary:
+    """Method - none on the same questions, mean of the shared lengths up to the trained one."""
+    name, weights = "price", {length: 1 / len(curves.inside) for length in curves.inside}
+    missing = [each for each in (BASELINE, row) if not curves.valued(each)]
+    if missing:
+        return curves.summary(row, name, f"{missing[0]} has no value at any length")
+    if not weights:
+        reason = f"no length up to the trained {curves.trained} that all methods have"
+        return curves.summary(row, name, reason)
+    if row == BASELINE:
+        return replace(curves.summary(row, name, THE_BASELINE), value=0.0)
+    sides = {length: (curves.outcomes[BASELINE, length], curves.outcomes[row, length]) for length in weights}
+    found = {length: gaps(*pair) for length, pair in sides.items()}
+    if not all(found.values()):
+        return curves.summary(row, name, f"no pairs with {BASELINE}")
+    baseline, other = (_pooled(sides, side, found, weights) for side in (0, 1))
+    whole = paired(baseline, other, curves.table.metric or "")
+    if whole.unlike is not None:
+        index, place = divmod(whole.unlike, len(weights))
+        where = f"sample {index} at {list(weights)[place]}"
+        return curves.summary(row, name, f"{where} is not the question that {BASELINE} was asked: run both anew")
+    parts = {(length, sign): halves(found[length])[sign < 0] for length in found for sign in (1, -1)}
+    known = levels(parts, curves.right_or_wrong)
+    terms = [(sign * weights[length], level) for (length, sign), level in known.items()]
+    up_to = [length for length in curves.table.lengths if length <= curves.trained]
+    note = f"{_covers(list(weights), up_to)}; {whole.pairs} pairs"
+    return curves.summary(row, name, combination(terms, curves.right_or_wrong), note, whole.p)
+
+
+def _pooled(
+    sides: Mapping[int, tuple[list[Outcome], list[Outcome]]],
+    side: int,
+    pairs: Mapping[int, list[Outcome]],
+    weights: Mapping[int, float],
+) -> list[Outcome]:
+    """The questions of several lengths as those of one cell, their amounts as shares of the weighted mean."""
+    pooled = []
+    for place, (length, pair) in enumerate(sides.items()):
+        scale = weights[length] / math.fsum(each.units for each in pairs[length])
+        for each in pair[side]:
+            amount = None if each.amount is None else scale * each.amount
+            pooled.append(replace(each, index=each.index * len(sides) + place, amount=amount, targets=None))
+    return pooled
+
+
+def _context_gain(curves: Curves, samples: Mapping[str, Sequence[Sample]], row: str) -> Summary:
+    if not curves.valued(row):
+        return curves.summary(row, "context_gain", NOTHING)
+    if not curves.inside or curves.shared[-1] <= curves.trained:
+        return curves.summary(
+            row, "context_gain", "needs lengths up to the trained one and beyond that all methods have"
+        )
+    ends = [curves.inside[-1], curves.shared[-1]]
+    entries = {
+        (row, length): record
+        for (name, length), record in curves.table.entries.items()
+        if name == row and length in ends
+    }
+    found = gains(replace(curves.table, methods=[row], lengths=ends, entries=entries), samples)
+    change = found[0].gain if found else None
+    if change is None:
+        return curves.summary(row, "context_gain", f"{ends[0]} and {ends[1]} do not score the same targets")
+    kind = None if change.low is None else "cluster_bootstrap"
+    estimate = Estimate(change.value, change.low, change.high, kind)
+    note = f"{ends[0]} to {ends[1]}, {change.targets} targets"
+    note += f", {change.left_out} failed" if change.left_out else ""
+    return curves.summary(row, "context_gain", estimate, note)
+
+
+def _position_biases(curves: Curves) -> Iterator[Summary]:
+    """Inside the trained length and beyond it, where needles of any cell have depths."""
+    parts: dict[tuple[str, int, bool], list[Outcome]] = {}
+    for (row, length), group in curves.outcomes.items():
+        for each in group:
+            if each.depth is not None:
+                outer = not OUTER <= each.depth < 1 - OUTER
+                parts.setdefault((row, length, outer), []).append(each)
+    known = levels(parts, True) if curves.scored else {}
+    rows = {row for row, _, _ in known}
+    both = [at for at in curves.shared if all((row, at, outer) in known for row in rows for outer in (True, False))]
+    inside = [length for length in both if length <= curves.trained]
+    beyond = [length for length in both if length > curves.trained]
+    every = curves.table.lengths
+    for row in curves.table.methods if known else []:
+        for name, lengths, of in (
+            ("position_bias", inside, [at for at in every if at <= curves.trained]),
+            ("position_bias_beyond", beyond, [at for at in every if at > curves.trained]),
+        ):
+            if lengths and row in rows:
+                terms = [
+                    (sign / len(lengths), known[row, length, outer])
+                    for length in lengths
+                    for sign, outer in ((1, True), (-1, False))
+                ]
+                yield curves.summary(row, name, combination(terms, True), _covers(lengths, of))
+            else:
+                yield curves.summary(row, name, "no length at which all methods have needles in both halves of depths")

@@ -1,0 +1,247 @@
+"""Tables: methods down, lengths across, one metric; only cells that differ in nothing else stand in one table."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lexbench.core.record import Cell, Record
+from lexbench.stats import metrics
+from lexbench.stats.entries import CUT, best_of, columns, entry, noted
+from lexbench.stats.records import dataframe, records_of
+from lexbench.stats.wording import escaped
+from lexbench.store.format import Finished
+from lexbench.store.store import Store
+
+Place = tuple[str, int]
+"""Row and length."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """One metric of cells that share everything but method and length."""
+
+    name: str
+    """Unique among the tables of a report, fit for a file."""
+    setting: str
+    """Hash of what the cells share."""
+    metric: str | None
+    """None: nothing was scored."""
+    cell: Cell
+    """One of the cells: tells what they share."""
+    differs: str
+    """What tells it from tables of the same model and task; empty where there are none."""
+    entries: dict[Place, Record]
+    """Of all samples of a cell, never of a part."""
+    methods: list[str]
+    lengths: list[int]
+    parts: dict[Place, dict[str, Record]] = field(default_factory=dict)
+    """Records of the parts of a cell, by the part's name, in their order."""
+
+    @property
+    def label(self) -> str:
+        """The metric, with its unit."""
+        return metrics.label(self.metric)
+
+    @property
+    def better(self) -> int:
+        """1 where higher is better, -1 where lower is, 0 where neither."""
+        return metrics.better(self.metric)
+
+    @property
+    def scored(self) -> bool:
+        """Whether the metric is a score in [0, 1]."""
+        return metrics.is_score(self.metric)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether any sample of any cell was truncated."""
+        return any(record.truncated for record in self.entries.values())
+
+    def csv(self) -> str:
+        """All fields of the records, one line a cell; parts have a file of their own."""
+        records = [record for row in self.methods for record in self.of(row)]
+        return str(dataframe(records).to_csv(index=False, lineterminator="\n"))
+
+    def of(self, row: str) -> list[Record]:
+        """Records of one method, by length."""
+        return [self.entries[row, length] for length in self.lengths if (row, length) in self.entries]
+
+    def at(self, length: int) -> list[Record]:
+        """Records of one length, by method."""
+        return [self.entries[row, length] for row in self.methods if (row, length) in self.entries]
+
+
+def tables(finished: Iterable[Finished]) -> list[Table]:
+    """Tables by model and task; headline metrics first."""
+    groups: dict[str, list[Finished]] = {}
+    for each in sorted(finished, key=lambda each: (each.cell.model, each.cell.task, each.cell.seed, each.cell.id)):
+        groups.setdefault(_setting(each.cell), []).append(each)
+    rivals: dict[tuple[str, str], list[Cell]] = {}
+    for group in groups.values():
+        rivals.setdefault((group[0].cell.model, group[0].cell.task), []).append(group[0].cell)
+    differing = {about: _odd(cells) for about, cells in rivals.items()}
+    made = []
+    for setting, group in groups.items():
+        cell = group[0].cell
+        about, own = (cell.model, cell.task), leaves(cell.identity)
+        entries = _placed(group)
+        known = {record.metric for records in entries.values() for record in records} - {None}
+        for metric in sorted(known, key=metrics.order) or [None]:
+            name = "-".join(filter(None, [cell.model, cell.task, metric, setting if len(rivals[about]) > 1 else None]))
+            made.append(
+                Table(
+                    name=re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("-"),
+                    setting=setting,
+                    metric=metric,
+                    cell=cell,
+                    differs=", ".join(f"{name} {own.get(name)}" for name in differing[about]),
+                    entries={place: _of_metric(records, metric) for place, records in entries.items()},
+                    methods=sorted({row for row, _ in entries}, key=lambda row: (row.split(" #")[0] != "none", row)),
+                    lengths=sorted({length for _, length in entries}),
+                    parts={place: _parts_of(records, metric) for place, records in entries.items()},
+                )
+            )
+    return made
+
+
+def _setting(cell: Cell) -> str:
+    """Hash of everything that cells of one table must share: the identity without method and length."""
+    shared = {key: value for key, value in cell.identity.items() if key not in ("method", "attention", "length")}
+    names = ("model", "task", "protocol", "backend", "dtype", "kernel", "corpus", "n", "seed", "trained_length")
+    shown = [getattr(cell, name) for name in names]
+    return hashlib.sha256(json.dumps([shared, shown], sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _placed(group: Sequence[Finished]) -> dict[Place, list[Record]]:
+    """Records by row and length; where two cells bear one label, the second has a row of its own."""
+    placed: dict[Place, list[Record]] = {}
+    for finished in group:
+        row, again = finished.cell.method, 1
+        while (row, finished.cell.length) in placed:
+            again += 1
+            row = f"{finished.cell.method} #{again}"
+        placed[row, finished.cell.length] = records_of(finished)
+    return placed
+
+
+def _of_metric(records: Sequence[Record], metric: str | None) -> Record:
+    """The record of all samples; the first one, which has a refusal's reason, where there is none of the metric."""
+    return next((record for record in records if record.metric == metric and record.part is None), records[0])
+
+
+def _parts_of(records: Sequence[Record], metric: str | None) -> dict[str, Record]:
+    return {record.part: record for record in records if record.metric == metric and record.part is not None}
+
+
+def _odd(rivals: Iterable[Cell]) -> list[str]:
+    """The parts of the identity in which tables of one model and task differ."""
+    parts = [leaves(other.identity) for other in rivals]
+    names = sorted({name for part in parts for name in part} - {"length"})
+    odd = [name for name in names if len({part.get(name) for part in parts}) > 1]
+    return [name for name in odd if not name.startswith(("method.", "attention"))]
+
+
+def leaves(value: Any, name: str = "") -> dict[str, str]:
+    """The values of nested data as text, by their paths: `task.version`."""
+    if not isinstance(value, Mapping):
+        return {name: str(value)}
+    found: dict[str, str] = {}
+    for key, part in value.items():
+        found.update(leaves(part, f"{name}.{key}" if name else key))
+    return found
+
+
+def caption(table: Table) -> str:
+    """What all of the table's cells share: the protocol, and in a second line the rest."""
+    cell = table.cell
+    corpus = f", corpus {cell.corpus}" if cell.corpus else ""
+    own = f"; this table: {table.differs}" if table.differs else ""
+    return (
+        f"{cell.protocol}\n{cell.n} samples a cell, seed {cell.seed}{corpus}, "
+        f"{cell.backend} in {cell.dtype} ({cell.kernel}), trained length {cell.trained_length}{own}"
+    )
+
+
+def heading(table: Table) -> list[str]:
+    """The task, the model and the caption above the tables of one setting."""
+    protocol, rest = caption(table).split("\n", 1)
+    title = f"## {escaped(table.cell.task)} on {escaped(table.cell.model)}"
+    return [title, "", f"Protocol: {protocol}.  ", f"{rest}.", ""]
+
+
+def markdown(table: Table) -> str:
+    """The table with aligned columns, the best of each column bold, and its notes below."""
+    notes: dict[str, int] = {}
+    best = {length: best_of(table.at(length)) for length in table.lengths}
+
+    def at(row: str, length: int) -> str:
+        record = table.entries.get((row, length))
+        if record is None:
+            return ""
+        return entry(record, notes, best=best[length], truncated=table.truncated, asked=table.cell.n)
+
+    lines = aligned(table, [[row, *(at(row, length) for length in table.lengths)] for row in table.methods])
+    below = [*noted(notes), *_chance(table), *([CUT] if table.truncated else []), *_realised(table)]
+    return "\n".join([*lines, "", "  \n".join(below)] if below else lines) + "\n"
+
+
+def aligned(table: Table, rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a Markdown table: rows of a label and an entry per length of the table, columns of one width each."""
+    return columns(["method", *(at_length(table, length) for length in table.lengths)], rows)
+
+
+def at_length(table: Table, length: int) -> str:
+    """A length as the head of a column: tokens, and the multiple of the trained length."""
+    return f"{length} ({length / table.cell.trained_length:.3g}x)"
+
+
+def chances(table: Table) -> dict[int, float]:
+    """What guessing gives at each length where it is known to give anything."""
+    known = {length: [each.chance for each in table.at(length) if each.chance] for length in table.lengths}
+    return {length: levels[0] for length, levels in known.items() if levels}
+
+
+def _chance(table: Table) -> Iterator[str]:
+    """What guessing gives, in a line."""
+    levels = {length: f"{chance:.2f}" if chance >= 0.01 else "below 0.01" for length, chance in chances(table).items()}
+    if len(set(levels.values())) == 1:
+        yield f"Chance: {next(iter(levels.values()))}."
+    elif levels:
+        yield f"Chance: {', '.join(f'{level} at {length}' for length, level in levels.items())}."
+
+
+def _realised(table: Table) -> Iterator[str]:
+    """Realised tokens of the columns whose samples are not all exactly as long as asked."""
+    parts = []
+    for length in table.lengths:
+        low = min((record.tokens_min for record in table.at(length) if record.tokens_min is not None), default=length)
+        high = max((record.tokens_max for record in table.at(length) if record.tokens_max is not None), default=length)
+        if (low, high) != (length, length):
+            parts.append(f"{low} to {high} at {length}")
+    if parts:
+        yield f"Realised tokens: {', '.join(parts)}."
+
+
+SHOWN = 2000
+"""Cells of which a terminal shows tables: those of more are for a file."""
+
+
+def terminal(measured: Sequence[tuple[Path, Sequence[str]]]) -> str:
+    """Headline tables of the named cells of run folders, for a terminal; empty where there are none."""
+    wanted: dict[Path, set[str]] = {}
+    for folder, ids in measured:
+        wanted.setdefault(folder, set()).update(ids)
+    if (cells := sum(map(len, wanted.values()))) > SHOWN:
+        return f"{cells:,} cells: more tables than a terminal shows"
+    finished = {each.cell.id: each for folder, ids in wanted.items() for each in Store(folder).load(ids)}
+    every = tables(finished.values())
+    shown = []
+    for table in every:
+        beside = {other.metric for other in every if other.setting == table.setting}
+        if table.metric in metrics.HEADLINES or not beside & set(metrics.HEADLINES):
+            shown.append(f"{table.cell.task}, {table.label}, {table.cell.model}\n{caption(table)}\n\n{markdown(table)}")
+    return "\n".join(shown)

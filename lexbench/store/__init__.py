@@ -1,0 +1,1 @@
+"""The run folder: the only reader and writer of its formats."""

@@ -1,0 +1,235 @@
+"""The files of a cell: Parquet of a finished one, lines of JSON of one that is being measured."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from lexbench.core.record import Cell, Sample
+from lexbench.core.values import fits, fitting
+
+COLUMNS = pa.schema(
+    [
+        pa.field("index", pa.int64(), nullable=False),
+        pa.field("cluster", pa.string(), nullable=False),
+        pa.field("tokens", pa.int64(), nullable=False),
+        pa.field("truncated", pa.bool_(), nullable=False),
+        pa.field("failed", pa.string()),
+        pa.field("scores", pa.string(), nullable=False),
+        pa.field("chance", pa.float64()),
+        pa.field("parts", pa.list_(pa.string())),
+        pa.field("statistics", pa.string()),
+        pa.field("nll", pa.list_(pa.float32())),
+        pa.field("bytes", pa.int64()),
+        pa.field("words", pa.int64()),
+        pa.field("prompt", pa.string()),
+        pa.field("output", pa.string()),
+        pa.field("hit_room", pa.bool_()),
+        pa.field("depth", pa.float64()),
+        pa.field("facts", pa.string(), nullable=False),
+    ]
+)
+"""A sample's fields; `scores`, `statistics` and `facts` are JSON. Files of older versions lack the later ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """A cell with all its samples, or with the reason why it has none."""
+
+    cell: Cell
+    samples: list[Sample]
+    refused: str | None = None
+    again: bool = False
+    """It was put off: there is no answer yet, and the next run asks."""
+
+
+def parquet(cell: Cell, samples: list[Sample], refused: str | None, again: bool = False) -> bytes:
+    """A finished cell's file, or that of one to ask `again`; the same samples give the same bytes."""
+    once = {sample.index: sample for sample in samples}
+    rows = []
+    for _, sample in sorted(once.items()):
+        row = {field.name: getattr(sample, field.name) for field in fields(sample)}
+        texts = {"scores": dict(sample.scores), "facts": dict(sample.facts), "statistics": _packed(sample.statistics)}
+        rows.append({**row, "parts": list(sample.parts), **{name: as_json(value) for name, value in texts.items()}})
+    about = {"cell": as_json(_cell_row(cell)), "refused": as_json(refused), **({"again": "true"} if again else {})}
+    table = pa.Table.from_pylist(rows, schema=COLUMNS.with_metadata({**about, "digest": _digest(about)}))
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", write_statistics=False, write_page_checksum=True)
+    return bytes(sink.getvalue())
+
+
+def read(file: Path) -> Finished:
+    """A finished cell from its file; ValueError naming the file where it cannot be read."""
+    try:
+        table = table_of(file)
+        about = table.schema.metadata or {}
+        _known(table.column_names, COLUMNS.names, file)
+        return finished(file, about[b"cell"], about[b"refused"], b"again" in about, samples(table))
+    except _OtherVersionError:
+        raise
+    except DAMAGED as error:  # OSError: Arrow's word for a damaged page
+        said = " ".join(str(error).split())[:80]
+        raise ValueError(f"cell {file} cannot be read ({said}): delete it and run the same command again") from error
+
+
+def table_of(file: Path) -> pa.Table:
+    """A finished cell's file as it is, if that is what was written; raises one of `DAMAGED`."""
+    # One thread: Arrow's own abort the process at its end when they hold Python's bytes (apache/arrow#34314).
+    with pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True) as stored:
+        table = stored.read(use_threads=False)
+    about = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+    if about.pop("digest", None) not in (None, _digest(about)):
+        raise ValueError("what it says of its cell has changed")
+    return table
+
+
+def _digest(about: Mapping[str, str]) -> str:
+    """Of a file's metadata, as its pages have checksums and these have none."""
+    return hashlib.sha256(json.dumps(dict(about), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def finished(file: Path, cell: str | bytes, refused: str | bytes, again: bool, held: list[Sample]) -> Finished:
+    """A cell and its refusal, both JSON, with its samples; raises one of `DAMAGED`."""
+    reason = json.loads(refused)
+    if not fits(reason, str | None):
+        raise ValueError("its refusal is no text")
+    found = _cell(json.loads(cell), file)
+    if found.id != file.stem:
+        raise ValueError("it holds another cell than its name says")
+    return Finished(found, held, reason, again)
+
+
+def settled(file: Path) -> bool:
+    """Whether a cell's file is there, is whole, and is not to be asked again."""
+    try:
+        about = (table_of(file).schema.metadata or {}) if file.exists() else {}
+    except DAMAGED:
+        return False
+    return b"cell" in about and b"again" not in about
+
+
+class _OtherVersionError(ValueError):
+    """A file of another version, which is whole."""
+
+
+DAMAGED = (
+    *(pa.ArrowException, OSError, KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError),
+)
+"""What reading a file raises that holds something else than we wrote."""
+
+
+def samples(table: pa.Table) -> list[Sample]:
+    """Of rows with the fields of `COLUMNS`; raises one of `DAMAGED`."""
+    found = []
+    losses = table.column("nll")
+    for place, row in enumerate(table.drop_columns(["nll"]).to_pylist()):
+        row.update(scores=json.loads(row["scores"]), facts=json.loads(row["facts"]))
+        row.update(parts=tuple(row.get("parts") or ()))
+        row.update(statistics=_unpacked(json.loads(row.get("statistics") or "{}")))
+        nll = losses[place].values
+        row["nll"] = None if nll is None else nll.to_numpy().astype(np.float32)
+        found.append(Sample(**fitting(Sample, row, f"sample {place}")))
+    return found
+
+
+def _known(names: Iterable[str], known: Collection[str], file: Path) -> None:
+    """ValueError for a file that holds more of a sample than this version knows."""
+    odd = ", ".join(sorted(set(names) - set(known)))
+    if odd:
+        raise _OtherVersionError(
+            f"cell {file} was written by a newer version of lexbench (it has {odd}): use that version"
+        )
+
+
+def _cell_row(cell: Cell) -> dict[str, Any]:
+    return {field.name: getattr(cell, field.name) for field in fields(cell)}
+
+
+def _cell(row: Mapping[str, Any], file: Path) -> Cell:
+    known = {field.name for field in fields(Cell)}
+    if isinstance(row, Mapping) and row.keys() != known:
+        odd = ", ".join(sorted(row.keys() ^ known))
+        raise _OtherVersionError(
+            f"cell {file} was written by another version of lexbench (differs in {odd}): use that version"
+        )
+    return Cell(**fitting(Cell, row, f"cell {file}"))
+
+
+def _sample_row(sample: Sample) -> dict[str, Any]:
+    row = {field.name: getattr(sample, field.name) for field in fields(sample)}
+    if sample.nll is not None:
+        assert sample.nll.dtype == np.float32, f"nll of {sample.nll.dtype}"
+        row["nll"] = base64.b64encode(sample.nll.astype("<f4").tobytes()).decode()
+    more = {"parts": list(sample.parts), "statistics": _packed(sample.statistics)}
+    return {**row, "scores": dict(sample.scores), "facts": dict(sample.facts), **more}
+
+
+def _packed(arrays: Mapping[str, NDArray[np.float32]]) -> dict[str, Any]:
+    """Arrays as JSON: shape, and little-endian float32 in base64."""
+    return {
+        name: {"shape": list(array.shape), "data": base64.b64encode(array.astype("<f4").tobytes()).decode()}
+        for name, array in arrays.items()
+    }
+
+
+def _unpacked(packed: Mapping[str, Any]) -> dict[str, NDArray[np.float32]]:
+    return {
+        name: np.frombuffer(base64.b64decode(each["data"]), "<f4").astype(np.float32).reshape(each["shape"])
+        for name, each in packed.items()
+    }
+
+
+def cell_line(cell: Cell) -> bytes:
+    """The first line of a cell that is being measured."""
+    return as_json(_cell_row(cell)).encode() + b"\n"
+
+
+def sample_line(sample: Sample) -> bytes:
+    """Every other line."""
+    return as_json(_sample_row(sample)).encode() + b"\n"
+
+
+def cell_of(line: bytes, file: Path) -> Cell:
+    """Of a first line; ValueError naming the file."""
+    return _cell(_parsed(line, file), file)
+
+
+def sample_of(line: bytes, file: Path) -> Sample:
+    """Of another line; ValueError naming the file."""
+    row = _parsed(line, file)
+    _known(row, [field.name for field in fields(Sample)], file)
+    try:
+        row.update(parts=tuple(row.get("parts", ())), statistics=_unpacked(row.get("statistics", {})))
+        if row["nll"] is not None:
+            row["nll"] = np.frombuffer(base64.b64decode(row["nll"]), "<f4").astype(np.float32)
+        return Sample(**fitting(Sample, row, "a sample"))
+    except DAMAGED as error:
+        said = " ".join(str(error).split())[:80]
+        raise ValueError(f"samples {file} hold a line that is none ({said}): delete it, run again") from error
+
+
+def _parsed(line: bytes, file: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(line))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"samples {file} hold a line that is no JSON: delete it and run the command again") from error
+
+
+def as_json(value: Any) -> str:
+    """In one line, keys sorted; numbers and arrays of numpy as plain ones."""
+    return json.dumps(value, sort_keys=True, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and arrays of numpy, which tasks may put into facts, as plain ones."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is no JSON: facts must hold plain values, got {value!r}")

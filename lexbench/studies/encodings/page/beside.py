@@ -1,0 +1,185 @@
+"""Ours beside published tables: shapes by one rule, and orders; never a number of theirs in a row or column of ours."""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lexbench.report.leaderboard.published import Figure, Published, published
+from lexbench.studies.encodings.page.curves import Curve, Estimate, difference
+from lexbench.studies.encodings.page.shapes import Shape, shape, shape_of
+
+NEAR = 0.05
+"""Relative: a printed length of 1012 is twice 512."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a published table on one data set, and the curve of ours that it is set beside."""
+
+    table: str
+    data: str
+    trained_length: int
+    printed: str
+    """As the table names it."""
+    curve: Curve
+    logs: Mapping[float, float]
+    """By multiple of the trained length, log of the published perplexity; without the trained length where unknown."""
+
+    @property
+    def label(self) -> str:
+        """Ours."""
+        return f"{self.curve.entry} + {self.curve.method}" if self.curve.method != "none" else self.curve.entry
+
+    @property
+    def theirs(self) -> Shape | None:
+        """The published shape, of figures without intervals."""
+        base = self.logs.get(1.0)
+        if base is None:
+            return None
+        return shape({multiple: Estimate(log - base) for multiple, log in self.logs.items()})
+
+    @property
+    def ours(self) -> Shape | None:
+        """Our shape up to the same multiple."""
+        return shape_of(self.curve, max(self.logs))
+
+    @property
+    def agrees(self) -> str:
+        """`yes`, `no`, or `perhaps` where our interval reaches into the published shape and into another one."""
+        theirs, ours = self.theirs, self.ours
+        if theirs is None or ours is None:
+            return ""
+        if not ours.allows(theirs.name):
+            return "no"
+        return "perhaps" if ours.open else "yes"
+
+
+def lines(curves: Sequence[Curve], about: Mapping[str, Any], task: str) -> list[Line]:
+    """All rows of published tables whose encoding was measured, table by table, as the suite names them."""
+    ours = {(curve.entry, curve.method): curve for curve in curves if curve.task == task and curve.metric == "nll"}
+    rows = [row for row in about["published"] if row.get("metric", "perplexity") == "perplexity"]
+    tables = {each.name: each for each in published(_names(rows))}
+    found = []
+    for row in rows:
+        curve = ours.get((row["entry"], row.get("method", "none")))
+        if curve is not None:
+            found += list(_lines(row, tables, curve))
+    return found
+
+
+def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in (row["table"], (row.get("base") or row)["table"])))
+
+
+def _lines(row: Mapping[str, Any], tables: Mapping[str, Published], curve: Curve) -> Iterator[Line]:
+    """One for each data set and trained length of the row."""
+    groups: dict[tuple[str, int], list[Figure]] = {}
+    for figure in tables[row["table"]].figures:
+        if figure.method == row["printed"] and figure.trained_length and figure.length and figure.value:
+            groups.setdefault((figure.dataset, figure.trained_length), []).append(figure)
+    for (data, trained), figures in groups.items():
+        if base := row.get("base"):  # a table that leaves the trained length to another one
+            others = tables[base["table"]].figures
+            known = [f for f in others if (f.method, f.dataset, f.length) == (base["printed"], data, trained)]
+            figures = [*known, *figures]
+        logs = {multiple_of(f): math.log(float(f.value)) for f in figures}
+        yield Line(row["table"], data, trained, row["printed"], curve, logs)
+
+
+def multiple_of(figure: Figure) -> float:
+    """The length as a multiple of the trained length; the nearest power of two where it is as good as that."""
+    assert figure.length and figure.trained_length
+    exact = figure.length / figure.trained_length
+    power = float(2 ** round(math.log2(exact)))
+    return power if abs(exact / power - 1) < NEAR else exact
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two rows of one published table at one multiple, and our two."""
+
+    better: Line
+    """The one with the lower published perplexity."""
+    worse: Line
+    multiple: float
+    difference: Estimate
+    """Ours: NLL of the published worse one minus that of the better one."""
+
+    @property
+    def verdict(self) -> str:
+        """`yes`, `no`, or `cannot be told`: our interval holds 0."""
+        if self.difference.low is not None and self.difference.high is not None:
+            if self.difference.low > 0:
+                return "yes"
+            if self.difference.high < 0:
+                return "no"
+        return "cannot be told"
+
+
+def pairs(found: Sequence[Line]) -> list[Pair]:
+    """All pairs of rows that one published table tells apart at a multiple beyond the trained length."""
+    groups: dict[tuple[str, str, int], list[Line]] = {}
+    for line in found:
+        groups.setdefault((line.table, line.data, line.trained_length), []).append(line)
+    made = []
+    for group in groups.values():
+        for one, other in itertools.combinations(group, 2):
+            for multiple in sorted(one.logs.keys() & other.logs.keys()):
+                pair = _pair(one, other, multiple)
+                if multiple > 1 and pair is not None:
+                    made.append(pair)
+    return made
+
+
+def _pair(one: Line, other: Line, multiple: float) -> Pair | None:
+    """None where ours has no value, or where theirs are printed alike."""
+    if one.logs[multiple] == other.logs[multiple]:
+        return None
+    better, worse = sorted((one, other), key=lambda line: line.logs[multiple])
+    left, right = (line.curve.at(multiple) for line in (better, worse))
+    found = difference(left, right) if left and right else None
+    return None if found is None else Pair(better, worse, multiple, found)
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Attention resolution at the trained length and beyond, published and ours."""
+
+    printed: str
+    label: str
+    theirs: tuple[float, float]
+    ours: tuple[Estimate, Estimate]
+    change: Estimate
+    """Ours, paired by document."""
+    multiple: float
+
+    @property
+    def agrees(self) -> str:
+        """Whether both rise, or both fall; `perhaps` where the interval of our change holds 0."""
+        low, high = (self.change.value if end is None else end for end in (self.change.low, self.change.high))
+        if low <= 0 <= high:
+            return "perhaps"
+        return "yes" if (self.theirs[1] > self.theirs[0]) == (low > 0) else "no"
+
+
+def resolutions(curves: Sequence[Curve], about: Mapping[str, Any]) -> list[Resolved]:
+    """Rows of published resolution whose encoding was measured."""
+    ours = {(curve.entry, curve.method): curve for curve in curves if curve.metric == "resolution"}
+    rows = [row for row in about["published"] if row.get("metric") == "resolution"]
+    tables = {each.name: each for each in published(_names(rows))}
+    found = []
+    for row in rows:
+        curve = ours.get((row["entry"], row.get("method", "none")))
+        figures = [f for f in tables[row["table"]].figures if f.method == row["printed"] and f.value]
+        by_multiple = {multiple_of(figure): float(figure.value) for figure in figures}
+        upto = max(by_multiple, default=1.0)
+        ends = [curve.at(multiple) if curve else None for multiple in (1.0, upto)]
+        values = [end.value for end in ends if end is not None and end.value is not None]
+        change = ends[1].change if ends[1] is not None else None
+        if curve is not None and change is not None and len(values) == 2 and upto > 1 and 1.0 in by_multiple:
+            label = f"{curve.entry} + {curve.method}" if curve.method != "none" else curve.entry
+            theirs = by_multiple[1.0], by_multiple[upto]
+            found.append(Resolved(row["printed"], label, theirs, (values[0], values[1]), change, upto))
+    return found

@@ -1,0 +1,183 @@
+"""Curves over length of an encoding: the mean over its seeds, with what seeds and documents leave open."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lexbench.stats.intervals import CONFIDENCE, cluster_bootstrap
+from lexbench.stats.metrics import is_score
+from lexbench.studies.encodings.page.measured import Row
+
+HEADLINES = ("nll", "accuracy", "resolution")
+"""Of each task, the metric that is shown."""
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds, and its 95 % interval; None where one document and one seed allow none."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Point:
+    """One length."""
+
+    length: int
+    multiple: float
+    """Of the trained length."""
+    value: Estimate | None
+    """None: refused, or nothing was scored."""
+    change: Estimate | None
+    """Of a likelihood or of resolution against the trained length, on the same questions."""
+    refused: str | None = None
+    seeds: Sequence[float] = ()
+    """The value of each."""
+    documents: Mapping[str, Sequence[float]] | None = None
+    """Of a likelihood, by document: nats, their mean over seeds, and targets."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One metric of one encoding under one method."""
+
+    entry: str
+    family: str
+    method: str
+    task: str
+    metric: str
+    protocol: str
+    points: Sequence[Point]
+
+    def at(self, multiple: float) -> Point | None:
+        """The point at a multiple of the trained length."""
+        return next((point for point in self.points if math.isclose(point.multiple, multiple)), None)
+
+
+def curves(rows: Sequence[Row], about: Mapping[str, Any]) -> list[Curve]:
+    """All curves, encodings in the order of the suite; seeds of one entry together."""
+    models = {model["name"]: model for model in about["models"]}
+    order = {entry: place for place, entry in enumerate(dict.fromkeys(m["entry"] for m in about["models"]))}
+    refusals = {_cell(row): row.record.refused for row in rows if row.record.refused}
+    groups: dict[tuple[str, str, str, str], list[Row]] = {}
+    shown = {row.record.task: row.record.metric for row in rows if row.record.metric in HEADLINES}
+    for row in rows:
+        metric = row.record.metric or shown.get(row.record.task)
+        if row.record.model in models and metric is not None and metric in HEADLINES:
+            entry = models[row.record.model]["entry"]
+            groups.setdefault((entry, row.record.task, row.record.method, metric), []).append(row)
+    made = [
+        Curve(
+            entry=entry,
+            family=next(m["family"] for m in about["models"] if m["entry"] == entry),
+            method=method,
+            task=task,
+            metric=metric,
+            protocol=group[0].record.protocol,
+            points=[_point(each, refusals) for each in _by_length(group)],
+        )
+        for (entry, task, method, metric), group in groups.items()
+    ]
+    return sorted(made, key=lambda curve: (order[curve.entry], curve.task, curve.method != NONE, curve.method))
+
+
+def _cell(row: Row) -> tuple[str, str, str, int]:
+    return row.record.model, row.record.task, row.record.method, row.record.length
+
+
+def _by_length(rows: Sequence[Row]) -> list[list[Row]]:
+    lengths = sorted({row.record.length for row in rows})
+    return [[row for row in rows if row.record.length == length] for length in lengths]
+
+
+def _point(rows: Sequence[Row], refusals: Mapping[tuple[str, str, str, int], str | None]) -> Point:
+    """The seeds of one length; those that are refused are none."""
+    record = rows[0].record
+    values = [(r.record.value, r.record.low, r.record.high) for r in rows if r.record.value is not None]
+    changes = [(r.change, r.change_low, r.change_high) for r in rows if r.change is not None]
+    value = over_seeds(values)
+    if value is not None:
+        most = 1.0 if is_score(record.metric) else math.inf
+        ends = [None if end is None else min(most, max(0.0, end)) for end in (value.low, value.high)]
+        value = Estimate(value.value, *ends)
+    reasons = [refusals.get(_cell(row)) for row in rows]
+    return Point(
+        length=record.length,
+        multiple=record.multiple,
+        value=value,
+        change=over_seeds(changes),
+        refused=next((reason for reason in reasons if reason), None),
+        seeds=[value for value, _, _ in values],
+        documents=_documents(rows),
+    )
+
+
+def _documents(rows: Sequence[Row]) -> dict[str, tuple[float, float]] | None:
+    """By document that all seeds have."""
+    known = [row.documents for row in rows if row.documents is not None]
+    if not known:
+        return None
+    shared = [name for name in known[0] if all(name in each for each in known)]
+    return {name: (math.fsum(each[name][0] for each in known) / len(known), known[0][name][1]) for name in shared}
+
+
+def difference(left: Point, right: Point) -> Estimate | None:
+    """right - left of two likelihoods at one length, paired by document.
+
+        difference -+ sqrt(t^2 (s_l^2 / S_l + s_r^2 / S_r) + d^2)
+
+    with S seeds of standard deviation s on each side, t Student's of the fewer seeds less one, and d the distance to
+    that end of the interval over resampled documents. One seed on a side: d alone.
+    """
+    from scipy.special import stdtrit
+
+    if left.documents is None or right.documents is None:
+        return None
+    shared = [name for name in left.documents if right.documents.get(name, (0, 0))[1] == left.documents[name][1]]
+    targets = [left.documents[name][1] for name in shared]
+    gaps = [right.documents[name][0] - left.documents[name][0] for name in shared]
+    if not shared:
+        return None
+    value = math.fsum(gaps) / math.fsum(targets)
+    interval = cluster_bootstrap(gaps, targets, shared)
+    if interval is None:
+        return Estimate(value)
+    counts, spread = [len(side.seeds) for side in (left, right)], 0.0
+    if min(counts) > 1:
+        variance = sum(float(np.var(side.seeds, ddof=1)) / len(side.seeds) for side in (left, right))
+        spread = float(stdtrit(min(counts) - 1, (1 + CONFIDENCE) / 2)) * math.sqrt(variance)
+    below, above = (math.hypot(spread, gap) for gap in (value - interval.low, interval.high - value))
+    return Estimate(value, value - below, value + above)
+
+
+def over_seeds(values: Sequence[tuple[float | None, float | None, float | None]]) -> Estimate | None:
+    """The mean of (value, low, high) over seeds that were asked the same questions.
+
+        mean -+ sqrt((t s / sqrt(S))^2 + d^2)
+
+    with S seeds of standard deviation s, t Student's of S - 1 degrees of freedom, and d the mean distance from a
+    seed's value to that end of its own interval, over documents: all seeds share these, so that more seeds make it no
+    smaller. One seed has d alone.
+    """
+    from scipy.special import stdtrit
+
+    known = [(value, low, high) for value, low, high in values if value is not None]
+    if not known:
+        return None
+    means = np.array([value for value, _, _ in known], np.float64)
+    mean, count = float(means.mean()), len(known)
+    spread = 0.0
+    if count > 1:
+        spread = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2) * means.std(ddof=1)) / math.sqrt(count)
+    lows = [value - low for value, low, _ in known if low is not None]
+    highs = [high - value for value, _, high in known if high is not None]
+    if not (lows and highs) and count < 2:
+        return Estimate(mean)
+    below, above = (math.hypot(spread, float(np.mean(side)) if side else 0.0) for side in (lows, highs))
+    return Estimate(mean, mean - below, mean + above)

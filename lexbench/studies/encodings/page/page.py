@@ -1,0 +1,205 @@
+"""The page of a zoo, made from measured.parquet and models.json alone: no number in it is typed."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lexbench.core.files import write_text
+from lexbench.stats.metrics import label
+from lexbench.stats.wording import several
+from lexbench.studies.encodings.page import beside, plots, tables
+from lexbench.studies.encodings.page.curves import NONE, Curve, curves
+from lexbench.studies.encodings.page.measured import load
+from lexbench.studies.encodings.page.shapes import RULE, SHAPES, shape_of
+from lexbench.studies.encodings.page.tables import number
+from lexbench.studies.encodings.page.texts import BESIDE, HEAD, INTERVALS, LIMITS, ORDERS, RESOLUTION
+
+BCA = "bca"
+TASK = "last_segment"
+ORDER = (TASK, "passkey", "running_arithmetic", "sliding", "prefix", "resolution")
+"""Of tasks on the page; others follow."""
+FURTHER = "finetuned"
+"""The family whose models were trained further."""
+
+
+def write_page(folder: Path) -> Path:
+    """Write README.md, plots/* and their numbers from the folder's files; the path of README.md."""
+    rows, about = load(folder)
+    found = curves(rows, about)
+    lines = ["# Encodings, trained alike", "", HEAD.format(suite=about["suite"]), *_models(about)]
+    trained = [curve for curve in found if curve.family != FURTHER]
+    for part in (_shapes(trained, about, folder), _beside(trained, about), _tasks(trained, about, folder)):
+        lines += part
+    lines += _steepness(trained, folder)
+    lines += _more(found)
+    lines += ["## What this can say, and what not", "", *_inside(trained), LIMITS]
+    write_text(folder / "README.md", "\n".join(lines).rstrip() + "\n")
+    return folder / "README.md"
+
+
+def _models(about: Mapping[str, Any]) -> list[str]:
+    """How many models, of what size, on how much text; those that failed."""
+    models = [model for model in about["models"] if not model["start"]]
+    known = [model for model in models if model.get("parameters")]
+    lines = []
+    if known:
+        sizes, tokens = [m["parameters"] for m in known], sorted({m["tokens"] for m in known if m.get("tokens")})
+        seeds = sorted({m["seed"] for m in known})
+        seconds = sorted(m["seconds"] for m in known if m.get("seconds"))
+        time = f", {seconds[len(seconds) // 2]:.0f} seconds (median; {', '.join(_devices(known))})" if seconds else ""
+        weights = " to ".join(f"{size:,}" for size in dict.fromkeys((min(sizes), max(sizes))))
+        lines.append(
+            f"{several(len({m['entry'] for m in known}), 'encoding')}, seed{'s' if len(seeds) > 1 else ''} "
+            f"{', '.join(map(str, seeds))}; recipe `{about['recipe']}`: trained length {about['trained_length']}, "
+            f"{weights} weights; a training of {' or '.join(f'{count:,}' for count in tokens)} tokens{time}."
+        )
+    failed = [
+        f"- `{model['name']}`: {' '.join(model['failed'].split())}" for model in about["models"] if model["failed"]
+    ]
+    return [*lines, "", *(["**Without a result:**", "", *failed, ""] if failed else []), INTERVALS]
+
+
+def _devices(models: Sequence[Mapping[str, Any]]) -> list[str]:
+    return sorted({str(model["device"]) for model in models if model.get("device")})
+
+
+def _of(found: Sequence[Curve], task: str, method: str) -> list[Curve]:
+    """Of a task, or of a task with parameters: `last_segment(targets=16)`."""
+    return [each for each in found if each.task.partition("(")[0] == task and each.method == method]
+
+
+def _shapes(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> list[str]:
+    """The curves' shapes, and the curves."""
+    plain, under = _of(found, TASK, NONE), _of(found, TASK, BCA)
+    if not plain:
+        return []
+    known = [shape for curve in plain if (shape := shape_of(curve))]
+    settled = [shape.name for shape in known if not shape.open]
+    counts = [f"{settled.count(name)} {name}" for name in SHAPES if name in settled]
+    if between := len(known) - len(settled):
+        counts.append(f"{between} between two shapes")
+    summary = f"Alone: {', '.join(counts) or 'nothing beyond the trained length'}."
+    lines = ["## Shapes", "", RULE, summary, "", *tables.shapes(plain, under, BCA), ""]
+    lines.append("Slope: nats per token and doubling beyond the trained length, by least squares.\n")
+    return lines + _figures(plain, about, folder) + _figures(under, about, folder)
+
+
+def _figures(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> list[str]:
+    if not found:
+        return []
+    name = f"{found[0].task.partition('(')[0]}-{found[0].method}"
+    plots.small_multiples(found, about["trained_length"], folder / "plots" / name)
+    text = f"{label(found[0].metric)} of {found[0].task} over length, {found[0].method}"
+    return [f"![{text}](plots/{name}.svg)", "", f"[PNG](plots/{name}.png), [numbers](plots/{name}.csv)", ""]
+
+
+def _beside(found: Sequence[Curve], about: Mapping[str, Any]) -> list[str]:
+    """Published tables: shapes, order, resolution."""
+    task = next((curve.task for curve in _of(found, TASK, NONE)), TASK)
+    known = beside.lines(found, about, task)
+    resolutions = beside.resolutions(found, about)
+    if not known and not resolutions:
+        return []
+    lines = ["## Beside published tables", "", BESIDE]
+    shaped = [line.agrees for line in known if line.agrees]
+    if shaped:
+        counts = ", ".join(f"{shaped.count(verdict)} {verdict}" for verdict in ("yes", "perhaps", "no"))
+        lines += [f"Shapes agree: {counts}, of {several(len(shaped), 'row')}.", "", *tables.beside(known), ""]
+    pairs = beside.pairs(known)
+    if pairs:
+        counts = ", ".join(f"{sum(pair.verdict == each for pair in pairs)} {each}" for each in tables.VERDICTS)
+        lines += ["### Order", "", ORDERS, f"{several(len(pairs), 'pair')}: {counts}.", "", *tables.orders(pairs), ""]
+        others = tables.contrary(pairs)
+        lines += ["The other way round in ours:", "", *others, ""] if others else ["None is the other way round.", ""]
+    if resolutions:
+        lines += ["### Attention resolution", "", RESOLUTION, *tables.resolved(resolutions), ""]
+    return lines
+
+
+def _tasks(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> list[str]:
+    """Every task by length, without a method and under bca."""
+    names = list(dict.fromkeys(curve.task for curve in found))
+    order = {name: place for place, name in enumerate(ORDER)}
+    lines = []
+    for task in sorted(names, key=lambda name: order.get(name.partition("(")[0], len(order))):
+        own = [curve for curve in found if curve.task == task]
+        first = own[0]
+        lines += [f"## {task}: {label(first.metric)}", "", f"Protocol: {first.protocol}.", ""]
+        for method, said in ((NONE, "Without a method:"), (BCA, "Under bca:")):
+            some = [curve for curve in own if curve.method == method]
+            lines += [said, "", *tables.by_length(some), ""] if some else []
+            if task.partition("(")[0] not in (TASK, "resolution"):
+                lines += _figures(some, about, folder)
+    return lines
+
+
+def _steepness(found: Sequence[Curve], folder: Path) -> list[str]:
+    """Attention resolution against the slope of the curve."""
+    task = next((curve.task for curve in _of(found, TASK, NONE)), None)
+    beyond = sorted({p.multiple for c in found if c.metric == "resolution" for p in c.points if p.multiple > 1})
+    if task is None or not beyond:
+        return []
+    known = plots.steepness(found, beyond[0], task, folder / "plots" / "resolution-slope")
+    if not known:
+        return []
+    rank = plots.rank_correlation(known)
+    said = (
+        f"Rank correlation (Spearman) over {several(len(known), 'encoding')}: {rank:+.2f}. " if rank is not None else ""
+    )
+    return [
+        "## Attention resolution against the slope",
+        "",
+        f"{said}LEX expects it below 0: the higher the resolution beyond the trained length, the better a curve holds.",
+        "",
+        "![attention resolution against the slope of the curve](plots/resolution-slope.svg)",
+        "",
+        "[PNG](plots/resolution-slope.png), [numbers](plots/resolution-slope.csv)",
+        "",
+    ]
+
+
+def _more(found: Sequence[Curve]) -> list[str]:
+    """Plug-in methods on trained encodings, and models that were trained further."""
+    lines = []
+    extra = [c for c in found if c.family != FURTHER and c.method not in (NONE, BCA) and c.metric == "nll"]
+    for entry in dict.fromkeys(curve.entry for curve in extra):
+        own = [c for c in found if c.entry == entry and c.task.partition("(")[0] == TASK and c.family != FURTHER]
+        lines += [f"## Plug-in methods on {entry}: {label('nll')}", "", *_by_method(own), ""]
+    further = [curve for curve in found if curve.family == FURTHER]
+    for task in dict.fromkeys(curve.task for curve in further):
+        own = [curve for curve in further if curve.task == task and curve.method == NONE]
+        lines += [f"## Trained further, {task}: {label(own[0].metric)}", "", *tables.by_length(own), ""] if own else []
+    return lines
+
+
+def _by_method(own: Sequence[Curve]) -> list[str]:
+    return tables.by_length([replace(curve, entry=curve.method) for curve in own], ("method",))
+
+
+def _inside(found: Sequence[Curve]) -> Iterator[str]:
+    """What was learnt inside the trained length, counted."""
+    for task, level, said in (("passkey", 0.5, "half of the keys"), ("running_arithmetic", 0.5, "half of the sums")):
+        own = [curve.at(1.0) for curve in _of(found, task, NONE)]
+        values = [point.value for point in own if point and point.value]
+        if values:
+            above = sum((each.value if each.low is None else each.low) > level for each in values)
+            below = sum((each.value if each.high is None else each.high) < level for each in values)
+            counts = {f"more than {said}": above, f"less than {said}": below}
+            counts["cannot be told (the interval holds one half)"] = len(values) - above - below
+            yield (
+                f"- {task} at the trained length, of {several(len(values), 'encoding')}: "
+                f"{', '.join(f'{count} {name}' for name, count in counts.items() if count)}; the best "
+                f"{number(max(values, key=lambda each: each.value), 'accuracy')}.\n"
+            )
+    context = []
+    for curve in _of(found, TASK, NONE):
+        inside = [point for point in curve.points if point.multiple <= 1 and point.value]
+        if len(inside) > 1 and inside[0].change and inside[-1].multiple == 1:
+            context.append(inside[0].change.value)
+    if context:
+        median = sorted(context)[len(context) // 2]
+        yield (
+            f"- what the context from the shortest length up to the trained one is worth, of {TASK}: "
+            f"{median:.3f} nats per token (median of {several(len(context), 'encoding')}).\n"
+        )

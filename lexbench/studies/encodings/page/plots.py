@@ -1,0 +1,157 @@
+"""Curves by family in small multiples, and attention resolution against the slope of the curve."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.ticker
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lexbench.report.plots.over_length import labelled
+from lexbench.report.plots.style import STYLE, looks, save, save_numbers, value_limits
+from lexbench.stats.metrics import better, is_score, label
+from lexbench.studies.encodings.page.curves import NONE, Curve, Point
+from lexbench.studies.encodings.page.shapes import slope
+
+COLUMNS = 3
+"""Panels side by side."""
+ROOM = 2**0.25
+"""Times that the axis of lengths goes on beyond the first and the last."""
+TRAINED: dict[str, Any] = {"color": "0.55", "linewidth": 1.0, "linestyle": (0, (4, 3)), "zorder": 0}
+
+
+def small_multiples(curves: Sequence[Curve], trained_length: int, stem: Path) -> None:
+    """A panel for each family, one scale for all: stem.svg, stem.png and stem.csv; of one task under one method."""
+    families = list(dict.fromkeys(curve.family for curve in curves))
+    rows = -(-len(families) // COLUMNS)
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(11.5, 0.6 + 3.6 * rows), layout="constrained")
+        panels = figure.subplots(rows, min(COLUMNS, len(families)), squeeze=False, sharex=True, sharey=True).flatten()
+        limits = _limits(curves)
+        for panel, family in zip(panels, families, strict=False):
+            own = [curve for curve in curves if curve.family == family]
+            _panel(panel, own, trained_length, limits)
+            panel.set_title(family)
+        for panel in panels[len(families) :]:
+            panel.set_axis_off()
+        side = {1: "higher is better", -1: "lower is better", 0: ""}[better(curves[0].metric)]
+        figure.supylabel(f"{label(curves[0].metric)}, {side}", fontsize=9)
+        figure.supxlabel("length, in multiples of the trained length", fontsize=9)
+        bands = any(len(point.seeds) > 1 for curve in curves for point in curve.points)
+        method = "" if curves[0].method == NONE else f" under {curves[0].method}"
+        figure.suptitle(
+            f"{curves[0].task}{method}, trained at {trained_length} tokens"
+            + ("; bands: range of seeds" if bands else ""),
+            fontsize=10,
+            x=0.01,
+            ha="left",
+        )
+        save(figure, stem)
+    save_numbers(stem, NAMES, (_numbers(curve, point) for curve in curves for point in curve.points))
+
+
+NAMES = ("family", "encoding", "method", "length", "multiple", "value", "low", "high", "seeds", "refused")
+
+
+def _numbers(curve: Curve, point: Point) -> list[object]:
+    value = point.value
+    ends = [value.value, value.low, value.high] if value else [None, None, None]
+    return [
+        curve.family,
+        curve.entry,
+        curve.method,
+        point.length,
+        point.multiple,
+        *ends,
+        len(point.seeds),
+        point.refused,
+    ]
+
+
+def _limits(curves: Sequence[Curve]) -> tuple[float, float]:
+    """Ends of the value axis, which no collapsed curve stretches."""
+    values = [[point.value.value for point in curve.points if point.value] for curve in curves]
+    worst = [max(each) for each in values if each]
+    if is_score(curves[0].metric) or not worst:
+        return -0.04, 1.04
+    ends = [value for each in values for value in each]
+    low, high = value_limits(worst, min(ends), max(ends))
+    most = max(high, min(max(ends), low + 3.0))
+    return low, most + 0.02 * (most - low)  # room for the highest mark
+
+
+def _panel(panel: Axes, curves: Sequence[Curve], trained_length: int, limits: tuple[float, float]) -> None:
+    panel.axvline(1.0, **TRAINED)
+    for place, curve in enumerate(curves):
+        points = [point for point in curve.points if point.value]
+        multiples = [point.multiple for point in points]
+        found = [point.value for point in points if point.value]
+        values = np.array([each.value for each in found], np.float64)
+        low, high = (np.array([end(point.seeds) for point in points], np.float64) for end in (min, max))
+        style = {**looks(place), "markersize": 3.5, "linewidth": 1.2}
+        panel.plot(multiples, values, label=curve.entry, zorder=3, **style)
+        panel.fill_between(multiples, low, high, color=style["color"], alpha=0.2, linewidth=0)
+        above = [multiple for multiple, value in zip(multiples, values, strict=True) if value > limits[1]]
+        edge = panel.get_xaxis_transform()
+        panel.plot(above, [0.985] * len(above), "^", color=style["color"], transform=edge, markersize=4, zorder=4)
+    lengths = sorted({point.length for curve in curves for point in curve.points})
+    panel.set_xscale("log", base=2)
+    kept = labelled(lengths, trained_length)
+    panel.set_xticks(
+        [length / trained_length for length in kept], [f"{length / trained_length:.3g}" for length in kept]
+    )
+    panel.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+    panel.tick_params(labelbottom=True, labelleft=True)
+    panel.set_xlim(lengths[0] / trained_length / ROOM, lengths[-1] / trained_length * ROOM)
+    panel.set_ylim(*limits)
+    panel.legend(fontsize=6.5, frameon=False, ncols=1 + (len(curves) > 7), loc="best", handlelength=2.4)
+
+
+def steepness(curves: Sequence[Curve], multiple: float, task: str, stem: Path) -> list[tuple[str, float, float]]:
+    """Attention resolution at a multiple against the slope of the task's curve, a point for each encoding.
+
+    Gives (encoding, resolution, slope); writes stem.svg, stem.png and stem.csv where there are two points or more.
+    """
+    flat = {curve.entry: curve for curve in curves if curve.task == task and curve.method == NONE}
+    known = []
+    for curve in curves:
+        point = curve.at(multiple)
+        other = flat.get(curve.entry)
+        steep = slope(other) if other else None
+        if curve.metric == "resolution" and curve.method == NONE and point and point.value and steep is not None:
+            known.append((curve.entry, curve.family, point.value.value, steep))
+    if len(known) < 2:
+        return []
+    families = list(dict.fromkeys(curve.family for curve in curves))
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(7.2, 4.6), layout="constrained")
+        axes = figure.add_subplot()
+        axes.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
+        for family in dict.fromkeys(family for _, family, _, _ in known):
+            own = [each for each in known if each[1] == family]
+            style = {**looks(families.index(family)), "linestyle": "none"}
+            axes.plot([each[2] for each in own], [each[3] for each in own], label=family, **style)
+            for entry, _, x, y in own:
+                axes.annotate(entry, (x, y), (3, 3), textcoords="offset points", fontsize=6, color=style["color"])
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(mpl.ticker.NullFormatter())
+        axes.set_xlabel(f"attention resolution at {multiple:g} times the trained length")
+        axes.set_ylabel(f"slope of {task}\n(nats per token and doubling)")
+        axes.legend(fontsize=7, frameon=False)
+        save(figure, stem)
+    save_numbers(stem, ("encoding", "family", "resolution", "slope"), known)
+    return [(entry, x, y) for entry, _, x, y in known]
+
+
+def rank_correlation(pairs: Sequence[tuple[str, float, float]]) -> float | None:
+    """Spearman's, of at least four points; equal values share a rank."""
+    if len(pairs) < 4:
+        return None
+    from scipy.stats import rankdata
+
+    x, y = (rankdata([pair[side] for pair in pairs]) for side in (1, 2))
+    return float(np.corrcoef(x, y)[0, 1]) if x.std() and y.std() else None

@@ -1,0 +1,92 @@
+"""The shape of a likelihood's curve beyond the trained length, by a rule that papers' curves can be held to as well."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lexbench.studies.encodings.page.curves import Curve, Estimate
+
+SLIGHT = 0.05
+"""Nats per token: 5 % of perplexity. Changes up to it are none."""
+GREAT = math.log(2)
+"""Nats per token: twice the perplexity."""
+SHAPES = ("falls", "flat", "rises slowly", "explodes")
+"""From the lowest change to the highest."""
+RULE = """\
+Shape, up to a stated multiple of the trained length: the change is NLL there minus NLL at the trained length, on the
+same targets, in nats per token. Where it exceeds {slight} at any length beyond, the largest one counts, else that at
+the longest length. Above ln {times} = {great}, {times} times the perplexity, the curve *explodes*; above {slight} it
+*rises slowly*; below -{slight} it *falls*; else it is *flat*. The interval of that change, over seeds and documents,
+may reach into another shape: then both are named, and the curve is between them for all that was measured.
+""".format(slight=f"{SLIGHT:g}", great=f"{GREAT:.2f}", times=f"{math.exp(GREAT):g}")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The verdict on one curve."""
+
+    change: Estimate
+    """The one that counts."""
+    multiple: float
+    """At which it stands."""
+    low: str
+    """Shape of the interval's lower end."""
+    high: str
+    """Shape of its upper end."""
+
+    @property
+    def name(self) -> str:
+        """The shape of the change itself."""
+        return of_change(self.change.value)
+
+    @property
+    def text(self) -> str:
+        """`flat`, or `flat to rises slowly`."""
+        return self.low if self.low == self.high else f"{self.low} to {self.high}"
+
+    @property
+    def open(self) -> bool:
+        """Whether the interval reaches into another shape."""
+        return self.low != self.high
+
+    def allows(self, name: str) -> bool:
+        """Whether the interval reaches this shape."""
+        return SHAPES.index(self.low) <= SHAPES.index(name) <= SHAPES.index(self.high)
+
+
+def of_change(change: float) -> str:
+    """The shape of one change in nats per token."""
+    if change > GREAT:
+        return "explodes"
+    if change > SLIGHT:
+        return "rises slowly"
+    return "falls" if change < -SLIGHT else "flat"
+
+
+def shape(changes: Mapping[float, Estimate]) -> Shape | None:
+    """By the rule, from changes by multiple of the trained length; None where there is none beyond it."""
+    beyond = {multiple: change for multiple, change in changes.items() if multiple > 1}
+    if not beyond:
+        return None
+    worst = max(beyond, key=lambda multiple: beyond[multiple].value)
+    counts = worst if beyond[worst].value > SLIGHT else max(beyond)
+    change = beyond[counts]
+    ends = [change.value if end is None else end for end in (change.low, change.high)]
+    return Shape(change, counts, *map(of_change, ends))
+
+
+def shape_of(curve: Curve, upto: float = math.inf) -> Shape | None:
+    """Of a measured curve, up to a multiple of the trained length."""
+    known = {point.multiple: point.change for point in curve.points if point.change and point.multiple <= upto * 1.001}
+    return shape(known)
+
+
+def slope(curve: Curve) -> float | None:
+    """Nats per token and doubling from the trained length on: least squares of the change over log2 of the multiple.
+
+    Through 0 at the trained length. None where there is no change beyond it.
+    """
+    known = [(math.log2(p.multiple), p.change.value) for p in curve.points if p.change and p.multiple > 1]
+    if not known:
+        return None
+    return math.fsum(x * y for x, y in known) / math.fsum(x * x for x, _ in known)

@@ -1,0 +1,147 @@
+"""Tables of the page: encodings down, multiples of the trained length across; shapes; rows beside published ones."""
+
+from collections.abc import Sequence
+
+from lexbench.stats.entries import columns
+from lexbench.stats.metrics import is_score
+from lexbench.studies.encodings.page.beside import Line, Pair, Resolved
+from lexbench.studies.encodings.page.curves import Curve, Estimate, Point
+from lexbench.studies.encodings.page.shapes import Shape, shape_of, slope
+
+Notes = dict[str, int]
+"""Notes below a table by their text, and their marks."""
+
+
+def number(estimate: Estimate | None, metric: str) -> str:
+    """A value with its interval, with as many digits as its metric deserves."""
+    if estimate is None:
+        return ""
+    digits = "#.3g" if metric == "resolution" else ".2f" if is_score(metric) else ".3f"
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.value:{digits}}"
+    return f"{estimate.value:{digits}} [{estimate.low:{digits}}, {estimate.high:{digits}}]"
+
+
+def signed(estimate: Estimate) -> str:
+    """A change with its sign and interval, in nats per token."""
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.value:+.3f}"
+    return f"{estimate.value:+.3f} [{estimate.low:+.3f}, {estimate.high:+.3f}]"
+
+
+def by_length(curves: Sequence[Curve], names: Sequence[str] = ("encoding", "family")) -> list[str]:
+    """Rows of encodings, columns of lengths; the notes below. `names` are heads of the first columns."""
+    lengths = {point.length: point.multiple for curve in curves for point in curve.points}
+    notes: Notes = {}
+    rows = []
+    for curve in curves:
+        points = {point.length: point for point in curve.points}
+        entries = [_entry(points.get(length), curve.metric, notes) for length in sorted(lengths)]
+        rows.append([*(curve.entry, curve.family)[: len(names)], *entries])
+    head = [*names, *(f"{lengths[length]:.3g}x ({length})" for length in sorted(lengths))]
+    below = [f"({mark}) {text}" for text, mark in notes.items()]
+    return [*columns(head, rows), *(["", "  \n".join(below)] if below else [])]
+
+
+def _entry(point: Point | None, metric: str, notes: Notes) -> str:
+    if point is None:
+        return ""
+    if point.value is None:
+        text = f"refused: {' '.join((point.refused or 'nothing scored').split())}"
+        return f"refused ({notes.setdefault(text, len(notes) + 1)})"
+    return number(point.value, metric)
+
+
+def shapes(plain: Sequence[Curve], under: Sequence[Curve], method: str) -> list[str]:
+    """The shape of each encoding's curve alone, and under a method."""
+    other = {curve.entry: curve for curve in under}
+    rows = []
+    for curve in plain:
+        beside = other.get(curve.entry)
+        steep = slope(curve)
+        alone = _shape(shape_of(curve))
+        more = _shape(shape_of(beside)) if beside else ["", ""]
+        rows.append([curve.entry, curve.family, *alone, "" if steep is None else f"{steep:+.3f}", *more])
+    head = ["encoding", "family", "shape", "change", "slope", f"shape under {method}", f"change under {method}"]
+    return columns(head, rows)
+
+
+def _shape(found: Shape | None) -> list[str]:
+    return ["nothing beyond", ""] if found is None else [found.text, f"{signed(found.change)} at {found.multiple:g}x"]
+
+
+def beside(lines: Sequence[Line]) -> list[str]:
+    """Published shapes and ours, up to the same multiple."""
+    rows = []
+    for line in lines:
+        theirs, ours = line.theirs, line.ours
+        if theirs is None or ours is None:
+            continue
+        data = f"{line.data}, {line.trained_length}"
+        said = f"{theirs.name} ({signed(theirs.change)} at {theirs.multiple:g}x)"
+        rows.append(
+            [
+                line.table,
+                data,
+                line.printed,
+                said,
+                line.label,
+                f"{ours.text} ({signed(ours.change)} at {ours.multiple:g}x)",
+                f"{max(line.logs):g}x",
+                line.agrees,
+            ]
+        )
+    head = ["table", "data, trained length", "printed", "published shape", "ours", "our shape", "up to", "agrees"]
+    return columns(head, rows)
+
+
+def orders(pairs: Sequence[Pair]) -> list[str]:
+    """How many pairs of rows have the same order in ours, table by table."""
+    groups: dict[tuple[str, str, int, float], list[str]] = {}
+    for pair in pairs:
+        key = (pair.better.table, pair.better.data, pair.better.trained_length, pair.multiple)
+        groups.setdefault(key, []).append(pair.verdict)
+    rows = [
+        [table, f"{data}, {trained}", f"{multiple:g}x", *(str(said.count(verdict)) for verdict in VERDICTS)]
+        for (table, data, trained, multiple), said in groups.items()
+    ]
+    return columns(["table", "data, trained length", "at", *VERDICTS], rows)
+
+
+VERDICTS = ("yes", "cannot be told", "no")
+
+
+def contrary(pairs: Sequence[Pair]) -> list[str]:
+    """Each pair that stands the other way round in ours."""
+    rows = [
+        [
+            f"{pair.better.table}, {pair.better.data}",
+            f"{pair.multiple:g}x",
+            f"{pair.better.printed} before {pair.worse.printed}",
+            f"{pair.worse.label} before {pair.better.label}, by {signed(_turned(pair.difference))}",
+        ]
+        for pair in pairs
+        if pair.verdict == "no"
+    ]
+    return columns(["table, data", "at", "published", "ours"], rows) if rows else []
+
+
+def _turned(each: Estimate) -> Estimate:
+    ends = [None if end is None else -end for end in (each.high, each.low)]
+    return Estimate(-each.value, *ends)
+
+
+def resolved(rows: Sequence[Resolved]) -> list[str]:
+    """Attention resolution at the trained length and beyond."""
+    lines = [
+        [
+            each.printed,
+            f"{each.theirs[0]:g} to {each.theirs[1]:g}",
+            each.label,
+            f"{number(each.ours[0], 'resolution')} to {number(each.ours[1], 'resolution')}",
+            f"{each.multiple:g}x",
+            each.agrees,
+        ]
+        for each in rows
+    ]
+    return columns(["printed", "published, 1x to", "ours", "ours, 1x to", "to", "same direction"], lines)

@@ -1,0 +1,204 @@
+"""What a suite does, step by step: a training of each model, then its evaluations, each a command of lexbench."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from lexbench.core import checkpoint, registry
+from lexbench.core.files import write_text
+from lexbench.studies.encodings.settings import Entry, Suite, named
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One process."""
+
+    label: str
+    words: Sequence[str]
+    """Of `lexbench`."""
+    log: Path
+    stamp: Path
+    """Written when it has ended well."""
+    needs: str | None = None
+    """Label of the step before."""
+    seconds: float = 0.0
+    """That it should take on one idle core."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What the outcome depends on, beside the words."""
+    weights: Path | None = None
+    """Folder of the model that it reads: other weights are another step."""
+    made: Path | None = None
+    """What it leaves: where somebody has removed that, it is to be done again."""
+
+    def done(self) -> bool:
+        """Whether it has ended well, with the same words, facts and weights."""
+        return self.took() is not None
+
+    def took(self) -> float | None:
+        """Seconds; None of a step to be done."""
+        if self.made is not None and not self.made.exists():
+            return None
+        try:
+            stamp = json.loads(self.stamp.read_text(encoding="utf-8"))
+            return float(stamp["seconds"]) if stamp["key"] == self._key() else None
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            return None
+
+    def ended(self, seconds: float) -> None:
+        """Keep that it has ended well."""
+        write_text(self.stamp, json.dumps({"key": self._key(), "seconds": round(seconds, 1)}, indent=1) + "\n")
+
+    def _key(self) -> dict[str, Any]:
+        weights = checkpoint.fingerprint(self.weights) if self.weights else None
+        plain: dict[str, Any] = json.loads(json.dumps({"words": self.words, "facts": self.facts, "weights": weights}))
+        return plain
+
+
+def model_name(entry: Entry, seed: int) -> str:
+    """Of the trained model: its folder, and `model` of its records."""
+    return f"{entry.name}-seed{seed}"
+
+
+def steps(suite: Suite) -> list[Step]:
+    """All steps, each behind what it needs; one seed of all models before the next."""
+    found: dict[str, Step] = {}
+    for seed in suite.seeds:
+        for entry in suite.entries:
+            for step in (*_trainings(suite, entry, seed), *_evaluations(suite, entry, seed)):
+                found.setdefault(step.label, step)
+    return list(found.values())
+
+
+def folder(suite: Suite, entry: Entry, seed: int) -> Path:
+    """Of the trained model."""
+    return suite.results / "models" / model_name(entry, seed)
+
+
+def _trainings(suite: Suite, entry: Entry, seed: int) -> Iterator[Step]:
+    """The model's, behind that of the model from which it starts."""
+    start = suite.known[entry.start] if entry.start else None
+    if start:
+        yield from _trainings(suite, start, seed)
+    recipe, name = entry.recipe or suite.recipe, model_name(entry, seed)
+    settings: dict[str, Any] = {"recipe": recipe}
+    if start:
+        settings["start"] = str(folder(suite, start, seed))
+    if spec := entry.spec:
+        settings["encoding"] = spec["name"]
+        settings |= {f"encoding.{key}": value for key, value in spec.items() if key != "name"}
+    if suite.corpora is not None:
+        settings["corpora"] = list(suite.corpora)
+    settings |= {**entry.train, "recipe.seed": seed, "out": str(folder(suite, entry, seed))}
+    yield Step(
+        label=f"train {name}",
+        words=["train", *(f"{key}={hydra_value(value)}" for key, value in settings.items())],
+        log=folder(suite, entry, seed).with_suffix(".train.log"),
+        stamp=suite.results / "done" / f"{name}.train.json",
+        needs=f"train {model_name(start, seed)}" if start else None,
+        seconds=suite.seconds.get("finetune" if start else "train", 0.0),
+        facts={"recipe": registry.read("recipe", recipe)},
+        weights=folder(suite, start, seed) if start else None,
+        made=folder(suite, entry, seed) / "training.json",
+    )
+
+
+def _evaluations(suite: Suite, entry: Entry, seed: int) -> Iterator[Step]:
+    """One for the tasks of each n: a run has one."""
+    name, methods = model_name(entry, seed), [named(method) for method in entry.methods or suite.methods]
+    tasks = sorted(suite.tasks, key=lambda task: -task["n"])
+    for n, group in groupby(tasks, key=lambda task: task["n"]):
+        asked = [{key: value for key, value in task.items() if key != "n"} for task in group]
+        label = f"run {name} {','.join(task['name'] for task in asked)}"
+        words = ["run", *_methods(methods), "model=local", f"model.path={hydra_value(str(folder(suite, entry, seed)))}"]
+        words += [
+            f"model.name={name}",
+            f"backend={entry.backend}",
+            f"corpus={suite.corpus}",
+            f"task={hydra_value(asked)}",
+        ]
+        words += [
+            f"lengths={hydra_value(suite.lengths)}",
+            f"n={n}",
+            f"results={hydra_value(str(run_folder(suite, entry, seed)))}",
+        ]
+        words += [f"hydra.sweep.dir={hydra_value(str(suite.results / '.sweep' / name))}"]
+        if entry.start:  # a model that was trained further says another length, or none: all are read against one
+            words.append(f"model.trained_length={suite.trained_length}")
+        yield Step(
+            label=label,
+            words=words,
+            log=folder(suite, entry, seed).with_suffix(f".run-{n}.log"),
+            stamp=suite.results / "done" / f"{name}.run-{n}.json",
+            needs=f"train {name}",
+            seconds=suite.seconds.get("evaluate", 0.0) * len(methods) * len(asked) / max(1, len(suite.tasks)),
+            weights=folder(suite, entry, seed),
+            made=run_folder(suite, entry, seed) / "cells",
+        )
+
+
+def run_folder(suite: Suite, entry: Entry, seed: int) -> Path:
+    """Of the model's records."""
+    return suite.results / "runs" / model_name(entry, seed)
+
+
+def _methods(methods: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Methods of a run: all of them in one process, which loads the model once."""
+    if all(set(method) == {"name"} for method in methods):
+        names = ",".join(method["name"] for method in methods)
+        return ["-m", f"method={names}"] if len(methods) > 1 else [f"method={names}"]
+    lists = ",".join(hydra_value([method]) for method in methods)
+    return ["-m", f"method.compose={lists}"]
+
+
+def hydra_value(value: Any) -> str:
+    """A value in hydra's grammar."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{hydra_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(hydra_value, value)) + "]"
+    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z0-9_./-]+", value):
+        escaped = re.sub(r"(\\*)(['\n])", lambda m: m[1] * 2 + {"'": "\\'", "\n": "\n"}[m[2]], value)
+        return f"'{escaped}'"
+    return str(value)
+
+
+def described(suite: Suite, todo: Sequence[Step], every: Sequence[Step]) -> str:
+    """The plan, as it is printed before anything runs."""
+    kinds = {kind: [step for step in todo if step.label.startswith(kind)] for kind in ("train", "run")}
+    done = len(every) - len(todo)
+    seconds = sum(estimated(todo, every).values()) / min(suite.workers, max(1, len(todo)))
+    lines = [
+        f"suite {suite.name} into {suite.results}: {len(suite.entries)} encodings, seeds "
+        f"{', '.join(map(str, suite.seeds))}, lengths {', '.join(map(str, suite.lengths))}",
+        f"{len(kinds['train'])} trainings (recipe {suite.recipe}), {len(kinds['run'])} evaluations; {done} done before",
+    ]
+    if todo:
+        lines.append(f"about {span(seconds)} with {suite.workers} at once, were each core idle")
+    return "\n".join(lines)
+
+
+def estimated(todo: Sequence[Step], every: Sequence[Step]) -> dict[str, float]:
+    """Seconds of each step to do: as the suite says, times what the steps done so far took of what it says."""
+    known = {"train": [1.0, 1.0], "run": [1.0, 1.0]}
+    for step in every:
+        if step.seconds and (took := step.took()) is not None:
+            taken = known[step.label.split()[0]]
+            taken[:] = [taken[0] + took, taken[1] + step.seconds]
+    return {
+        step.label: step.seconds * known[step.label.split()[0]][0] / known[step.label.split()[0]][1] for step in todo
+    }
+
+
+def span(seconds: float) -> str:
+    """`40 s`, `25 min`, `3.5 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,242 @@
+"""What a suite is asked: models trained alike, and what all of them are evaluated on; checked before anything runs."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from lexbench.core import registry
+
+PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One model of a suite, trained once for each seed.
+
+    Args:
+        name: of the entry: rows of tables, folders.
+        family: entries that stand together in tables and figures.
+        encoding: a name, or a name with parameters; None: that of `start`.
+        start: the entry whose trained model this one is trained further from; None: from nothing.
+        recipe: None: the suite's, or that of its finetuned part.
+        train: other settings of `lexbench train`, by key.
+        methods: None: the suite's.
+        backend: that runs the model.
+    """
+
+    name: str
+    family: str
+    encoding: Any = None
+    start: str | None = None
+    recipe: str | None = None
+    train: Mapping[str, Any] = field(default_factory=dict)
+    methods: Sequence[Any] | None = None
+    backend: str = "native"
+
+    def __post_init__(self) -> None:
+        if not PLAIN.fullmatch(self.name):
+            raise ValueError(f"suite entry {self.name[:60]!r} names a folder: use letters, digits, _, - and . inside")
+        if self.encoding is None and self.start is None:
+            raise ValueError(f"suite entry {self.name} needs an encoding or a start, got none: e.g. encoding: rope")
+
+    @property
+    def spec(self) -> dict[str, Any] | None:
+        """The encoding's name and parameters."""
+        if self.encoding is None:
+            return None
+        return {"name": self.encoding} if isinstance(self.encoding, str) else dict(self.encoding)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """Everything that `lexbench suite` does follows from this.
+
+    Args:
+        name: of the suite's yaml.
+        recipe: of the trainings from nothing.
+        entries: those that are evaluated.
+        known: all of the yaml, of which some are trained only because others start from them.
+        seeds: of the trainings; questions are those of seed 0.
+        tasks: name, n and parameters.
+        methods: names, or names with parameters.
+        multiples: of the recipe's trained length.
+        corpora: texts of the trainings; None: those of `lexbench train`.
+        corpus: texts of the questions.
+        published: rows of published tables and the entries that they are set beside.
+        seconds: of a training and of an evaluation on one idle core, as far as it was measured.
+        results: folder.
+        workers: processes at once.
+    """
+
+    name: str
+    recipe: str
+    entries: Sequence[Entry]
+    known: Mapping[str, Entry]
+    seeds: Sequence[int]
+    tasks: Sequence[Mapping[str, Any]]
+    methods: Sequence[Any]
+    multiples: Sequence[float]
+    corpora: Sequence[Any] | None
+    corpus: str
+    published: Sequence[Mapping[str, Any]]
+    seconds: Mapping[str, float]
+    results: Path
+    workers: int
+
+    @property
+    def trained_length(self) -> int:
+        """Tokens, of the models that are trained from nothing."""
+        return int(registry.read("recipe", self.recipe)["trained_length"])
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of the evaluation, ascending."""
+        return sorted({round(multiple * self.trained_length) for multiple in self.multiples})
+
+
+REQUIRED = ("recipe", "seeds", "methods", "multiples", "tasks", "entries")
+OPTIONAL = ("n", "corpora", "corpus", "finetuned", "published", "seconds")
+
+
+def read(config: Mapping[str, Any], name: str) -> Suite:
+    """The suite of a composed config; ValueError for whatever is wrong with it."""
+    stated: Mapping[str, Any] = config["suite"]
+    if lacking := [key for key in REQUIRED if key not in stated]:
+        raise ValueError(f"suite {name} lacks {lacking[0]}: see configs/suite/encodings.yaml")
+    if odd := [key for key in stated if key not in REQUIRED + OPTIONAL]:
+        raise ValueError(f"unknown key suite.{odd[0]}: choose from {', '.join(REQUIRED + OPTIONAL)}")
+    for key in ("entries", "tasks"):
+        _several(key, stated[key])
+    further = _keyed("finetuned", stated.get("finetuned") or {})
+    first = [_entry(each) for each in stated["entries"]]
+    second = [
+        _entry({"recipe": further["recipe"], "family": "finetuned", **_keyed("finetuned.entries", each)})
+        for each in further.get("entries", [])
+    ]
+    known = {entry.name: entry for entry in [*first, *second]}
+    if len(known) < len(first) + len(second):
+        raise ValueError(f"suite {name} has two entries of one name: rename one")
+    for entry in second:
+        if entry.start not in known:
+            raise ValueError(f"suite entry {entry.name} must start from an entry, got {entry.start}: e.g. start: rope")
+    chosen = _chosen("encodings", config["encodings"], list(known))
+    usual = [*first, *(second if config["finetuned"] else [])]
+    if config["methods"] is not None:  # what the user says goes before an entry's own
+        known = {entry.name: replace(entry, methods=None) for entry in known.values()}
+        usual = [known[entry.name] for entry in usual]
+    suite = Suite(
+        name=name,
+        recipe=stated["recipe"],
+        entries=usual if chosen is None else [known[each] for each in chosen],
+        known=known,
+        seeds=_unlike("seeds", _whole("seeds", _asked(config, stated, "seeds"))),
+        tasks=_tasks(config, stated),
+        methods=_unlike("methods", _asked(config, stated, "methods")),
+        multiples=_multiples(_asked(config, stated, "multiples")),
+        corpora=stated.get("corpora"),
+        corpus=stated.get("corpus") or "stdlib",
+        published=list(stated.get("published") or []),
+        seconds=dict(stated.get("seconds") or {}),
+        results=Path(config["results"] or Path("runs") / name),
+        workers=_whole("workers", [config["workers"]], least=1)[0],
+    )
+    _check(suite)
+    return suite
+
+
+def named(entry: Any) -> dict[str, Any]:
+    """A name, or a name with parameters, as the latter."""
+    given = {"name": entry} if isinstance(entry, str) else dict(entry) if isinstance(entry, Mapping) else {}
+    if "name" not in given:
+        raise ValueError(f"suite needs a name, got {entry!r}: e.g. {{name: kerple, form: power}}")
+    return given
+
+
+def _entry(given: Mapping[str, Any]) -> Entry:
+    _keyed("entries", given)
+    entry: Entry = registry.build({"_target_": f"{__name__}.Entry", **given}, "entry")
+    return entry
+
+
+def _keyed(setting: str, given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ValueError(f"suite's {setting} must be keys and values, got {given!r}: see configs/suite/encodings.yaml")
+    return given
+
+
+def _asked(config: Mapping[str, Any], stated: Mapping[str, Any], setting: str) -> list[Any]:
+    """What the user says goes before what the yaml says."""
+    return _several(setting, stated[setting] if config[setting] is None else config[setting])
+
+
+def _several(setting: str, asked: Any) -> list[Any]:
+    """A list that holds something."""
+    if isinstance(asked, str) or not isinstance(asked, Sequence):
+        raise ValueError(f"suite's {setting} must be a list, got {asked!r}: e.g. {setting}=[{asked}]")
+    if not asked:
+        raise ValueError(f"suite's {setting} must not be empty, got []: leave it out, or null for the suite's own")
+    return list(asked)
+
+
+def _unlike(setting: str, asked: Sequence[Any]) -> list[Any]:
+    """A list that names nothing twice."""
+    for place, each in enumerate(asked):
+        if each in asked[:place]:
+            raise ValueError(f"suite's {setting} must differ, got {each!r} twice: drop one")
+    return list(asked)
+
+
+def _tasks(config: Mapping[str, Any], stated: Mapping[str, Any]) -> list[dict[str, Any]]:
+    tasks = {task["name"]: task for task in map(named, stated["tasks"])}
+    chosen = _chosen("tasks", config["tasks"], list(tasks)) or list(tasks)
+    least = {} if config["n"] is None else {"n": _whole("n", [config["n"]], least=1)[0]}
+    return [{"n": stated.get("n", 32), **tasks[name], **least} for name in chosen]
+
+
+def _chosen(setting: str, asked: Any, choices: Sequence[str]) -> list[str] | None:
+    """Names that were asked for; None where none were."""
+    if asked is None:
+        return None
+    for name in _several(setting, asked):
+        if name not in choices:
+            raise ValueError(f"unknown {setting} {name!r}: choose from {', '.join(choices)}")
+    return _unlike(setting, asked)
+
+
+def _whole(setting: str, asked: Sequence[Any], least: int = 0) -> list[int]:
+    for each in asked:
+        if isinstance(each, bool) or not isinstance(each, int) or each < least:
+            raise ValueError(f"suite's {setting} must be whole numbers of at least {least}, got {each!r}")
+    return list(asked)
+
+
+def _multiples(asked: Sequence[Any]) -> list[float]:
+    for each in asked:
+        if isinstance(each, bool) or not isinstance(each, int | float) or not 0 < each < math.inf:
+            raise ValueError(f"suite's multiples must be numbers above 0, got {each!r}: e.g. multiples=[1,2,4]")
+    return list(asked)
+
+
+def _check(suite: Suite) -> None:
+    """ValueError for a name that the registry does not have, and for a length that no model has."""
+    trained = registry.read("recipe", suite.recipe).get("trained_length")
+    if not isinstance(trained, int):
+        raise ValueError(
+            f"suite.recipe must state a trained_length, {suite.recipe} has {trained}: e.g. suite.recipe=zoo"
+        )
+    for multiple in suite.multiples:
+        if round(multiple * trained) < 2:
+            raise ValueError(f"suite's multiples must give at least 2 tokens, got {multiple} of {trained}: raise it")
+    for entry in suite.entries:
+        registry.read("recipe", entry.recipe or suite.recipe)
+        if entry.spec:
+            registry.read("encoding", entry.spec["name"])
+        for method in entry.methods or suite.methods:
+            registry.read("method", named(method)["name"])
+    for task in suite.tasks:
+        registry.read("task", task["name"])
+    for corpus in (suite.corpus, *(named(corpus)["name"] for corpus in suite.corpora or ())):
+        registry.read("corpus", corpus)

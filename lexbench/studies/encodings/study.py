@@ -1,0 +1,120 @@
+"""The zoo: models that differ in one thing, trained alike and asked alike, and a page of what came out.
+
+    DIR/models/<entry>-seed<S>/     a trained model; beside it the logs of its training and its evaluations
+    DIR/runs/<entry>-seed<S>/       its run folder
+    DIR/done/                       what has ended well, with the words and weights that it depends on
+    DIR/page/                       measured.parquet, models.json, and what is made of these: README.md, tables, plots
+
+Everything is done by processes of `lexbench train` and `lexbench run`; the same command goes on where it stopped.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from lexbench.core import checkpoint
+from lexbench.core.files import write_text
+from lexbench.studies.encodings import page as records_page
+from lexbench.studies.encodings.plan import described, estimated, folder, model_name, run_folder, steps
+from lexbench.studies.encodings.processes import alone, work
+from lexbench.studies.encodings.settings import Entry, Suite, read
+
+__all__ = ["Suite", "collect", "read", "run"]
+
+
+def run(suite: Suite, dry_run: bool = False) -> int:
+    """Train and evaluate what is not done yet, and write the page: 0; 1 where anything failed."""
+    _others(suite, suite.results / "page", [])  # a page that cannot be added to is said before hours of work
+    every = steps(suite)
+    todo = [step for step in every if not step.done()]
+    print(described(suite, todo, every), file=sys.stderr, flush=True)
+    if dry_run:
+        for step in todo:
+            print(f"lexbench {' '.join(step.words)}")
+        return 0
+    with alone(suite.results) as lock:
+        todo = [step for step in every if not step.done()]  # others may have done some meanwhile
+        failed = work(todo, suite.workers, lock, estimated(todo, every)) if todo else {}
+        collect(suite, failed)
+    for label, reason in failed.items():
+        print(f"lexbench: {label} failed: {reason}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def collect(suite: Suite, failed: Mapping[str, str]) -> None:
+    """Measured values and models' facts into DIR/page, beside those of other models there; and the page from these."""
+    page = suite.results / "page"
+    here = [_facts(suite, entry, seed, failed) for seed in suite.seeds for entry in suite.entries]
+    before, kept = _others(suite, page, {model["name"] for model in here})
+    order = list(suite.known)
+    models = sorted([*kept, *here], key=lambda model: (model["seed"], order.index(model["entry"])))
+    about = {
+        "suite": suite.name,
+        "recipe": suite.recipe,
+        "trained_length": suite.trained_length,
+        "models": models,
+        "published": [dict(row) for row in suite.published],
+    }
+    runs = [run_folder(suite, entry, seed) for seed in suite.seeds for entry in suite.entries]
+    found = records_page.measured([each for each in runs if (each / "cells").is_dir()], _revisions(suite))
+    write_text(page / "models.json", json.dumps(about, indent=1) + "\n")
+    records_page.keep([*before, *found], page)
+    print(records_page.write_page(page))
+
+
+def _revisions(suite: Suite) -> dict[str, str]:
+    """Fingerprints of the models that lie here; of a folder without weights, what no cell has."""
+    found = {}
+    for seed in suite.seeds:
+        for entry in suite.entries:
+            place = folder(suite, entry, seed)
+            if place.is_dir():
+                weights = any(place.glob("*.safetensors"))
+                found[model_name(entry, seed)] = checkpoint.fingerprint(place) if weights else "none"
+    return found
+
+
+def _others(suite: Suite, page: Path, here: Collection[str]) -> tuple[list[records_page.Row], list[Mapping[str, Any]]]:
+    """What the page has of models that are not asked for now, measured before, perhaps elsewhere.
+
+    Raises ValueError where the page is of another suite or recipe.
+    """
+    if not (page / "models.json").is_file():
+        return [], []
+    rows, about = records_page.load(page)
+    stated = {"suite": suite.name, "recipe": suite.recipe, "trained_length": suite.trained_length}
+    for key, value in stated.items():
+        if about[key] != value:
+            raise ValueError(f"{page} is a page of {key} {about[key]}, asked for {value}: give another results=DIR")
+    kept = [m for m in about["models"] if m["name"] not in here and m["entry"] in suite.known]
+    names = {model["name"] for model in kept}
+    return [row for row in rows if row.record.model in names], kept
+
+
+def _facts(suite: Suite, entry: Entry, seed: int, failed: Mapping[str, str]) -> dict[str, Any]:
+    """Of one model: what it is, and how its training ended."""
+    name, place = model_name(entry, seed), folder(suite, entry, seed)
+    reasons = [reason for label, reason in failed.items() if label.split()[1] == name]
+    facts: dict[str, Any] = {"name": name, "entry": entry.name, "family": entry.family, "seed": seed}
+    facts |= {"encoding": entry.spec, "start": entry.start, "failed": reasons[0] if reasons else None}
+    try:
+        record = json.loads((place / "training.json").read_text(encoding="utf-8"))
+        facts |= {key: record.get(key) for key in ("tokens", "seconds", "texts", "last_loss", "device")}
+        facts["parameters"] = parameters(place / "model.safetensors")
+    except (OSError, ValueError):
+        facts["failed"] = facts["failed"] or "not trained"
+    return facts
+
+
+def parameters(file: Path) -> int:
+    """How many numbers a safetensors file holds, by its head alone."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, "numpy") as stored:
+            return sum(math.prod(stored.get_slice(name).get_shape()) for name in stored.keys())  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{file} is no whole safetensors file ({error}): train it again") from None

@@ -1,0 +1,168 @@
+"""Finding the key tokens of a corpus with an evaluator model (see `lexbench.taskkit.key_tokens`)."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from lexbench.backends import Backend
+from lexbench.core.files import write_text
+from lexbench.core.method import read_method
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
+from lexbench.core.task import Score, Tokens
+from lexbench.core.version import __version__
+from lexbench.corpora import Corpus
+from lexbench.runner.backend_pool import opened
+from lexbench.taskkit.key_tokens import FORMAT, KeyTokens, Rule, read, spans_of
+from lexbench.taskkit.perplexity import EncodedCorpus
+
+
+def find(
+    *,
+    model: Model,
+    method: Mapping[str, Any],
+    corpus: Corpus,
+    backend: Mapping[str, Any],
+    out: str | Path | None,
+    longest: int | None = None,
+    short: int | None = None,
+    window: int | None = None,
+    gain: float = 2.0,
+    loss: float = 2.0,
+    n: int | None = None,
+    quiet: bool = False,
+) -> KeyTokens:
+    """Find the key tokens of a corpus and write them to `out`, or go on where the same command stopped.
+
+    Both contexts are read under the same Attention, the method's at `longest` tokens; every context begins with BOS
+    where the model's contexts do. What is done lies in `out` with .part behind its name until all is.
+
+    Args:
+        model: the evaluator.
+        method: config with its name; an evaluator that reads more than it was trained on needs one that can.
+        corpus: of the texts.
+        backend: config of what runs the evaluator.
+        out: file to write; one that is there is never written again.
+        longest: see `Rule`, as the next four.
+        short: likewise.
+        window: likewise.
+        gain: likewise.
+        loss: likewise.
+        n: documents; None: all that are longer than short and window. They are taken by a hash of their names.
+        quiet: show no progress.
+
+    Raises ValueError for a wrong configuration, Refused where no document is long enough or a likelihood not finite.
+    """
+    rule = Rule.of(model, longest, short, window, gain=gain, loss=loss)
+    name, built, label = read_method(method)
+    file = _checked(model, name, rule, out, n)
+    attention = built.attention(model, rule.longest)
+    loaded = opened(model, backend, rule.longest)
+    texts = EncodedCorpus(corpus, loaded.tokenizer)
+    chosen = _documents(texts, rule, n)
+    header = _header(loaded, label, rule, corpus.fingerprint(), len(chosen))
+    part = file.with_name(f"{file.name}.part")
+    done = _resumed(part, header)
+    loaded.attend(attention)
+    with part.open("a", encoding="utf-8") as stream:
+        for document in tqdm(chosen[done:], "documents", len(chosen), initial=done, disable=quiet):
+            stream.write(json.dumps(_row(loaded, texts, document, rule), ensure_ascii=False) + "\n")
+            stream.flush()
+    part.replace(file)
+    return read(file)
+
+
+def places(backend: Backend, ids: Tokens, rule: Rule, name: str) -> NDArray[np.int64]:
+    """Ascending places of the key tokens among a text's tokens, under what the backend attends to."""
+    first = rule.short + rule.window  # nothing is cut off before it
+    full = _nll(backend, ids, first, name)
+    begins = range(rule.window, len(ids) - rule.short, rule.window)
+    cut = [_nll(backend, ids[begin : begin + first], rule.short, name) for begin in begins]
+    gain = np.concatenate([*cut, np.empty(0, np.float32)]) - full
+    return first + np.flatnonzero((gain > rule.gain) & (full < rule.loss))
+
+
+def _nll(backend: Backend, ids: Tokens, first: int, name: str) -> NDArray[np.float32]:
+    """NLL of ids[first:], each given all tokens before it, and BOS."""
+    prefix = np.asarray(backend.tokenizer.prefix, np.int64)
+    tokens = np.concatenate([prefix, ids])
+    asked = Score(index=0, cluster=name, tokens=tokens, start=len(prefix) + first, bytes=0, words=0)
+    nll = backend.score(asked).nll
+    if not np.isfinite(nll).all():
+        raise Refused(f"the evaluator has no finite likelihood in {name}: take another method, or a higher precision")
+    return nll
+
+
+def _checked(model: Model, method: str, rule: Rule, out: str | Path | None, n: int | None) -> Path:
+    """The file; ValueError for what cannot be done."""
+    if out is None:
+        raise ValueError("keys needs a file to write: give out=FILE.jsonl")
+    if Path(out).exists():
+        raise ValueError(f"{out} exists, and key tokens never change: give another out")
+    if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
+        raise ValueError(f"keys' n must be at least 1, got {n}: documents; leave it out for all")
+    if rule.longest > model.trained_length and method == "none":
+        raise ValueError(
+            f"keys reads {rule.longest} tokens, {model.name} was trained on {model.trained_length}: lower longest, or "
+            "give method=... that can read more"
+        )
+    return Path(out)
+
+
+def _documents(texts: EncodedCorpus, rule: Rule, n: int | None) -> list[int]:
+    """Documents to read, in the corpus's order."""
+    order = sorted(range(len(texts)), key=lambda place: hashlib.sha256(texts.name(place).encode()).digest())
+    long = [place for place in order if len(texts[place].ids) > rule.short + rule.window]
+    if len(long) < (n or 1):
+        raise Refused(
+            f"keys needs {n or 1} documents of more than {rule.short + rule.window} tokens, the corpus has {len(long)} "
+            f"(its longest has {texts.longest()}): lower n or short, or take longer documents"
+        )
+    return sorted(long[:n])
+
+
+def _header(backend: Backend, method: str, rule: Rule, corpus: str, documents: int) -> dict[str, Any]:
+    evaluator = {
+        "model": backend.model.name,
+        "revision": backend.revision,
+        "trained_length": backend.model.trained_length,
+        "begins_with": list(backend.tokenizer.prefix),
+        "method": method,
+        "backend": f"{backend.name} ({backend.version})",
+        "dtype": backend.dtype,
+        "kernel": backend.kernel,
+    }
+    return {
+        "key_tokens": FORMAT,
+        "evaluator": evaluator,
+        "rule": asdict(rule),
+        "corpus": corpus,
+        "documents": documents,
+        "lexbench": __version__,
+    }
+
+
+def _resumed(part: Path, header: Mapping[str, Any]) -> int:
+    """Documents that are done already; the file is left with these alone, behind its header."""
+    lines = part.read_text(encoding="utf-8").splitlines(keepends=True) if part.exists() else []
+    whole = [line for line in lines if line.endswith("\n")]
+    if whole and json.loads(whole[0]) != header:
+        raise ValueError(f"{part} holds what another evaluator, rule or corpus gave: remove it, or give another out")
+    write_text(part, "".join(whole or [json.dumps(header) + "\n"]))
+    return max(0, len(whole) - 1)
+
+
+def _row(backend: Backend, texts: EncodedCorpus, document: int, rule: Rule) -> dict[str, Any]:
+    """A line of the file."""
+    encoded, name = texts[document], texts.name(document)
+    ids = encoded.ids[: rule.longest - len(texts.prefix)]
+    spans = spans_of(encoded, places(backend, ids, rule, name))
+    end = int(encoded.starts[len(ids)]) if len(ids) < len(encoded.ids) else len(encoded.text)
+    return {"document": name, "tokens": len(ids), "end": end, "spans": spans}

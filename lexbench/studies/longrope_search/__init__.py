@@ -1,0 +1,1 @@
+"""Search for LongRoPE's factors, guided by perplexity."""

@@ -1,0 +1,301 @@
+"""Evolution of rotary rescale factors: the space that they lie in, the search, the journal that outlives a death."""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from lexbench.core.attention import Floats
+from lexbench.core.record import Refused
+from lexbench.core.values import fits
+
+RULES = {"longrope": 1.25, "longrope2": 2.0}
+"""The highest factor of each, in multiples of s."""
+TRIES = 64
+"""Draws until a crossover gives way to a mutation, and a mutation to a candidate that was there before."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One point of the space."""
+
+    factors: tuple[float, ...]
+    """[pairs] by which each pair's frequency is divided, never falling."""
+    start_tokens: int = 0
+    """Tokens at the start that keep the model's own frequencies."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How to search (LongRoPE, arXiv 2402.13753, section 3.2; LongRoPE2, arXiv 2502.20082, section 3).
+
+    Args:
+        rule: longrope (every pair free in [1, 1.25 s]), or longrope2 (pairs from the critical one on in [s, 2 s],
+            those before it by NTK: pair p takes the power p / c of the critical pair c's factor).
+        critical_pair: c of longrope2, counted from 0; None: the first pair with a period above the trained length.
+        ceiling: highest factor, in multiples of s; None: the rule's.
+        step: grid of the factors that a mutation draws.
+        start_tokens: choices for the number of tokens at the start that keep the model's own frequencies; LongRoPE
+            takes 0, 1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 64, 128, 256, its released search 0 alone.
+        population: candidates at first: the seeds, and mutations of them.
+        iterations: generations after it; more of them go on with an old journal.
+        parents: best candidates of each generation, which live on.
+        mutations: children of one parent, in each iteration.
+        crossovers: children of two parents, in each iteration.
+        probability: of each factor to be mutated, or to come from the second parent.
+        seed: of every draw, the texts' places too.
+    """
+
+    rule: str = "longrope"
+    critical_pair: int | None = None
+    ceiling: float | None = None
+    step: float = 0.01
+    start_tokens: tuple[int, ...] = (0,)
+    population: int = 64
+    iterations: int = 40
+    parents: int = 32
+    mutations: int = 16
+    crossovers: int = 16
+    probability: float = 0.3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("population", 2), ("iterations", 0), ("parents", 2), ("mutations", 0), ("crossovers", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"search's {name} must be at least {least}, got {getattr(self, name)}")
+        if self.parents > self.population:
+            raise ValueError(
+                f"search's parents must be at most the population {self.population}, got {self.parents}: lower parents"
+            )
+        if self.rule not in RULES:
+            raise ValueError(f"search's rule must be one of {', '.join(RULES)}, got {self.rule}")
+        if self.critical_pair is not None and self.rule != "longrope2":
+            raise ValueError(f"search's critical_pair is of rule=longrope2, got rule={self.rule}: leave it out")
+        if self.ceiling is not None and not 1 <= self.ceiling < math.inf:
+            raise ValueError(f"search's ceiling must be finite and at least 1, got {self.ceiling}: multiples of s")
+        if not 0 < self.step <= 1:
+            raise ValueError(f"search's step must be above 0 and at most 1, got {self.step}: the paper takes 0.01")
+        if not 0 < self.probability <= 1:
+            raise ValueError(f"search's probability must be above 0 and at most 1, got {self.probability}")
+        whole = [isinstance(number, int) and number >= 0 for number in self.start_tokens]
+        if not whole or not all(whole) or len(set(self.start_tokens)) < len(whole):
+            raise ValueError(
+                f"search's start_tokens must be different whole numbers of at least 0, got {self.start_tokens}"
+            )
+
+    def space(self, pairs: int, factor: float, critical_pair: int) -> "Space":
+        """The space for a model with so many pairs, stretched by `factor`; `critical_pair` is its theoretical one."""
+        highest = factor * (RULES[self.rule] if self.ceiling is None else self.ceiling)
+        if self.rule == "longrope":
+            return Space(pairs, 1.0, highest, 0, self.step, self.start_tokens)
+        first = critical_pair if self.critical_pair is None else self.critical_pair
+        if not 1 <= first < pairs:
+            raise ValueError(
+                f"search's critical_pair must be from 1 to {pairs - 1}, of {pairs} pairs, got {first}: or rule=longrope"
+            )
+        return Space(pairs, factor, highest, first, self.step, self.start_tokens)
+
+
+@dataclass(frozen=True)
+class Space:
+    """Factors that never fall from pair to pair; the first free pair settles those before it."""
+
+    pairs: int
+    low: float
+    high: float
+    """Bounds of the free pairs."""
+    first: int
+    """The first free pair."""
+    step: float
+    start_tokens: tuple[int, ...]
+
+    def nearest(self, factors: Floats) -> Candidate:
+        """A candidate of the space from any factors, without start tokens unless they must be."""
+        free = np.maximum.accumulate(np.clip(factors[self.first :], self.low, self.high))
+        return self._candidate(free, self.start_tokens[0])
+
+    def mutant(self, parent: Candidate, probability: float, rng: np.random.Generator) -> Candidate:
+        """The parent with some factors drawn anew, one after the other, from the grid between their neighbours."""
+        free = np.array(parent.factors[self.first :])
+        for place in np.flatnonzero(rng.random(len(free)) < probability):
+            left = free[place - 1] if place else self.low
+            right = free[place + 1] if place + 1 < len(free) else self.high
+            steps = math.ceil(left / self.step), math.floor(right / self.step)
+            if steps[0] <= steps[1]:
+                drawn = int(rng.integers(steps[0], steps[1] + 1))
+                free[place] = min(max(round(drawn * self.step, 12), left), right)
+        start = parent.start_tokens
+        if len(self.start_tokens) > 1 and rng.random() < probability:
+            start = int(rng.choice(self.start_tokens))
+        return self._candidate(free, start)
+
+    def child(self, one: Candidate, two: Candidate, probability: float, rng: np.random.Generator) -> Candidate | None:
+        """The first parent with some factors of the second; None where these would fall somewhere."""
+        ours, theirs = (np.array(parent.factors[self.first :]) for parent in (one, two))
+        free = np.where(rng.random(len(ours)) < probability, theirs, ours)
+        start = one.start_tokens
+        if len(self.start_tokens) > 1 and rng.random() < probability:
+            start = two.start_tokens
+        return self._candidate(free, start) if (np.diff(free) >= 0).all() else None
+
+    def _candidate(self, free: Floats, start_tokens: int) -> Candidate:
+        settled = free[0] ** (np.arange(self.first) / max(self.first, 1))
+        return Candidate(tuple(np.concatenate([settled, free]).tolist()), start_tokens)
+
+
+class Journal:
+    """A JSON line per evaluation, after one with everything that evaluations and candidates depend on."""
+
+    def __init__(self, file: Path, header: Mapping[str, Any]) -> None:
+        """Go on with a file, a torn last line cut off; ValueError naming what it was begun with otherwise."""
+        self.file = file
+        self.known: dict[Candidate, float] = {}
+        header = json.loads(json.dumps(header))
+        content = file.read_bytes() if file.exists() else b""
+        whole = content[: content.rfind(b"\n") + 1]
+        if not whole:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(json.dumps(header).encode() + b"\n")
+            return
+        if len(whole) < len(content):
+            with file.open("r+b") as stream:
+                stream.truncate(len(whole))
+        before, *rows = map(self._parsed, whole.splitlines())
+        changed = [
+            f"{key} {before.get(key)}, now {header.get(key)}"
+            for key in {**before, **header}
+            if before.get(key) != header.get(key)
+        ]
+        if changed:
+            raise ValueError(f"journal {file} was begun with {'; '.join(changed)}: give another out=, or remove it")
+        self.known = dict(map(self._value, rows))
+
+    def add(self, candidate: Candidate, nll: float) -> None:
+        """Keep one evaluation."""
+        row = {"factors": candidate.factors, "start_tokens": candidate.start_tokens, "nll": nll}
+        with self.file.open("ab") as stream:
+            stream.write(json.dumps(row).encode() + b"\n")
+        self.known[candidate] = nll
+
+    def _value(self, row: Mapping[str, Any]) -> tuple[Candidate, float]:
+        factors, start, nll = row.get("factors"), row.get("start_tokens"), row.get("nll")
+        numbers = [*(factors if isinstance(factors, list) else [None]), nll]
+        if not isinstance(start, int) or any(not fits(each, float) or math.isnan(each) for each in numbers):
+            raise ValueError(f"journal {self.file} has a line that is no evaluation: remove it, or give another out=")
+        return Candidate(tuple(factors or ()), start), float(nll or 0.0)
+
+    def _parsed(self, line: bytes) -> dict[str, Any]:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict):
+            raise ValueError(f"journal {self.file} has a line that is no JSON object: remove it, or give another out=")
+        return row
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search ends with."""
+
+    best: Candidate
+    nll: float
+    """Of the best one, in nats."""
+    curve: tuple[float, ...]
+    """Lowest NLL of the first population and after each iteration."""
+    evaluations: int
+    """Different candidates that were evaluated in all."""
+
+
+def search(
+    evaluate: Callable[[Candidate], float],
+    space: Space,
+    seeds: Sequence[Floats],
+    settings: Settings,
+    journal: Path,
+    identity: Mapping[str, Any],
+    quiet: bool = False,
+) -> Found:
+    """The candidate with the lowest value that evolution from the seeds meets.
+
+    Every draw follows from the seed and the values so far, and the journal gives back the values of an interrupted
+    search: started again, it ends where it would have ended.
+
+    Args:
+        evaluate: mean NLL in nats of a candidate, the same for the same candidate; inf where there is none.
+        space: where candidates lie.
+        seeds: [pairs] factors each, moved into the space.
+        settings: of the evolution.
+        journal: file of all evaluations.
+        identity: what values depend on: model, length, questions, ...
+        quiet: show no progress.
+
+    Raises ValueError where the journal belongs to another search, Refused where no candidate has a finite value.
+    """
+    asked = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name != "iterations"}
+    begun = list(dict.fromkeys(space.nearest(seed) for seed in seeds))
+    kept = Journal(journal, {**identity, **asked, "seeds": [seed.factors for seed in begun]})
+    breed = _Breed(space, settings)
+    born = breed.first(begun)
+    population: list[tuple[float, Candidate]] = []
+    curve: list[float] = []
+    total = settings.population + settings.iterations * (settings.mutations + settings.crossovers)
+    with tqdm(total=total, unit="candidate", disable=quiet, dynamic_ncols=True, desc="search") as bar:
+        for iteration in range(settings.iterations + 1):
+            if iteration:
+                born = breed.children([candidate for _, candidate in population])
+            for candidate in born:
+                if candidate not in kept.known:
+                    value = float(evaluate(candidate))
+                    kept.add(candidate, value if math.isfinite(value) else math.inf)
+                population.append((kept.known[candidate], candidate))
+                bar.update()
+            population = sorted(population, key=lambda pair: pair[0])[: settings.parents]
+            curve.append(population[0][0])
+            bar.set_postfix(nll=f"{curve[-1]:.4f}")
+    nll, best = population[0]
+    if not math.isfinite(nll):
+        raise Refused("search met no candidate with a finite likelihood: take another dtype or a shorter length")
+    return Found(best, nll, tuple(curve), len(breed.met))
+
+
+class _Breed:
+    """The candidates of each generation: new ones, as long as the space has any."""
+
+    def __init__(self, space: Space, settings: Settings) -> None:
+        self.space, self.settings = space, settings
+        self.rng = np.random.default_rng(settings.seed)
+        self.met: set[Candidate] = set()
+
+    def first(self, seeds: Sequence[Candidate]) -> list[Candidate]:
+        """The seeds, and mutations of each in turn."""
+        self.met.update(seeds)
+        rest = range(self.settings.population - len(seeds))
+        return [*seeds, *(self._mutant(seeds[number % len(seeds)]) for number in rest)]
+
+    def children(self, parents: Sequence[Candidate]) -> list[Candidate]:
+        """Mutations and crossovers of a generation."""
+        mutants = [self._mutant(parents[int(self.rng.integers(len(parents)))]) for _ in range(self.settings.mutations)]
+        return [*mutants, *(self._child(parents) for _ in range(self.settings.crossovers))]
+
+    def _mutant(self, parent: Candidate) -> Candidate:
+        for _ in range(TRIES):
+            candidate = self.space.mutant(parent, self.settings.probability, self.rng)
+            if candidate not in self.met:
+                break
+        self.met.add(candidate)
+        return candidate
+
+    def _child(self, parents: Sequence[Candidate]) -> Candidate:
+        one, two = (parents[place] for place in sorted(self.rng.choice(len(parents), 2, replace=False).tolist()))
+        for _ in range(TRIES):
+            candidate = self.space.child(one, two, self.settings.probability, self.rng)
+            if candidate is not None and candidate not in self.met:
+                self.met.add(candidate)
+                return candidate
+        return self._mutant(one)

@@ -1,0 +1,203 @@
+"""LongRoPE's factors for a model and a length, found by evolution on perplexity and written as a method's yaml."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lexbench.backends import Backend
+from lexbench.core import registry
+from lexbench.core.attention import Attention, Floats
+from lexbench.core.files import write_text
+from lexbench.core.method import named_method
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
+from lexbench.core.task import Score, Task
+from lexbench.core.version import __version__
+from lexbench.corpora import Corpus
+from lexbench.methods.rotary import critical_dimension, su_scale
+from lexbench.runner.backend_pool import opened
+from lexbench.studies.longrope_search.evolution import Candidate, Found, Settings, search
+
+SEEDS = ("pi", "ntk", "yarn")
+"""Methods of the registry whose factors the evolution starts from."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the comparison: mean NLL in nats."""
+
+    name: str
+    searched: float
+    """On the questions that the search minimised: never an estimate of quality."""
+    fresh: float
+    """On as many questions from other documents."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What `find` leaves: the factors, their file, and how they do beside their seeds."""
+
+    found: Found
+    file: Path
+    rows: tuple[Row, ...]
+
+    def table(self) -> str:
+        """The comparison as text."""
+        width = max(len(row.name) for row in self.rows)
+        lines = [f"{'NLL in nats':{width}}  searched   fresh"]
+        lines += [f"{row.name:{width}}  {row.searched:8.4f}  {row.fresh:6.4f}" for row in self.rows]
+        return "\n".join(lines)
+
+
+def find(
+    *,
+    model: Model,
+    corpus: Corpus,
+    backend: Mapping[str, Any],
+    length: int | None,
+    out: str | Path | None,
+    n: int = 4,
+    settings: Settings | None = None,
+    quiet: bool = False,
+) -> Result:
+    """Search factors, or go on where an earlier search stopped, and write them to `out`, a method's yaml.
+
+    A candidate's value is the mean NLL of the last half of n texts of `length` tokens, each from another document; the
+    comparison adds n texts of further documents. The journal lies beside `out`, with the suffix .jsonl.
+
+    Args:
+        model: facts; with plain RoPE.
+        corpus: of the texts; take another one than that on which the method is to be measured.
+        backend: config of what runs the model.
+        length: tokens in use, above the trained length.
+        out: MY/method/NAME.yaml, so that `--config-dir MY` gives method=NAME.
+        n: texts.
+        settings: of the evolution.
+        quiet: show no progress.
+
+    Raises ValueError for a wrong configuration or the journal of another search, Refused where the corpus has too few
+    documents or the backend cannot answer.
+    """
+    settings = settings or Settings()
+    length, file = _checked(model, length, out, n)
+    methods = {name: named_method(name).attention(model, length) for name in SEEDS}
+    seeds = {name: model.inv_freq() / _frequencies(attention) for name, attention in methods.items()}
+    space = settings.space(model.rotated // 2, length / model.trained_length, critical_pair(model))
+
+    loaded = opened(model, backend, length)
+    task: Task = registry.build(registry.read("task", "last_segment"), "task", corpus=corpus).for_lengths([length])
+    questions = [
+        question
+        for question in task.questions(loaded.tokenizer, length, 2 * n, settings.seed)
+        if isinstance(question, Score)
+    ]
+    searched, fresh = questions[:n], questions[n:]
+    if shared := {question.cluster for question in searched} & {question.cluster for question in fresh}:
+        raise Refused(
+            f"search needs {2 * n} documents of {length} tokens, half of them to compare, and has {min(shared)} in "
+            "both halves: lower n or length, or take longer documents"
+        )
+
+    def evaluate(candidate: Candidate) -> float:
+        return mean_nll(loaded, searched, stretched(model, length, candidate))
+
+    identity = _identity(model, corpus, loaded, length, n, task.protocol(loaded.tokenizer))
+    journal = file.with_suffix(".jsonl")
+    found = search(evaluate, space, list(seeds.values()), settings, journal, identity, quiet)
+
+    compared = {"none": Attention(), **methods}
+    compared |= {f"{name}'s factors": stretched(model, length, space.nearest(seed)) for name, seed in seeds.items()}
+    compared["found"] = stretched(model, length, found.best)
+    rows = tuple(
+        Row(name, mean_nll(loaded, searched, attention), mean_nll(loaded, fresh, attention))
+        for name, attention in compared.items()
+    )
+    result = Result(found, file, rows)
+    write_text(file, _yaml(result, model, length, settings, searched))
+    return result
+
+
+def stretched(model: Model, length: int, candidate: Candidate) -> Attention:
+    """A candidate as LongRoPE applies it: theta_p / lambda_p, cos and sin times sqrt(1 + ln s / ln L), s = length/L."""
+    scale = su_scale(model, length / model.trained_length)
+    inv_freq = model.inv_freq() / np.array(candidate.factors)
+    return Attention(inv_freq=inv_freq, scale=scale, keep_first=candidate.start_tokens or None)
+
+
+def critical_pair(model: Model) -> int:
+    """The first pair, counted from 0, whose period 2 pi b^(2p/d) exceeds L: ceil(d/2 log_b(L / 2 pi)).
+
+    The critical dimension of Liu et al. (arXiv 2310.05209) as LongRoPE2 (arXiv 2502.20082) counts it: 35 in Llama-3 8B,
+    31 in Phi-3 mini. What LongRoPE2 finds by search lies lower (30 and 25): set it by `critical_pair`.
+    """
+    return critical_dimension(model) // 2
+
+
+def mean_nll(backend: Backend, questions: Sequence[Score], attention: Attention) -> float:
+    """Nats a target, over all targets of all questions; summed in float64."""
+    backend.attend(attention)
+    losses = [backend.score(question).nll for question in questions]
+    return float(np.concatenate(losses).astype(np.float64).mean())
+
+
+def _checked(model: Model, length: int | None, out: str | Path | None, n: int) -> tuple[int, Path]:
+    """Length and file; ValueError for what cannot be searched."""
+    if length is None or length <= model.trained_length:
+        raise ValueError(
+            f"search needs a length above the trained length {model.trained_length}, got {length}: "
+            f"nothing is stretched below, give length={8 * model.trained_length}"
+        )
+    if n < 1:
+        raise ValueError(f"search's n must be at least 1, got {n}: texts that a candidate is measured on")
+    if out is None or Path(out).suffix != ".yaml":
+        raise ValueError(f"search needs a yaml to write, got {out}: give out=my/method/longrope_{model.name}.yaml")
+    return length, Path(out)
+
+
+def _frequencies(attention: Attention) -> Floats:
+    assert attention.inv_freq is not None, "seeds are methods of frequencies"
+    return attention.inv_freq
+
+
+def _identity(model: Model, corpus: Corpus, backend: Backend, length: int, n: int, protocol: str) -> dict[str, Any]:
+    """What the value of a candidate depends on."""
+    return {
+        "model": model.name,
+        "revision": backend.revision,
+        "trained_length": model.trained_length,
+        "backend": f"{backend.name} ({backend.version})",
+        "dtype": backend.dtype,
+        "kernel": backend.kernel,
+        "corpus": corpus.fingerprint(),
+        "length": length,
+        "n": n,
+        "protocol": protocol,
+    }
+
+
+def _yaml(result: Result, model: Model, length: int, settings: Settings, searched: Sequence[Score]) -> str:
+    """The method's yaml: where its numbers come from as comments, then the parameters.
+
+    Without a factor, so that s follows the length: at the searched one it is the searched one, and within the trained
+    length the model is left alone.
+    """
+    changed = {name: value for name, value in asdict(settings).items() if value != getattr(Settings(), name)}
+    remarks = [
+        f"Factors for {model.name} at {length} tokens (trained on {model.trained_length}), found by lexbench "
+        f"{__version__} search",
+        f"in {result.found.evaluations} candidates, {changed or 'default settings'}.",
+        "Searched on: " + ", ".join(question.cluster for question in searched),
+        "",
+        *result.table().splitlines(),
+    ]
+    best = result.found.best
+    lines = [
+        *(f"# {remark}".rstrip() for remark in remarks),
+        "_target_: lexbench.methods.longrope.Longrope",
+        f"long_factors: [{', '.join(map(repr, best.factors))}]",
+        *([f"start_tokens: {best.start_tokens}"] if best.start_tokens else []),
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,1 @@
+"""Compare backends token by token."""

@@ -1,0 +1,314 @@
+"""Do backends agree? The same questions asked of each, and their answers compared token by token."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import yaml
+from tqdm import tqdm
+
+from lexbench.backends import Backend
+from lexbench.core import machine, registry
+from lexbench.core.checkpoint import end_tokens, locate
+from lexbench.core.record import Refused
+from lexbench.core.task import Answer, AnyQuestion, Probe, Tokenizer, Tokens
+from lexbench.core.tokenizer import load_tokenizer
+from lexbench.runner.answers import answers
+from lexbench.runner.backend_pool import checkpoint_of, done_with, opened
+from lexbench.runner.job import Job
+from lexbench.runner.loop import plan
+from lexbench.runner.plan import Step
+from lexbench.stats.entries import columns, noted
+from lexbench.stats.wording import cell as first_cell
+from lexbench.stats.wording import escaped, several
+from lexbench.studies.parity.tolerance import differences, tolerance
+
+N = 2
+"""Questions a cell where nobody says how many: in each, many tokens are compared."""
+ALONE = ("model", "n", "seed")
+"""Settings, beside the parts of the registry, that all points of a sweep must have alike."""
+
+Answers = list[Answer] | str
+"""Of a cell's questions; or why there are none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """A backend that was asked."""
+
+    label: str
+    """`vllm(dtype=bfloat16)`: name, and the parameters that were given."""
+    version: str | None = None
+    """None, as what follows: it could not be loaded."""
+    dtype: str | None = None
+    kernel: str | None = None
+    revision: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One cell, as one backend answers it and the reference does."""
+
+    task: str
+    method: str
+    length: int
+    """Tokens."""
+    backend: str
+    """Label of its side."""
+    tokens: int = 0
+    """That were compared."""
+    largest: float | None = None
+    """Nats: difference of a token; None beside tokens: some likelihood is no number."""
+    largest_allowed: float | None = None
+    mean: float | None = None
+    """Nats a token."""
+    mean_allowed: float | None = None
+    refused: str | None = None
+    """Why none was."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether differences exceed what is allowed; a refusal is no failure."""
+        return self.refused is None and not (
+            _within(self.largest, self.largest_allowed) and _within(self.mean, self.mean_allowed)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parity:
+    """What a comparison found."""
+
+    model: str
+    protocols: Mapping[str, str]
+    """By task."""
+    corpus: str
+    n: int
+    seed: int
+    reference: Side
+    others: Sequence[Side]
+    rows: Sequence[Row]
+
+    @property
+    def failed(self) -> bool:
+        """Whether any backend is further from the reference than it may be."""
+        return any(row.failed for row in self.rows)
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain JSON, with every row's verdict and the machine's description."""
+        rows = [{**asdict(row), "failed": row.failed} for row in self.rows]
+        return {**asdict(self), "rows": rows, "failed": self.failed, "provenance": machine.gather()}
+
+
+def _within(found: float | None, allowed: float | None) -> bool:
+    return found is not None and allowed is not None and found <= allowed
+
+
+def against(word: str) -> dict[str, Any]:
+    """The config of a backend as it stands behind `--against`: NAME, or NAME,parameter=value,..."""
+    name, *given = re.split(r",(?=\w+=)", word)
+    try:
+        parameters = {key: yaml.safe_load(value) for key, _, value in (each.partition("=") for each in given)}
+    except yaml.YAMLError:
+        raise ValueError(f"--against {word} cannot be read: write NAME,parameter=value") from None
+    return {**registry.read("backend", name), **parameters, "name": name}
+
+
+def job_of(asked: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> Job:
+    """One job of a sweep over methods and lengths: the composed config and the chosen names of each of its points.
+
+    Raises ValueError where something else is swept over. Without a length: twice the trained one.
+    """
+    groups = ("method", "task", "corpus", "backend")
+    points = [
+        {key: config[key] for key in ALONE}
+        | {group: {**(config[group] or {}), "name": names[group]} for group in groups}
+        for config, names in asked
+    ]
+    first, lengths = points[0], [config["length"] for config, _ in asked]
+    for part in [key for key in first if key != "method"]:
+        if any(point[part] != first[part] for point in points):
+            raise ValueError(f"parity sweeps over method and length, got several of {part}: give one")
+    methods = {json.dumps(point["method"], sort_keys=True, default=str): point["method"] for point in points}
+    return Job.of(
+        model=first["model"],
+        methods=list(methods.values()),
+        tasks=[first["task"]],
+        corpus=first["corpus"],
+        backend=first["backend"],
+        lengths=None if None in lengths else lengths,
+        multiples=[2],
+        n=N if first["n"] is None else first["n"],
+        seeds=[first["seed"]],
+        results=None,
+    )
+
+
+# asking
+
+
+@dataclass(frozen=True)
+class Posed:
+    """A cell and its questions: none where it is refused."""
+
+    step: Step
+    questions: Sequence[AnyQuestion]
+
+
+def compare(job: Job, others: Sequence[Mapping[str, Any]]) -> Parity:
+    """Ask every cell of a job of its backend, the reference, and of others; how far these are from it.
+
+    Each backend is opened once for all cells, and ended before the next one begins; the reference comes last, as it
+    says how much likelier its own text is where another backend writes another one.
+
+    Args:
+        job: methods, lengths and tasks; its backend is the reference.
+        others: configs of backends, with their `name`.
+    """
+    labels = [_label(config) for config in others]
+    if not labels or len(set(labels)) < len(labels):
+        raise ValueError(f"--against needs backends, each once, got {', '.join(labels)}: e.g. --against native vllm")
+    folder = locate(checkpoint_of(job.model), job.model.revision, weights=False)
+    tokenizer = load_tokenizer(folder, job.model.bos)
+    ends = np.array(sorted(end_tokens(folder)), dtype=np.int64)
+    tasks, methods = [task.label for task in job.tasks], [method.label for method in job.methods]
+    steps = sorted(
+        plan(job, tokenizer), key=lambda s: (tasks.index(s.task.label), methods.index(s.method.label), s.length)
+    )
+    cells = [_posed(job, step, tokenizer) for step in steps]
+    heard = [_heard(job, config, cells) for config in others]
+    rows = []
+    with _opened(job, job.backend) as (reference, backend):
+        for place, cell in enumerate(tqdm(cells, reference.label, disable=None)):
+            ours = _answered(backend, cell)
+            rows += [_row(cell, (reference, side), ours, said[place], backend, ends) for side, said in heard]
+    return Parity(
+        model=job.model.name,
+        protocols={task.label: task.built.protocol(tokenizer) for task in job.tasks},
+        corpus=job.corpus.label,
+        n=job.n,
+        seed=job.seeds[0],
+        reference=reference,
+        others=[side for side, _ in heard],
+        rows=rows,
+    )
+
+
+def _heard(job: Job, config: Mapping[str, Any], cells: Sequence[Posed]) -> tuple[Side, list[Answers]]:
+    """What one backend says in all cells; nothing of it stays in memory."""
+    with _opened(job, config) as (side, backend):
+        return side, [_answered(backend, cell) for cell in tqdm(cells, side.label, disable=None)]
+
+
+def _posed(job: Job, step: Step, tokenizer: Tokenizer) -> Posed:
+    asked = () if step.refused else step.task.built.questions(tokenizer, step.length, job.n, step.seed)
+    if any(isinstance(question, Probe) for question in asked):
+        raise ValueError(
+            f"parity compares likelihoods and texts, {step.task.label} probes attention: take another task"
+        )
+    return Posed(step, asked)
+
+
+@contextmanager
+def _opened(job: Job, config: Mapping[str, Any]) -> Iterator[tuple[Side, Backend | str]]:
+    """A backend, or why it cannot be loaded; it ends with the block."""
+    label = _label(config)
+    try:
+        backend = opened(job.model, config, max(job.lengths))
+    except Refused as refusal:
+        yield Side(label=label), refusal.reason
+        return
+    try:
+        shown = {name: getattr(backend, name) for name in ("version", "dtype", "kernel", "revision")}
+        yield Side(label=label, **shown), backend
+    finally:
+        done_with(backend)
+
+
+def _label(config: Mapping[str, Any]) -> str:
+    """Name, and what differs from its yaml."""
+    usual = registry.read("backend", config["name"])
+    given = [f"{key}={value}" for key, value in config.items() if key != "name" and value != usual.get(key)]
+    return f"{config['name']}({', '.join(given)})" if given else str(config["name"])
+
+
+def _answered(backend: Backend | str, cell: Posed) -> Answers:
+    """What a backend says in a cell, or why it does not."""
+    if isinstance(backend, str) or cell.step.attention is None or cell.step.refused:
+        return backend if isinstance(backend, str) else str(cell.step.refused)
+    try:
+        backend.attend(cell.step.attention)
+        return list(answers(backend, cell.questions))
+    except Refused as refusal:
+        return refusal.reason
+
+
+# comparing
+
+
+def _row(
+    cell: Posed, sides: tuple[Side, Side], ours: Answers, theirs: Answers, backend: Backend | str, ends: Tokens
+) -> Row:
+    """What the reference, which is the first side and still open, and the other one said in a cell."""
+    step, dtypes = cell.step, [side.dtype for side in sides]
+    row = Row(task=step.task.label, method=step.method.label, length=step.length, backend=sides[1].label)
+    refusals = [each for each in (ours, theirs, backend) if isinstance(each, str)]
+    if isinstance(ours, str) or isinstance(theirs, str) or isinstance(backend, str):
+        return replace(row, refused=refusals[0])
+    try:
+        triples = zip(cell.questions, ours, theirs, strict=True)
+        apart = np.concatenate([differences(*triple, backend.choose, ends) for triple in triples])
+    except Refused as refusal:
+        return replace(row, refused=refusal.reason)
+    known, allowed = bool(np.isfinite(apart).all()), tolerance(dtypes, step.length, len(apart))
+    return replace(
+        row,
+        tokens=len(apart),
+        largest=float(apart.max()) if known else None,
+        largest_allowed=allowed.largest,
+        mean=float(apart.mean()) if known else None,
+        mean_allowed=allowed.mean,
+    )
+
+
+# showing
+
+
+def table(found: Parity) -> str:
+    """Cells by backends, in Markdown, and below what one must know to read them."""
+    tasks = len(found.protocols) > 1
+    notes: dict[str, int] = {}
+    lines: dict[tuple[str, ...], list[str]] = {}
+    for row in found.rows:
+        where = (*([row.task] if tasks else []), row.method, str(row.length))
+        lines.setdefault(where, []).append(_entry(row, notes))
+    head = [*(["task"] if tasks else []), "method", "length", *(escaped(side.label) for side in found.others)]
+    rows = [[first_cell(first), *map(escaped, more), *entries] for (first, *more), entries in lines.items()]
+    said = [
+        f"Entries: differences of log-probabilities to those of {escaped(found.reference.label)}, in nats: "
+        "the largest of what it may be, the mean of what it may be.",
+        f"{escaped(found.model)}, {several(found.n, 'question')} a cell, seed {found.seed}, "
+        f"corpus {escaped(found.corpus)}.",
+        *(f"{escaped(task)}: {escaped(protocol)}." for task, protocol in found.protocols.items()),
+        *(_described(side) for side in (found.reference, *found.others)),
+        *noted(notes),
+    ]
+    return "\n".join([*columns(head, rows), "", *(f"{line}  " for line in said[:-1]), said[-1]])
+
+
+def _entry(row: Row, notes: dict[str, int]) -> str:
+    if row.refused is not None:
+        return f"refused ({notes.setdefault(escaped(row.refused), len(notes) + 1)})"
+    if row.largest is None:
+        return "FAILED: no number"
+    found = f"{row.largest:.1e} of {row.largest_allowed:.1e}, {row.mean:.1e} of {row.mean_allowed:.1e}"
+    return f"{'FAILED' if row.failed else 'ok'} {found}"
+
+
+def _described(side: Side) -> str:
+    if side.version is None:
+        return f"{escaped(side.label)}: not loaded."
+    return f"{escaped(side.label)}: {escaped(side.dtype)}, {escaped(side.kernel)}, {escaped(side.version)}."

@@ -1,0 +1,97 @@
+"""How far two answers to the same question are apart, and how far rounding may bring them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lexbench.core.attention import Floats
+from lexbench.core.task import Answer, AnyQuestion, Choose, Chosen, Marked, Scored, Tokens, Write, Written
+
+ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+"""Largest relative error of rounding one number, by dtype."""
+UNREADABLE = "\ufffd"
+"""Stands in a text for bytes that are none: several tokens look like it."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Nats by which the log-probabilities of tokens may differ between two sound backends."""
+
+    largest: float
+    """Of any one token."""
+    mean: float
+    """Of all tokens that are compared."""
+
+
+def tolerance(dtypes: Sequence[str | None], length: int, tokens: int) -> Tolerance:
+    """What rounding allows two backends where `tokens` tokens are compared in texts of `length` tokens.
+
+        largest  128 u + 64 length 2^-24
+        mean      16 u +  2 length 2^-24 + largest / tokens
+
+    u is the unit roundoff of the coarser dtype; one that a backend does not state counts as exact. The first term is
+    for rounded weights and activations: each of a forward pass's sums is off by some u of its size. The second is for
+    angles, which libraries compute in float32, whatever the dtype, or better. Where a pair turns by a radian a token,
+    as the fastest one does, rounding the frequency and its products with the places of a query and a key moves the
+    angle between these by up to 3 length 2^-24, in each backend. A radian moves most tokens little, but some by nats,
+    where attention is sharp and turns to another key: 10 are allowed. Such tokens are few, so that the mean is
+    steadier, and shows errors that no single token does; its last term is for a comparison of few tokens, which may
+    hold one of these all the same.
+
+    The constants are measured: docs/parity.md has the margins on both sides.
+    """
+    coarser = max(ROUNDOFF.get(dtype or "", 0.0) for dtype in dtypes)
+    angles = length * ROUNDOFF["float32"]
+    largest = 128 * coarser + 64 * angles
+    return Tolerance(largest, 16 * coarser + 2 * angles + largest / tokens)
+
+
+def differences(
+    question: AnyQuestion, ours: Answer, theirs: Answer, choose: Callable[[Choose], Chosen], ends: Tokens
+) -> Floats:
+    """[tokens] nats between two answers to a question, each 0 or more; what is no number in one of them is none here.
+
+    Score: of every target. Mark: of every option at every place. Choose: of every option, a share for each of its
+    tokens. Write: 0 for every token up to the first that differs, and for this one half of what the reference's
+    likelihoods of the two are apart: by so much each must move, before the other is the likelier. Near ties are ties.
+
+    Args:
+        question: what both were asked.
+        ours: the reference's answer.
+        theirs: the other backend's.
+        choose: the reference's; it is asked where two texts part.
+        ends: the model's end tokens, of which a text that ends before its room got one.
+    """
+    if isinstance(question, Write):
+        assert isinstance(ours, Written) and isinstance(theirs, Written)
+        return _between_texts(question, ours, theirs, choose, ends)
+    assert isinstance(ours, Scored | Marked | Chosen) and type(ours) is type(theirs)
+    with np.errstate(invalid="ignore"):  # inf - inf
+        apart = np.abs(ours.nll.astype(np.float64) - theirs.nll.astype(np.float64))
+    return apart / [len(option) for option in question.options] if isinstance(question, Choose) else apart.ravel()
+
+
+def _between_texts(
+    question: Write, ours: Written, theirs: Written, choose: Callable[[Choose], Chosen], ends: Tokens
+) -> Floats:
+    least = min(len(ours.tokens), len(theirs.tokens))
+    differing = np.flatnonzero(ours.tokens[:least] != theirs.tokens[:least])
+    agreed = int(differing[0]) if len(differing) else least
+    text = _counting(question, ours.text)
+    if text == _counting(question, theirs.text) and UNREADABLE not in text:
+        return np.zeros(max(agreed, 1))
+    options = [answer.tokens[agreed : agreed + 1] if len(answer.tokens) > agreed else ends for answer in (ours, theirs)]
+    if not all(map(len, options)):
+        return np.array([np.inf])  # ended without an end token
+    prompt = np.concatenate([question.prompt, ours.tokens[:agreed]])
+    asked = tuple(option[None] for option in np.concatenate(options))
+    nll = choose(Choose(index=question.index, cluster=question.cluster, prompt=prompt, options=asked, expected=0)).nll
+    own, other = np.split(nll, [len(options[0])])
+    return np.append(np.zeros(agreed), abs(other.min() - own.min()) / 2)
+
+
+def _counting(question: Write, text: str) -> str:
+    """A text up to what ends it."""
+    found = [text.find(end) for end in question.until if end in text]
+    return text[: min(found)] if found else text

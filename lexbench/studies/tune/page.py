@@ -1,0 +1,297 @@
+"""What a tune ends in: the ranking, what to paste, and everything that was tried, as Markdown, CSV and JSON."""
+
+import csv
+import io
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lexbench.core import machine
+from lexbench.core.files import write_text
+from lexbench.core.record import Refused
+from lexbench.methods import export
+from lexbench.stats.entries import columns
+from lexbench.stats.pairs import Paired
+from lexbench.stats.wording import several, signed
+from lexbench.studies.tune.ranking import Row
+from lexbench.studies.tune.space import Candidate
+
+if TYPE_CHECKING:
+    from lexbench.studies.tune.result import Result
+    from lexbench.studies.tune.search import Tried
+
+CHEAPEST = 3
+"""Candidates above the price that are named where nothing within it can be exported."""
+LEGEND = """\
+Best first. Loss: NLL of the text plus {worth} times the share of needles missed, in nats per token, lower is better;
+*behind* is the loss minus the best one's. Text: NLL at {length} tokens minus that of none, which has {none}. Needles:
+accuracy, and in points what is gained on none. Price: NLL at the trained length {trained} minus that of none, with the
+method as it is deployed for {length} tokens; {price} is allowed. Brackets hold 95 % intervals over resampled documents
+or haystacks. `=`: not distinguishable from the best at 0.05, by sign flips over documents and haystacks, after Holm's
+correction over the table. `~`: the interval of the price reaches to the other side of what is allowed, so
+that *too dear* or not is in doubt.
+"""
+
+
+def ranking(result: "Result") -> str:
+    """The finalists on fresh questions, and how much there was to choose from."""
+    lines = [_sentence(result), ""]
+    if result.winner is None or result.winner.label == "none":
+        lines += [line for line in (_dear(result),) if line]
+    if not result.rows:
+        lines += [
+            "No time was left for fresh questions: the order is the search's own, and flatters. Raise budget.",
+            "",
+        ]
+        return "\n".join([*lines, *_tried(result, most=10), ""])
+    none = next((row for row in result.rows if row.candidate.label == "none"), None)
+    about = {
+        "worth": f"{result.settings.worth:g}",
+        "none": f"{none.text.value:.3f}" if none and none.text.value is not None else "no finite one",
+        "length": result.length,
+        "trained": result.model.trained_length,
+        "price": f"{result.settings.price:g}",
+    }
+    head = ["method", "loss", "behind", "text", "needles", "price", "can be exported to"]
+    rows = [_entries(result, row, place) for place, row in enumerate(result.rows)]
+    return "\n".join([*lines, LEGEND.format(**about), *columns(head, rows), "", *_notes(result), ""])
+
+
+def _sentence(result: "Result") -> str:
+    best = f"**{_safe(result.winner.label)}**" if result.winner else "nothing within the price"
+    if result.winner and result.winner.label == "none":
+        best += "; nothing within the price beats none"
+    stretch = result.length / result.model.trained_length
+    return f"Best for {_safe(result.model.name)} at {result.length} tokens, {stretch:.3g} times the trained: {best}."
+
+
+def _safe(label: str) -> str:
+    """A label in a line of Markdown."""
+    return " ".join(label.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _entries(result: "Result", row: Row, place: int) -> list[str]:
+    doubt = " ~" if row.doubtful else ""
+    mark = f" too dear{doubt}" if row.dear else " =" if row.tied else ""
+    needles = "–"
+    if row.needles is not None and row.needles.value is not None:
+        needles = f"{row.needles.value:.2f}, {_difference(row.needles, 100, '.0f')}"
+    served = _exports(result, row.candidate)
+    return [
+        f"{place + 1}. {' '.join(row.candidate.label.split()).replace('<', '&lt;')}{mark}",
+        f"{row.loss:.3f}",
+        "best" if place == 0 else _difference(row.behind),
+        _difference(row.text),
+        needles,
+        _difference(row.inside) + ("" if row.dear else doubt),
+        ", ".join(served) or "nothing",
+    ]
+
+
+def _difference(paired: Paired | None, scale: float = 1.0, digits: str = ".3f") -> str:
+    if paired is None or paired.difference is None:
+        return "–"
+    text = signed(scale * paired.difference, digits)
+    if paired.interval is None:
+        return text
+    ends = (signed(scale * end, digits) for end in (paired.interval.low, paired.interval.high))
+    return f"{text} [{', '.join(ends)}]"
+
+
+def _notes(result: "Result") -> Iterator[str]:
+    settings = result.settings
+    needles = result.needles or "none, as the model finds none inside its trained length"
+    if settings.worth == 0:
+        needles = "not asked for"
+    yield (
+        f"{several(result.fresh, 'fresh question')} of each kind (seed {settings.seed + 1}; "
+        f"the search had seed {settings.seed}), the same ones for all; needles: {_safe(needles)}.  "
+    )
+    if result.seen:
+        texts = several(result.fresh, "fresh text")
+        yield f"From documents of which the search read, too: {result.seen} of {texts}.  "
+    if result.fresh < settings.n:
+        yield f"The budget ended before all {settings.n} fresh questions were asked.  "
+    measured = sum(bool(tried.curve) for tried in result.tried)
+    yield (
+        f"{several(measured, 'candidate')} measured in {several(result.rounds, 'round')}, "
+        f"{several(result.answers, 'answer')}."
+    )
+
+
+def _tried(result: "Result", most: int | None = None) -> list[str]:
+    head = ["candidate", "questions", "loss", "price", "what became of it"]
+    shown = result.tried[:most]
+    return columns(head, [_became(result, tried) for tried in shown])
+
+
+def _became(result: "Result", tried: "Tried") -> list[str]:
+    return [
+        " ".join(tried.candidate.label.split()).replace("<", "&lt;"),
+        str(tried.asked) if tried.curve else "",
+        f"{tried.curve[-1][1]:.3f}" if tried.curve else "",
+        _difference(tried.price) if tried.price else "",
+        _safe(_fate(result, tried)),
+    ]
+
+
+def _fate(result: "Result", tried: "Tried") -> str:
+    finalists = {row.candidate.label for row in result.rows}
+    if tried.out:
+        return tried.out
+    if tried.candidate.label in finalists:
+        return "finalist"
+    return "no finalist" if tried.curve else "not measured: the budget ended"
+
+
+def _exports(result: "Result", candidate: Candidate) -> tuple[str, ...]:
+    return tuple(target for target in export.TARGETS if _export(result, candidate, target)[0] is not None)
+
+
+def _export(result: "Result", candidate: Candidate, target: str) -> tuple[str | None, str]:
+    """What to paste, or None and why there is nothing."""
+    assert candidate.method is not None, "what was measured can be built"
+    try:
+        return export.export(candidate.method, candidate.label, result.model, result.length, target), ""
+    except Refused as refusal:
+        return None, refusal.reason
+
+
+def _pastes(result: "Result", winner: Candidate) -> Iterator[str]:
+    """The winner in Python, and in the words of each target; where it has none, the best finalist that has."""
+    yield "### Python, with any model of transformers\n"
+    call = f"lexbench.extend(network, {_arguments(winner, result.length)})"
+    yield f"```python\nimport lexbench\n\nwith {call}:\n    ...\n```\n"
+    within = [row.candidate for row in result.rows if not row.dear]
+    if not result.rows:
+        within = [tried.candidate for tried in result.tried if tried.curve and not tried.out]
+    rivals = [candidate for candidate in within if candidate is not winner]
+    for target in export.TARGETS:
+        yield f"### {target}\n"
+        text, why = _export(result, winner, target)
+        if text is None:
+            yield f"The best cannot be exported: {_safe(why)}.\n"
+            able = ((each, _export(result, each, target)[0]) for each in rivals)
+            other, text = next((pair for pair in able if pair[1] is not None), (None, None))
+            yield _dear(result, target)
+            if other is None or other.label == "none":
+                yield "Nothing within the price can that does better than none: serve the model as it is.\n"
+                continue
+            yield f"The best one that can: {_safe(other.label)}.\n"
+        language = "json" if target == "transformers" else "sh"
+        yield f"```{language}\n{text}\n```\n" if text else "Nothing to set: serve the model as it is.\n"
+
+
+def _arguments(candidate: Candidate, length: int) -> str:
+    """Of `lexbench.extend`, behind the network."""
+    config = candidate.config
+    method = config["compose"] if "compose" in config else config["name"]
+    more = {key: value for key, value in config.items() if key not in ("name", "compose", "_target_", "file")}
+    return ", ".join([repr(method), *(f"{key}={value!r}" for key, value in more.items()), f"length={length}"])
+
+
+def _dear(result: "Result", target: str | None = None) -> str:
+    """The cheapest candidates above the price that a target can serve, if one is given; by fresh questions if asked."""
+    fresh = {row.candidate.label: row.inside for row in result.rows}
+    paid = [(tried.candidate, fresh.get(tried.candidate.label, tried.price)) for tried in result.tried]
+    above = [(each, price, price.difference) for each, price in paid if price and price.difference is not None]
+    dear = sorted((each for each in above if each[2] > result.settings.price), key=lambda each: each[2])
+    able = (each for each in dear if target is None or _export(result, each[0], target)[0] is not None)
+    said = [f"{_safe(each.label)} {_difference(price)}" for each, price, _ in itertools.islice(able, CHEAPEST)]
+    what = "What could be, above" if target else "Above"
+    return f"{what} the price inside the trained length: {'; '.join(said)}.\n" if said else ""
+
+
+def markdown(result: "Result") -> str:
+    """The whole page."""
+    lines = [f"# Tuning {_safe(result.model.name)}\n", ranking(result), "## To paste\n"]
+    if result.winner is None:
+        lines.append("Nothing is within the price: raise price, or serve the model as it is.\n")
+    else:
+        lines += _pastes(result, result.winner)
+    lines += ["## What was tried\n", f"On the search's own questions, up to {result.settings.n} of each kind.\n"]
+    return "\n".join([*lines, *_tried(result), ""])
+
+
+def _plain(paired: Paired | None, name: str) -> dict[str, Any]:
+    """A difference as columns."""
+    found = paired or Paired()
+    low, high = (found.interval.low, found.interval.high) if found.interval else (None, None)
+    values = {"baseline": found.baseline_value, "value": found.value, "difference": found.difference}
+    return {f"{name}_{key}": value for key, value in {**values, "low": low, "high": high, "p": found.p}.items()}
+
+
+def rows_as_data(result: "Result") -> list[dict[str, Any]]:
+    """The ranking in full precision."""
+    return [
+        {
+            "rank": place + 1,
+            "method": row.candidate.label,
+            "config": dict(row.candidate.config),
+            "loss": row.loss,
+            "too_dear": row.dear,
+            "tied_with_best": row.tied,
+            **_plain(row.behind, "behind"),
+            "behind_p_holm": row.p_holm,
+            **_plain(row.text, "text"),
+            **_plain(row.needles, "needles"),
+            **_plain(row.inside, "price"),
+            "questions": result.fresh,
+            "exports": list(_exports(result, row.candidate)),
+        }
+        for place, row in enumerate(result.rows)
+    ]
+
+
+def tried_as_data(result: "Result") -> list[dict[str, Any]]:
+    """All candidates of the search."""
+    return [
+        {
+            "method": tried.candidate.label,
+            "config": dict(tried.candidate.config),
+            "questions": tried.asked,
+            "loss": tried.curve[-1][1] if tried.curve else None,
+            **_plain(tried.price, "price"),
+            "became": _fate(result, tried),
+        }
+        for tried in result.tried
+    ]
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    if not rows:
+        return ""
+    sink = io.StringIO()
+    writer = csv.DictWriter(sink, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({k: json.dumps(v, default=str) if isinstance(v, dict | list) else v for k, v in row.items()})
+    return sink.getvalue()
+
+
+def write(result: "Result", out: Path) -> None:
+    """result.md, result.csv, candidates.csv, and last result.json, which says that the tune has ended."""
+    rows, tried = rows_as_data(result), tried_as_data(result)
+    write_text(out / "result.md", markdown(result))
+    write_text(out / "result.csv", _csv(rows))
+    write_text(out / "candidates.csv", _csv(tried))
+    winner = result.winner
+    data = {
+        "budget": result.settings.budget,
+        "seconds": round(result.seconds, 1),
+        "answers": result.answers,
+        "needles": result.needles,
+        "winner": winner.label if winner else None,
+        "exports": {
+            target: dict(zip(("text", "refused"), _export(result, winner, target), strict=True))
+            for target in export.TARGETS
+        }
+        if winner
+        else {},
+        "ranking": rows,
+        "candidates": tried,
+        "provenance": machine.gather(),
+    }
+    write_text(out / "result.json", json.dumps(data, indent=1, default=str) + "\n")

@@ -1,0 +1,46 @@
+"""What a tuning run leaves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lexbench.core.model import Model
+from lexbench.studies.tune.ranking import Row
+from lexbench.studies.tune.search import Tried
+from lexbench.studies.tune.settings import Settings
+from lexbench.studies.tune.space import Candidate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What `tune` leaves."""
+
+    model: Model
+    settings: Settings
+    length: int
+    needles: str | None
+    """The task that gave the needles; None: the model finds none."""
+    rows: Sequence[Row]
+    """Finalists on fresh questions, best first; empty where no time was left for them."""
+    fresh: int
+    """Fresh questions of each kind behind the rows."""
+    seen: int
+    """Of the fresh texts, how many are from documents that the search has read elsewhere."""
+    tried: Sequence[Tried]
+    """All candidates of the search, the best first."""
+    rounds: int
+    answers: int
+    seconds: float
+    """Spent, with earlier commands."""
+    file: Path
+
+    @property
+    def winner(self) -> Candidate | None:
+        """The best finalist within the price; without finalists the best candidate of the search."""
+        if self.rows:
+            return None if self.rows[0].dear else self.rows[0].candidate
+        able = (tried.candidate for tried in self.tried if tried.curve and not tried.out and not self._dear(tried))
+        return next(able, None)
+
+    def _dear(self, tried: Tried) -> bool:
+        return bool(tried.price and (tried.price.difference or 0.0) > self.settings.price)

@@ -1,0 +1,254 @@
+"""The search: rounds of successive halving, and the finalists on questions that nobody has seen."""
+
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tqdm import tqdm
+
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
+from lexbench.core.task import Choose, Mark, Write
+from lexbench.methods import export
+from lexbench.runner.job import Job
+from lexbench.stats.pairs import Paired
+from lexbench.studies.tune.bench import Bench, Part, TimeUp
+from lexbench.studies.tune.halving import halve, rungs
+from lexbench.studies.tune.ranking import Measured, Row, price_of, rank
+from lexbench.studies.tune.settings import Settings
+from lexbench.studies.tune.space import Candidate, Draws, named
+
+FINALISTS = 4
+"""Measured on fresh questions, beside none and the best one that can be exported."""
+ABLE, TRIED = 0.5, 8
+"""Share of so many needles that the model must find inside its trained length, chance taken off, to be asked for them
+beyond it."""
+DRAWS = 20
+"""Draws in a row that may be old candidates, until the space counts as used up."""
+
+
+@dataclass(eq=False)
+class Tried:
+    """What became of a candidate in the search."""
+
+    candidate: Candidate
+    curve: list[tuple[int, float]] = field(default_factory=list)
+    """Questions asked in all, and loss, after each rung."""
+    price: Paired | None = None
+    """After the last of them."""
+    out: str | None = None
+    """Why it was never measured, or is out whatever its loss."""
+
+    @property
+    def asked(self) -> int:
+        """Questions of each kind that it answered at the last rung it finished."""
+        return self.curve[-1][0] if self.curve else 0
+
+
+class Search:
+    """Rounds of successive halving: the methods as they are, then what is drawn near those that did well."""
+
+    def __init__(self, bench: Bench, job: Job, settings: Settings, length: int, quiet: bool) -> None:
+        self.bench, self.settings, self.length, self.model = bench, settings, length, job.model
+        self.none = Candidate.of(named("none"), job.model, length)
+        text, *self._choices = job.tasks
+        self.text = Part(text, length, "nll")
+        self.inside = Part(text, job.model.trained_length, "nll")
+        self.needles: Part | None = None
+        self.tried = [Tried(self.none)]
+        self.rounds = 0
+        self._entered = 0
+        self._counts = rungs(min(settings.first, settings.n), settings.n, settings.eta)
+        self._known = {json.dumps({}): "none"}
+        """By what they ask of attention, candidates that there have been."""
+        self._bar = tqdm(disable=quiet, dynamic_ncols=True, bar_format="{elapsed} gone, {desc}")
+
+    def run(self, configs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> None:
+        """Search until the budget ends or nothing new can be drawn."""
+        for part in (self.text, self.inside):
+            self.bench.questions(part)
+        draws = Draws(configs, self.settings.seed)
+        try:
+            self.needles = self._needles()
+            entrants = self._defaults(configs)
+            while entrants := self._filled(entrants, draws):
+                self.rounds += 1
+                self._base()
+                halve(
+                    [tried for tried, _ in entrants],
+                    self._counts,
+                    self.settings.eta,
+                    self._measure,
+                    lambda tried: exports(tried.candidate, self.model, self.length) != (),
+                )
+                self._learn(entrants, draws)
+                entrants = []
+        except TimeUp:
+            if not any(tried.price for tried in self.tried[1:]):
+                raise Refused("tune's budget ended before a candidate was measured: raise budget") from None
+        finally:
+            self._bar.close()
+        if not any(tried.price for tried in self.tried[1:]):
+            reasons = [f"{tried.candidate.label} ({tried.out})" for tried in self.tried[1:]]
+            raise Refused(
+                f"tune can measure no candidate: {'; '.join(reasons) or 'none but none itself was asked for'}"
+            )
+
+    def _base(self) -> None:
+        """None itself on the first rung: where the others start from."""
+        if not self.tried[0].curve:
+            self._measure(self.tried[0], self._counts[0])
+
+    def _needles(self) -> Part | None:
+        """The first task of needles that the model does inside its trained length."""
+        if self.settings.worth == 0:
+            return None
+        for task in self._choices:
+            inside, beyond = (Part(task, length, "accuracy") for length in (self.inside.length, self.length))
+            try:
+                found = self.bench.outcomes(self.none, inside, TRIED)
+                self.bench.questions(beyond)
+            except Refused:
+                continue
+            asked = [each for each in self.bench.questions(inside)[:TRIED] if isinstance(each, Write | Choose | Mark)]
+            share = sum(each.amount or 0.0 for each in found) / len(found)
+            guessed = sum(each.chance or 0.0 for each in asked) / len(found)
+            if share - guessed >= ABLE * (1 - guessed):
+                return beyond
+        return None
+
+    def _defaults(self, configs: Sequence[tuple[Mapping[str, Any], Any]]) -> list[tuple[Tried, Any]]:
+        """The methods as they are, with their place among the configs; as many as the budget allows."""
+        entered = [(tried, place) for place, (config, _) in enumerate(configs) if (tried := self._enter(config))]
+        most = self.settings.candidates or len(entered)
+        for tried, _ in entered[most:]:
+            tried.out = "not measured: the budget allows no more candidates"
+        return entered[:most]
+
+    def _filled(self, entrants: list[tuple[Tried, Any]], draws: Draws) -> list[tuple[Tried, Any]]:
+        """A round, filled up with draws so that one of them can come to the last rung."""
+        most = self.settings.candidates
+        size = self.settings.eta ** (len(self._counts) - 1)
+        size = size if most is None else min(size, most - self._entered)
+        misses = 0
+        while len(entrants) < size and misses < DRAWS and (drawn := draws.draw()):
+            config, trial = drawn
+            if tried := self._enter(config):
+                entrants.append((tried, trial))
+                misses = 0
+            else:
+                draws.learn(trial, (), False)
+                misses += 1
+        self._entered += len(entrants)
+        return entrants
+
+    def _enter(self, config: Mapping[str, Any]) -> Tried | None:
+        """A candidate to measure; None where it cannot be, or is one that we have."""
+        candidate = Candidate.of(config, self.model, self.length)
+        tried = Tried(candidate, out=candidate.reason)
+        if candidate.attention is not None:
+            alike = json.dumps(candidate.attention.as_data(), sort_keys=True)
+            twin = self._known.get(alike)
+            self._known.setdefault(alike, candidate.label)
+            if twin == candidate.label:
+                return None
+            tried.out = f"same as {twin}" if twin else None
+        self.tried.append(tried)
+        return None if tried.out else tried
+
+    def _measure(self, tried: Tried, count: int) -> tuple[bool, float] | None:
+        """How a candidate stands after so many questions: too dear or not, then its loss; None: it is out."""
+        self._bar.set_description_str(f"round {self.rounds}, {count} questions: {tried.candidate.label}")
+        none = Measured(text=(), needles=(), inside=self.bench.outcomes(self.none, self.inside, count))
+        if any(outcome.failed for outcome in none.inside):
+            raise Refused(f"{self.model.name} has no finite likelihood inside its trained length: take another dtype")
+        price = self.settings.price
+        try:
+            inside = self.bench.outcomes(tried.candidate, self.inside, count)
+            paid = price_of(none, Measured(text=(), needles=(), inside=inside))
+            dear = paid.difference is None or paid.difference > price
+            if dear and paid.interval is not None and paid.interval.low > price:
+                tried.price, tried.out = paid, "too dear inside the trained length"
+                return None
+            found = self.measured(self.bench, tried.candidate, count)
+        except Refused as refusal:
+            tried.out = f"refused: {refusal.reason}"
+            return None
+        if found.failed:
+            tried.out = f"{found.failed} of {len(found.text) + len(found.inside)} texts have no finite likelihood"
+            return None
+        tried.price = paid
+        tried.curve.append((count, found.loss(self.settings.worth)))
+        return dear, tried.curve[-1][1]
+
+    def measured(self, bench: Bench, candidate: Candidate, count: int) -> Measured:
+        """All that the loss and the price are made of."""
+        return Measured(
+            inside=bench.outcomes(candidate, self.inside, count),
+            text=bench.outcomes(candidate, self.text, count),
+            needles=bench.outcomes(candidate, self.needles, count) if self.needles else (),
+        )
+
+    def _learn(self, entrants: Sequence[tuple[Tried, Any]], draws: Draws) -> None:
+        for tried, drawn in entrants:
+            curve = () if tried.out else tried.curve
+            through = tried.asked == self._counts[-1]
+            if isinstance(drawn, int):
+                draws.learn_default(drawn, curve, through)
+            else:
+                draws.learn(drawn, curve, through)
+
+    def ranked(self) -> list[Tried]:
+        """Candidates by how far they came, and by loss; those that are out last."""
+        return sorted(self.tried, key=self._standing)
+
+    def _standing(self, tried: Tried) -> tuple[bool, int, bool, float]:
+        dear = bool(tried.price and (tried.price.difference or 0.0) > self.settings.price)
+        return tried.out is not None, -tried.asked, dear, tried.curve[-1][1] if tried.curve else math.inf
+
+    def final(self, bench: Bench) -> tuple[list[Row], int]:
+        """The best candidates on fresh questions, one at a time for all; and how many there were time for."""
+        left = self._finalists()
+        settings, fresh = self.settings, 0
+        try:
+            for count in range(1, settings.n + 1):
+                left = [candidate for candidate in left if self._holds(bench, candidate, count)]
+                fresh = count
+        except TimeUp:
+            pass
+        if not fresh or self.none not in left:
+            return [], 0
+        found = [(candidate, self.measured(bench, candidate, fresh)) for candidate in left]
+        finite = [(candidate, measured) for candidate, measured in found if not measured.failed]
+        return rank(finite, found[0][1], settings.price, settings.worth), fresh
+
+    def _finalists(self) -> list[Candidate]:
+        """None, the best ones, and the best one that can be exported."""
+        standing = [tried.candidate for tried in self.ranked() if tried.curve and not tried.out]
+        standing = [candidate for candidate in standing if candidate is not self.none]
+        able = (candidate for candidate in standing if exports(candidate, self.model, self.length))
+        return list(dict.fromkeys([self.none, *standing[:FINALISTS], *itertools.islice(able, 1)]))
+
+    def _holds(self, bench: Bench, candidate: Candidate, count: int) -> bool:
+        """Whether the backend answers."""
+        try:
+            self.measured(bench, candidate, count)
+        except Refused:
+            return False
+        return True
+
+
+def exports(candidate: Candidate, model: Model, length: int) -> tuple[str, ...]:
+    """What can serve the model under a candidate."""
+    able = []
+    for target in export.TARGETS:
+        try:
+            assert candidate.method is not None, "candidates that stand have a method"
+            export.as_data(candidate.method, candidate.label, model, length, target)
+            able.append(target)
+        except Refused:
+            pass
+    return tuple(able)

@@ -1,0 +1,217 @@
+"""Which methods with which parameters: candidates, the ranges of their parameters, and how they are drawn."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args, get_type_hints
+
+from lexbench.core import registry
+from lexbench.core.attention import Attention
+from lexbench.core.method import Method, method_entries, read_method
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
+
+KEYS = ("low", "high", "log", "of", "least")
+DIGITS = 3
+"""Of a number that is drawn: more tell nothing, and nobody wants to paste them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A method with its parameters, at the length in question."""
+
+    config: Mapping[str, Any]
+    """As `method=` takes it: name and parameters, or what is composed."""
+    label: str
+    method: Method | None
+    attention: Attention | None
+    reason: str | None = None
+    """Why it cannot be measured."""
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], model: Model, length: int) -> "Candidate":
+        """Built and asked for its attention; a reason where one of both is not possible."""
+        try:
+            _, method, label = read_method(config)
+        except ValueError as error:
+            given = ", ".join(f"{key}={value!r}" for key, value in config.items() if key not in ("name", "_target_"))
+            return cls(config, f"{config['name']}({given})", None, None, f"invalid: {error}")
+        try:
+            return cls(config, label, method, method.attention(model, length))
+        except Refused as refusal:
+            return cls(config, label, method, None, f"refused: {refusal.reason}")
+        except ValueError as error:
+            return cls(config, label, method, None, f"invalid: {error}")
+
+    @property
+    def moves(self) -> bool:
+        """Whether it changes frequencies or distances and lets every query see every key, in one pass."""
+        used = {slot for part in self.attention.parts() for slot in part.slots()} if self.attention else set[str]()
+        return bool(used & {"inv_freq", "remap"}) and "mask" not in used
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from low to high, both among them."""
+
+    low: float
+    high: float
+    log: bool
+    whole: bool
+
+
+Choices = tuple[Any, ...]
+Parameters = Mapping[str, Range | Choices]
+"""What is drawn of each parameter of a method."""
+
+
+def usual(model: Model, length: int, first: Sequence[str]) -> list[dict[str, Any]]:
+    """Configs of all registered methods that change frequencies or distances, those of `first` in front."""
+    names = [*(name for name in first if name in registry.names("method")), *registry.names("method")]
+    configs = [named(name) for name in dict.fromkeys(names)]
+    return [config for config in configs if Candidate.of(config, model, length).moves]
+
+
+def named(entry: Any) -> dict[str, Any]:
+    """The config of a method that a user names: a name, a mapping of name and parameters, or a list of them at once.
+
+    Raises ValueError for what is no method.
+    """
+    if isinstance(entry, str | Mapping):
+        return method_entries([entry])[0]
+    return {"name": "+".join(config["name"] for config in method_entries(entry)), "compose": list(entry)}
+
+
+def parameters_of(
+    config: Mapping[str, Any],
+    space: Mapping[str, Mapping[str, Any]],
+    common: Mapping[str, Any],
+    model: Model,
+    length: int,
+) -> Parameters:
+    """What to draw for a method: its entry in `space`, and those of `common` that it has as parameters.
+
+    Parameters that the config gives already are settled, and methods at once are taken as they are.
+    """
+    if "compose" in config:
+        return {}
+    cls = registry.class_of(config, "method")
+    known = registry.parameters(cls)
+    entry = space.get(str(config["name"]), {})
+    if unknown := [name for name in entry if name not in known]:
+        raise ValueError(
+            f"unknown parameter space.{config['name']}.{unknown[0]}: choose from {', '.join(known) or 'nothing'}"
+        )
+    asked = {**{name: value for name, value in common.items() if name in known}, **entry}
+    hints = get_type_hints(cls)
+    read = {
+        name: _read(f"space.{config['name']}.{name}", value, _whole(hints.get(name)), model, length)
+        for name, value in asked.items()
+        if name not in config
+    }
+    return {name: drawn for name, drawn in read.items() if drawn is not None}
+
+
+def _whole(hint: Any) -> bool:
+    kinds = {hint, *get_args(hint)}
+    return int in kinds and float not in kinds
+
+
+def _read(name: str, given: Any, whole: bool, model: Model, length: int) -> Range | Choices | None:
+    """A range or choices; None where the model leaves nothing to choose."""
+    if isinstance(given, Sequence) and not isinstance(given, str) and given:
+        return tuple(given)
+    if not isinstance(given, Mapping) or not {"low", "high"} <= set(given) <= set(KEYS):
+        raise ValueError(f"{name} must be a list of choices or {{low: .., high: ..}} with {KEYS[2:]}, got {given!r}")
+    unit = _unit(name, given.get("of"), model, length)
+    if unit is None:
+        return None
+    numbers = [given["low"], given["high"], given.get("least", given["low"])]
+    if not all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
+        raise ValueError(f"{name} must have finite numbers as low, high and least, got {given!r}")
+    if not given["low"] < given["high"] or (given.get("log") and given["low"] <= 0):
+        raise ValueError(f"{name} must have low below high, and above 0 with log, got {given!r}")
+    low, high = (max(given[end] * unit, given.get("least", -math.inf)) for end in ("low", "high"))
+    if whole:
+        low, high = math.ceil(low), math.floor(high)
+    return Range(low, high, bool(given.get("log")), whole) if low < high else None
+
+
+def _unit(name: str, of: Any, model: Model, length: int) -> float | None:
+    """What a range is measured in, as a number; None where the model does not have it."""
+    units = {
+        None: 1.0,
+        "stretch": length / model.trained_length,
+        "trained_length": model.trained_length,
+        "length": length,
+        "rope_base": model.rope_base,
+    }
+    if of not in units:
+        raise ValueError(f"{name} must be of {', '.join(unit for unit in units if unit)}, got {of!r}")
+    return units[of]
+
+
+class Draws:
+    """Optuna's tree of Parzen estimators over methods and their parameters: what did well is drawn near more often.
+
+    The same seed and the same results give the same draws.
+
+    Args:
+        configs: of the methods, each with what is drawn for it; those without parameters are not drawn.
+        seed: of all draws.
+    """
+
+    def __init__(self, configs: Sequence[tuple[Mapping[str, Any], Parameters]], seed: int) -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._optuna = optuna
+        self._open = {str(place): each for place, each in enumerate(configs) if each[1]}
+        self._study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
+
+    def draw(self) -> tuple[dict[str, Any], Any] | None:
+        """A config, and the trial to learn from; None where there is nothing to draw."""
+        if not self._open:
+            return None
+        trial = self._study.ask()
+        place = trial.suggest_categorical("method", list(self._open))
+        config, parameters = self._open[place]
+        drawn = {name: _suggest(trial, f"{place}.{name}", each) for name, each in parameters.items()}
+        return {**config, **drawn}, trial
+
+    def learn(self, trial: Any, curve: Sequence[tuple[int, float]], through: bool) -> None:
+        """Tell how a drawn candidate did.
+
+        Args:
+            trial: of the draw.
+            curve: questions asked and loss at each rung; nothing where it was out.
+            through: whether it came to the last rung.
+        """
+        for count, loss in curve:
+            trial.report(loss, count)
+        state = self._optuna.trial.TrialState
+        if curve and through:
+            self._study.tell(trial, curve[-1][1], state=state.COMPLETE)
+        else:
+            self._study.tell(trial, state=state.PRUNED)
+
+    def learn_default(self, place: int, curve: Sequence[tuple[int, float]], through: bool) -> None:
+        """The same of a method with its own defaults, which lie outside the ranges."""
+        if str(place) in self._open:
+            state = self._optuna.trial.TrialState
+            trial = self._optuna.trial.create_trial(
+                state=state.COMPLETE if curve and through else state.PRUNED,
+                value=curve[-1][1] if curve else None,
+                params={"method": str(place)},
+                distributions={"method": self._optuna.distributions.CategoricalDistribution(list(self._open))},
+                intermediate_values=dict(curve),
+            )
+            self._study.add_trial(trial)
+
+
+def _suggest(trial: Any, name: str, asked: Range | Choices) -> Any:
+    if isinstance(asked, tuple):
+        return trial.suggest_categorical(name, asked)
+    if asked.whole:
+        return int(trial.suggest_int(name, int(asked.low), int(asked.high), log=asked.log))
+    return float(f"{trial.suggest_float(name, asked.low, asked.high, log=asked.log):.{DIGITS}g}")

@@ -1,0 +1,253 @@
+"""The engineer's question: which method, with which parameters, for this model at this length?
+
+Candidates answer the same questions, more of them the better they do (successive halving); the best ones are measured
+once more, on questions that nobody has seen. All answers lie in run folders under `out`. What is drawn and who goes on
+follows from the seed and the answers, so that the same command repeats itself without a question, and goes on.
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from lexbench.backends import Backend
+from lexbench.core import registry
+from lexbench.core.files import write_text
+from lexbench.core.method import read_method
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
+from lexbench.core.version import __version__
+from lexbench.runner.answers import answered
+from lexbench.runner.backend_pool import checkpoint_of, opened
+from lexbench.runner.job import Job, keep_job
+from lexbench.runner.verify import Preflight
+from lexbench.store.store import Store
+from lexbench.studies.tune import page
+from lexbench.studies.tune.bench import Bench, Clock, Part, seconds_spent
+from lexbench.studies.tune.result import Result
+from lexbench.studies.tune.search import Search
+from lexbench.studies.tune.settings import Settings
+from lexbench.studies.tune.space import named, parameters_of, usual
+
+SEARCHING = 2 / 3
+"""Share of the time after which the search ends; the rest is for the finalists."""
+
+
+def tune(
+    *,
+    model: Model,
+    corpus: Mapping[str, Any],
+    backend: Mapping[str, Any],
+    settings: Settings,
+    quiet: bool = False,
+) -> Result:
+    """Search, measure the finalists afresh, and write result.md, .csv, .json and candidates.csv into the folder.
+
+    A candidate is measured as it would be deployed: the attention that it has at the length stays for all shorter
+    texts, so that the price inside the trained length is that of the deployment.
+
+    Args:
+        model: facts, with a checkpoint.
+        corpus: config with its name, of the texts.
+        backend: config of what runs the model.
+        settings: what is asked.
+        quiet: show no progress.
+
+    Raises ValueError for a wrong configuration or a folder of another tune, Refused where the texts are too short or
+    nothing can be tried.
+    """
+    started = time.monotonic()
+    out, length = _checked(model, settings)
+    job = _job(model, corpus, backend, settings, out, length)
+    configs = _configs(model, settings, length)
+    parameters = [parameters_of(config, settings.space, settings.common, model, length) for config in configs]
+    _check_tasks(job)
+    before = _before(out)
+    loaded = opened(model, backend, length)
+    _claim(out, before, _asked(job, loaded, settings))
+    _keep_jobs(job, loaded, configs)
+
+    clock = Clock(seconds_spent(out / "search") + seconds_spent(out / "final"), started)
+    done = _finished_with(out, settings)
+    preflight = Preflight(out, loaded, __version__)
+    bench = Bench(job, loaded, out / "search", settings.seed, length, clock, preflight)
+    search = Search(bench, job, settings, length, quiet)
+    if settings.seconds is not None:
+        clock.limit = 0.0 if done else SEARCHING * settings.seconds
+    search.run(list(zip(configs, parameters, strict=True)))
+    if settings.seconds is not None:
+        clock.limit = 0.0 if done else settings.seconds
+    final = Bench(job, loaded, out / "final", settings.seed + 1, length, clock, preflight)
+    rows, fresh = search.final(final)
+    for each in (bench, final):
+        each.write_records()
+    result = Result(
+        model=model,
+        settings=settings,
+        length=length,
+        needles=search.needles.task.label if search.needles else None,
+        rows=rows,
+        fresh=fresh,
+        seen=_seen(bench, final, search.text, fresh),
+        tried=search.ranked(),
+        rounds=search.rounds,
+        answers=bench.asked() + final.asked(),
+        seconds=clock.spent,
+        file=out / "result.md",
+    )
+    page.write(result, out)
+    return result
+
+
+def _checked(model: Model, settings: Settings) -> tuple[Path, int]:
+    """Folder and length; ValueError for what cannot be tuned."""
+    checkpoint_of(model)
+    length = settings.length
+    if length is None or length <= model.trained_length:
+        raise ValueError(
+            f"tune needs a length above the trained length {model.trained_length}, got {length}: "
+            f"within it the model needs no method, give length={4 * model.trained_length}"
+        )
+    if settings.budget is None:
+        raise ValueError("tune needs a budget: give budget=30min, 2h, 90s, or a number of candidates")
+    assert settings.seconds or settings.candidates, "a budget that can be read is one of both"
+    if not settings.out:
+        raise ValueError(f"tune needs a folder for what it measures: give out=runs/tune_{model.name}_{length}")
+    for name in settings.space:
+        registry.read("method", name)
+    return Path(settings.out), length
+
+
+def _job(
+    model: Model, corpus: Mapping[str, Any], backend: Mapping[str, Any], settings: Settings, out: Path, length: int
+) -> Job:
+    """What all cells share: the first task is the text's, the others may give the needles."""
+    return Job.of(
+        model=model,
+        methods=[named("none")],
+        tasks=[_task("nll", settings.nll), *(_task("needles", entry) for entry in settings.needles)],
+        corpus=corpus,
+        backend=backend,
+        lengths=[model.trained_length, length],
+        multiples=None,
+        n=settings.n,
+        seeds=[settings.seed, settings.seed + 1],
+        results=out,
+    )
+
+
+USUAL = {"nll": "nll=last_segment", "needles": "needles=[needle,passkey]"}
+"""What to give instead of a task that does not serve."""
+
+
+def _task(setting: str, entry: Any) -> dict[str, Any]:
+    """The config of one task; ValueError for anything else."""
+    given = {"name": entry} if isinstance(entry, str) else entry
+    if not isinstance(given, Mapping) or "name" not in given:
+        raise ValueError(f"tune's {setting} must name a task, got {entry!r}: e.g. {USUAL[setting]}")
+    config = {**registry.read("task", str(given["name"])), **given}
+    if "suite" in config:
+        raise ValueError(
+            f"tune's {setting} must name a single task, got the suite {given['name']}: e.g. {USUAL[setting]}"
+        )
+    return config
+
+
+def _check_tasks(job: Job) -> None:
+    """ValueError for a task that does not give what it is asked for, by one question that is answered without weights;
+    Refused where the text has none."""
+    chance = opened(job.model, {**registry.read("backend", "chance"), "name": "chance"}, job.model.trained_length)
+    for place, task in enumerate(job.tasks):
+        setting, wanted = ("needles", "an accuracy") if place else ("nll", "likelihoods")
+        try:
+            question = task.built.questions(chance.tokenizer, job.model.trained_length, 1, job.seeds[0])[0]
+            sample = answered(chance, task.built, question)
+        except Refused:
+            if place:
+                continue  # the search passes over needles that cannot be
+            raise
+        gives = ["likelihoods" if sample.nll is not None else "nothing"] if not sample.scores else list(sample.scores)
+        if sample.failed is None and ("accuracy" if place else "likelihoods") not in gives:
+            raise ValueError(
+                f"tune's {setting} must give {wanted}, got {task.label}, which gives {', '.join(gives)}: "
+                f"e.g. {USUAL[setting]}"
+            )
+
+
+def _configs(model: Model, settings: Settings, length: int) -> list[dict[str, Any]]:
+    """Of the methods asked for; Refused where none changes frequencies or distances."""
+    if settings.methods is None:
+        if configs := usual(model, length, list(settings.space)):
+            return configs
+        raise Refused(f"no method changes frequencies or distances of {model.name} at {length} tokens: nothing to tune")
+    configs = [named(entry) for entry in settings.methods]
+    for config in configs:
+        read_method(config)  # what a user writes is wrong at once, not a candidate that cannot be
+    return configs
+
+
+def _asked(job: Job, backend: Backend, settings: Settings) -> dict[str, Any]:
+    """What answers and candidates follow from; the budget only says how many there are."""
+    asked = {each.name: getattr(settings, each.name) for each in fields(settings) if each.name not in ("budget", "out")}
+    about = {
+        "model": job.model.name,
+        "revision": backend.revision,
+        "trained_length": job.model.trained_length,
+        "backend": f"{backend.name} ({backend.version})",
+        "dtype": backend.dtype,
+        "kernel": backend.kernel,
+        "corpus": f"{job.corpus.label} {job.corpus.fingerprint}",
+    }
+    whole: dict[str, Any] = json.loads(json.dumps({**about, **asked}, default=dict))
+    return whole
+
+
+def _before(out: Path) -> dict[str, Any] | None:
+    """What the folder's tune was asked; None of a new one. ValueError where that cannot be read."""
+    file = out / "settings.json"
+    if not file.exists():
+        return None
+    try:
+        before = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        before = None
+    if not isinstance(before, dict):
+        raise ValueError(f"{file} must be a JSON object: remove {out}, or give another out=")
+    return before
+
+
+def _claim(out: Path, before: Mapping[str, Any] | None, asked: Mapping[str, Any]) -> None:
+    """Write what is asked into a new folder; ValueError naming what differs in that of another tune."""
+    if before is None:
+        write_text(out / "settings.json", json.dumps(asked, indent=1) + "\n")
+        return
+    differ = [name for name in {**before, **asked} if before.get(name) != asked.get(name)]
+    if differ:
+        said = "; ".join(f"{name} {before.get(name)}, now {asked.get(name)}" for name in differ)
+        raise ValueError(f"{out} holds another tune, with {said}: give another out=, or remove it")
+
+
+def _keep_jobs(job: Job, backend: Backend, configs: Sequence[Mapping[str, Any]]) -> None:
+    """Write what both run folders are measured with; which cells there will be follows from the answers."""
+    for name, seed in zip(("search", "final"), job.seeds, strict=True):
+        config = {**job.config, "method": [named("none"), *configs], "seeds": [seed]}
+        keep_job(Store(job.results / name), replace(job, config=config), backend)
+
+
+def _finished_with(out: Path, settings: Settings) -> bool:
+    """Whether a tune with this very budget has ended: then nothing is measured, whatever time it left."""
+    try:
+        said = json.loads((out / "result.json").read_text(encoding="utf-8"))
+        return bool(said["budget"] == settings.budget)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def _seen(bench: Bench, final: Bench, text: Part, fresh: int) -> int:
+    """Fresh texts from documents that the search has read, too."""
+    if not fresh:
+        return 0
+    read = {question.cluster for question in bench.questions(text)}
+    return sum(question.cluster in read for question in final.questions(text)[:fresh])

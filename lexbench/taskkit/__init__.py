@@ -1,0 +1,1 @@
+"""What tasks share: haystacks, sampling, matching answers, perplexity."""

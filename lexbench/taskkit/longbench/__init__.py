@@ -1,0 +1,37 @@
+"""LongBench and LongBench-E (Bai et al., arXiv 2308.14508): data sets, official metrics, published predictions."""
+
+from lexbench.taskkit.longbench.datasets import (
+    BUCKETS,
+    DATASETS,
+    LONGBENCH_E,
+    SIMILARITIES,
+    Dataset,
+    bucket,
+    check_similarity,
+    known,
+    official,
+    summary_scores,
+)
+from lexbench.taskkit.longbench.examples import Source, from_hub, read_examples
+from lexbench.taskkit.longbench.rescore import Rescored, as_data, as_table, rescore, score_folder
+
+__all__ = [
+    "BUCKETS",
+    "DATASETS",
+    "LONGBENCH_E",
+    "SIMILARITIES",
+    "Dataset",
+    "Rescored",
+    "Source",
+    "as_data",
+    "as_table",
+    "bucket",
+    "check_similarity",
+    "from_hub",
+    "known",
+    "official",
+    "read_examples",
+    "rescore",
+    "score_folder",
+    "summary_scores",
+]

@@ -1,0 +1,140 @@
+"""The 21 data sets of LongBench, the 13 of LongBench-E, and what the official scorer does with each."""
+
+import difflib
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lexbench.taskkit.longbench import metrics
+
+SIMILARITIES = ("difflib", "levenshtein")
+"""What code's similarity is computed with. Published numbers are of both kinds: fuzzywuzzy takes what is installed."""
+BUCKETS = (4000, 8000)
+"""Words at which a bucket of LongBench-E ends and the next begins."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What is particular to one data set."""
+
+    kind: str
+    metric: str
+    room: int
+    """Tokens that the official limit allows to write."""
+    n: int = 200
+    """Examples in LongBench."""
+    n_e: int | None = None
+    """Examples in LongBench-E; None: it is no part of that."""
+    chinese: bool = False
+
+    @property
+    def chat(self) -> bool:
+        """Whether the chat template is used: not where examples or code are to be continued."""
+        return self.kind not in ("few-shot", "code")
+
+    @property
+    def first_line(self) -> bool:
+        """Whether only the first line written counts, blank ones before it left out."""
+        return self.kind == "few-shot"
+
+    @property
+    def unit(self) -> str:
+        """What the stored `length` counts, of input, context and answers together."""
+        return "characters" if self.chinese else "words"
+
+    def metric_name(self, similarity: str = "difflib") -> str:
+        """The official metric, with what else a number of it depends on: `code_sim_levenshtein`."""
+        return f"{self.metric}_{similarity}" if self.metric == "code_sim" else self.metric
+
+
+DATASETS: Mapping[str, Dataset] = {
+    "narrativeqa": Dataset("single-document", "qa_f1", 128),
+    "qasper": Dataset("single-document", "qa_f1", 128, n_e=224),
+    "multifieldqa_en": Dataset("single-document", "qa_f1", 64, n=150, n_e=150),
+    "multifieldqa_zh": Dataset("single-document", "qa_f1_zh", 64, chinese=True),
+    "hotpotqa": Dataset("multi-document", "qa_f1", 32, n_e=300),
+    "2wikimqa": Dataset("multi-document", "qa_f1", 32, n_e=300),
+    "musique": Dataset("multi-document", "qa_f1", 32),
+    "dureader": Dataset("multi-document", "rouge_l_zh_official", 128, chinese=True),
+    "gov_report": Dataset("summary", "rouge_l_official", 512, n_e=300),
+    "qmsum": Dataset("summary", "rouge_l_official", 512),
+    "multi_news": Dataset("summary", "rouge_l_official", 512, n_e=294),
+    "vcsum": Dataset("summary", "rouge_l_zh_official", 512, chinese=True),
+    "trec": Dataset("few-shot", "classification", 64, n_e=300),
+    "triviaqa": Dataset("few-shot", "qa_f1", 32, n_e=300),
+    "samsum": Dataset("few-shot", "rouge_l_official", 128, n_e=300),
+    "lsht": Dataset("few-shot", "classification", 64, chinese=True),
+    "passage_count": Dataset("synthetic", "count", 32, n_e=300),
+    "passage_retrieval_en": Dataset("synthetic", "retrieval", 32, n_e=300),
+    "passage_retrieval_zh": Dataset("synthetic", "retrieval_zh", 32, chinese=True),
+    "lcc": Dataset("code", "code_sim", 64, n=500, n_e=300),
+    "repobench-p": Dataset("code", "code_sim", 64, n=500, n_e=300),
+}
+"""By name, in the official order (pred.py); limits of dataset2maxlen.json, metrics of eval.py, sizes of task.md."""
+
+LONGBENCH_E = tuple(name for name, dataset in DATASETS.items() if dataset.n_e is not None)
+
+
+def known(name: str, choices: Iterable[str] = DATASETS) -> Dataset:
+    """A data set by name; ValueError with the choices."""
+    names = list(choices)
+    if name not in names:
+        close = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise ValueError(f"unknown data set {name!r}: {hint}choose from {', '.join(names)}")
+    return DATASETS[name]
+
+
+def check_similarity(similarity: str) -> None:
+    """ValueError with the choices for an unknown kind of similarity."""
+    if similarity not in SIMILARITIES:
+        raise ValueError(f"similarity must be one of {', '.join(SIMILARITIES)}, got {similarity!r}")
+
+
+def official(
+    dataset: str, prediction: str, answers: Sequence[str], classes: Sequence[str] | None, similarity: str = "difflib"
+) -> float:
+    """The official score of one prediction, in [0, 1]: the best over all answers.
+
+    Raises ValueError where an answer of a retrieval set names no paragraph.
+
+    Args:
+        dataset: name of the data set.
+        prediction: what was written.
+        answers: each of them is right.
+        classes: of a classification, in the data's order, which matters (see `metrics.classification`).
+        similarity: of code, one of `SIMILARITIES`.
+    """
+    metric = DATASETS[dataset].metric_name(similarity)
+    if metric == "classification":
+        return _best(dataset, prediction, answers, lambda p, a: metrics.classification(p, a, classes or ()))
+    return _best(dataset, prediction, answers, getattr(metrics, metric))
+
+
+def summary_scores(dataset: str, prediction: str, answers: Sequence[str]) -> dict[str, float]:
+    """Where the official metric is a ROUGE-L, that of `rouge-score` by name; else nothing."""
+    metric = DATASETS[dataset].metric
+    if not metric.startswith("rouge_l"):
+        return {}
+    name = metric.removesuffix("_official")
+    return {name: _best(dataset, prediction, answers, getattr(metrics, name))}
+
+
+def bucket(length: int, bounds: Sequence[int] = BUCKETS) -> str:
+    """The bucket of a length: `0-4k`, `4-8k`, `8k+`; a bound begins the next one."""
+    return bucket_names(bounds)[sum(length >= bound for bound in bounds)]
+
+
+def bucket_names(bounds: Sequence[int] = BUCKETS) -> list[str]:
+    """All buckets, in order; ValueError where the bounds do not ascend from above 0."""
+    edges = [0, *bounds]
+    if not bounds or any(low >= high for low, high in itertools.pairwise(edges)):
+        raise ValueError(f"buckets must be ascending lengths above 0, got {list(bounds)}: e.g. 4000,8000")
+    shown = [f"{edge / 1000:g}" for edge in edges]
+    return [*(f"{low}-{high}k" for low, high in itertools.pairwise(shown)), f"{shown[-1]}k+"]
+
+
+def _best(dataset: str, prediction: str, answers: Sequence[str], metric: Callable[[str, str], float]) -> float:
+    if DATASETS[dataset].first_line:
+        prediction = prediction.lstrip("\n").split("\n")[0]
+    return max([0.0, *(metric(prediction, answer) for answer in answers)])

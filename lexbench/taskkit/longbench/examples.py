@@ -1,0 +1,153 @@
+"""The official data: one JSON line an example, from the user's folder or archive, or from the hub."""
+
+import functools
+import hashlib
+import json
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from lexbench.core.record import Refused
+
+HUB = "THUDM/LongBench"
+ARCHIVE = "data.zip"
+STRING, STRINGS, WHOLE = "a string", "a list of strings", "a whole number"
+FIELDS = {"input": STRING, "context": STRING, "answers": STRINGS, "length": WHOLE, "_id": STRING}
+"""What is needed of an example's fields; `all_classes`, too, where classes are asked for."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of the user's, in a folder or in an archive. Identities and labels know it by its content alone."""
+
+    place: Path = field(compare=False)
+    """The file itself, or the archive."""
+    member: str | None = field(compare=False)
+    """Its name in the archive."""
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"sha256:{self.sha256[:8]}"
+
+    __repr__ = __str__
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return str(self.place if self.member is None else self.place / self.member)
+
+    def read(self) -> bytes:
+        """Its content."""
+        return _content(self.place, self.member)
+
+    @classmethod
+    def of(cls, place: Path, member: str | None = None) -> "Source":
+        """A file that is there."""
+        return cls(place, member, hashlib.sha256(_content(place, member)).hexdigest())
+
+    @classmethod
+    def find(cls, place: str | Path, stem: str) -> "Source":
+        """`stem`.jsonl in a folder, or anywhere in the official data.zip; ValueError where there is none."""
+        folder, file = Path(place).expanduser(), f"{stem}.jsonl"
+        if not folder.exists():
+            raise ValueError(f"data {place} does not exist: give task.data=DIR, a folder with {file}, or the data.zip")
+        if not folder.is_dir():
+            return cls.of(folder, _member(folder, file))
+        if not (folder / file).is_file():
+            raise ValueError(f"data folder {place} has no {file}: give one with the official files")
+        return cls.of(folder / file)
+
+
+def from_hub(stem: str) -> Source:
+    """The same file of the hub's archive, from the cache or downloaded; Refused where it cannot be had."""
+    archive, reason = _archive()
+    if archive is None:
+        raise Refused(f"longbench needs the official data ({reason}): give task.data=DIR or network")
+    return Source.find(archive, stem)
+
+
+@functools.lru_cache(maxsize=2)
+def read_examples(source: Source, classes: bool) -> tuple[Mapping[str, Any], ...]:
+    """All examples, in the file's order; ValueError naming the line where something is amiss.
+
+    Args:
+        source: the file.
+        classes: whether `all_classes` is needed.
+    """
+    needed = {**FIELDS, "all_classes": STRINGS} if classes else FIELDS
+    return tuple(row for _, row in read_rows(source.name, source.read(), needed))
+
+
+def read_rows(name: str, content: bytes, needed: Mapping[str, str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number and content of each JSON line; ValueError where one is not an object with the needed fields.
+
+    Args:
+        name: of the file.
+        content: of the file, UTF-8; only line feeds end a line.
+        needed: fields, each with what it must be.
+    """
+    empty = True
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        empty = False
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict):
+            raise ValueError(f"{name}:{number} is not a JSON object: mend or remove the line")
+        for key, wanted in needed.items():
+            if key not in row:
+                raise ValueError(f"{name}:{number} has no field {key!r}: it must be {wanted}")
+            if not _is(row[key], wanted):
+                raise ValueError(f"{name}:{number} has a wrong {key}: it must be {wanted}")
+        yield number, row
+    if empty:
+        raise ValueError(f"{name} is empty: give a file with a JSON object a line")
+
+
+def _is(value: Any, wanted: str) -> bool:
+    if wanted == STRING:
+        return isinstance(value, str)
+    if wanted == WHOLE:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _content(place: Path, member: str | None) -> bytes:
+    if member is None:
+        return place.read_bytes()
+    try:
+        with zipfile.ZipFile(place) as archive:
+            return archive.read(member)
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:  # Runtime: encrypted, or packed
+        reason = " ".join(str(error).split()) or "it ends too early"
+        raise ValueError(f"data archive {place} is damaged ({ascii(reason)[1:80]}): give the official one") from None
+
+
+def _member(archive: Path, file: str) -> str:
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            found = [name for name in opened.namelist() if Path(name).name == file and "__MACOSX" not in name]
+    except zipfile.BadZipFile:
+        raise ValueError(f"data {archive} is no folder and no zip archive: give the official one") from None
+    if not found:
+        raise ValueError(f"data archive {archive} has no {file}: give the official one")
+    return found[0]
+
+
+@functools.cache
+def _archive() -> tuple[Path | None, str]:
+    """The hub's archive, looked for once; or why there is none."""
+    from huggingface_hub import errors, hf_hub_download
+
+    transport = cast(type[Exception], vars(errors)["HTTPError"])  # of the HTTP library, of which the hub had several
+    try:
+        return Path(hf_hub_download(HUB, ARCHIVE, repo_type="dataset")), ""
+    except (OSError, ValueError, errors.EntryNotFoundError, transport) as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        return None, f"{HUB} cannot be fetched: {reason.split('. ')[0].rstrip('.')}"

@@ -1,0 +1,212 @@
+"""The official metrics of LongBench (Bai et al., arXiv 2308.14508; THUDM/LongBench metrics.py), each in [0, 1].
+
+They are kept as they are, oddities included, because published numbers are made with them; every oddity is named where
+it stands. `rouge_l` alone is not official.
+"""
+
+import difflib
+import functools
+import logging
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lexbench.taskkit.matching import normalised
+
+CHINESE_PUNCTUATION = (
+    "！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､、〃"
+    "》「」『』【】〔〕〖〗〘〙〚〛〜〝〞〟〰〾〿–—‘’‛“”„‟…‧﹏."
+)
+"""Counts as punctuation in Chinese answers, beside ASCII's; the opening 《 does not."""
+
+DEEPEST = 990
+"""Steps through an LCS table that the official scorer survives, one call each: Python's limit of 1000, less nine calls
+around them and the one that ends them. Beyond it fails, and takes 0. Its Chinese form has one more call around them."""
+
+
+def qa_f1(prediction: str, answer: str) -> float:
+    """F1 of the words that both have, normalised as in SQuAD."""
+    return _f1(normalised(prediction).split(), normalised(answer).split())
+
+
+def qa_f1_zh(prediction: str, answer: str) -> float:
+    """F1 of the Chinese words that both have, without punctuation and blanks."""
+    return _f1(_bare(prediction), _bare(answer))
+
+
+def rouge_l_official(prediction: str, answer: str) -> float:
+    """ROUGE-L, F1, as the package `rouge` 1.0.1 has it.
+
+        f = 2 p r / (p + r + 1e-8), p = |u| / |different words written|, r = |u| / |different words of the answer|
+
+    u is the set of words on the longest common subsequence of any written sentence and any sentence of the answer.
+    Sentences end at every full stop, that of 3.5 too; words are what blanks part. Where a text has no sentence, or a
+    pair of sentences is longer than `DEEPEST`, the official scorer fails and takes 0.
+    """
+    return _rouge_l(prediction, answer, DEEPEST)
+
+
+def rouge_l_zh_official(prediction: str, answer: str) -> float:
+    """The same over Chinese words; a Chinese text is one sentence, as its full stop is another."""
+    return _rouge_l(" ".join(chinese_words(prediction)), " ".join(chinese_words(answer)), DEEPEST - 1)
+
+
+def rouge_l(prediction: str, answer: str) -> float:
+    """ROUGE-L, F1, as the package `rouge-score` has it: without stemming, over the whole text."""
+    return float(_rouge_scorer(chinese=False).score(answer, prediction)["rougeL"].fmeasure)
+
+
+def rouge_l_zh(prediction: str, answer: str) -> float:
+    """The same over Chinese words, of which `rouge-score` by itself knows none."""
+    return float(_rouge_scorer(chinese=True).score(answer, prediction)["rougeL"].fmeasure)
+
+
+def classification(prediction: str, answer: str, classes: Sequence[str]) -> float:
+    """1 / number of classes that are named, if the right one is among them.
+
+    A class whose name is a part of the right one's should not count. But they are removed from the list that is being
+    walked through, so the one behind a removed one is passed over and does count.
+    """
+    named = [name for name in classes if name in prediction]
+    for name in named:
+        if name in answer and name != answer:
+            named.remove(name)
+    return 1 / len(named) if answer in named else 0.0
+
+
+def retrieval(prediction: str, answer: str) -> float:
+    """Share of all numbers written that are the right paragraph's: the answer is `Paragraph 15`."""
+    return count(prediction, _number(r"Paragraph (\d+)", answer))
+
+
+def retrieval_zh(prediction: str, answer: str) -> float:
+    """The same where the answer is `段落15`."""
+    return count(prediction, _number(r"段落(\d+)", answer))
+
+
+def count(prediction: str, answer: str) -> float:
+    """Share of all numbers written that are the answer, as strings: 08 is not 8, and 3.8 is a 3 and an 8."""
+    numbers = re.findall(r"\d+", prediction)
+    return numbers.count(answer) / len(numbers) if numbers else 0.0
+
+
+def code_sim_difflib(prediction: str, answer: str) -> float:
+    """Similarity of the first line of code, in hundredths: fuzzywuzzy's ratio without python-Levenshtein.
+
+    The first line with no `#`, `//` or backtick is taken to be code, so an answer that has one can never be met.
+    """
+    return _code_sim(prediction, answer, lambda line: difflib.SequenceMatcher(None, line, answer).ratio())
+
+
+def code_sim_levenshtein(prediction: str, answer: str) -> float:
+    """The same with python-Levenshtein: 2 |longest common subsequence| / |both lines|."""
+
+    def ratio(line: str) -> float:
+        common = int(_common_table(list(line), list(answer))[-1, -1])
+        return 2 * common / (len(line) + len(answer))
+
+    return _code_sim(prediction, answer, ratio)
+
+
+@functools.lru_cache(maxsize=4096)
+def chinese_words(text: str) -> tuple[str, ...]:
+    """Words of a Chinese text, by jieba in its exact mode."""
+    import jieba
+
+    logging.getLogger("jieba").setLevel(logging.WARNING)  # it reports that it reads its dictionary
+    return tuple(jieba.cut(text, cut_all=False))
+
+
+def _bare(text: str) -> list[str]:
+    """Chinese words in lower case, without punctuation and blanks; a word of nothing else is none."""
+    ignored = set(string.punctuation + CHINESE_PUNCTUATION)
+    words = ("".join(c for c in word.lower() if c not in ignored and not c.isspace()) for word in chinese_words(text))
+    return [word for word in words if word]
+
+
+def _f1(written: Sequence[str], expected: Sequence[str]) -> float:
+    same = sum((Counter(written) & Counter(expected)).values())
+    if same == 0:
+        return 0.0
+    precision, recall = same / len(written), same / len(expected)
+    return 2 * precision * recall / (precision + recall)
+
+
+def _number(pattern: str, answer: str) -> str:
+    found = re.search(pattern, answer)
+    if found is None:
+        raise ValueError(f"answer {answer!r} names no paragraph: take the official answers")
+    return found[1]
+
+
+def _code_sim(prediction: str, answer: str, ratio: Callable[[str], float]) -> float:
+    lines = prediction.lstrip("\n").split("\n")
+    line = next((each for each in lines if not any(mark in each for mark in ("`", "#", "//"))), "")
+    if line == answer:
+        return 1.0
+    return round(100 * ratio(line)) / 100 if line and answer else 0.0
+
+
+def _rouge_l(prediction: str, answer: str, deepest: int) -> float:
+    written, expected = _sentences(prediction), _sentences(answer)
+    common: set[str] = set()
+    for sentence in expected:
+        for other in written:
+            words, steps = _common_words(sentence, other)
+            if steps > deepest:
+                return 0.0
+            common |= words
+    if not common:
+        return 0.0
+    precision, recall = (len(common) / len({word for words in each for word in words}) for each in (written, expected))
+    return 2.0 * ((precision * recall) / (precision + recall + 1e-8))
+
+
+def _sentences(text: str) -> list[list[str]]:
+    """Words of each sentence; one of blanks alone has the empty word."""
+    return [" ".join(each.split()).split(" ") for each in text.split(".") if each]
+
+
+def _common_words(x: Sequence[str], y: Sequence[str]) -> tuple[set[str], int]:
+    """Words on the longest common subsequence that the package finds, and its steps to the table's edge."""
+    table = _common_table(x, y)
+    words = set()
+    i, j, steps = len(x), len(y), 0
+    while i and j:
+        if x[i - 1] == y[j - 1]:
+            i, j = i - 1, j - 1
+            words.add(x[i])
+        elif table[i - 1, j] > table[i, j - 1]:
+            i -= 1
+        else:
+            j -= 1
+        steps += 1
+    return words, steps
+
+
+def _common_table(x: Sequence[str], y: Sequence[str]) -> NDArray[np.int64]:
+    """[|x| + 1, |y| + 1] length of the longest common subsequence of x[:i] and y[:j]."""
+    numbers = {each: place for place, each in enumerate(dict.fromkeys([*x, *y]))}
+    columns = np.array([numbers[each] for each in y], np.int64)
+    table = np.zeros((len(x) + 1, len(y) + 1), np.int64)
+    for row, each in enumerate(x, start=1):
+        longer = np.where(columns == numbers[each], table[row - 1, :-1] + 1, 0)
+        table[row, 1:] = np.maximum.accumulate(np.maximum(table[row - 1, 1:], longer))
+    return table
+
+
+@functools.cache
+def _rouge_scorer(chinese: bool) -> Any:
+    from rouge_score.rouge_scorer import RougeScorer
+    from rouge_score.tokenizers import Tokenizer
+
+    class ChineseWords(Tokenizer):  # type: ignore[misc]
+        def tokenize(self, text: str) -> list[str]:
+            return [word for word in chinese_words(text) if word.strip()]
+
+    return RougeScorer(["rougeL"], use_stemmer=False, tokenizer=ChineseWords() if chinese else None)

@@ -1,0 +1,167 @@
+"""Official scores of published predictions, without a model."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lexbench.taskkit.longbench.datasets import (
+    BUCKETS,
+    DATASETS,
+    bucket,
+    bucket_names,
+    check_similarity,
+    known,
+    official,
+    summary_scores,
+)
+from lexbench.taskkit.longbench.examples import STRING, STRINGS, WHOLE, read_rows
+
+
+@dataclass(frozen=True)
+class Rescored:
+    """One metric of one data set, or of one bucket of it."""
+
+    dataset: str
+    metric: str
+    bucket: str | None
+    value: float
+    """Mean x 100, two decimals; NaN where there is no prediction."""
+    n: int
+    official: bool
+    """Whether it is the metric of the published tables."""
+
+
+def rescore(
+    folder: str | Path, e: bool | None = None, buckets: Sequence[int] | None = None, similarity: str = "difflib"
+) -> list[Rescored]:
+    """Scores of a folder of predictions: DATASET.jsonl with `pred`, `answers`, `all_classes` and `length` a line.
+
+    Raises ValueError for a folder that is not there or holds no such file, an unknown data set, and a line that is
+    amiss, with its number.
+
+    Args:
+        folder: as the official pred.py writes it.
+        e: whether it is of LongBench-E; None: where it, or the folder around it, is named `..._e`, as pred_e is.
+        buckets: bounds of the stored lengths by which to part the examples; None: LongBench-E's official ones, and none
+            for LongBench. () is none.
+        similarity: of code, `difflib` or `levenshtein`.
+    """
+    check_similarity(similarity)
+    files = _files(Path(folder).expanduser())
+    bounds = BUCKETS if buckets is None and (_is_e(folder) if e is None else e) else tuple(buckets or ())
+    names: list[str | None] = [*bucket_names(bounds)] if bounds else [None]
+    found = []
+    for file in files:
+        rows = _scores(file, bounds, similarity)
+        for metric in rows[0][1]:
+            for name in names:
+                values = [scores[metric] for place, scores in rows if place == name]
+                is_official = metric == DATASETS[file.stem].metric_name(similarity)
+                found.append(Rescored(file.stem, metric, name, _mean(values, name), len(values), is_official))
+    return found
+
+
+def as_data(rescored: Sequence[Rescored]) -> dict[str, Any]:
+    """Official scores as the official result.json has them: data set to score, or to bucket to score."""
+    found: dict[str, Any] = {}
+    for row in rescored:
+        if row.official and row.bucket is None:
+            found[row.dataset] = row.value
+        elif row.official:
+            found.setdefault(row.dataset, {})[row.bucket] = row.value
+    return found
+
+
+def as_table(rescored: Sequence[Rescored]) -> str:
+    """A line for each data set and metric, with the number of predictions of each bucket, and remarks below."""
+    names = list(dict.fromkeys(row.bucket or "score" for row in rescored))
+    cells = {(row.dataset, row.metric, row.bucket or "score"): row for row in rescored}
+    lines = [["data set", "metric", *(column for name in names for column in (name, "n"))]]
+    for dataset, metric in dict.fromkeys((row.dataset, row.metric) for row in rescored):
+        rows = [cells[dataset, metric, name] for name in names]
+        lines.append([dataset, metric, *(text for row in rows for text in (f"{row.value:.2f}", str(row.n)))])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    table = [
+        "  ".join([*map(str.ljust, line[:2], widths[:2]), *map(str.rjust, line[2:], widths[2:])]) for line in lines
+    ]
+    return "\n".join([*table, *_remarks(rescored)])
+
+
+def score_folder(
+    folder: str | Path,
+    e: bool | None = None,
+    buckets: Sequence[int] | None = None,
+    similarity: str = "difflib",
+    as_json: bool = False,
+) -> str:
+    """What `lexbench score longbench` prints (see `rescore`): the table, or JSON, an empty bucket's score NaN."""
+    rescored = rescore(folder, e, buckets, similarity)
+    return json.dumps(as_data(rescored), indent=1) if as_json else as_table(rescored)
+
+
+def _files(folder: Path) -> list[Path]:
+    """Its files in the official order of data sets."""
+    if not folder.is_dir():
+        raise ValueError(f"folder {folder} does not exist: give one with predictions, DATASET.jsonl")
+    files = sorted(folder.glob("*.jsonl"))
+    if not files:
+        raise ValueError(f"folder {folder} holds no .jsonl: give one with predictions, DATASET.jsonl")
+    for file in files:
+        try:
+            known(file.stem)
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from None
+    return sorted(files, key=lambda file: list(DATASETS).index(file.stem))
+
+
+def _is_e(folder: str | Path) -> bool:
+    place = Path(folder).expanduser().resolve()
+    return any(name.endswith("_e") for name in (place.name, place.parent.name))
+
+
+def _scores(file: Path, bounds: Sequence[int], similarity: str) -> list[tuple[str | None, dict[str, float]]]:
+    """Of each prediction its bucket and its scores by metric, the official one first."""
+    name = file.stem
+    needed = {"pred": STRING, "answers": STRINGS}
+    if DATASETS[name].metric == "classification":
+        needed["all_classes"] = STRINGS
+    if bounds:
+        needed["length"] = WHOLE
+    metric = DATASETS[name].metric_name(similarity)
+    found = []
+    for number, row in read_rows(str(file), file.read_bytes(), needed):
+        try:
+            score = official(name, row["pred"], row["answers"], row.get("all_classes"), similarity)
+        except ValueError as error:
+            raise ValueError(f"{file}:{number}: {error}") from None
+        scores = {metric: score, **summary_scores(name, row["pred"], row["answers"])}
+        found.append((bucket(row["length"], bounds) if bounds else None, scores))
+    return found
+
+
+def _mean(values: Sequence[float], name: str | None) -> float:
+    """Mean x 100, two decimals; summed and rounded as the official scorers do, the bucketed one by numpy."""
+    if not values:
+        return math.nan
+    if name is None:
+        return round(100 * sum(values) / len(values), 2)
+    return float(np.round(100 * np.mean(values), 2))
+
+
+def _remarks(rescored: Sequence[Rescored]) -> list[str]:
+    """Where the number of predictions is not the official one: a run that was appended to another has twice as many."""
+    counts: dict[str, int] = {}
+    for row in rescored:
+        if row.official:
+            counts[row.dataset] = counts.get(row.dataset, 0) + row.n
+    remarks = []
+    for name, n in counts.items():
+        sizes = {DATASETS[name].n, DATASETS[name].n_e} - {None}
+        if n not in sizes:
+            remarks.append(f"{name} has {n} predictions, its data {' or '.join(map(str, sorted(sizes, key=str)))}")
+    return remarks

@@ -1,0 +1,95 @@
+"""The samples that answers make, of each kind of question."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lexbench.core.record import Sample
+from lexbench.core.task import Choose, Chosen, Mark, Marked, Score, Scored, Write, Written
+
+
+def score_written(question: Write, answer: Written, scores: Mapping[str, float], **more: Any) -> Sample:
+    """The sample of a written answer, with the task's scores; `more` are fields of the sample.
+
+    Its depth is that of the question's facts, where they have one.
+    """
+    return Sample(
+        index=question.index,
+        cluster=question.cluster,
+        tokens=question.length,
+        scores=scores,
+        chance=question.chance,
+        output=answer.text,
+        hit_room=answer.hit_room,
+        depth=question.facts.get("depth"),
+        facts=question.facts,
+        **more,
+    )
+
+
+def score_choice(question: Choose, answer: Chosen, **more: Any) -> Sample:
+    """Accuracy of a choice: 1 where the right option has the least NLL; options of equal NLL share it.
+
+    `more` are fields of the sample. The NLL of every option is kept in `statistics`.
+    """
+    nll = np.asarray(answer.nll, dtype=np.float64)
+    bad = not np.isfinite(nll).all()
+    best = np.flatnonzero(nll == nll.min())
+    share = 1 / len(best) if not bad and question.expected in best else 0.0
+    return Sample(
+        index=question.index,
+        cluster=question.cluster,
+        tokens=question.length,
+        scores={"accuracy": share},
+        chance=question.chance,
+        failed="an option has no finite likelihood" if bad else None,
+        statistics={"option_nll": nll.astype(np.float32)},
+        facts={**question.facts, "expected_option": question.expected},
+        **more,
+    )
+
+
+def score_marks(question: Mark, answer: Marked, **more: Any) -> Sample:
+    """Accuracy over the places (ties share), and `exact`: 1 where every place is right.
+
+    `more` are fields of the sample. `statistics` keep, of each place, the share of rightness and the NLL of the right
+    token: where in the text a model goes wrong.
+    """
+    nll = np.asarray(answer.nll, dtype=np.float64)
+    bad = int((~np.isfinite(nll).all(axis=1)).sum())
+    right = question.tokens[question.places][:, None] == question.options[None, :]
+    best = nll == nll.min(axis=1, keepdims=True)
+    shares = (best & right).sum(axis=1) / np.maximum(best.sum(axis=1), 1)
+    return Sample(
+        index=question.index,
+        cluster=question.cluster,
+        tokens=question.length,
+        scores={"accuracy": float(shares.mean()), "exact": float(bool((shares == 1).all()))},
+        chance=question.chance,
+        failed=f"{bad} of {len(nll)} places have no finite likelihood" if bad else None,
+        statistics={
+            "place": question.places.astype(np.float32),
+            "right": shares.astype(np.float32),
+            "nll": nll[right].astype(np.float32),
+        },
+        facts=question.facts,
+        **more,
+    )
+
+
+def score_likelihood(question: Score, answer: Scored) -> Sample:
+    """The sample of a perplexity task: per-token NLL with the units that its targets stand for."""
+    nll = np.asarray(answer.nll, dtype=np.float32)
+    assert len(nll) == question.length - question.start, "a backend must answer every target once"
+    bad = int((~np.isfinite(nll)).sum())
+    return Sample(
+        index=question.index,
+        cluster=question.cluster,
+        tokens=question.length,
+        nll=nll,
+        bytes=question.bytes,
+        words=question.words,
+        failed=f"{bad} of {len(nll)} targets have no finite likelihood" if bad else None,
+        facts=question.facts,
+    )

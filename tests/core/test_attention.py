@@ -1,0 +1,299 @@
+"""The slots of an Attention, against their definitions worked out by hand."""
+
+import json
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from lexbench import Attention
+from lexbench.core.attention import (
+    Blocks,
+    Chunks,
+    Dynamic,
+    HeadRatios,
+    Line,
+    LogScale,
+    Remap,
+    Remapping,
+    Slopes,
+    Stairs,
+    Window,
+    seen_distances,
+)
+
+POSITIONS = np.arange(6)
+
+
+def test_a_line_divides_floors_and_shifts() -> None:
+    np.testing.assert_array_equal(Line()(POSITIONS), [0, 1, 2, 3, 4, 5])
+    np.testing.assert_array_equal(Line(divisor=2, offset=10)(POSITIONS), [10, 10.5, 11, 11.5, 12, 12.5])
+    np.testing.assert_array_equal(Line(divisor=2, offset=10, floor=True)(POSITIONS), [10, 10, 11, 11, 12, 12])
+
+
+def test_a_line_of_infinite_divisor_is_constant() -> None:
+    for floor in (False, True):
+        np.testing.assert_array_equal(Line(divisor=math.inf, offset=7, floor=floor)(POSITIONS), [7] * 6)
+
+
+def test_log_scale_counts_keys_in_units_of_the_trained_length() -> None:
+    # Query i sees i + 1 keys: sqrt(16) = 4 keys give 1/2, 16 give 1, 16^2 give 2.
+    positions = np.array([0, 3, 15, 255])
+    np.testing.assert_allclose(LogScale(trained_length=16, clip=False)(positions), [0, 0.5, 1, 2], atol=1e-15)
+    np.testing.assert_allclose(LogScale(trained_length=16)(positions), [1, 1, 1, 2], rtol=1e-15)
+
+
+def test_a_window_holds_the_query_itself_and_the_sinks() -> None:
+    allowed = Window(size=2, sinks=1).allowed(POSITIONS[:4], POSITIONS[:4]) & np.tri(4, dtype=bool)
+    np.testing.assert_array_equal(allowed, [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 1, 1]])
+
+
+def test_a_slope_takes_away_in_proportion_to_distance() -> None:
+    bias = Slopes((0.5, 0.25))(np.array([3]), np.array([0, 1, 3]))
+    np.testing.assert_array_equal(bias, [[[-1.5, -1.0, 0.0]], [[-0.75, -0.5, 0.0]]])
+
+
+def test_an_attention_keeps_its_own_frozen_copy_of_the_frequencies() -> None:
+    given = np.array([1.0, 0.5])
+    attention = Attention(inv_freq=given)
+    given[0] = 9
+    assert attention.inv_freq is not None
+    assert attention.inv_freq.tolist() == [1.0, 0.5]
+    with pytest.raises(ValueError, match="read-only"):
+        attention.inv_freq[0] = 2
+
+
+def test_an_empty_attention_uses_no_slot() -> None:
+    assert Attention().slots() == ()
+    assert Attention().as_data() == {}
+
+
+def test_an_attention_is_plain_json_that_names_the_kind_of_every_slot() -> None:
+    attention = Attention(
+        inv_freq=np.array([1.0, 0.1]),
+        scale=1.5,
+        query_scale=LogScale(trained_length=16),
+        remap=Remap(window=4, query=Line(divisor=math.inf, offset=4), key=Line(divisor=math.inf)),
+        mask=Window(size=8, sinks=2),
+        bias=Slopes((0.5,)),
+        layers=(0, 2),
+    )
+    constant = {"divisor": "inf", "floor": False, "cap": "inf"}
+    assert json.loads(json.dumps(attention.as_data(), allow_nan=False)) == {
+        "inv_freq": [1.0, 0.1],
+        "scale": 1.5,
+        "query_scale": {"kind": "LogScale", "trained_length": 16, "clip": True},
+        "remap": {
+            "kind": "Remap",
+            "window": 4,
+            "query": {**constant, "offset": 4},
+            "key": {**constant, "offset": 0.0},
+        },
+        "mask": {"kind": "Window", "size": 8, "sinks": 2},
+        "bias": {"kind": "Slopes", "slopes": [0.5]},
+        "layers": [0, 2],
+    }
+
+
+def test_a_line_stops_at_its_cap() -> None:
+    np.testing.assert_array_equal(Line(cap=3)(POSITIONS), [0, 1, 2, 3, 3, 3])
+    # min(t / divisor + offset, cap): the cap holds for what comes out, offset and all.
+    np.testing.assert_array_equal(Line(divisor=2, offset=1, cap=2)(POSITIONS), [1, 1.5, 2, 2, 2, 2])
+    np.testing.assert_array_equal(Line(divisor=2, floor=True, cap=1.5)(POSITIONS), [0, 0, 1, 1, 1.5, 1.5])
+
+
+def seen(remap: Remapping, length: int) -> list[list[float | None]]:
+    """Distances of a whole text, None where the key comes after the query."""
+    positions = np.arange(length)
+    found = seen_distances(remap, positions, positions)
+    return [[None if np.isnan(x) else x for x in row] for row in found.tolist()]
+
+
+def test_a_remap_changes_what_is_beyond_its_window() -> None:
+    remap = Remap(window=2, query=Line(divisor=2, offset=10, floor=True), key=Line(divisor=2, floor=True))
+    # i // 2 + 10 - j // 2 from distance 2 on.
+    assert seen(remap, 5) == [
+        [0, None, None, None, None],
+        [1, 0, None, None, None],
+        [11, 1, 0, None, None],
+        [11, 11, 1, 0, None],
+        [12, 12, 11, 1, 0],
+    ]
+
+
+def test_chunks_begin_anew_and_look_back_from_further_away() -> None:
+    # Size 3, limit 4. Keys at 0 1 2 0 1 2 0 1 2; the last chunk's queries at 3 4 4 for the chunk before, at 4 beyond.
+    rows = seen(Chunks(size=3, limit=4), 9)
+    assert [row[: number + 1] for number, row in enumerate(rows)] == [
+        [0],
+        [1, 0],
+        [2, 1, 0],
+        [3, 2, 1, 0],
+        [4, 3, 2, 1, 0],
+        [4, 3, 2, 2, 1, 0],
+        [4, 3, 2, 3, 2, 1, 0],
+        [4, 3, 2, 4, 3, 2, 1, 0],
+        [4, 3, 2, 4, 3, 2, 2, 1, 0],
+    ]
+
+
+def test_stairs_rise_by_one_after_each_step() -> None:
+    # Two steps of one token, three of two, then steps of three for ever: a place in this list for each distance.
+    places = [0, 1, 2, 2, 3, 3, 4, 4, 5, 5, 5, 6, 6, 6, 7, 7, 7, 8]
+    rows = seen(Stairs(((2, 1), (3, 2), (1, 3))), len(places))
+    for query, row in enumerate(rows):
+        assert row[: query + 1] == places[query::-1]
+
+
+@pytest.mark.parametrize(
+    "remap",
+    [
+        Remap(window=3, query=Line(), key=Line()),
+        Chunks(size=4, limit=5),
+        Stairs(((2, 1), (2, 2), (1, 4))),
+    ],
+)
+def test_each_causal_pair_belongs_to_one_region(remap: Remapping) -> None:
+    positions = np.arange(23)
+    rows, columns = positions[:, None], positions[None, :]
+    held = np.sum([region.holds(rows, columns) for region in remap.regions()], axis=0)
+    assert (held[columns <= rows] == 1).all()
+
+
+def test_some_distances_are_those_of_the_whole_text() -> None:
+    remap = Chunks(size=3, limit=4)
+    some = seen_distances(remap, np.array([7, 8]), np.array([0, 4, 8]))
+    np.testing.assert_array_equal(some, [[4, 3, np.nan], [4, 3, 0]])
+
+
+def test_blocks_hold_their_own_keys_and_those_of_the_block_before() -> None:
+    allowed = Blocks(size=2).allowed(POSITIONS, POSITIONS) & np.tri(6, dtype=bool)
+    np.testing.assert_array_equal(
+        allowed,
+        [
+            [1, 0, 0, 0, 0, 0],
+            [1, 1, 0, 0, 0, 0],
+            [1, 1, 1, 0, 0, 0],
+            [1, 1, 1, 1, 0, 0],
+            [0, 0, 1, 1, 1, 0],
+            [0, 0, 1, 1, 1, 1],
+        ],
+    )
+
+
+WIDE, SCALED = Attention(mask=Window(size=9)), Attention(scale=2.0)
+
+
+def slots_at(attention: Attention, layers: int) -> list[tuple[str, ...]]:
+    return [attention.at(layer).slots() for layer in range(layers)]
+
+
+def test_a_layer_gets_what_holds_for_it() -> None:
+    assert slots_at(Attention(scale=2.0), 2) == [("scale",), ("scale",)]
+    assert slots_at(Attention(scale=2.0, layers=(1,)), 3) == [(), ("scale",), ()]
+    nested = Attention(mask=Window(size=4), layers=(2,), otherwise=WIDE)
+    whole = Attention(scale=2.0, layers=(0,), otherwise=nested)
+    assert slots_at(whole, 4) == [("scale",), ("mask",), ("mask",), ("mask",)]
+    assert [whole.at(layer).mask for layer in (1, 2, 3)] == [Window(size=9), Window(size=4), Window(size=9)]
+
+
+def test_parts_are_those_that_hold_for_some_layer() -> None:
+    assert [part.slots() for part in SCALED.parts()] == [("scale",)]
+    assert [part.slots() for part in Attention(scale=2.0, layers=(1,)).parts()] == [("scale",), ()]
+    nested = Attention(mask=Window(size=4), layers=(2,), otherwise=WIDE)
+    parts = Attention(scale=2.0, layers=(0,), otherwise=nested).parts()
+    assert [(part.scale, part.mask) for part in parts] == [(2.0, None), (None, Window(4)), (None, Window(9))]
+
+
+def test_two_attentions_merge_slot_by_slot() -> None:
+    both = SCALED.merged(WIDE)
+    assert (both.scale, both.mask, both.slots()) == (2.0, Window(size=9), ("scale", "mask"))
+    assert SCALED.merged(Attention()).slots() == ("scale",)
+    with pytest.raises(ValueError, match="both set scale"):
+        SCALED.merged(Attention(scale=3.0))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_holds_for_some_layers_merges_with_what_holds_for_all(turned: bool) -> None:
+    some = Attention(scale=2.0, layers=(1,))
+    both = WIDE.merged(some) if turned else some.merged(WIDE)
+    assert slots_at(both, 3) == [("mask",), ("scale", "mask"), ("mask",)]
+    other = Attention(scale=2.0, layers=(1,), otherwise=Attention(scale=3.0))
+    both = WIDE.merged(other) if turned else other.merged(WIDE)
+    assert [both.at(layer).scale for layer in range(3)] == [3.0, 2.0, 3.0]
+    assert [both.at(layer).mask for layer in range(3)] == [Window(size=9)] * 3
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_every_pass_of_a_mixture_gets_what_it_is_merged_with(turned: bool) -> None:
+    several = Attention(mixture=(Attention(scale=2.0), Attention(scale=3.0)))
+    both = WIDE.merged(several) if turned else several.merged(WIDE)
+    assert both.slots() == ("mixture",)
+    assert both.mixture is not None
+    assert [(part.scale, part.mask) for part in both.mixture] == [(2.0, Window(9)), (3.0, Window(9))]
+
+
+def test_parts_of_the_layers_and_of_a_mixture_are_plain_json_too() -> None:
+    layered = Attention(scale=2.0, layers=(1,), otherwise=Attention(remap=Stairs(((2, 1), (1, 2)))))
+    assert json.loads(json.dumps(Attention(mixture=(SCALED, layered)).as_data(), allow_nan=False)) == {
+        "mixture": [
+            {"scale": 2.0},
+            {
+                "scale": 2.0,
+                "layers": [1],
+                "otherwise": {"remap": {"kind": "Stairs", "steps": [[2, 1], [1, 2]]}},
+            },
+        ]
+    }
+
+
+WRONG: list[tuple[Callable[[], object], str]] = [
+    (lambda: Attention(inv_freq=np.array([1.0, -0.1])), "at least 0"),
+    (lambda: Attention(inv_freq=np.array([1.0, np.nan])), "finite"),
+    (lambda: Attention(inv_freq=np.ones((2, 2))), "one dimension"),
+    (lambda: Attention(scale=0.0), "scale must be finite and above 0"),
+    (lambda: Attention(scale=math.inf), "scale must be finite and above 0"),
+    (lambda: Remap(window=0, query=Line(), key=Line()), "window must be at least 1"),
+    (lambda: Line(divisor=0), "divisor above 0"),
+    (lambda: Line(offset=math.inf), "finite offset"),
+    (lambda: LogScale(trained_length=1), "trained length above 1"),
+    (lambda: Window(size=0), "size of at least 1"),
+    (lambda: Window(size=4, sinks=-1), "no negative sinks"),
+    (lambda: Blocks(size=0), "blocks of at least 1 token"),
+    (lambda: Chunks(size=5, limit=4), "1 <= size <= limit, got 5 and 4"),
+    (lambda: Chunks(size=0, limit=4), "1 <= size <= limit, got 0 and 4"),
+    (lambda: Stairs(()), "counts and repeats of at least 1"),
+    (lambda: Stairs(((1, 1), (0, 2))), "counts and repeats of at least 1"),
+    (lambda: Stairs(((1, 0),)), "counts and repeats of at least 1"),
+    (lambda: HeadRatios(()), "above 0 and ascend"),
+    (lambda: HeadRatios((0.0, 1.0)), "above 0 and ascend"),
+    (lambda: HeadRatios((1.8, 1.2)), "above 0 and ascend"),
+    (lambda: Attention(mixture=(SCALED,)), "stands alone and holds at least 2"),
+    (lambda: Attention(mixture=(SCALED, WIDE), scale=2.0), "stands alone and holds at least 2"),
+    (lambda: Attention(mixture=(SCALED, Attention(mixture=(SCALED, WIDE)))), "passes of a mixture have no mixture"),
+    (lambda: Attention(mixture=(SCALED, Attention(dynamic=Dynamic(2.0, 16)))), "passes of a mixture have no dynamic"),
+    (lambda: Attention(mixture=(WIDE, Attention(head_ratios=HeadRatios((1.0,))))), "mixture have no head_ratios"),
+    (lambda: Attention(layers=(0,), otherwise=Attention(mixture=(SCALED, WIDE))), "a mixture is for all layers"),
+    (lambda: Attention(scale=2.0, otherwise=WIDE), "otherwise is for the other layers: name layers"),
+    (lambda: Attention(keep_first=4, head_ratios=HeadRatios((1.0,))), "keep_first has no meaning together with head_"),
+    (lambda: Attention(keep_first=4, remap=Chunks(2, 3)), "keep_first has no meaning together with remap"),
+    (lambda: Attention(keep_first=4, dynamic=Dynamic(2.0, 16)), "keep_first has no meaning together with dynamic"),
+    (lambda: Attention(dynamic=Dynamic(2.0, 16), scale=2.0), "dynamic has no meaning together with scale"),
+    (lambda: Attention(dynamic=Dynamic(2.0, 16), remap=Chunks(2, 3)), "dynamic has no meaning together with remap"),
+    (lambda: Attention(dynamic=Dynamic(2.0, 16), layers=(0,)), "dynamic has no meaning together with layers"),
+]
+
+
+@pytest.mark.parametrize(("make", "said"), WRONG, ids=[said for _, said in WRONG])
+def test_an_impossible_slot_is_refused_where_it_is_made(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
+def test_slots_that_have_a_meaning_together_may_stand_together() -> None:
+    kept = Attention(keep_first=4, inv_freq=np.array([1.0]), scale=2.0, mask=Window(size=4), layers=(0,))
+    assert kept.slots() == ("inv_freq", "scale", "keep_first", "mask", "layers")
+    growing = Attention(dynamic=Dynamic(2.0, 16), query_scale=LogScale(16), mask=Window(size=4), bias=Slopes((0.5,)))
+    assert growing.slots() == ("dynamic", "query_scale", "mask", "bias")
+    Attention(mixture=(Attention(keep_first=2, scale=2.0), Attention(remap=Chunks(2, 3), layers=(0,))))

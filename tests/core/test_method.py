@@ -1,0 +1,119 @@
+"""Several methods at once: where that has one meaning, and one line where it has none."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lexbench
+from lexbench import Attention, Model, Refused
+from lexbench.commands import main
+from lexbench.core.method import read_method
+
+LLAMA2 = Model(name="llama2", trained_length=4096, head_dim=128, rope_base=10_000.0, layers=4, heads=4, kv_heads=2)
+
+
+def slots(*methods: Any, length: int = 16384) -> Attention:
+    return lexbench.method(list(methods)).attention(LLAMA2, length)
+
+
+def alone(name: str, length: int = 16384, **parameters: Any) -> Attention:
+    return lexbench.method(name, **parameters).attention(LLAMA2, length)
+
+
+def test_methods_of_different_slots_are_the_sum_of_their_slots() -> None:
+    expected = {**alone("yarn").as_data(), **alone("log_n").as_data(), **alone("rerope").as_data()}
+    for order in (("yarn", "log_n", "rerope"), ("rerope", "yarn", "log_n")):
+        assert slots(*order).as_data() == expected
+
+
+def test_each_part_takes_its_own_parameters() -> None:
+    got = slots({"name": "yarn", "factor": 2}, {"name": "rerope", "window": 100})
+    assert got.scale == pytest.approx(0.1 * np.log(2) + 1)
+    assert got.as_data()["remap"] == alone("rerope", window=100).as_data()["remap"]
+
+
+def test_resonance_rounds_the_wavelengths_of_what_stands_before_it() -> None:
+    got = slots("yarn", "resonance")
+    wavelengths = 2 * np.pi / alone("yarn").inv_freq  # type: ignore[operator]
+    np.testing.assert_allclose(2 * np.pi / got.inv_freq, np.round(wavelengths), rtol=1e-12)  # type: ignore[operator]
+    assert got.scale == alone("yarn").scale
+
+
+def test_a_method_of_several_passes_composes_with_each_pass() -> None:
+    got, buckets = slots("attention_buckets", "bca"), alone("attention_buckets")
+    assert got.mixture is not None and buckets.mixture is not None
+    assert [part.as_data() for part in got.mixture] == [
+        {**part.as_data(), **alone("bca").as_data()} for part in buckets.mixture
+    ]
+
+
+def test_a_method_of_some_layers_composes_with_all_of_them() -> None:
+    got = slots("entropy_abf", "bca")
+    for layer in range(4):
+        apart = alone("entropy_abf").at(layer).as_data()
+        assert got.at(layer).as_data() == {**apart, **alone("bca").as_data()}
+
+
+@pytest.mark.parametrize(
+    ("methods", "said"),
+    [
+        (("yarn", "ntk"), "yarn and ntk do not compose: both set inv_freq"),
+        (("log_n", "rerope", "dca"), r"log_n\+rerope and dca do not compose: both set remap"),
+        (("resonance", "yarn"), r"both set inv_freq.*last \(resonance\)"),
+        (("bca", "sliding_window"), "both set mask"),
+    ],
+)
+def test_two_methods_for_one_slot_do_not_compose(methods: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        slots(*methods)
+
+
+def test_a_part_that_refuses_refuses_for_all() -> None:
+    bare = Model(name="bare", trained_length=64, head_dim=8)
+    with pytest.raises(Refused, match="bare has no rotary positions"):
+        lexbench.method(["log_n", "yarn"]).attention(bare, 128)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"compose": []}, "compose lists methods, got"),
+        ({"compose": "yarn"}, "compose lists methods, got 'yarn'"),
+        ({"compose": ["yarn", 5]}, "compose lists methods by name, got 5"),
+        ({"compose": ["yarn", ["log_n"]]}, r"compose lists methods by name, got \['log_n'\]"),
+        ({"compose": [{"factor": 8}]}, "lacks its name, got"),
+        ({"compose": ["yarn", "log_m"]}, "unknown method 'log_m': did you mean log_n"),
+        ({"compose": [{"name": "yarn", "factr": 8}]}, "unknown parameter method.factr: did you mean factor"),
+        ({"compose": ["yarn"], "factor": 8}, "composed methods take their own parameters, got method.factor"),
+    ],
+)
+def test_a_wrong_list_is_one_line(config: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read_method(config)
+
+
+def test_labels_name_every_part_and_changed_parameter() -> None:
+    name, _, label = read_method({"compose": [{"name": "yarn", "factor": 8.0}, "log_n"]})
+    assert (name, label) == ("yarn+log_n", "yarn(factor=8.0)+log_n")
+
+
+def test_a_yaml_of_the_user_may_compose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method" / "both.yaml").write_text("compose: [{name: yarn, factor: 4}, log_n]\n")
+    monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path))
+    got = lexbench.method("both").attention(LLAMA2, 16384)
+    assert got.as_data() == slots({"name": "yarn", "factor": 4}, "log_n").as_data()
+
+
+def test_the_command_line_takes_a_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["show", "model=llama2", "method=[{name:yarn,factor:8},log_n]", "length=8192"]) == 0
+    shown = capsys.readouterr().out
+    assert "under **yarn(factor=8)+log_n** at 8192 tokens" in shown
+    assert "query_scale:" in shown and "scale: cos and sin times 1.20794" in shown
+
+
+def test_a_run_measures_composed_methods_beside_others(tmp_path: Path) -> None:
+    run = lexbench.run("lexlet", ["none", ["rerope", "log_n"]], "passkey", lengths=[128], n=2, results=tmp_path)
+    assert set(run.records()["method"]) == {"none", "rerope+log_n"}

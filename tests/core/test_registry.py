@@ -1,0 +1,170 @@
+"""The registry: names, parameters, labels, and what a user adds from outside."""
+
+from pathlib import Path
+
+import pytest
+
+from lexbench import Model, Task, method
+from lexbench.core import registry
+
+TASK = '''
+"""Written by a user."""
+
+from dataclasses import dataclass
+
+from lexbench import Sample, Task
+
+
+@dataclass(frozen=True)
+class {name}(Task):
+    """Count to a number."""
+
+    up_to: int
+    words: tuple = ("one", "two")
+
+    def protocol(self, tokenizer):
+        return "counting"
+
+    def questions(self, tokenizer, length, n, seed):
+        return []
+
+    def score(self, question, answer):
+        return Sample(index=0, cluster="0", tokens=1)
+'''
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's own registry, with a task of one file."""
+    for group in ("task", "method", "model"):
+        (tmp_path / group).mkdir()
+    (tmp_path / "count.py").write_text(TASK.format(name="Count"))
+    (tmp_path / "task/count.yaml").write_text(f"file: {tmp_path / 'count.py'}\nup_to: 3\n")
+    monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path))
+    return tmp_path
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_and_all() -> None:
+    with pytest.raises(ValueError, match="unknown method 'yran': did you mean yarn") as raised:
+        registry.read("method", "yran")
+    assert "choose from" in str(raised.value)
+    assert all(name in str(raised.value) for name in registry.names("method"))
+
+
+def test_a_name_like_no_other_gets_no_suggestion() -> None:
+    with pytest.raises(ValueError, match="unknown model 'qqqqqq': choose from"):
+        registry.read("model", "qqqqqq")
+
+
+def test_an_unknown_parameter_is_answered_with_the_nearest_and_all() -> None:
+    with pytest.raises(ValueError, match=r"unknown parameter method\.factr: did you mean factor\? choose from factor"):
+        method("ntk", factr=8)
+
+
+def test_a_parameter_that_must_be_given_is_asked_for(mine: Path) -> None:
+    with pytest.raises(ValueError, match=r"task needs up_to: give task\.up_to=\.\.\."):
+        registry.build({"file": str(mine / "count.py")}, "task")
+
+
+def test_a_users_task_is_found_by_its_absolute_file(mine: Path) -> None:
+    assert "count" in registry.names("task")
+    assert {"passkey", "demo"} <= set(registry.names("task"))
+    task = registry.build(registry.read("task", "count"), "task")
+    assert isinstance(task, Task)
+    assert type(task).__name__ == "Count"
+    assert vars(task)["up_to"] == 3
+    assert registry.summary("task", "count") == "Count to a number. [up_to=3]"
+
+
+def test_a_users_yaml_goes_before_ours_of_the_same_name(mine: Path) -> None:
+    (mine / "model/llama2.yaml").write_text("name: my own\n")
+    assert registry.read("model", "llama2") == {"name": "my own"}
+    assert registry.names("model").count("llama2") == 1
+
+
+def test_a_users_yaml_may_set_parameters_of_our_class(mine: Path) -> None:
+    (mine / "method/half.yaml").write_text("_target_: lexbench.methods.pi.Pi\nfactor: 2\n")
+    model = Model(name="tiny", trained_length=16, head_dim=8, rope_base=10_000.0)
+    inv_freq = method("half").attention(model, 16).inv_freq
+    assert inv_freq is not None
+    assert inv_freq.tolist() == pytest.approx([0.5, 0.05, 0.005, 0.0005])
+
+
+def test_a_list_in_a_yaml_becomes_a_tuple_that_a_frozen_class_can_hold(mine: Path) -> None:
+    task = registry.build({**registry.read("task", "count"), "words": ["three", "four"]}, "task")
+    assert vars(task)["words"] == ("three", "four")
+
+
+def test_what_is_inserted_reaches_only_classes_that_take_it_and_gives_way_to_what_is_written() -> None:
+    ntk = {"_target_": "lexbench.methods.ntk.Ntk"}
+    assert vars(registry.build(ntk, "method", corpus="text", factor=4.0)) == {"factor": 4.0}
+    assert vars(registry.build({**ntk, "factor": 2.0}, "method", factor=4.0)) == {"factor": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "label"),
+    [
+        ({}, "yarn"),
+        ({"factor": None, "beta_fast": 32.0}, "yarn"),
+        ({"factor": 8.0}, "yarn(factor=8.0)"),
+        ({"truncate": False, "factor": 4}, "yarn(factor=4, truncate=False)"),
+    ],
+)
+def test_a_label_names_the_parameters_that_differ_from_their_defaults(
+    parameters: dict[str, float | None], label: str
+) -> None:
+    assert registry.label(method("yarn", **parameters), "yarn", "method") == label
+
+
+@pytest.mark.parametrize(("classes", "count"), [("", 0), (TASK.format(name="One") + TASK.format(name="Two"), 2)])
+def test_a_task_file_defines_exactly_one_task(classes: str, count: int, tmp_path: Path) -> None:
+    file = tmp_path / f"defines_{count}.py"
+    file.write_text(f"from lexbench import Task\n{classes}")
+    with pytest.raises(ValueError, match=f"must define one class with questions\\(\\.\\.\\.\\), it defines {count}"):
+        registry.build({"file": str(file)}, "task")
+
+
+@pytest.mark.parametrize("file", ["/nowhere/task.py", "nothing_here.py"])
+def test_a_task_file_that_is_not_there_is_said_so(file: str) -> None:
+    with pytest.raises(ValueError, match=r"task file .* is in no task/ of the registry: give its --config-dir"):
+        registry.build({"file": file}, "task")
+
+
+@pytest.mark.parametrize("target", ["lexbench.methods.yarn.Yran", "lexbench.nothing.Yarn", "Yarn"])
+def test_a_target_that_cannot_be_imported_is_said_so(target: str) -> None:
+    with pytest.raises(ValueError, match=f"_target_ {target} cannot be imported .*: write package.module.Class"):
+        registry.build({"_target_": target}, "method")
+
+
+def test_configs_and_tasks_are_found_beside_or_inside_the_package() -> None:
+    assert (registry.asset("configs") / "run.yaml").is_file()
+    assert (registry.asset("tasks") / "passkey.py").is_file()
+
+
+HALVED = """\
+from dataclasses import dataclass
+from lexbench import Attention, Model
+
+
+@dataclass(frozen=True)
+class Halved:
+    factor: float = 2.0
+
+    def attention(self, model: Model, length: int) -> Attention:
+        return Attention(inv_freq=model.inv_freq() / self.factor)
+"""
+
+
+def test_a_users_method_is_found_in_the_file_beside_its_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method/halved.py").write_text(HALVED)
+    (tmp_path / "method/halved.yaml").write_text("file: halved.py\n")
+    monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path))
+    model = Model(name="m", trained_length=16, head_dim=4, rope_base=16.0)
+    assert method("halved").attention(model, 64).as_data() == {"inv_freq": [0.5, 0.125]}
+    assert registry.label(method("halved", factor=4), "halved", "method") == "halved(factor=4)"
+
+
+def test_a_recipe_is_not_read_from_a_file(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a recipe is not read from a file: give _target_"):
+        registry.build({"file": str(tmp_path / "recipe.py")}, "recipe")

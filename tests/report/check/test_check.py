@@ -1,0 +1,645 @@
+"""The gate: what is lost beyond tolerance and chance, by numbers from other routes; what no test can say, by rule."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from junitparser import Error, Failure, JUnitXml, Skipped
+from scipy.stats import binomtest, permutation_test, t, ttest_ind
+
+from lexbench.report.check.check import Check, check, tolerances_of
+from lexbench.report.check.formats import annotations, as_json, command, junit
+from lexbench.report.check.text import markdown, text
+from lexbench.stats import baseline
+from lexbench.stats.cell_outcomes import Kept, kept
+from lexbench.stats.intervals import cluster_sums, unpaired_interval, unpaired_p
+from lexbench.stats.regressions import Verdict, judge
+from lexbench.store.format import Finished
+from tests.report.outcomes import answers, folder, refused, right, texts
+
+REFERENCE = Path(__file__).parent.parents[2] / "results/reference/lexlet"
+
+
+def judged(
+    old: Sequence[Finished], new: Sequence[Finished], tolerances: Mapping[str, float] | None = None
+) -> list[Verdict]:
+    sides = [[kept(each, ["nll", "accuracy"]) for each in side] for side in (old, new)]
+    verdicts, _ = judge(sides[0], sides[1], tolerances or {})
+    return verdicts
+
+
+def one(old: Finished, new: Finished, **tolerances: float) -> Verdict:
+    [verdict] = judged([old], [new], tolerances)
+    return verdict
+
+
+# The same questions
+
+
+def test_the_p_value_of_answers_that_were_right_is_a_coin_s() -> None:
+    verdict = one(answers("yarn", right(16, 16)), answers("yarn", right(10, 16)), accuracy=0)
+    assert verdict.p == verdict.p_holm == binomtest(6, 6, alternative="greater").pvalue == 1 / 64
+    assert (verdict.status, verdict.tolerance) == ("regressed", 0)
+    assert verdict.found is not None
+    assert (verdict.found.baseline_value, verdict.found.value, verdict.found.difference) == (1.0, 0.625, -0.375)
+    fewer = one(answers("yarn", right(16, 16)), answers("yarn", right(12, 16)), accuracy=0)
+    assert (fewer.p, fewer.status) == (1 / 16, "held")
+    assert fewer.reason == "a loss beyond the tolerance, not significant"
+
+
+def test_the_tolerance_is_given_to_every_question_before_the_test() -> None:
+    """Against scipy's exact paired permutation test of losses less the tolerance."""
+    rng = np.random.default_rng(3)
+    for tolerance, mean in ((0.02, 0.05), (0.0, 0.02), (0.1, 0.13)):
+        before = rng.normal(3, 0.5, 12)
+        after = before + rng.normal(mean, 0.04, 12)
+        verdict = one(texts("pi", before.tolist()), texts("pi", after.tolist()), nll=tolerance)
+        stored = [np.float32(side).astype(np.float64) for side in (before, after)]
+        beyond = stored[1] - stored[0] - tolerance
+        expected = permutation_test(
+            (beyond,), np.sum, permutation_type="samples", alternative="greater", n_resamples=5000
+        )
+        assert verdict.p == pytest.approx(expected.pvalue if beyond.mean() > 0 else 1.0, rel=1e-9)
+        assert verdict.found is not None and verdict.found.difference == pytest.approx((stored[1] - stored[0]).mean())
+
+
+def test_a_loss_within_the_tolerance_holds_however_certain_it_is() -> None:
+    before = [3.0 + index / 10 for index in range(12)]
+    within = one(texts("pi", before), texts("pi", [loss + 0.015 for loss in before]))
+    assert (within.status, within.p, within.tolerance) == ("held", 1.0, 0.02)
+    beyond = one(texts("pi", before), texts("pi", [loss + 0.025 for loss in before]))
+    assert (beyond.status, beyond.p) == ("regressed", 2.0**-12)
+    assert one(texts("pi", before), texts("pi", [loss + 0.025 for loss in before]), nll=0.03).status == "held"
+
+
+def test_holm_counts_every_comparison_of_the_check() -> None:
+    lengths = (512, 1024, 2048)
+    before = [texts("pi", [3.0] * 10, length) for length in lengths]
+    after = [texts("pi", [3.0 + (0.1 if length > 512 else 0.0)] * 10, length) for length in lengths]
+    found = judged(before, after)
+    assert [(each.cell.length, each.status, each.p, each.p_holm) for each in found] == [
+        (512, "held", 1.0, 1.0),
+        (1024, "regressed", 2.0**-10, 3 * 2.0**-10),
+        (2048, "regressed", 2.0**-10, 3 * 2.0**-10),
+    ]
+
+
+def test_questions_of_one_document_are_one_observation() -> None:
+    """Four documents of four texts: all of them lose, and no p is below 2^-4."""
+
+    def four(cells: Finished) -> Finished:
+        return Finished(cells.cell, [replace(each, cluster=str(each.index // 4)) for each in cells.samples])
+
+    verdict = one(four(texts("pi", [3.0] * 16)), four(texts("pi", [3.5] * 16)))
+    assert (verdict.p, verdict.least, verdict.found and verdict.found.clusters) == (1 / 16, 1 / 16, 4)
+
+
+def test_an_unchanged_run_holds_without_noise() -> None:
+    cells = [texts("pi", [3.0, 3.5, 4.0]), answers("pi", right(2, 3))]
+    for verdict in judged(cells, cells, {"nll": 0, "accuracy": 0}):
+        assert verdict.found is not None
+        assert (verdict.status, verdict.reason, verdict.p, verdict.found.difference) == ("held", "", 1.0, 0.0)
+
+
+def test_what_kernels_differ_by_is_no_loss_even_without_tolerance() -> None:
+    before = [3.0 + index / 10 for index in range(12)]
+    verdict = one(texts("pi", before), texts("pi", [loss * (1 + 5e-7) for loss in before]), nll=0)
+    assert (verdict.status, verdict.p, verdict.found and verdict.found.difference) == ("held", 1.0, 0.0)
+
+
+def test_a_gain_beyond_the_tolerance_is_said_and_fails_nothing() -> None:
+    verdict = one(answers("yarn", right(4, 16)), answers("yarn", right(16, 16)))
+    assert verdict.status == "improved"
+    assert one(texts("pi", [3.0] * 8), texts("pi", [2.0] * 8)).status == "improved"
+    assert one(texts("pi", [3.0] * 8), texts("pi", [2.99] * 8)).status == "held"
+
+
+# Other questions
+
+
+def test_another_seed_is_compared_by_welch_s_test() -> None:
+    rng = np.random.default_rng(5)
+    before, after = (rng.normal(mean, 0.25, 20).astype(np.float32).astype(np.float64) for mean in (3.0, 3.4))
+    verdict = one(texts("pi", before.tolist()), texts("pi", after.tolist(), seed=1))
+    expected = ttest_ind(after - 0.02, before, equal_var=False, alternative="greater")
+    assert verdict.p == pytest.approx(expected.pvalue, rel=1e-6)
+    ends = ttest_ind(after, before, equal_var=False).confidence_interval(0.95)
+    assert verdict.found is not None and verdict.found.interval is not None
+    assert (verdict.found.interval.low, verdict.found.interval.high) == pytest.approx((ends.low, ends.high), rel=1e-6)
+    assert verdict.found.interval.kind == "welch"
+    assert str(verdict.unpaired) == "seed 0 -> 1"
+    assert verdict.status == "regressed"
+
+
+def test_unpaired_scores_have_a_width_where_all_are_right() -> None:
+    verdict = one(answers("yarn", right(16, 16)), answers("yarn", right(6, 16), seed=1))
+    sides = [[*right(16, 16), 1, 0], [*right(6, 16), 1, 0]]  # Agresti and Caffo: one more of each
+    expected = ttest_ind(sides[0], np.array(sides[1]) + 0.02, equal_var=False, alternative="greater")
+    assert verdict.p == pytest.approx(expected.pvalue, rel=1e-9)
+    assert verdict.found is not None and verdict.found.difference == -0.625  # of the answers themselves
+    same = one(answers("yarn", right(16, 16)), answers("yarn", right(16, 16), seed=1))
+    assert same.status == "held" and same.found and same.found.interval
+    half = same.found.interval.high
+    share = 17 / 18
+    assert half == pytest.approx(t.ppf(0.975, 34) * math.sqrt(2 * share * (1 - share) / 17))
+
+
+def test_unpaired_ratios_weigh_clusters_by_their_units() -> None:
+    """Against the delta method written out for two clusters a side."""
+    left = cluster_sums([3.0, 4.0], [2.0, 1.0], ["a", "b"])
+    right_ = cluster_sums([8.0, 4.0], [2.0, 2.0], ["a", "b"])
+    # 7/3 and 12/4; residuals 3 - 14/3 = -5/3, 4 - 7/3 = 5/3 and 8 - 6 = 2, 4 - 6 = -2
+    variances = [2 * 2 * (5 / 3) ** 2 / 9, 2 * 2 * 4 / 16]
+    error, freedom = math.sqrt(sum(variances)), sum(variances) ** 2 / sum(each**2 for each in variances)
+    assert unpaired_p(left, right_, 0.1) == pytest.approx(t.sf((2 / 3 - 0.1) / error, freedom))
+    ends = unpaired_interval(left, right_)
+    assert ends is not None
+    reach = t.ppf(0.975, freedom) * error
+    assert (ends.low, ends.high) == pytest.approx((2 / 3 - reach, 2 / 3 + reach))
+    assert unpaired_p(left[:1], right_, 0) is None and unpaired_interval([[1, 1], [1, 1]], [[2, 1], [2, 1]]) is None
+
+
+def test_another_state_of_the_corpus_is_other_questions_and_another_place_is_not() -> None:
+    old = texts("pi", [3.0] * 8)
+    newer = {"corpus": {"name": "stdlib", "fingerprint": "99ff"}}
+    verdict = one(old, texts("pi", [3.1, 3.2] * 4, identity=newer))
+    assert str(verdict.unpaired) == "corpus.fingerprint 20f4 -> 99ff"
+    here = {"corpus": {"name": "files", "path": "/home/a", "fingerprint": "20f4"}}
+    there = {"corpus": {"name": "files", "path": "/runner/b", "fingerprint": "20f4"}}
+    moved = one(
+        texts("pi", [3.0] * 8, corpus="files(path='/home/a')", identity=here),
+        texts("pi", [3.5] * 8, corpus="files(path='/runner/b')", identity=there),
+    )
+    assert (moved.unpaired, moved.p, moved.status) == (None, 2.0**-8, "regressed")
+    renamed = one(
+        old, texts("pi", [3.0] * 8, corpus="mine", identity={"corpus": {"name": "mine", "fingerprint": "20f4"}})
+    )
+    assert renamed.status == "held"
+
+
+def test_seeds_are_paired_with_themselves_first() -> None:
+    old = [texts("pi", [3.0 + seed] * 8, seed=seed) for seed in (0, 1)]
+    new = [texts("pi", [3.0 + seed] * 8, seed=seed) for seed in (1, 2)]
+    found = judged(old, new)
+    assert [(each.cell.seed, each.unpaired and str(each.unpaired)) for each in found] == [(1, None), (2, "seed 0 -> 2")]
+
+
+# By rule
+
+
+def test_what_is_no_longer_answered_is_regressed() -> None:
+    verdict = one(answers("yarn", right(4, 8)), refused("yarn"))
+    assert (verdict.status, verdict.reason) == ("regressed", "refused, and measured in the baseline: out of memory")
+    failed = texts("pi", [3.0] * 8)
+    lost = [
+        replace(each, failed="no finite likelihood", nll=None) if each.index < 2 else each for each in failed.samples
+    ]
+    verdict = one(texts("pi", [3.0] * 8), Finished(failed.cell, lost))
+    assert verdict.status == "regressed"
+    assert verdict.reason == "2 questions of 8 failed that the baseline answers: no finite likelihood"
+    every = [replace(each, failed="the server is gone", nll=None) for each in failed.samples]
+    assert one(texts("pi", [3.0] * 8), Finished(failed.cell, every)).status == "regressed"
+    unlike = Finished(texts("pi", [3.0] * 8, seed=1).cell, lost)
+    assert one(texts("pi", [3.0] * 8), unlike).status == "regressed"
+    assert one(Finished(failed.cell, lost), Finished(failed.cell, lost)).status == "held"
+
+
+def test_a_failed_answer_scores_nothing_and_is_tested_like_any_other() -> None:
+    base = answers("yarn", right(14, 14))
+    failed = [replace(each, failed="timeout", scores={}) if each.index < 10 else each for each in base.samples]
+    verdict = one(base, Finished(base.cell, failed))
+    assert (verdict.status, verdict.p, verdict.found and verdict.found.value) == ("regressed", 2.0**-10, 4 / 14)
+    one_lost = [replace(each, failed="timeout", scores={}) if each.index < 1 else each for each in base.samples]
+    assert one(base, Finished(base.cell, one_lost)).status == "held"
+    all_lost = [replace(each, failed="timeout", scores={}) for each in base.samples]
+    verdict = one(base, Finished(base.cell, all_lost))
+    assert (verdict.status, verdict.p) == ("regressed", 2.0**-14)
+
+
+def test_a_likelihood_that_is_not_a_number_has_failed() -> None:
+    verdict = one(texts("pi", [3.0] * 8), texts("pi", [math.nan] * 8))
+    assert (verdict.status, verdict.p) == ("regressed", None)
+
+
+def test_refusals_that_stay_hold_and_those_that_end_are_new() -> None:
+    beside = answers("none", right(8, 8))
+    _, both = judged([beside, refused("yarn")], [beside, refused("yarn", reason="too short")])
+    assert (both.status, both.reason) == ("held", "refused, as in the baseline: too short")
+    _, ended = judged([beside, refused("yarn")], [beside, answers("yarn", right(4, 8))])
+    assert (ended.status, ended.reason) == ("new", "refused in the baseline: out of memory")
+    with pytest.raises(ValueError, match="run and baseline share no likelihood and no score"):
+        judged([refused("yarn")], [refused("yarn")])
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"protocol": "NLL of other tokens"}, "protocol NLL of the same last 64 tokens, "),
+        ({"identity": {"task": {"name": "last_segment", "version": 2}}}, "task.version 1 -> 2"),
+        ({"identity": {"model": {"name": "lexlet", "begins_with": [1]}}}, "model.begins_with [0] -> [1]"),
+        ({"corpus": "pydoc", "identity": {"corpus": {"name": "pydoc", "fingerprint": "1"}}}, "corpus stdlib -> pydoc"),
+    ],
+)
+def test_questions_of_another_kind_are_not_comparable(changed: dict[str, Any], reason: str) -> None:
+    old = texts("pi", [3.0] * 8, identity={"model": {"name": "lexlet", "begins_with": [0]}})
+    verdict = one(old, texts("pi", [3.0] * 8, **changed))
+    assert verdict.status == "not comparable" and verdict.reason.startswith(reason)
+
+
+def test_what_only_a_newer_version_knows_of_a_task_does_not_part_it() -> None:
+    newer = {"task": {"name": "last_segment", "version": 1, "chat": False}}
+    assert one(texts("pi", [3.0] * 8), texts("pi", [3.0] * 8, version="0.2.0", identity=newer)).status == "held"
+
+
+def test_another_question_under_the_same_name_is_not_comparable() -> None:
+    new = texts("pi", [3.0] * 8)
+    odd = [replace(each, bytes=17) if each.index == 3 else each for each in new.samples]
+    verdict = one(texts("pi", [3.0] * 8), Finished(new.cell, odd))
+    assert verdict.status == "not comparable"
+    assert verdict.reason.startswith("question 3 is another one, though task version, seed and corpus agree")
+
+
+def test_questions_that_were_left_out_are_not_comparable() -> None:
+    verdict = one(texts("pi", [3.0] * 8), texts("pi", [3.0] * 6))
+    assert verdict.status == "not comparable"
+    assert verdict.reason.startswith("2 of the baseline's 8 questions were not asked: run with n=8")
+    assert one(texts("pi", [3.0] * 6), texts("pi", [3.0] * 8)).status == "held"
+
+
+def test_cells_that_vanished_are_not_comparable_and_new_ones_fail_nothing() -> None:
+    found = judged(
+        [texts("pi", [3.0] * 8), texts("ntk", [3.0] * 8)], [texts("pi", [3.0] * 8), texts("yarn", [9.0] * 8)]
+    )
+    assert {each.cell.method: each.status for each in found} == {"ntk": "not comparable", "pi": "held", "yarn": "new"}
+
+
+def test_a_loss_that_no_test_could_show_is_not_comparable_and_one_within_tolerance_holds() -> None:
+    verdict = one(texts("pi", [3.0] * 4), texts("pi", [3.03] * 4))
+    assert (verdict.status, verdict.p, verdict.least) == ("not comparable", 1 / 16, 1 / 16)
+    assert verdict.reason == (
+        "a loss beyond the tolerance, and 4 clusters are too few to test it among 1 comparison: raise n"
+    )
+    assert one(texts("pi", [3.0] * 4), texts("pi", [3.01] * 4)).status == "held"
+    assert one(texts("pi", [3.0] * 5), texts("pi", [3.5] * 5)).status == "regressed"  # 1/32
+    single = one(texts("pi", [3.0]), texts("pi", [3.5], seed=1))
+    assert (single.status, single.least) == ("not comparable", 1.0)
+
+
+def test_scores_beside_the_headline_are_compared_where_they_are_named() -> None:
+    def both(contains: int) -> Finished:
+        cells = answers("yarn", right(8, 8))
+        given = zip(cells.samples, right(contains, 8), strict=True)
+        return Finished(cells.cell, [replace(each, scores={**each.scores, "contains": part}) for each, part in given])
+
+    assert [each.metric for each in judged([both(8)], [both(0)])] == ["accuracy"]
+    found = judged([both(8)], [both(0)], {"contains": 5})
+    assert [(each.metric, each.status, each.tolerance) for each in found] == [
+        ("accuracy", "held", 2.0),
+        ("contains", "regressed", 5),
+    ]
+
+
+def test_measures_are_compared_only_where_a_tolerance_is_given() -> None:
+    old, new = (answers("yarn", [level + i / 1000 for i in range(8)], metric="resolution") for level in (0.5, 0.3))
+    with pytest.raises(ValueError, match="no likelihood and no score: give e"):
+        judged([old], [new])
+    [verdict] = judged([old], [new], {"resolution": 0.1})
+    assert (verdict.status, verdict.p) == ("regressed", 2.0**-8)
+    assert judged([old], [new], {"resolution": 0.3})[0].status == "held"
+
+
+@pytest.mark.parametrize(
+    ("tolerances", "said"),
+    [
+        ({"perplexity": 1.0}, r"unknown metric perplexity \(it follows from nll\): choose from nll"),
+        ({"rouge": 1.0}, "unknown metric rouge: choose from nll"),
+        ({"nll": -1.0}, "tolerance of nll must be a number of at least 0, got -1.0: e.g. nll=0.02"),
+        ({"nll": math.inf}, "must be a number"),
+    ],
+)
+def test_tolerances_that_make_no_sense(tolerances: dict[str, float], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        judged([texts("pi", [3.0] * 8)], [texts("pi", [3.0] * 8)], tolerances)
+
+
+def test_tolerances_as_words() -> None:
+    assert tolerances_of(["nll=0.02", "accuracy=2"]) == {"nll": 0.02, "accuracy": 2.0}
+    for word in ("nll", "nll=", "=2", "nll=two", "nll=nan"):
+        with pytest.raises(ValueError, match="must be METRIC=NUMBER"):
+            tolerances_of([word])
+
+
+# The baseline file
+
+
+def gate(path: Path, old: Sequence[Finished], new: Sequence[Finished], **settings: Any) -> Check:
+    """A check through files."""
+    baseline.update(folder(path / "old", *old), path / "baseline.json")
+    return check(folder(path / "new", *new), path / "baseline.json", settings.get("tolerances"))
+
+
+def same(left: Kept, right_: Kept) -> bool:
+    return (left.id, left.cell, left.outcomes, left.refused) == (
+        right_.id,
+        right_.cell,
+        right_.outcomes,
+        right_.refused,
+    )
+
+
+def test_a_baseline_keeps_every_outcome(tmp_path: Path) -> None:
+    nats = texts("pi", [1 / 3, 2 / 3, 3.0])
+    failed = answers("pi", [1.0, 0.5, 0.0])
+    failed.samples[1] = replace(failed.samples[1], failed="gone", scores={}, truncated=True)
+    cells = [nats, failed, refused("yarn")]
+    written = baseline.update(folder(tmp_path / "run", *cells), tmp_path / "b.json")
+    expected = {each.id: each for each in map(kept, cells)}
+    assert len(written.cells) == 3
+    for each in written.cells:
+        if "nll" in each.outcomes:
+            for got, want in zip(each.outcomes["nll"], expected[each.id].outcomes["nll"], strict=True):
+                assert got.amount == pytest.approx(want.amount, rel=1e-8)
+                assert replace(got, amount=None) == replace(want, amount=None)
+        else:
+            assert same(each, expected[each.id])
+            assert all(isinstance(got.failed, bool) for found in each.outcomes.values() for got in found)
+
+
+def test_the_same_run_gives_the_same_bytes_with_provenance_once(tmp_path: Path) -> None:
+    cells = [texts("pi", [3.0] * 8), texts("ntk", [3.0] * 8)]
+    for name in ("one", "two"):
+        folder(tmp_path / name, *(cells if name == "one" else cells[::-1]))
+        for job, machine in (("a", "Y"), ("b", "X"), ("c", "X")):
+            (tmp_path / name / "jobs").mkdir(exist_ok=True)
+            said = {"config": {"method": job}, "provenance": {"processor": machine, "lexbench": "0.1.0"}}
+            (tmp_path / name / "jobs" / f"{job}.json").write_text(json.dumps(said))
+        baseline.update([tmp_path / name], tmp_path / f"{name}.json")
+    assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
+    page = json.loads((tmp_path / "one.json").read_text())
+    assert page["measured"] == [{"lexbench": "0.1.0", "processor": machine} for machine in ("X", "Y")]
+    assert (len(page["cells"]), len(page["questions"])) == (2, 1)  # both cells asked the same
+
+
+def test_a_run_holds_against_its_own_baseline(tmp_path: Path) -> None:
+    cells = [texts("pi", [1 / 3, 2 / 3, 1 / 7]), answers("pi", [1 / 3, 0.7]), refused("yarn")]
+    found = gate(tmp_path, cells, cells, tolerances={"nll": 0, "accuracy": 0})
+    assert found.code == 0
+    assert [(each.status, each.found and each.found.difference) for each in found.verdicts] == [
+        ("held", 0.0),
+        ("held", 0.0),
+        ("held", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "does not exist: write it with --update"),
+        ("{", "cannot be read"),
+        ("[]", "cannot be read"),
+        ('{"schema": 1}', r"cannot be read \(KeyError: 'cells'\): write it anew with --update"),
+        ('{"schema": 1, "cells": [{"id": 1}], "questions": {}, "measured": []}', "cannot be read"),
+        ('{"schema": 99, "cells": [], "measured": []}', "written by a newer version of lexbench: use that version"),
+    ],
+)
+def test_what_is_no_baseline_is_named(tmp_path: Path, content: str | None, said: str) -> None:
+    file = tmp_path / "b.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ValueError, match=rf"baseline .*b\.json .*{said}"):
+        check(folder(tmp_path / "run", texts("pi", [3.0])), file)
+
+
+def test_half_a_run_makes_no_baseline(tmp_path: Path) -> None:
+    whole = folder(tmp_path / "run", texts("pi", [3.0]), texts("ntk", [3.0]))
+    broken = sorted((tmp_path / "run/cells").iterdir())[0]
+    content = broken.read_bytes()
+    broken.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match=f"run cannot become a baseline: cell .*{broken.name} cannot be read"):
+        baseline.update(whole, tmp_path / "b.json")
+    broken.unlink()
+    from lexbench.store.store import Store
+
+    begun = texts("yarn", [3.0])
+    Store(tmp_path / "run").append(begun.cell, begun.samples[0])
+    with pytest.raises(ValueError, match="run has 1 unfinished cell"):
+        baseline.update(whole, tmp_path / "b.json")
+    assert not (tmp_path / "b.json").exists()
+
+
+def test_a_folder_with_two_runs_of_one_name_is_refused_with_what_differs(tmp_path: Path) -> None:
+    twin = texts("pi", [4.0] * 8, identity={"model": {"name": "lexlet", "revision": "b"}})
+    run = folder(tmp_path / "run", texts("pi", [3.0] * 8), twin)
+    said = "the run holds 2 cells of pi last_segment at 512, seed 0, which differ in model.revision: give a folder"
+    with pytest.raises(ValueError, match=said):
+        baseline.update(run, tmp_path / "b.json")
+
+
+def test_unfinished_cells_and_broken_files_are_said(tmp_path: Path) -> None:
+    cells = [texts(method, [3.0] * 8) for method in ("ntk", "pi", "yarn")]
+    baseline.update(folder(tmp_path / "old", *cells), tmp_path / "b.json")
+    from lexbench.store.store import Store
+
+    run = folder(tmp_path / "new", cells[0], cells[1])
+    Store(run[0]).append(cells[2].cell, cells[2].samples[0])
+    (tmp_path / "new/cells" / f"{cells[1].cell.id}.parquet").write_bytes(b"PAR1")
+    found = check(run, tmp_path / "b.json")
+    assert found.code == 2
+    assert {each.cell.method: each.reason for each in found.of("not comparable")} == {
+        "pi": "the run has no such cell: run what the baseline was made from, or --update",
+        "yarn": "unfinished: the same run command finishes it",
+    }
+    assert "not readable: cell " in text(found)
+
+
+def test_no_cell_in_common_is_said_with_names(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match="it holds yarn last_segment on lexlet, the baseline pi last_segment on lexlet"
+    ):
+        gate(tmp_path, [texts("pi", [3.0] * 8)], [texts("yarn", [3.0] * 8)])
+
+
+# What it says
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Check:
+    """A regression, a gain, a loss that is not significant, a new cell, one that vanished."""
+    old = [
+        answers("yarn", right(16, 16)),
+        answers("ntk", right(2, 16)),
+        answers("pi", right(16, 16)),
+        answers("none", right(3, 16)),
+    ]
+    new = [
+        answers("yarn", right(2, 16), identity={"attention": {"scale": 2.0}}),
+        answers("ntk", right(16, 16)),
+        answers("pi", right(14, 16)),
+        answers("rerope", right(3, 16)),
+    ]
+    return gate(tmp_path, old, new)
+
+
+def test_the_terminal_shows_one_table_and_what_it_takes(mixed: Check) -> None:
+    assert mixed.code == 1
+    shown = text(mixed)
+    # 14 of 16 flips: 2^-14, times 3 comparisons; the interval is binomial: 16 draws of 14 in 16
+    expected = f"""\
+REGRESSED: 1 held, 1 improved, 1 regressed, 1 not comparable, 1 new
+
+| run minus baseline                | {"512":>12} |
+| --------------------------------- | {"-" * 11}: |
+| passkey accuracy (points): none   | {"?":>12} |
+| passkey accuracy (points): ntk    | {"+87.5 gained":>12} |
+| passkey accuracy (points): pi     | {"-12.5 ~":>12} |
+| passkey accuracy (points): rerope | {"new":>12} |
+| passkey accuracy (points): yarn   | {"-87.5 LOST":>12} |
+
+lost: passkey accuracy of yarn on lexlet at 512: 100.0 -> 12.5 points (-87.5 [-100.0, -68.8], tolerance 2, p """
+    assert shown.startswith(expected)
+    assert "not comparable: passkey accuracy of none on lexlet at 512: the run has no such cell" in shown
+    assert (
+        "~ passkey accuracy of pi on lexlet at 512: 100.0 -> 87.5 points (-12.5 [-31.2, 0.0], tolerance 2, p 0.5 "
+        in shown
+    )
+    assert "gained, --update keeps it: passkey accuracy of ntk on lexlet at 512: 12.5 -> 100.0 points" in shown
+    assert "new: passkey accuracy of rerope on lexlet at 512: not in the baseline" in shown
+    assert "changed: attention of yarn " in shown
+    assert "3 comparisons with " in shown and "tolerance accuracy 2 points; level 0.05 in all" in shown
+
+
+def test_a_long_table_shows_what_has_changed(tmp_path: Path) -> None:
+    methods = [f"method{index}" for index in range(30)]
+    old = [texts(method, [3.0] * 12) for method in methods]
+    new = [texts(method, [3.0 + (method == "method7")] * 12) for method in methods]
+    shown = text(gate(tmp_path, old, new))
+    assert shown.count("last_segment nll (nats per token)") == 1 and "29 rows held or new, not shown" in shown
+    assert "| last_segment nll (nats per token): method7 | +1.000 LOST |" in shown
+
+
+def test_many_names_are_cut_short(tmp_path: Path) -> None:
+    base = [texts("none", [3.0] * 12)]
+    more = [texts(f"method{index:02}", [3.0] * 12) for index in range(30)]
+    shown = text(gate(tmp_path, base, base + more))
+    places = "; ".join(f"last_segment nll of method{index:02} on lexlet at 512" for index in range(6))
+    assert f"new: {places} and 24 more: not in the baseline\n" in shown
+    assert "31 rows held or new, not shown" in shown
+
+
+def test_too_few_clusters_are_said_even_where_all_holds(tmp_path: Path) -> None:
+    lengths = (512, 1024, 2048)
+    cells = [texts("pi", [3.0] * 5, length) for length in lengths]
+    found = gate(tmp_path, cells, cells)
+    assert found.code == 0
+    few = "no power: with 5 clusters no p is below 0.031, too much for 3 comparisons: raise n"
+    assert f"{few} (last_segment nll of pi on lexlet at 512, 1024, 2048)" in text(found)
+    enough = [texts("pi", [3.0] * 6, length) for length in lengths]  # 3 / 64 < 0.05
+    assert "no power" not in text(gate(tmp_path / "more", enough, enough))
+
+
+def test_other_questions_are_said(tmp_path: Path) -> None:
+    found = gate(tmp_path, [texts("pi", [3.0, 3.1] * 4)], [texts("pi", [3.1, 3.0] * 4, seed=3)])
+    place = "last_segment nll of pi on lexlet at 512, seed 3"
+    said = f"other questions, compared unpaired, which sees less: {place}: seed 0 -> 3"
+    assert said in text(found)
+
+
+def test_annotations_name_lengths_and_methods_and_are_escaped(mixed: Check) -> None:
+    lines = annotations(mixed)
+    kinds = [line.split(" ")[0] for line in lines]
+    assert kinds == ["::error", "::error", "::warning", "::notice", "::notice"]
+    head = "::error title=lexbench check%3A regressed::lost: "
+    assert lines[0].startswith(head + "passkey accuracy of yarn on lexlet at 512: 100.0 -> 12.5 points")
+    odd = replace(mixed.verdicts[1], cell=replace(mixed.verdicts[1].cell, method="50%\r\n::error::x##[y]"))
+    [line] = annotations(Check(baseline="b", verdicts=[odd], changes=[], problems=[], measured=[]))
+    assert "passkey accuracy of 50%25 ::error::x## [y] on lexlet at 512" in line and len(line.splitlines()) == 1
+
+
+def test_annotations_are_ten_of_a_kind_at_most(tmp_path: Path) -> None:
+    old = [texts(f"method{index}", [3.0] * 12) for index in range(13)]
+    new = [texts(f"method{index}", [4.0] * 12) for index in range(13)]
+    lines = annotations(gate(tmp_path, old, new))
+    assert len(lines) == 10 and lines[-1].endswith("::and 4 more, see the log")
+
+
+def test_junit_can_be_read_back(mixed: Check, tmp_path: Path) -> None:
+    file = tmp_path / "check.xml"
+    file.write_bytes(junit(mixed))
+    [suite] = JUnitXml.fromfile(str(file))
+    assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (5, 1, 1, 1)
+    cases = {case.name: case for case in suite}
+    broken = cases["accuracy of yarn at 512, seed 0"]
+    assert broken.classname == "lexlet.passkey"
+    [result] = broken.result
+    assert isinstance(result, Failure) and result.message.startswith("100.0 -> 12.5 points (-87.5")
+    kinds = {name: [type(each) for each in case.result] for name, case in cases.items()}
+    assert kinds["accuracy of none at 512, seed 0"] == [Error]
+    assert kinds["accuracy of rerope at 512, seed 0"] == [Skipped]
+    assert kinds["accuracy of pi at 512, seed 0"] == []
+
+
+def test_names_of_others_can_do_nothing(tmp_path: Path) -> None:
+    name = "a|b\n\x1b[31m<script>`[x](y)\x00"
+    old, new = answers(name, right(16, 16)), answers(name, right(2, 16))
+    found = gate(tmp_path, [old], [new])
+    clean = "a|b [31m<script>`[x](y)"
+    assert "\x1b" not in text(found) and f"passkey accuracy of {clean} on lexlet at 512" in text(found)
+    shown = markdown(found)
+    assert "| passkey accuracy (points): a\\|b \\[31m\\<script\\>\\`\\[x\\](y) | -87.5 LOST |" in shown
+    assert (
+        "- lost: passkey accuracy of a\\|b \\[31m\\<script\\>\\`\\[x\\](y) on lexlet at 512: 100.0 -\\> 12.5 points"
+        in shown
+    )
+    file = tmp_path / "x.xml"
+    file.write_bytes(junit(found))
+    [suite] = JUnitXml.fromfile(str(file))
+    assert [case.name for case in suite] == [f"accuracy of {clean} at 512, seed 0"]
+
+
+def test_all_of_it_as_data(mixed: Check) -> None:
+    page = json.loads(json.dumps(as_json(mixed), allow_nan=False))
+    assert (page["verdict"], page["code"], page["comparisons"], page["level"]) == ("regressed", 1, 3, 0.05)
+    [row] = [row for row in page["verdicts"] if row["method"] == "yarn"]
+    values = {
+        name: row[name] for name in ("status", "metric", "unit", "baseline_value", "value", "difference", "length")
+    }
+    assert values == {
+        "status": "regressed",
+        "metric": "accuracy",
+        "unit": "points",
+        "baseline_value": 100.0,
+        "value": 12.5,
+        "difference": -87.5,
+        "length": 512,
+    }
+    assert row["p_holm"] == pytest.approx(3 * row["p"])
+    assert (row["pairs"], row["clusters"], row["tolerance"]) == (16, 16, 2.0)
+
+
+# The command
+
+
+def test_the_command_writes_a_baseline_then_holds_then_fails(tmp_path: Path) -> None:
+    run = folder(tmp_path / "run", *(answers("yarn", right(16, 16), length) for length in (512, 1024)))
+    file = tmp_path / "deep/b.json"
+    said, code = command(run, file, update=True)
+    assert code == 0 and said == f"{file}: 2 cells, 0 of them refused, {file.stat().st_size} bytes"
+    assert command(run, file)[1] == 0
+    worse = folder(tmp_path / "worse", answers("yarn", right(16, 16)), answers("yarn", right(3, 16), 1024))
+    said, code = command(worse, file, github=True, junit_file=tmp_path / "c.xml", markdown_file=tmp_path / "c.md")
+    assert code == 1
+    assert said.splitlines()[-1].startswith("::error title=") and "of yarn on lexlet at 1024" in said.splitlines()[-1]
+    assert (tmp_path / "c.md").read_text().startswith("## lexbench check: REGRESSED: 1 held, 1 regressed\n")
+    assert JUnitXml.fromfile(str(tmp_path / "c.xml")).failures == 1
+    assert json.loads(command(worse, file, as_data=True)[0])["code"] == 1
+    assert command(worse, file, tolerance=["accuracy=90"])[1] == 0
+
+
+def test_an_update_says_that_a_gate_has_no_power(tmp_path: Path) -> None:
+    said, _ = command(folder(tmp_path / "run", texts("pi", [3.0] * 4)), tmp_path / "b.json", update=True)
+    assert said.endswith("no power: with 4 clusters no p is below 0.062, too much for 1 cell: raise n")

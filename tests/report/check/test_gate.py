@@ -1,0 +1,216 @@
+"""The gate as this repository uses it: on committed records, on its committed baseline, and as a GitHub Action."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lexbench.commands.main import main
+from lexbench.stats import baseline
+from lexbench.stats.records import load
+from lexbench.store.format import Finished
+from tests.report.fake_run import keep
+from tests.report.outcomes import answers, folder, right
+
+ROOT = Path(__file__).parent.parents[2]
+REFERENCE = ROOT / "results/reference/lexlet"
+BASELINE = ROOT / "results/baselines/lexlet.json"
+ACTION = ROOT / ".github/actions/check/action.yml"
+METHODS = ("none", "ntk", "yarn", "rerope")
+RUN = "task=[last_segment,passkey] corpus=synthetic multiples=[1,2,4] n=24"
+"""What the committed baseline was made from, under each of the methods."""
+
+
+@pytest.fixture(scope="module")
+def committed() -> list[Finished]:
+    """The committed records of a few methods."""
+    return [each for each in load([REFERENCE]).finished if each.cell.method in METHODS]
+
+
+def test_a_method_that_is_not_applied_fails_with_its_lengths(
+    committed: list[Finished], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cells that say ntk and hold what none gave: the regression is what results/reference/lexlet.md tells of ntk."""
+    of_none = {(each.cell.task, each.cell.length): each.samples for each in committed if each.cell.method == "none"}
+    broken = [
+        replace(each, samples=of_none[each.cell.task, each.cell.length]) if each.cell.method == "ntk" else each
+        for each in committed
+    ]
+    keep(tmp_path / "good", committed)
+    keep(tmp_path / "bad", broken)
+    file = str(tmp_path / "b.json")
+    assert main(["check", str(tmp_path / "good"), "--baseline", file, "--update"]) == 0
+    assert main(["check", str(tmp_path / "good"), "--baseline", file]) == 0
+    assert "HELD: 40 held" in capsys.readouterr().out
+    assert main(["check", str(tmp_path / "bad"), "--baseline", file, "--json"]) == 1
+    page = json.loads(capsys.readouterr().out)
+    lost = {(row["task"], row["method"], row["length"]) for row in page["verdicts"] if row["status"] == "regressed"}
+    assert lost == {("last_segment", "ntk", length) for length in (512, 1024, 2048)} | {("passkey", "ntk", 512)}
+    assert main(["check", str(tmp_path / "bad"), "--baseline", file]) == 1
+    said = capsys.readouterr().out
+    assert (
+        "lost: last_segment nll of ntk on lexlet at 2048: " in said
+        and "lost: passkey accuracy of ntk on lexlet at 512: " in said
+    )
+
+
+def test_the_committed_baseline_is_small_and_says_where_it_comes_from() -> None:
+    found = baseline.read(BASELINE)
+    places = {(each.cell.method, each.cell.task, each.cell.length) for each in found.cells}
+    tasks, lengths = ("last_segment", "passkey"), (256, 512, 1024)
+    assert places == {(method, task, length) for method in METHODS for task in tasks for length in lengths}
+    assert BASELINE.stat().st_size < 300_000
+    assert {each.cell.corpus for each in found.cells} == {"synthetic", None}
+    assert all(set(each) >= {"lexbench", "packages", "processor", "git", "backend"} for each in found.measured)
+
+
+def test_a_baseline_of_another_corpus_gives_2_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    """The committed records stand on other texts and other lengths than the committed baseline."""
+    assert main(["check", str(REFERENCE), "--baseline", str(BASELINE)]) == 2
+    said = capsys.readouterr().out
+    assert said.startswith("NOT COMPARABLE: 12 held, 12 not comparable, ")
+    assert "last_segment nll of none on lexlet at 256, 512, 1024; " in said and "128 target tokens" in said
+
+
+def test_wrong_input_gives_2_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(folder(tmp_path / "run", answers("yarn", right(8, 8)))[0])
+    for words, said in (
+        (["--baseline", "nowhere.json"], "baseline nowhere.json does not exist: write it with --update"),
+        (["--baseline", str(BASELINE), "--tolerance", "nll"], "tolerance 'nll' must be METRIC=NUMBER"),
+        (
+            ["--baseline", str(BASELINE)],
+            "run has no cell of the baseline: it holds yarn passkey on lexlet, the baseline",
+        ),
+    ):
+        if "nowhere.json" not in words and "--tolerance" not in words:
+            run = str(folder(tmp_path / "other", answers("pi", right(8, 8)))[0])
+            said = said.replace("yarn", "pi")
+        assert main(["check", run, *words]) == 2
+        error = capsys.readouterr().err
+        assert said in error and error.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_method_that_is_broken_in_the_code_fails_the_committed_gate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a copy of the package ntk forgets its factor: lengths beyond the trained one are lost, and are named."""
+    for name in ("lexbench", "tasks", "configs"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    file = tmp_path / "lexbench/methods/rotary.py"
+    right_ = "return float(base * factor ** (dims / (dims - 2)))"
+    assert file.read_text().count(right_) == 1
+    file.write_text(file.read_text().replace(right_, "return float(base * 1.0 ** (dims / (dims - 2)))"))
+    command = [sys.executable, "-m", "lexbench", "run", "method=ntk", *RUN.split(), "results=run"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert main(["check", str(tmp_path / "run"), "--baseline", str(BASELINE), "--json"]) == 1
+    page = json.loads(capsys.readouterr().out)
+    lost = {(row["task"], row["method"], row["length"]) for row in page["verdicts"] if row["status"] == "regressed"}
+    assert lost == {("last_segment", "ntk", 512), ("last_segment", "ntk", 1024), ("passkey", "ntk", 512)}
+    assert any(change["name"] == "attention of ntk" for change in page["changes"])
+
+
+# The GitHub Action
+
+
+@pytest.fixture
+def action() -> dict[str, Any]:
+    return dict(yaml.safe_load(ACTION.read_text()))
+
+
+def step(action: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(each for each in action["runs"]["steps"] if each.get("name") == name)
+
+
+def test_the_action_is_a_composite_one_that_uses_every_input_once(action: dict[str, Any]) -> None:
+    assert set(action) == {"name", "description", "inputs", "outputs", "runs"}
+    assert action["runs"]["using"] == "composite"
+    assert [name for name, each in action["inputs"].items() if each.get("required")] == ["run", "baseline"]
+    for name, each in action["inputs"].items():
+        assert set(each) <= {"description", "required", "default"} and each["description"]
+        assert ("default" in each) != each.get("required", False)
+        assert f"inputs.{name} " in ACTION.read_text(), f"input {name} is not used"
+    for each in action["runs"]["steps"]:
+        if "run" in each:
+            assert each["shell"] == "bash"
+            assert "${{" not in each["run"], "an expression in a script runs whatever an input says"
+
+
+def ran(script: str, folder_: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A step's script as the runner runs it (`bash --noprofile --norc -eo pipefail FILE`)."""
+    file = folder_ / "step.sh"
+    file.write_text(script)
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(file)]
+    return subprocess.run(command, cwd=folder_, env=environment, capture_output=True, text=True, check=False)
+
+
+def on_path(folder_: Path, name: str, script: str) -> None:
+    file = folder_ / "bin" / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"#!/bin/bash\n{script}\n")
+    file.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("install", "there", "said"),
+    [
+        ("", True, None),
+        ("", False, ["/action path/../../.."]),
+        ("lexbench==0.2 torch", True, ["lexbench==0.2", "torch"]),
+        ("-e .\n--extra-index-url https://x\n", False, ["-e", ".", "--extra-index-url", "https://x"]),
+        ("$(touch stolen)", False, ["$(touch", "stolen)"]),
+    ],
+)
+def test_the_action_installs_what_it_is_told(
+    action: dict[str, Any], tmp_path: Path, install: str, there: bool, said: list[str] | None
+) -> None:
+    on_path(tmp_path, "python", 'printf "%s\\n" "$@" > installed')
+    if there:
+        on_path(tmp_path, "lexbench", "true")
+    paths = f"{tmp_path}/bin:/usr/bin:/bin"
+    done = ran(
+        step(action, "Install lexbench")["run"], tmp_path, PATH=paths, INSTALL=install, SOURCE="/action path/../../.."
+    )
+    assert done.returncode == 0, done.stderr
+    file = tmp_path / "installed"
+    head = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    assert (file.read_text().splitlines() if file.exists() else None) == (said and head + said)
+    assert not (tmp_path / "stolen").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tolerance", "code", "summary"),
+    [
+        ("", 1, "## lexbench check: REGRESSED: 1 regressed"),
+        ("accuracy=90", 0, "## lexbench check: HELD: 1 held"),
+        ("accuracy=1\nrouge=2", 2, "## lexbench check: NOT COMPARABLE: unknown metric rouge: choose from accuracy"),
+    ],
+)
+def test_the_action_checks_and_says_so(
+    action: dict[str, Any], tmp_path: Path, tolerance: str, code: int, summary: str
+) -> None:
+    old, new = answers("yarn", right(16, 16)), answers("yarn", right(4, 16))
+    baseline.update(folder(tmp_path / "old", old), tmp_path / "b.json")
+    folder(tmp_path / "a run", new)
+    on_path(tmp_path, "lexbench", f'exec {sys.executable} -m lexbench "$@"')
+    (tmp_path / "summary").write_text("before\n")
+    environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "PYTHONPATH": str(ROOT), "RUNNER_TEMP": str(tmp_path)}
+    asked = {"RUN": "a run", "BASELINE": "b.json", "TOLERANCE": tolerance, "JUNIT": "out/check.xml"}
+    files = {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary"), "GITHUB_OUTPUT": str(tmp_path / "output")}
+    done = ran(step(action, "Check")["run"], tmp_path, **environment, **asked, **files)
+    assert done.returncode == code, done.stderr
+    assert (tmp_path / "output").read_text() == f"exit-code={code}\n"
+    assert (tmp_path / "summary").read_text().startswith(f"before\n{summary}")
+    assert ("::error title=lexbench check" in done.stdout) == (code != 0)
+    assert (tmp_path / "out/check.xml").exists() == (code != 2)

@@ -1,0 +1,203 @@
+"""Pictures of methods show the numbers of their Attentions, against formulas."""
+
+import csv
+import math
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch, Rectangle
+
+from lexbench import Attention, Model, method
+from lexbench.core.attention import Blocks, Dynamic, HeadRatios, Line, LogScale, Remap, Slopes, Window
+from lexbench.report.show.plots import method_figure, methods_figure, parts_of, plot
+from tests.report.pictures import assert_legible, drawn
+from tests.report.test_show import EVERYTHING, GROUPED, LAYERED, LEARNED, LLAMA2, SCALED, TINY
+
+WIDE = Model(name="wide", trained_length=4096, head_dim=128, rope_base=10_000.0, layers=32, heads=32, kv_heads=32)
+METHODS = sorted(
+    {file.stem for file in (Path(__file__).parent.parents[1] / "configs/method").glob("*.yaml")} - {"all", "quick"}
+)
+
+
+def numbers(stem: Path) -> dict[tuple[str, str], dict[tuple[float, int | None], float]]:
+    """y of each panel and name, by x and the query."""
+    found: dict[tuple[str, str], dict[tuple[float, int | None], float]] = defaultdict(dict)
+    for row in csv.DictReader(stem.with_suffix(".csv").open()):
+        query = int(row["query"]) if row["query"] else None
+        found[row["panel"], row["name"]][float(row["x"]), query] = float(row["y"])
+    return found
+
+
+def panels(attention: Attention, tmp_path: Path) -> list[str]:
+    """Titles."""
+    with drawn() as figures:
+        plot(TINY, "made up", attention, 64, tmp_path / "a.svg")
+    return [axes.get_title("left") for axes in figures[0].axes if axes.get_title("left")]
+
+
+def test_wavelengths_are_those_of_the_formula(tmp_path: Path) -> None:
+    method_figure(TINY, "pi", method("pi").attention(TINY, 64), 64, tmp_path / "a")
+    found = numbers(tmp_path / "a")
+    # base 10^4 and four pairs: 1, 10, 100, 1000 tokens a radian; four times as many under a stretch by four
+    own = {(pair, None): 2 * math.pi * 10**pair for pair in range(4)}
+    assert found["wavelength", "tiny, plain RoPE"] == pytest.approx(own)
+    assert found["wavelength", "pi"] == pytest.approx({place: 4 * wave for place, wave in own.items()})
+    assert found["slower", "pi"] == pytest.approx({(pair, None): 4.0 for pair in range(4)})
+
+
+def test_a_pair_that_never_turns_is_marked_at_the_edge(tmp_path: Path) -> None:
+    method_figure(TINY, "still", Attention(inv_freq=np.array([1, 0.1, 0.01, 0.0])), 64, tmp_path / "a")
+    assert numbers(tmp_path / "a")["wavelength", "still"][3.0, None] == math.inf
+    assert (3.0, None) not in numbers(tmp_path / "a")["slower", "still"]
+    assert "<!-- never turns -->" in (tmp_path / "a.svg").read_text()
+
+
+def test_dynamic_frequencies_are_those_at_the_length(tmp_path: Path) -> None:
+    method_figure(TINY, "dynamic", Attention(dynamic=Dynamic(2.0, 16)), 64, tmp_path / "a")
+    # d = 8, rate 2, n / L = 4: base 10^4 (2 * 4 - 1)^(8 / 6), whose last pair turns 7 times slower
+    waves = numbers(tmp_path / "a")["wavelength", "dynamic"]
+    assert [waves[pair, None] for pair in range(4)] == pytest.approx(
+        [2 * math.pi * (1e4 * 7 ** (8 / 6)) ** (2 * pair / 8) for pair in range(4)]
+    )
+    assert numbers(tmp_path / "a")["slower", "dynamic"][3.0, None] == pytest.approx(7.0)
+
+
+def test_the_last_query_sees_what_the_definition_says(tmp_path: Path) -> None:
+    method_figure(TINY, "grouped", Attention(remap=GROUPED, mask=Window(20, sinks=1)), 64, tmp_path / "a")
+    found = numbers(tmp_path / "a")
+    # query 63 rotates at 63 // 2 + 2 = 33 and key j at j // 2, from distance 4 on; 20 keys and the first are seen
+    last = {distance: distance if distance < 4 else 33 - (63 - distance) // 2 for distance in [*range(20), 63]}
+    assert found["distance", "grouped"] == {(distance, 63): seen for distance, seen in last.items()}
+    assert {x: y for (x, query), y in found["map", "grouped"].items() if query == 63} == {
+        63 - distance: seen for distance, seen in last.items()
+    }
+    # every query sees its own last 20 keys, and the first: min(q + 1, 20), and one more from the 21st query on
+    assert len(found["map", "grouped"]) == sum(min(query + 1, 20) + (query >= 20) for query in range(64))
+
+
+def hatched(figures: list[Figure]) -> bool:
+    legend = figures[0].axes[-2].get_legend()
+    assert legend is not None
+    return any(isinstance(each, Rectangle | PathPatch) and each.get_hatch() for each in legend.get_patches())
+
+
+@pytest.mark.parametrize(("window", "beyond"), [(16, False), (17, True)])
+def test_distances_that_were_never_trained_are_hatched(window: int, beyond: bool, tmp_path: Path) -> None:
+    # distances up to window - 1 are seen; in training the farthest was 15
+    far = Attention(remap=Remap(window=99, query=Line(), key=Line()), mask=Window(window))
+    with drawn() as figures:
+        plot(TINY, "far", far, 64, tmp_path / "a.png")
+    assert hatched(figures) == beyond
+
+
+def test_biases_and_scales_of_queries_are_those_of_the_formulas(tmp_path: Path) -> None:
+    attention = Attention(bias=Slopes((0.5, 0.25)), query_scale=LogScale(trained_length=16))
+    method_figure(TINY, "both", attention, 64, tmp_path / "a")
+    found = numbers(tmp_path / "a")
+    assert found["bias", "both, head 0"] == {(0.0, None): 0.0, (63.0, None): -31.5}
+    assert found["bias", "both, head 1"] == {(0.0, None): 0.0, (63.0, None): -15.75}
+    assert found["query_scale", "both"][63.0, None] == pytest.approx(1.5)  # ln 64 / ln 16
+
+
+@pytest.mark.parametrize(
+    ("attention", "shown"),
+    [
+        (Attention(), ["wavelength of each rotary pair"]),
+        (Attention(scale=2.0), ["wavelength of each rotary pair"]),
+        (Attention(inv_freq=np.ones(4)), ["wavelength of each rotary pair", "times slower than the model's own"]),
+        (Attention(mask=Blocks(4)), ["distance at which each key is seen"]),
+        (Attention(remap=GROUPED), ["distance that the last query sees", "distance at which each key is seen"]),
+        (Attention(bias=Slopes((0.5,))), ["bias on the logits of each head"]),
+        (Attention(query_scale=LogScale(16)), ["factor of each query"]),
+        (Attention(head_ratios=HeadRatios((1.2, 1.8))), ["what positions are divided by"]),
+    ],
+    ids=lambda value: "-".join(value.slots()) or "nothing" if isinstance(value, Attention) else "",
+)
+def test_there_is_a_panel_for_each_thing_to_see(attention: Attention, shown: list[str], tmp_path: Path) -> None:
+    assert panels(attention, tmp_path) == shown
+
+
+def test_what_has_no_panel_is_said_in_words(tmp_path: Path) -> None:
+    method_figure(TINY, "both", Attention(scale=1.5, inv_freq=np.ones(4), keep_first=4), 64, tmp_path / "a")
+    picture = (tmp_path / "a.svg").read_text()
+    assert "scale: cos and sin times 1.5, so logits times 2.25" in picture
+    assert "keep_first: the first 4 tokens turn as in the model itself" in picture
+
+
+def test_passes_and_layers_are_parts_of_their_own() -> None:
+    pi, window = Attention(inv_freq=np.ones(4)), Attention(mask=Window(8))
+    assert parts_of("a", pi) == {"a": pi}
+    assert parts_of("a", Attention(mixture=(pi, window))) == {"a, pass 1": pi, "a, pass 2": window}
+    layered = parts_of("a", Attention(mask=Window(8), layers=(0, 2, 3), otherwise=Attention(scale=2.0, layers=(1,))))
+    assert list(layered) == ["a, layers 0, 2-3", "a, layers 1", "a, other layers"]
+    assert [part.slots() for part in layered.values()] == [("mask",), ("scale",), ()]
+
+
+def test_several_methods_share_their_panels(tmp_path: Path) -> None:
+    names = ("pi", "ntk", "streaming_llm", "none")
+    attentions = {name: method(name).attention(LLAMA2, 16384) for name in names}
+    assert methods_figure(LLAMA2, attentions, 16384, tmp_path / "a")
+    found = numbers(tmp_path / "a")
+    assert {name for panel, name in found if panel == "slower"} == {"pi", "ntk"}
+    assert {name for panel, name in found if panel == "distance"} == {"streaming_llm"}
+    assert found["slower", "pi"][0.0, None] == pytest.approx(4.0)
+    assert found["slower", "ntk"][63.0, None] == pytest.approx(4.0)  # the last pair, by construction
+
+
+def test_of_methods_without_anything_to_compare_there_is_no_figure(tmp_path: Path) -> None:
+    assert not methods_figure(TINY, {}, 64, tmp_path / "a")
+    assert not methods_figure(TINY, {"none": Attention(), "masked": Attention(mask=Window(4))}, 64, tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_same_picture_is_the_same_file(tmp_path: Path) -> None:
+    attention = Attention(inv_freq=np.ones(4), mask=Window(8, sinks=2))
+    for name in ("one", "deeper/two"):
+        method_figure(TINY, "made up", attention, 64, tmp_path / name)
+    for suffix in (".svg", ".png", ".csv"):
+        assert (tmp_path / f"one{suffix}").read_bytes() == (tmp_path / f"deeper/two{suffix}").read_bytes()
+
+
+def test_another_kind_of_picture_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"plot must end in \.png or \.svg, got picture\.pdf"):
+        plot(TINY, "none", Attention(), 16, tmp_path / "picture.pdf")
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_file_may_be_written(tmp_path: Path) -> None:
+    plot(TINY, "pi", method("pi").attention(TINY, 64), 64, tmp_path / "new/a.PNG")
+    assert (tmp_path / "new/a.PNG").read_bytes().startswith(b"\x89PNG")
+    assert [file.name for file in (tmp_path / "new").iterdir()] == ["a.PNG"]
+
+
+@pytest.mark.parametrize("model", [SCALED, LAYERED, LEARNED], ids=lambda model: model.name)
+def test_a_model_without_plain_frequencies_is_described_in_words(model: Model, tmp_path: Path) -> None:
+    with drawn() as figures:
+        plot(model, "none", Attention(), 64, tmp_path / "a.svg")
+    [text] = figures[0].axes[0].texts
+    assert re_flowed(text.get_text()).startswith(("The model has no rotary", "The model scales its angles itself"))
+
+
+def re_flowed(text: str) -> str:
+    return " ".join(text.split())
+
+
+def legible(model: Model, label: str, attention: Attention, length: int, tmp_path: Path) -> None:
+    with drawn() as figures:
+        plot(model, label, attention, length, tmp_path / "a.svg")
+    assert_legible(figures[0])
+
+
+@pytest.mark.parametrize("length", [1, 300])
+def test_everything_is_legible_at_every_length(length: int, tmp_path: Path) -> None:
+    name = "made up, with a name that goes on and on(parameter=$1.2345$, other=[1.0, 2.0])"
+    legible(TINY, name, EVERYTHING, length, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_is_legible(name: str, tmp_path: Path) -> None:
+    legible(WIDE, name, method(name).attention(WIDE, 16384), 16384, tmp_path)

@@ -1,0 +1,289 @@
+"""Sweeps elsewhere: processes, Slurm, ray. Numbers, tables and exit codes are those of the same sweep here."""
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+import submitit  # now: its dictConfig closes absl's handler, whose stream may be what pytest captures
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.plugins.launcher import Launcher
+from hydra.utils import instantiate
+
+from hydra_plugins import lexbench_ray
+from lexbench.commands import hydra_config, main
+from lexbench.core import registry
+
+pytestmark = pytest.mark.filterwarnings(r"ignore:\s*'hydra/launcher/\w+' is validated against ConfigStore schema")
+ROOT = Path(__file__).parent.parent.parent
+YAMLS = sorted((registry.asset("configs") / "hydra" / "launcher").glob("*.yaml"))
+NAMES = [file.stem for file in YAMLS]
+CHANCE = ["backend=chance", "task=passkey", "lengths=[128]", "n=2"]
+
+
+def composed(*words: str) -> Any:
+    """What hydra makes of a launcher and settings of it."""
+    with initialize_config_dir(str(registry.asset("configs")), version_base="1.3"):
+        return compose("run", list(words), return_hydra_config=True).hydra.launcher
+
+
+def failed(words: list[str], capfd: pytest.CaptureFixture[str]) -> str:
+    """The one line that wrong words get."""
+    assert main.main(["run", *words]) == 2
+    out, err = capfd.readouterr()
+    assert "Traceback" not in err + out
+    (line,) = (line for line in err.splitlines() if line.startswith("lexbench: "))
+    return line
+
+
+@pytest.mark.parametrize("file", YAMLS, ids=NAMES)
+def test_a_launcher_is_what_its_yaml_says(file: Path) -> None:
+    found = composed(f"hydra/launcher={file.stem}")
+    assert yaml.safe_load(file.read_text()).items() <= dict(found).items()
+    assert isinstance(instantiate(found), Launcher)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "value"),
+    [
+        ("joblib", "n_jobs", 3),
+        ("joblib", "timeout", 60.0),
+        ("submitit_local", "gpus_per_node", 1),
+        ("submitit_local", "timeout_min", 5),
+        ("ray", "num_gpus", 0.5),
+        ("ray", "memory_gb", 16),
+        ("ray", "timeout_min", 90),
+        ("ray", "max_retries", 0),
+        ("ray", "address", "auto"),
+    ],
+)
+def test_what_a_job_gets_is_a_setting(name: str, setting: str, value: object) -> None:
+    assert composed(f"hydra/launcher={name}", f"hydra.launcher.{setting}={value}")[setting] == value
+
+
+def test_every_launcher_has_an_extra_that_installs_it() -> None:
+    assert sorted(hydra_config.LAUNCHERS) == NAMES
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {name.partition("_")[0] for name in NAMES} <= set(extras)
+
+
+@pytest.mark.parametrize("module", ["not_installed", "hydra_plugins.not_installed", "not_installed.either"])
+def test_a_missing_package_is_named_by_its_extra(
+    module: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(hydra_config.LAUNCHERS, "submitit_slurm", module)
+    line = failed(["-m", *CHANCE, "hydra/launcher=submitit_slurm"], capfd)
+    assert "launcher submitit_slurm needs a package that is not installed" in line
+    assert line.endswith('pip install "lexbench[submitit]"')
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-m", "hydra/launcher=slurm"], "choose from basic, joblib, ray, submitit_local, submitit_slurm"),
+        (["-m", "hydra/launcher=joblib", "hydra.launcher.jobs=2"], "hydra.launcher.jobs"),
+        (["hydra/launcher=joblib"], "a launcher starts the jobs of a sweep, this is one run: add -m"),
+    ],
+)
+def test_wrong_words_get_one_line(
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert said in failed([*CHANCE, *words], capfd)
+
+
+def test_slurm_where_there_is_none_gets_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    line = failed(["-m", *CHANCE, "results=run", "hydra/launcher=submitit_slurm"], capfd)
+    assert "launcher of submitit" in line and "srun" in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_slurm_gets_what_the_settings_say(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By submitit's own executor: the header of the script that it would submit."""
+    seen: list[Any] = []
+
+    def submit(self: Any, *_: object) -> None:
+        seen.extend([self._executor._make_submission_file_text("true", "x"), self._executor.max_num_timeout])
+        raise ValueError("not submitted")
+
+    slurm(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(submitit.AutoExecutor, "map_array", submit)
+    words = {
+        **{"partition": "a100", "account": "lab", "gpus_per_node": 2, "mem_gb": 40, "timeout_min": 90},
+        **{"cpus_per_task": 8, "max_num_timeout": 5, "signal_delay_s": 60},
+    }
+    given = [f"hydra.launcher.{key}={value}" for key, value in words.items()]
+    given.append("+hydra.launcher.additional_parameters.mail-type=END")
+    assert "not submitted" in failed(["-m", *CHANCE, "hydra/launcher=submitit_slurm", *given], capfd)
+    script, retries = seen
+    header = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", script, re.MULTILINE))
+    wanted = {
+        **{"partition": "a100", "account": "lab", "gpus-per-node": "2", "mem": "40GB", "time": "90"},
+        **{"cpus-per-task": "8", "signal": "USR2@60", "mail-type": "END", "job-name": "lexbench"},
+        **{"nodes": "1", "ntasks-per-node": "1"},
+    }
+    assert wanted.items() <= header.items()
+    assert retries == 5
+
+
+def test_a_plan_is_printed_here_and_needs_no_cluster(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["hydra/launcher=submitit_slurm", "hydra.launcher.partition=a100", "results=run", "--dry-run"]
+    assert main.main(["run", "-m", "method=none,ntk", *CHANCE, *words]) == 0
+    assert capfd.readouterr().err.count("1 cells") == 2
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_error_ends_one_job_of_a_sweep(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kept: list[Any] = []
+
+    def job(config: dict[str, Any], choices: dict[str, str]) -> str:
+        if config["seed"] == 1:
+            raise ValueError("seed 1 is wrong")
+        return f"{choices['method']} {config['seed']}"
+
+    with pytest.raises(ValueError, match="seed 1 is wrong"):
+        hydra_config.jobs("run", job, ["-m", "method=ntk", "seed=0,1,2"], kept.append)
+    assert kept == ["ntk 0", "ntk 2"]
+
+
+class ForeignError(OSError):
+    """An error as libraries have them: it cannot be unpickled."""
+
+    def __init__(self, response: str, *, code: int) -> None:
+        super().__init__(f"{response}, {code}")
+
+
+def test_an_error_travels_as_itself_or_in_words() -> None:
+    own = hydra_config._portable(FileNotFoundError(2, "No such file or directory", "x.txt"))
+    assert isinstance(own, FileNotFoundError) and own.filename == "x.txt"
+    foreign = pickle.loads(pickle.dumps(hydra_config._portable(ForeignError("gone", code=404))))
+    assert isinstance(foreign, ValueError) and str(foreign) == "gone, 404"
+
+
+def test_a_ray_job_needs_what_the_settings_say() -> None:
+    given = ["num_cpus=4", "num_gpus=0.5", "memory_gb=16", "max_retries=2", "timeout_min=90", "address=auto"]
+    launcher = instantiate(composed("hydra/launcher=ray", *(f"hydra.launcher.{setting}" for setting in given)))
+    assert launcher.needs == {"num_cpus": 4, "num_gpus": 0.5, "memory": 16 * 1024**3, "max_retries": 2}
+    assert launcher.init == {"log_to_driver": False, "logging_level": "warning", "address": "auto"}
+    assert launcher.timeout_min == 90
+
+
+def test_a_ray_job_that_takes_too_long_is_ended() -> None:
+    with pytest.raises(TimeoutError, match=r"longer than 0\.0001 minutes"), lexbench_ray._at_most(1e-4):
+        Event().wait(60)
+
+
+SBATCH = """#!{python}
+import os, re, subprocess, sys
+script = sys.argv[1]
+first, last = re.search("--array=([0-9]+)-([0-9]+)", open(script).read()).groups()
+for task in range(int(first), int(last) + 1):
+    job = {{"JOB_ID": 70 + task, "ARRAY_JOB_ID": 7, "ARRAY_TASK_ID": task, "JOB_NUM_NODES": 1, "JOB_NODELIST": "here"}}
+    place = {{"NTASKS": 1, "NODEID": 0, "PROCID": 0, "LOCALID": 0}}
+    own = {{f"SLURM_{{key}}": str(value) for key, value in {{**job, **place}}.items()}}
+    quiet = {{"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}}
+    subprocess.Popen(["bash", script], env={{**os.environ, **own}}, **quiet)
+print("Submitted batch job 7")
+"""
+SRUN = """#!{python}
+import os, sys
+words = sys.argv[1:]
+of = {{"%A": os.environ["SLURM_ARRAY_JOB_ID"], "%a": os.environ["SLURM_ARRAY_TASK_ID"], "%t": "0"}}
+for option, stream in (("--output", 1), ("--error", 2)):
+    file = words[words.index(option) + 1]
+    for sign, value in of.items():
+        file = file.replace(sign, value)
+    os.makedirs(os.path.dirname(file), exist_ok=True)
+    os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
+os.execvp("{python}", words[words.index("{python}"):])
+"""
+SACCT = "#!/bin/sh\necho 'JobID|State|NodeList'\necho '7_0|RUNNING|here'\necho '7_1|RUNNING|here'\n"
+
+
+def slurm(folder: Path) -> None:
+    """A cluster of one node in `folder`/bin: the three programs that submitit calls, by Slurm's manual."""
+    (folder / "bin").mkdir()
+    for name, text in (("sbatch", SBATCH), ("srun", SRUN), ("sacct", None)):
+        file = folder / "bin" / name
+        file.write_text(SACCT if text is None else text.format(python=sys.executable))
+        file.chmod(0o755)
+
+
+def sweep(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    """The command of a user in `folder`, with one thread, as sums differ by the number of threads."""
+    own = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled"}
+    small = ["task=demo", "multiples=[0.5]", "n=2", "results=run"]
+    return subprocess.run(
+        [sys.executable, "-m", "lexbench", "run", "-m", *small, *words],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, **own, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"},
+        timeout=280,
+    )
+
+
+def measured(folder: Path) -> dict[str, bytes]:
+    """All that a run folder holds but costs and provenance."""
+    files = [folder / "run" / "records.jsonl", *(folder / "run" / "cells").iterdir()]
+    return {file.name: file.read_bytes() for file in files}
+
+
+@pytest.fixture(scope="module")
+def serial(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, bytes]]:
+    """The table and the files of the sweep in one process."""
+    folder = tmp_path_factory.mktemp("serial")
+    return sweep(folder, "method=none,ntk", "backend=native").stdout, measured(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sweep_elsewhere_is_the_sweep_here(name: str, serial: tuple[str, dict[str, bytes]], tmp_path: Path) -> None:
+    if name == "submitit_slurm":
+        slurm(tmp_path)
+    done = sweep(tmp_path, "method=none,ntk", "backend=native", f"hydra/launcher={name}")
+    assert done.returncode == 0, done.stderr
+    table, files = serial
+    assert done.stdout == table
+    assert "| ntk " in table
+    assert measured(tmp_path) == files
+    if name.startswith("submitit"):
+        logs = list((tmp_path / "runs" / ".submitit").glob("*/*_log.err"))
+        assert sorted(re.findall(r"methods +(\w+)", "".join(log.read_text() for log in logs))) == ["none", "ntk"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["basic", "joblib", "ray", "submitit_local"])
+def test_an_error_in_one_job_elsewhere_is_one_line(name: str, tmp_path: Path) -> None:
+    done = sweep(tmp_path, "method=pi,none,ntk", "method.factor=4", "backend=chance", f"hydra/launcher={name}")
+    assert done.returncode == 2
+    lines = [line for line in done.stderr.splitlines() if line.startswith("lexbench: ")]
+    assert lines == ["lexbench: unknown parameter method.factor: choose from nothing"]
+    assert "Traceback" not in done.stderr
+    assert "| pi(factor=4) " in done.stdout and "| ntk(factor=4) " in done.stdout
+    assert len(list((tmp_path / "run" / "cells").iterdir())) == 4

@@ -1,0 +1,204 @@
+"""Runs end as they should: resumed after any death, never mixing cells, paired over methods."""
+
+import json
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lexbench
+from lexbench.commands import main
+from lexbench.core.record import Refused
+from lexbench.core.task import AnyQuestion, Task, Tokenizer
+from lexbench.runner import answers
+from lexbench.store.store import Store
+from tests.runner.slow_runs import at_once, command, contents, slow_backend, wait_for
+
+QUIET: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> dict[str, str]:
+    """Environment in which `backend=slow` exists."""
+    return slow_backend(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What an undisturbed run leaves."""
+    folder = tmp_path_factory.mktemp("whole")
+    subprocess.run(command(folder / "run"), check=True, env=at_once(slow_backend(folder)), **QUIET)
+    return contents(folder / "run")
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_any_moment_ends_as_an_undisturbed_one(
+    tmp_path: Path, slow: dict[str, str], whole: dict[str, bytes]
+) -> None:
+    moments = random.Random(0)
+    for _ in range(3):
+        process = subprocess.Popen(command(tmp_path / "killed"), env=slow, **QUIET)
+        wait_for(tmp_path / "killed", 1, process)
+        time.sleep(moments.random() * 0.5)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    subprocess.run(command(tmp_path / "killed"), check=True, env=at_once(slow), **QUIET)
+    assert contents(tmp_path / "killed") == whole
+
+
+@pytest.mark.slow
+def test_two_runs_on_one_folder_share_the_work(tmp_path: Path, slow: dict[str, str], whole: dict[str, bytes]) -> None:
+    both = [subprocess.Popen(command(tmp_path / "both"), env=slow, **QUIET) for _ in range(2)]
+    assert [process.wait(120) for process in both] == [0, 0]
+    assert contents(tmp_path / "both") == whole
+    costs = [json.loads(line) for line in (tmp_path / "both/costs.jsonl").read_text().splitlines()]
+    assert sorted(row["cell"] for row in costs) == sorted(file.stem for file in (tmp_path / "both/cells").iterdir())
+
+
+@pytest.mark.slow
+def test_a_cell_of_a_run_that_dies_is_taken_over_by_the_one_that_waits(
+    tmp_path: Path, slow: dict[str, str], whole: dict[str, bytes]
+) -> None:
+    dies = subprocess.Popen(command(tmp_path / "both"), env=slow, **QUIET)
+    wait_for(tmp_path / "both", 1, dies)
+    dies.send_signal(signal.SIGSTOP)  # it holds its cell for as long as it lives
+    waits = subprocess.Popen(command(tmp_path / "both"), env=at_once(slow), **QUIET)
+    deadline = time.monotonic() + 120
+    while len(list((tmp_path / "both/cells").glob("*.parquet"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    assert waits.poll() is None, "three of four cells are done, the last one is the other's"
+    dies.kill()
+    assert waits.wait(120) == 0
+    assert contents(tmp_path / "both") == whole
+
+
+def test_ctrl_c_says_so_and_keeps_what_was_measured(tmp_path: Path, slow: dict[str, str]) -> None:
+    process = subprocess.Popen(
+        command(tmp_path / "run"),
+        env=slow,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell has it ignored
+    )
+    wait_for(tmp_path / "run", 3, process)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"interrupted" in said.splitlines()[-1]
+    assert b"Traceback" not in said
+    [left] = Store(tmp_path / "run").unfinished()
+    assert len(Store(tmp_path / "run").resume(left)) >= 3
+
+
+def run(folder: Path, **changed: object) -> lexbench.Run:
+    settings: dict[str, object] = {"task": "passkey", "lengths": [128, 300], "n": 4, "backend": "chance"}
+    return lexbench.run("lexlet", results=folder, **{**settings, **changed})  # type: ignore[arg-type]
+
+
+def test_a_second_run_measures_nothing_again(tmp_path: Path) -> None:
+    run(tmp_path)
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "cells").iterdir()}
+    costs = (tmp_path / "costs.jsonl").read_text()
+    run(tmp_path)
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "cells").iterdir()} == before
+    assert (tmp_path / "costs.jsonl").read_text() == costs
+
+
+def test_an_interrupted_cell_costs_what_was_asked_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask, asked = answers.answer, []
+
+    def interrupted(*arguments: Any) -> Any:
+        asked.append(arguments)
+        if len(asked) == 4:
+            raise KeyboardInterrupt
+        return ask(*arguments)
+
+    monkeypatch.setattr(answers, "answer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, lengths=[300], n=5)
+    run(tmp_path, lengths=[300], n=5)
+    rows = [json.loads(line) for line in (tmp_path / "costs.jsonl").read_text().splitlines()]
+    assert [row["tokens"] for row in rows] == [3 * 300, 2 * 300]
+    assert len({row["cell"] for row in rows}) == 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"method": {"name": "ntk", "factor": 3}},
+        {"method": "yarn"},
+        {"task": {"name": "passkey", "digits": 6}},
+        {"seed": 1},
+        {"n": 5},
+        {"backend": "native"},
+    ],
+    ids=str,
+)
+def test_a_changed_parameter_is_another_cell(tmp_path: Path, changed: dict[str, object]) -> None:
+    run(tmp_path, method={"name": "ntk", "factor": 2})
+    assert len(list((tmp_path / "cells").iterdir())) == 2
+    run(tmp_path, **{"method": {"name": "ntk", "factor": 2}, **changed})
+    assert len(list((tmp_path / "cells").iterdir())) == 4
+
+
+def test_methods_answer_the_same_questions(tmp_path: Path) -> None:
+    run(tmp_path, method=["none", "ntk", "rerope"])
+    asked: dict[int, set[str]] = {}
+    for finished in Store(tmp_path).load():
+        expected = json.dumps([dict(sample.facts) for sample in finished.samples], sort_keys=True)
+        asked.setdefault(finished.cell.length, set()).add(expected)
+    assert {length: len(different) for length, different in asked.items()} == {128: 1, 300: 1}
+
+
+def test_the_job_page_says_what_it_was_measured_with(tmp_path: Path) -> None:
+    run(tmp_path, task="last_segment", corpus={"name": "synthetic"}, method={"name": "yarn", "factor": 8})
+    [page] = (tmp_path / "jobs").iterdir()
+    job = json.loads(page.read_text())
+    assert job["config"]["method"] == [{"_target_": "lexbench.methods.yarn.Yarn", "factor": 8, "name": "yarn"}]
+    assert job["config"]["lengths"] == [128, 300]
+    assert job["provenance"]["packages"]["numpy"]
+    assert job["provenance"]["corpus_fingerprint"] == lexbench.corpus("synthetic").fingerprint()
+    assert job["provenance"]["model_revision"] == "chance"
+
+
+def test_multiples_and_lengths_are_two_ways_to_say_the_same(tmp_path: Path) -> None:
+    run(tmp_path / "a", lengths=[128, 512])
+    run(tmp_path / "b", lengths=None, multiples=[2, 0.5])
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_several_seeds_are_several_cells(tmp_path: Path) -> None:
+    rows = run(tmp_path, seed=[0, 1, 2]).records()
+    assert sorted(set(rows.seed)) == [0, 1, 2]
+
+
+def test_one_seed_tells_the_cost_of_all_and_none_its_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[tuple[int, int]] = []
+    passkey = type(lexbench.task("passkey"))
+    questions = passkey.questions
+
+    def counted(task: Task, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
+        made.append((length, seed))
+        if (length, seed) in ((300, 0), (128, 2)):
+            raise Refused(f"nothing to ask at {length} of {seed}")
+        return questions(task, tokenizer, length, n, seed)
+
+    monkeypatch.setattr(passkey, "questions", counted)
+    answers.questions.cache_clear()
+    words = ["model=lexlet", "task=passkey", "backend=chance", "lengths=[128,300]", "n=4", "seed=[0,1,2,3]"]
+    assert main.main(["run", *words, "--dry-run"]) == 0
+    assert made == [(300, 0), (128, 0), (300, 1)]
+    # 300 tokens three times and 128 four, of which one run is refused when it is asked, 4 samples each
+    assert f"{4 * (3 * 300 + 4 * 128):,} tokens" in capsys.readouterr().err
+    run(tmp_path, seed=[0, 1, 2, 3], method=["none", "rerope"])
+    refused = {(each.cell.length, each.cell.seed): each.refused for each in Store(tmp_path).load() if each.refused}
+    assert refused == {(300, 0): "nothing to ask at 300 of 0", (128, 2): "nothing to ask at 128 of 2"}
+    assert len(Store(tmp_path).load()) == 16

@@ -1,0 +1,132 @@
+"""What is taken from earlier answers is what asking again gives; and nothing is asked that need not be."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lexbench
+from lexbench.backends.hf.backend import Hf
+from lexbench.core.checkpoint import locate, read_model
+from lexbench.core.task import Choose, Write
+from lexbench.core.tokenizer import load_tokenizer
+from lexbench.runner import answers
+from lexbench.store.format import Finished
+from lexbench.store.store import Store
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+LENGTHS = [128, 256, 512]
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Tokens of every forward pass of hf's network."""
+    read: list[int] = []
+    states = Hf._states
+
+    def count(self: Hf, tokens: Any, *more: Any) -> Any:
+        read.append(int(tokens.shape[1]))
+        return states(self, tokens, *more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Hf, "_states", count)
+        yield read
+
+
+def run(folder: Path, **settings: Any) -> list[Finished]:
+    lexbench.run("lexlet", results=folder, **{"corpus": "synthetic", "n": 4, "lengths": LENGTHS, **settings})
+    return Store(folder).load()
+
+
+def check_alike(ours: list[Finished], theirs: list[Finished]) -> None:
+    assert [each.cell.id for each in ours] == [each.cell.id for each in theirs]
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one.refused, len(one.samples)) == (other.refused, len(other.samples))
+        for left, right in zip(one.samples, other.samples, strict=True):
+            assert (left.output, left.scores.keys()) == (right.output, right.scores.keys())
+            np.testing.assert_allclose(list(left.scores.values()), list(right.scores.values()), atol=1e-5)
+            assert (left.nll is None) == (right.nll is None)
+            if left.nll is not None and right.nll is not None:
+                np.testing.assert_allclose(left.nll, right.nll, atol=2e-5)
+
+
+TASKS = ["prefix", "passkey", {"name": "needle", "options": 4}]
+
+
+@pytest.mark.parametrize("task", TASKS, ids=str)
+def test_numbers_are_those_without_reuse(task: Any, tmp_path: Path) -> None:
+    settings = {"task": task, "method": ["none", "ms_poe"], "lengths": [128, 200], "n": 2}
+    check_alike(*(run(tmp_path / str(on), reuse=on, **settings) for on in (True, False)))
+
+
+@pytest.mark.slow
+def test_numbers_of_many_methods_are_those_without_reuse(tmp_path: Path) -> None:
+    methods = ["none", "bca", "dynamic_ntk", ["yarn", "log_n"]]
+    settings = {"task": [*TASKS, "smoke"], "method": methods, "lengths": [128, 400], "n": 2}
+    check_alike(*(run(tmp_path / str(on), reuse=on, **settings) for on in (True, False)))
+
+
+@pytest.mark.slow
+def test_numbers_of_the_native_backend_are_those_without_reuse(tmp_path: Path) -> None:
+    methods = ["none", "rerope", "bca", "ms_poe", "attention_buckets", ["yarn", "log_n"]]
+    settings = {"task": TASKS, "method": methods, "lengths": [128, 300], "n": 2, "backend": "native"}
+    check_alike(*(run(tmp_path / str(on), reuse=on, **settings) for on in (True, False)))
+
+
+def test_a_prefix_is_scored_once_for_all_lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with counted(monkeypatch) as read:
+        run(tmp_path, task="prefix", method="rerope")
+    texts = [length for length in read if length > LENGTHS[0]]
+    assert texts.count(LENGTHS[-1] - 1) == 4, "each of four documents at the greatest length"
+    assert LENGTHS[1] - 1 not in texts, "and never at a smaller one"
+
+
+@pytest.mark.parametrize("method", ["dynamic_ntk", "ms_poe", "ntk"])
+def test_what_follows_the_length_is_scored_at_each(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with counted(monkeypatch) as read:
+        run(tmp_path, task="prefix", method=method, lengths=[300, 600], n=1)
+    assert [read.count(length - 1) for length in (300, 600)] == [1, 1]
+
+
+@pytest.mark.parametrize("task", [{"name": "passkey"}, {"name": "needle", "options": 4}], ids=str)
+def test_prompts_are_read_from_where_they_part(
+    task: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lexlet = read_model(lexbench.core.registry.read("model", "lexlet"))
+    tokenizer = load_tokenizer(locate(str(lexlet.path)), lexlet.bos)
+    asked = lexbench.task(corpus="synthetic", **task).questions(tokenizer, 512, 6, 0)
+    prompts = [tuple(each.prompt.tolist()) for each in asked if isinstance(each, Write | Choose)]
+    apart = {prompt[:size] for prompt in prompts for size in range(1, len(prompt) + 1)}  # a tree's nodes
+    with counted(monkeypatch) as read:
+        run(tmp_path, task=task, method="none", lengths=[512], n=6)
+    assert len(prompts) == 6
+    prompted = [size for size in read if size > 16]  # later passes are of the answer
+    assert sum(prompted) == len(apart)
+
+
+def test_methods_that_attend_alike_share_their_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    ask = answers.answer
+
+    def counting(backend: Any, question: Any) -> Any:
+        asked.append(question.index)
+        return ask(backend, question)
+
+    monkeypatch.setattr(answers, "answer", counting)
+    alike = {"task": "last_segment", "lengths": [256], "n": 3}  # lexlet's trained length: ntk, yarn change nothing
+    found = run(tmp_path / "a", method=["none", "ntk", "dynamic_ntk"], **alike)
+    assert [len(each.samples) for each in found] == [3, 3, 3]
+    assert len(asked) == 3 * len({json.dumps(each.cell.identity["attention"]) for each in found})
+    rows = [json.loads(line) for line in (tmp_path / "a/costs.jsonl").read_text().splitlines()]
+    assert sorted(row["cell"] for row in rows) == [each.cell.id for each in found]
+    before = len(asked)
+    run(tmp_path / "a", method=["none", "pi"], **alike)  # of an earlier run of this process
+    assert len(asked) == before
+    check_alike(found, run(tmp_path / "b", method=["none", "ntk", "dynamic_ntk"], reuse=False, **alike))
+    assert len(asked) == before + 9

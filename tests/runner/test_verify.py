@@ -1,0 +1,213 @@
+"""The self-check passes sound methods, and catches each fault that reference implementations shipped with."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import lexbench
+from lexbench import Attention
+from lexbench.backends.hf import hook
+from lexbench.backends.hf.backend import Hf
+from lexbench.backends.hf.rotary import Placed
+from lexbench.core import registry
+from lexbench.core.attention import Blocks, Line, LogScale, Remap, Slopes, Window
+from lexbench.core.checkpoint import read_model
+from lexbench.kernels import dense
+from lexbench.runner.verify import Check, Preflight, failure, table, verify
+
+LENGTH = 384
+"""Of texts; lexlet is trained at 256."""
+HALVED = Remap(64, Line(2.0, 32.0), Line(2.0))
+SHIFTED = Remap(64, Line(offset=-32.0), Line())
+"""Distance 64 is seen as 32: not as in the near window."""
+
+
+@pytest.fixture(scope="module")
+def hf() -> Any:
+    return Hf(read_model({**registry.read("model", "lexlet")}))
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def results(hf: Any, attention: Attention, length: int = LENGTH) -> dict[str, bool | None]:
+    return {check.name: check.passed for check in verify(hf, attention, length)}
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        Attention(),
+        Attention(remap=HALVED),
+        Attention(mask=Window(64, sinks=2)),
+        Attention(mask=Blocks(64)),
+        Attention(bias=Slopes((0.5, 0.25, 0.1, 0.05, 0.5, 0.25, 0.1, 0.0))),
+        Attention(query_scale=LogScale(256), layers=(0, 2), otherwise=Attention(remap=HALVED, scale=1.1)),
+        Attention(mixture=(Attention(remap=HALVED), Attention(mask=Window(300)))),
+    ],
+    ids=lambda attention: "+".join(attention.slots()) or "none",
+)
+def test_sound_attentions_pass(hf: Any, attention: Attention) -> None:
+    found = results(hf, attention)
+    assert False not in found.values()
+    assert found["cached"] is True and found["realised"] is True and found["batch"] is True
+
+
+def test_what_is_promised_depends_on_the_length(hf: Any) -> None:
+    rerope = lexbench.method("rerope", window=200).attention(hf.model, LENGTH)
+    assert results(hf, rerope, 128) | {"applied": None, "identity": True} == results(hf, rerope, 128)
+    assert results(hf, rerope, LENGTH) | {"applied": True, "identity": True} == results(hf, rerope, LENGTH)
+    pi = lexbench.method("pi", factor=2).attention(hf.model, LENGTH)
+    assert results(hf, pi) | {"applied": True, "identity": None} == results(hf, pi)
+
+
+def sabotage(monkeypatch: pytest.MonkeyPatch, change: Callable[..., Any]) -> None:
+    """Replaces our kernel by `change(kernel, queries, keys, values, positions, attention, rotate, scaling)`."""
+    kernel = hook.kernel
+
+    def wrong(*arguments: Any) -> Any:
+        return change(kernel, *arguments)
+
+    monkeypatch.setattr(hook, "kernel", wrong)
+
+
+def window_beyond_by_one(kernel: Any, q: Any, k: Any, v: Any, at: Any, attention: Attention, *rest: Any) -> Any:
+    """Near where rel <= window, as STRING's released code counts."""
+    if isinstance(attention.remap, Remap):
+        attention = replace(attention, remap=replace(attention.remap, window=attention.remap.window + 1))
+    return kernel(q, k, v, at, attention, *rest)
+
+
+def only_in_prefill(kernel: Any, q: Any, k: Any, v: Any, at: Any, attention: Attention, *rest: Any) -> Any:
+    """Decoding forgets the method, as patches of a prefill path do."""
+    return kernel(q, k, v, at, attention if q.shape[2] == k.shape[2] else Attention(), *rest)
+
+
+def positions_in_bfloat16(
+    kernel: Any, q: Any, k: Any, v: Any, at: Any, attention: Attention, rotate: Any, *rest: Any
+) -> Any:
+    return kernel(q, k, v, at, attention, lambda x, p: rotate(x, p.to(torch.bfloat16).to(p.dtype)), *rest)
+
+
+def nothing(kernel: Any, q: Any, k: Any, v: Any, at: Any, attention: Attention, *rest: Any) -> Any:
+    return kernel(q, k, v, at, Attention(), *rest)
+
+
+@pytest.mark.parametrize(
+    ("fault", "caught"),
+    [
+        (window_beyond_by_one, {"realised"}),
+        (only_in_prefill, {"cached"}),
+        (positions_in_bfloat16, {"realised"}),
+        (nothing, {"realised"}),
+    ],
+)
+def test_faults_of_kernels_are_caught(
+    hf: Any, monkeypatch: pytest.MonkeyPatch, fault: Callable[..., Any], caught: set[str]
+) -> None:
+    hf.attend(Attention(remap=SHIFTED))  # the way in is checked before, with a sound kernel
+    sabotage(monkeypatch, fault)
+    found = results(hf, Attention(remap=SHIFTED))
+    assert caught <= {name for name, passed in found.items() if passed is False}
+
+
+def test_memory_of_earlier_texts_is_caught(hf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A base that only grows, as transformers' dynamic rope keeps it from one text to the next."""
+    longest = [0]
+
+    def grows(kernel: Any, q: Any, k: Any, v: Any, at: Any, attention: Attention, rotate: Any, scaling: float) -> Any:
+        longest[0] = max(longest[0], k.shape[2])
+        return kernel(q, k, v, at, attention, lambda x, p: rotate(x, p * 200 / max(200, longest[0])), scaling)
+
+    attention = Attention(remap=HALVED)
+    hf.attend(attention)
+    sabotage(monkeypatch, grows)
+    short = hf.logits(range_of(200), [200], 200)
+    assert False in results(hf, attention).values()
+    assert not torch.allclose(hf.logits(range_of(200), [200], 200), short)
+
+
+def range_of(length: int) -> Any:
+    import numpy as np
+
+    return np.arange(length) % 100
+
+
+def test_a_rotary_module_that_is_not_changed_is_caught(hf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pi = lexbench.method("pi", factor=2).attention(hf.model, LENGTH)
+    monkeypatch.setattr(Placed, "_install", lambda self, rotary: None)
+    assert results(hf, pi)["applied"] is False
+
+
+def test_logits_that_are_no_numbers_are_caught(hf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    hf.attend(Attention(remap=HALVED))
+    sabotage(monkeypatch, lambda kernel, *arguments: kernel(*arguments) * float("nan"))
+    found = results(hf, Attention(remap=HALVED))
+    assert found["finite"] is False and found["cached"] is False
+
+
+def test_a_failing_method_is_refused_with_what_failed() -> None:
+    checks = [Check("finite", True, "yes"), Check("cached", False, "3e-01"), Check("identity", None, "not promised")]
+    assert failure(checks) == "failed its self-check: cached (3e-01)"
+    assert failure(checks[:1]) is None
+
+
+def test_a_run_refuses_the_cells_of_a_failing_method(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("lexbench.runner.verify.failure", lambda checks: "failed its self-check: cached (3e-01)")
+    run = lexbench.run("lexlet", ["none", "pi"], "passkey", lengths=[128], n=2, results=tmp_path)
+    records = run.records().set_index("method")
+    assert records.loc["pi", "refused"] == "pi failed its self-check: cached (3e-01)"
+    assert list(records.loc[["none"], "refused"].isna().unique()) == [True]
+
+
+def test_checks_of_a_run_are_made_once(hf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def counted(*arguments: Any) -> list[Check]:
+        asked.append(arguments)
+        return verify(*arguments)
+
+    monkeypatch.setattr("lexbench.runner.verify.verify", counted)
+    attention = Attention(mask=Window(16))
+    for _ in range(2):
+        preflight = Preflight(tmp_path, hf, "1")
+        assert preflight.failure(attention, 100) is None
+        assert preflight.failure(attention, 100) is None
+    assert len(asked) == 1
+    assert Preflight(tmp_path, hf, "1").failure(Attention(), 100) is None
+    assert len(asked) == 1  # the empty attention has nothing to prove
+
+
+def test_the_table_shows_refusals_across_the_row() -> None:
+    rows: list[tuple[str, list[Check] | str]] = [
+        ("pi", [Check("applied", True, "1e+00"), Check("identity", None, "not promised")]),
+        ("dca", "too short"),
+    ]
+    lines = [[part.strip() for part in line.strip("|").split("|")] for line in table(rows).splitlines()]
+    assert lines[0] == ["method", "applied", "identity"]
+    assert lines[2] == ["pi", "ok 1e+00", "- not promised"]
+    assert lines[3] == ["dca", "refused: too short", ""]
+
+
+def test_tokens_that_keep_their_rotation_are_no_fault(hf: Any) -> None:
+    slow = hf.model.inv_freq() / 4
+    assert results(hf, Attention(inv_freq=slow, keep_first=16), 300)["applied"] is True
+    assert results(hf, Attention(inv_freq=slow, keep_first=16), 300)["identity"] is True
+    assert results(hf, Attention(inv_freq=slow, keep_first=400), 300)["applied"] is None
+
+
+def test_a_change_no_larger_than_rounding_is_none(hf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sabotage(monkeypatch, lambda kernel, q, k, v, at, attention, *rest: dense.attend(q, k, v, at, Attention(), *rest))
+    found = results(hf, Attention(mask=Window(128)))
+    assert found["applied"] is False and found["realised"] is False
+
+
+@pytest.mark.parametrize("content", ['{"a": ', "[]", '{"a": 3}'])
+def test_a_damaged_memory_of_checks_is_one_line(hf: Any, tmp_path: Path, content: str) -> None:
+    (tmp_path / "verified.json").write_text(content)
+    with pytest.raises(ValueError, match=r"verified\.json must be a JSON object of checks: delete it"):
+        Preflight(tmp_path, hf, "1")

@@ -1,0 +1,310 @@
+"""Two sides on the same questions: what is paired, what is refused, and what may be said of it."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import permutation_test
+
+from lexbench.report.check.comparison import command, markdown
+from lexbench.stats.cell_outcomes import Change, changes, kept, unlike_questions
+from lexbench.stats.compare import Comparison, compare
+from lexbench.store.format import Finished
+from tests.report.fake_run import cell
+from tests.report.outcomes import answers, folder, refused, right, texts
+
+REFERENCE = Path(__file__).parents[2] / "results/reference/lexlet"
+
+
+def sides(path: Path, left: Sequence[Finished], other: Sequence[Finished], **selected: Any) -> Comparison:
+    return compare(folder(path / "a", *left), folder(path / "b", *other), **selected)
+
+
+def verdicts(found: Comparison) -> list[str]:
+    return [task.verdict for task in found.tasks]
+
+
+def test_values_differences_and_p_values_are_those_of_the_pairs(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    left = rng.normal(3.0, 0.5, (3, 10)).astype(np.float32).astype(np.float64)
+    other = (left + rng.normal([[0.0], [-0.05], [-0.5]], 0.1, (3, 10))).astype(np.float32).astype(np.float64)
+    lengths = (256, 512, 1024)
+    cells = [
+        [texts(method, row.tolist(), length) for length, row in zip(lengths, side, strict=True)]
+        for method, side in (("none", left), ("yarn", other))
+    ]
+    [task] = sides(tmp_path, *cells).tasks
+    gaps = other - left
+    raw = [permutation_test((row,), np.sum, permutation_type="samples", n_resamples=5000).pvalue for row in gaps]
+    order = np.argsort(raw)
+    steps = np.minimum(np.maximum.accumulate(np.array(raw)[order] * [3, 2, 1]), 1)  # Holm
+    for place, entry in enumerate(task.entries):
+        assert entry.found is not None
+        assert (entry.length, entry.seed, entry.found.pairs) == (lengths[place], 0, 10)
+        assert entry.found.baseline_value == pytest.approx(left[place].mean())
+        assert entry.found.value == pytest.approx(other[place].mean())
+        assert entry.found.difference == pytest.approx(gaps[place].mean())
+        assert entry.found.p == pytest.approx(raw[place])
+        assert entry.p_holm == pytest.approx(steps[list(order).index(place)])
+    assert [entry.significant for entry in task.entries] == [False, True, True]
+    assert task.verdict == "B is better at 512, 1024"
+
+
+def test_lengths_and_tasks_are_one_family(tmp_path: Path) -> None:
+    """Six of six questions: 2^-5 each, and two comparisons make 2^-4."""
+    left = [texts("none", [3.0] * 6), answers("none", right(6, 6))]
+    other = [texts("yarn", [4.0] * 6), answers("yarn", right(0, 6))]
+    found = sides(tmp_path, left, other)
+    assert [(task.task, task.metric, task.entries[0].p_holm) for task in found.tasks] == [
+        ("last_segment", "nll", 1 / 16),
+        ("passkey", "accuracy", 1 / 16),
+    ]
+    [alone] = sides(tmp_path / "alone", left[:1], other[:1]).tasks
+    assert (alone.entries[0].p_holm, alone.verdict) == (1 / 32, "B is worse at every length")
+
+
+def test_what_may_be_said_of_a_task(tmp_path: Path) -> None:
+    lengths = (256, 512, 1024)
+
+    def by_length(method: str, *levels: float, n: int = 12) -> list[Finished]:
+        return [texts(method, [level] * n, length) for length, level in zip(lengths, levels, strict=True)]
+
+    def said(name: str, left: list[Finished], other: list[Finished]) -> str:
+        [verdict] = verdicts(sides(tmp_path / name, left, other))
+        return verdict
+
+    base = by_length("none", 3.0, 3.0, 3.0)
+    assert said("better", base, by_length("yarn", 2.0, 2.5, 2.9)) == "B is better at every length"
+    assert said("worse", base, by_length("yarn", 3.0, 3.5, 3.9)) == "B is worse at 512, 1024"
+    mixed = said("mixed", base, by_length("yarn", 3.1, 3.0, 2.9))
+    assert mixed == "mixed by length: B is worse at 256, and better at 1024"
+    assert said("same", base, by_length("yarn", 3.0, 3.0, 3.0)) == "no difference: every question gave the same"
+    six = said("six", by_length("none", 3.0, 3.0, 3.0, n=6), by_length("yarn", 2.0, 3.0, 3.0, n=6))
+    assert six.startswith("no difference could have shown: with 6 clusters no p is below 0.031, before")  # 3 / 32
+    few = said("few", by_length("none", 3.0, 3.0, 3.0, n=4), by_length("yarn", 2.0, 2.0, 2.0, n=4))
+    assert (
+        few == "no difference could have shown: with 4 clusters no p is below 0.12, before correction for 3 comparisons"
+    )
+
+
+def test_a_difference_that_did_not_show_has_a_size_that_could_be_missed(tmp_path: Path) -> None:
+    """Of 8 answers 2 differ to each side: of the mean of 8 draws from -1 -1 0 0 0 0 1 1."""
+    left = answers("none", [1, 1, 0, 0, 1, 1, 0, 0])
+    other = answers("yarn", [0, 0, 1, 1, 1, 1, 0, 0])
+    [task] = sides(tmp_path, [left], [other]).tasks
+    draws = np.random.default_rng(7).choice([-1, -1, 1, 1, 0, 0, 0, 0], (400_000, 8)).mean(1)
+    low, high = np.quantile(draws, [0.025, 0.975])
+    assert task.smallest == pytest.approx(100 * (high - low) / 2, abs=6.3)  # an eighth of a point on the grid
+    assert (
+        task.verdict
+        == f"no difference that these questions could show: one of up to {task.smallest:.3g} points could be missed"
+    )
+
+
+def test_measures_without_a_better_side_are_higher_or_lower(tmp_path: Path) -> None:
+    left = answers("none", [2.0 + i / 10 for i in range(8)], metric="entropy")
+    other = answers("yarn", [1.0 + i / 10 for i in range(8)], metric="entropy")
+    found = sides(tmp_path, [left], [other])
+    assert verdicts(found) == ["B is lower at every length"]
+    assert "| 512 (2x) | 2.35 | 1.35 | -1* [-1, -1] |   0.0078 |     8 |" in markdown(found)
+
+
+def test_what_differs_between_the_sides_is_named(tmp_path: Path) -> None:
+    model = {"model": {"name": "lexlet", "revision": "5f0c"}}
+    newer = {"model": {"name": "lexlet", "revision": "77aa"}}
+    left = [texts("yarn", [3.0] * 8, identity=model)]
+    other = [texts("yarn", [3.0] * 8, version="0.2.0", dtype="bfloat16", identity={**newer, "attention": {"scale": 2}})]
+    found = sides(tmp_path, left, other)
+    assert [change for change in found.changes if not change.name.startswith("attention")] == [
+        Change("backend.dtype", "float32", "bfloat16"),
+        Change("lexbench", "0.1.0", "0.2.0"),
+        Change("model.revision", "5f0c", "77aa"),
+    ]
+    assert [change.name for change in found.changes if change.name.startswith("attention")] == ["attention of yarn"]
+    methods = sides(tmp_path / "methods", [texts("none", [3.0] * 8)], [texts("yarn", [3.0] * 8)])
+    assert methods.changes == [Change("method", "none", "yarn")]
+    assert "- method: A none, B yarn" in markdown(methods)
+    same = sides(tmp_path / "same", left, left)
+    assert same.changes == [] and "- nothing else differs that is recorded" in markdown(same)
+
+
+def test_selectors_narrow_a_side(tmp_path: Path) -> None:
+    run = folder(
+        tmp_path / "run",
+        *(
+            texts(method, [loss] * 8, length)
+            for method, loss in (("none", 3.0), ("yarn", 2.0))
+            for length in (256, 512)
+        ),
+    )
+    found = compare(run, run[0], ["method=none", "length=256", "length=512"], ["method=yarn", "length=512"])
+    assert [entry.length for task in found.tasks for entry in task.entries] == [512]
+    assert (found.only_a, found.only_b) == (["none last_segment at 256, seed 0"], [])
+    assert (found.a, found.b) == (f"{run[0]} method=none length=256 length=512", f"{run[0]} method=yarn length=512")
+    assert "Only in A: none last_segment at 256, seed 0." in markdown(found)
+
+
+@pytest.mark.parametrize(
+    ("select", "said"),
+    [
+        (
+            [],
+            "side A has 2 cells of last_segment at 512, which differ in method (none, yarn): narrow it, "
+            "e.g. --a method=none",
+        ),
+        (["method=pi"], "side A has no cell of method=pi: choose from none, yarn"),
+        (["method=none", "seed=3"], "side A has no cell of seed=3: choose from 0"),
+        (["colour=red"], "selector 'colour=red' must be KEY=VALUE with a key of method, model, task, "),
+        (["method"], "selector 'method' must be KEY=VALUE"),
+    ],
+)
+def test_selectors_that_leave_none_or_several(tmp_path: Path, select: list[str], said: str) -> None:
+    run = folder(tmp_path / "run", texts("none", [3.0] * 8), texts("yarn", [3.0] * 8))
+    with pytest.raises(ValueError, match=re.escape(said)):
+        compare(run, run, select, ["method=yarn"])
+
+
+def test_cells_that_no_selector_tells_apart_say_in_what_they_differ(tmp_path: Path) -> None:
+    other = texts("none", [3.0] * 8, identity={"model": {"name": "lexlet", "revision": "b"}})
+    run = folder(tmp_path / "run", texts("none", [3.0] * 8), other)
+    with pytest.raises(ValueError, match=r"which differ in model\.revision: give a folder that holds one of them"):
+        compare(run, run, [], [])
+
+
+def test_no_overlap_is_an_error_with_what_each_side_holds(tmp_path: Path) -> None:
+    said = "share no task, length and seed: A holds none last_segment at 512, seed 0, B none passkey at 512, seed 0"
+    with pytest.raises(ValueError, match=said):
+        sides(tmp_path, [texts("none", [3.0] * 8)], [answers("none", right(4, 8))])
+    with pytest.raises(ValueError, match="does not exist"):
+        compare(tmp_path / "nowhere", tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"protocol": "others"}, "other questions: protocol NLL of the same last 64 tokens"),
+        ({"identity": {"task": {"name": "last_segment", "version": 2}}}, "other questions: task.version 1 -> 2"),
+        (
+            {"identity": {"corpus": {"name": "stdlib", "fingerprint": "9"}}},
+            "other questions: corpus.fingerprint 20f4 -> 9",
+        ),
+        ({"corpus": "pydoc", "identity": {"corpus": {"name": "pydoc", "fingerprint": "9"}}}, "corpus stdlib -> pydoc"),
+    ],
+)
+def test_other_questions_are_refused_with_the_reason(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=f"sides cannot be compared: .*{said}"):
+        sides(tmp_path, [texts("none", [3.0] * 8)], [texts("none", [3.0] * 8, **changed)])
+
+
+def test_two_tokenizers_have_no_common_nll_per_token(tmp_path: Path) -> None:
+    other = texts("none", [3.0] * 8, model="other", identity={"model": {"name": "other"}})
+    wider = Finished(other.cell, [replace(each, bytes=20, words=3) for each in other.samples])
+    sizes = "4 targets of 13 bytes and 2 words in A, 4 targets of 20 bytes and 3 words in B"
+    said = f"sides cannot be compared: question 0 has {sizes}: NLL per token needs one tokenizer"
+    with pytest.raises(ValueError, match=said):
+        sides(tmp_path, [texts("none", [3.0] * 8)], [wider])
+    same = sides(tmp_path / "same", [texts("none", [3.0] * 8)], [other])  # two models with one tokenizer
+    assert verdicts(same) == ["no difference: every question gave the same"]
+    assert same.changes == [Change("model.name", "lexlet", "other")]
+
+
+def test_refusals_of_a_side_stand_beside_what_is_compared(tmp_path: Path) -> None:
+    left = [answers("none", right(8, 8), 256), refused("none", 512, "too short")]
+    other = [answers("yarn", right(8, 8), 256), answers("yarn", right(8, 8), 512)]
+    found = sides(tmp_path, left, other)
+    assert [entry.apart for entry in found.tasks[0].entries] == [None, "A is refused: too short"]
+    assert "(1) A is refused: too short" in markdown(found)
+
+
+def test_failed_truncated_and_missing_questions_are_said(tmp_path: Path) -> None:
+    left, other = texts("none", [3.0] * 9), texts("yarn", [2.0] * 8)
+    samples = [replace(each, cluster=f"document {each.index // 2}") for each in other.samples]
+    samples[0] = replace(samples[0], failed="gone", nll=None)
+    samples[1] = replace(samples[1], truncated=True)
+    grouped = Finished(left.cell, [replace(each, cluster=f"document {each.index // 2}") for each in left.samples])
+    shown = markdown(sides(tmp_path, [grouped], [Finished(other.cell, samples)]))
+    for note in (
+        "7 pairs in 4 clusters",
+        "1 pair failed on a side",
+        "1 pair truncated",
+        "1 question that one side lacks",
+    ):
+        assert note in shown
+
+
+def test_seeds_and_corpora_have_rows_and_tables_of_their_own(tmp_path: Path) -> None:
+    wiki: dict[str, Any] = {"corpus": "wikitext", "identity": {"corpus": {"name": "wikitext", "fingerprint": "3"}}}
+    left = [texts("none", [3.0] * 8, seed=seed) for seed in (0, 1)] + [texts("none", [3.0] * 8, **wiki)]
+    other = [texts("pi", [3.0] * 8, seed=seed) for seed in (0, 1)] + [texts("pi", [2.0] * 8, **wiki)]
+    found = sides(tmp_path, left, other)
+    tables = {task.task: [entry.seed for entry in task.entries] for task in found.tasks}
+    assert tables == {"last_segment on stdlib": [0, 1], "last_segment on wikitext": [0]}
+    assert "| 512 (2x) seed 1 |" in markdown(found)
+
+
+def test_files_that_cannot_be_read_are_said_and_the_rest_is_compared(tmp_path: Path) -> None:
+    run = folder(tmp_path / "run", texts("none", [3.0] * 8), texts("yarn", [3.0] * 8))
+    (tmp_path / "run/cells/0000.parquet").write_bytes(b"PAR1")
+    found = compare(run, run, ["method=none"], ["method=yarn"])
+    assert len(found.problems) == 1 and "Not readable: cell " in markdown(found)
+
+
+def test_all_of_it_as_data(tmp_path: Path) -> None:
+    run = folder(tmp_path / "run", answers("none", right(2, 8)), answers("yarn", right(8, 8)))
+    page = json.loads(command(run[0], run[0], select_a=["method=none"], select_b=["method=yarn"], as_data=True))
+    [task] = page["tasks"]
+    [entry] = task["entries"]
+    assert (task["task"], task["metric"], task["unit"], task["verdict"]) == (
+        "passkey",
+        "accuracy",
+        "points",
+        "B is better at every length",
+    )
+    values = {name: entry[name] for name in ("a_value", "b_value", "difference", "p", "significant", "pairs", "apart")}
+    assert values == {
+        "a_value": 25.0,
+        "b_value": 100.0,
+        "difference": 75.0,
+        "p": 1 / 32,
+        "significant": True,
+        "pairs": 8,
+        "apart": None,
+    }
+    assert page["changes"] == [{"name": "method", "one": "none", "other": "yarn"}]
+
+
+def test_names_of_others_can_do_nothing(tmp_path: Path) -> None:
+    name = "a|b\n# <script>\x1b"
+    shown = markdown(sides(tmp_path, [texts("none", [3.0] * 8)], [texts(name, [2.0] * 8)]))
+    assert "- method: A none, B a\\|b # \\<script\\>" in shown and "\x1b" not in shown
+
+
+def test_the_committed_records_say_what_their_differences_said() -> None:
+    """Against the figures of results/reference/lexlet.md, which another path computed: paired differences to none."""
+    found = compare(REFERENCE, REFERENCE, ["method=none"], ["method=yarn"])
+    page = (REFERENCE.parent / "lexlet.md").read_text()
+    [nll, passkey] = found.tasks
+    row = next(line for line in page.splitlines() if line.startswith("| yarn "))
+    shown = re.findall(r"([+-][\d.]+)\*", row)
+    assert [f"{entry.found.difference:+.3f}" for entry in nll.entries if entry.found and entry.significant] == shown
+    assert nll.verdict == "B is better at 512, 1024, 2048"
+    assert passkey.verdict == "no difference that these questions could show: one of up to 25 points could be missed"
+
+
+def test_numbers_that_are_equal_and_written_otherwise_are_named() -> None:
+    known = cell("passkey", "yarn", 256).identity
+
+    def of(**changed: Any) -> Finished:
+        return Finished(cell("passkey", "yarn", 256, identity={**known, **changed}), [], "no")
+
+    one, other = (of(method={"name": "yarn", "beta_fast": number}) for number in (32, 32.0))
+    assert changes([(kept(one), kept(other))]) == [Change("method.beta_fast", "32", "32.0")]
+    one, other = of(task={"name": "passkey", "digits": 5, "old": 1}), of(task={"name": "passkey", "digits": 5.0})
+    assert unlike_questions(one.cell, other.cell) == Change("task.digits", "5", "5.0")
+    one, other = of(task={"name": "passkey", "digits": 5, "old": 1}), of(task={"name": "passkey", "digits": 5})
+    assert unlike_questions(one.cell, other.cell) is None

@@ -1,0 +1,148 @@
+"""Costs: rows of a cell are added up, and what a peak is not is not said."""
+
+import json
+import logging
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lexbench.stats.costs import Cost, cost_summaries, load, prices
+from lexbench.stats.records import load as load_records
+from lexbench.stats.summaries import Summary
+from lexbench.stats.tables import Table, tables
+from tests.report.fake_run import fake_cells, keep
+
+
+def row(cell: str, seconds: float, tokens: int, peak: int, **more: object) -> str:
+    return json.dumps({"cell": cell, "seconds": seconds, "tokens": tokens, "peak_bytes": peak, **more})
+
+
+def folder_with(folder: Path, *lines: str) -> Path:
+    keep(folder, fake_cells(tasks=("last_segment",), losses={"none": 1.9})[:1])
+    (folder / "costs.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    return folder
+
+
+def run(folder: Path, own_peak: bool) -> tuple[Table, dict[str, Cost]]:
+    """A run of made-up costs: 2 microseconds a token of `none` and twice that of `ntk`, 100 bytes a token."""
+    made = fake_cells(tasks=("last_segment",), losses={"none": 1.9, "ntk": 0.25, "rerope": 0.0})
+    keep(folder, made)
+    lines = []
+    for each in made:
+        each_cell, tokens = each.cell, 32 * each.cell.length
+        rate = 4e-6 if each_cell.method == "ntk" else 2e-6
+        more = {"own_peak": True} if own_peak else {}
+        lines.append(row(each_cell.id, rate * tokens, tokens, 5_000_000 + 100 * each_cell.length, **more))
+    (folder / "costs.jsonl").write_text("\n".join(lines))
+    table = next(each for each in tables(load_records([folder]).finished) if each.metric == "nll")
+    return table, load([folder])
+
+
+def by_method(found: list[Summary], name: str) -> dict[str, Summary]:
+    return {each.method: each for each in found if each.name == name}
+
+
+def test_rows_of_a_resumed_cell_are_added_up(tmp_path: Path) -> None:
+    lines = [row("a", 3.0, 300, 50), row("b", 1.0, 100, 80), row("a", 5.0, 100, 70)]
+    found = load([folder_with(tmp_path, *lines)])
+    assert found["a"] == Cost(seconds=8.0, tokens=400, peak_bytes=70, measurements=2)
+    assert found["a"].seconds_per_token == 8 / 400
+    assert found["b"] == Cost(seconds=1.0, tokens=100, peak_bytes=80)
+
+
+def test_a_peak_is_a_cells_own_only_where_every_row_says_so(tmp_path: Path) -> None:
+    own = {"own_peak": True}
+    lines = [row("a", 1.0, 1, 9, **own), row("a", 1.0, 1, 5, **own), row("b", 1.0, 1, 9, **own), row("b", 1.0, 1, 9)]
+    found = load([folder_with(tmp_path, *lines)])
+    assert found["a"].own_peak and found["a"].peak_bytes == 9
+    assert not found["b"].own_peak
+
+
+def test_a_cell_without_tokens_has_no_seconds_per_token(tmp_path: Path) -> None:
+    assert load([folder_with(tmp_path, row("a", 0.1, 0, 9))])["a"].seconds_per_token is None
+
+
+def test_copies_of_a_cell_count_once_and_a_run_without_costs_has_none(tmp_path: Path) -> None:
+    first = folder_with(tmp_path / "one", row("a", 1.0, 10, 9))
+    second = folder_with(tmp_path / "two", row("a", 7.0, 10, 9), row("b", 2.0, 10, 9))
+    assert [load([first, second])[name].seconds for name in "ab"] == [1.0, 2.0]
+    assert load([tmp_path]) == load([first, second])
+    (first / "costs.jsonl").unlink()
+    assert load([first]) == {}
+    with pytest.raises(ValueError, match="does not exist"):
+        load([tmp_path / "none"])
+
+
+@pytest.mark.parametrize("torn", ['{"cell": "b", "sec', "[]", '{"cell": "b"}', '{"cell": "b", "seconds": "x"}', "7"])
+def test_what_is_no_cost_is_named_and_left_out(tmp_path: Path, torn: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        found = load([folder_with(tmp_path, row("a", 1.0, 10, 9), torn)])
+    assert list(found) == ["a"]
+    assert f"line 2 of {tmp_path / 'costs.jsonl'} is no cost: left out" in caplog.text
+
+
+def test_prices_hold_quality_and_cost_of_every_cell_that_has_both(tmp_path: Path) -> None:
+    table, costs = run(tmp_path, own_peak=False)
+    found = prices(table, costs)
+    assert [(each.method, each.length) for each in found if each.method == "rerope"] == [
+        ("rerope", length)
+        for length in (128, 256, 512, 1024)  # refused at 2048
+    ]
+    assert len(found) == 14
+    for each in found:
+        record = table.entries[each.method, each.length]
+        assert (each.value, each.low, each.high) == (record.value, record.low, record.high)
+        assert each.cost.seconds_per_token == pytest.approx(4e-6 if each.method == "ntk" else 2e-6)
+    del costs[table.entries["ntk", 256].cell]
+    assert ("ntk", 256) not in {(each.method, each.length) for each in prices(table, costs)}
+
+
+def test_seconds_per_token_are_those_of_the_longest_length_that_all_have(tmp_path: Path) -> None:
+    table, costs = run(tmp_path, own_peak=False)
+    found = by_method(cost_summaries(table, costs), "seconds_per_token")
+    assert {row: each.value for row, each in found.items()} == pytest.approx(
+        {"none": 2e-6, "ntk": 4e-6, "rerope": 2e-6}
+    )
+    assert found["ntk"].note.startswith("at 1024; wall clock, timed once")
+    assert (found["ntk"].low, found["ntk"].interval, found["ntk"].unit) == (None, None, "seconds per token")
+    del costs[table.entries["ntk", 1024].cell]
+    assert by_method(cost_summaries(table, costs), "seconds_per_token")["none"].note.startswith("at 512;")
+    assert cost_summaries(table, {})[0].note == "no length at which all methods have a cost"
+    assert not any(math.isfinite(each.value) for each in cost_summaries(table, {}) if each.value is not None)
+
+
+def test_bytes_per_token_are_the_rise_of_peaks_that_were_counted_cell_by_cell(tmp_path: Path) -> None:
+    table, costs = run(tmp_path, own_peak=True)
+    each = by_method(cost_summaries(table, costs), "bytes_per_token")["none"]
+    assert each.value == pytest.approx(100.0)
+    assert each.note == "rise of the peak from 128 to 1024; 5102400 bytes in all at 1024"
+    table, costs = run(tmp_path / "process", own_peak=False)
+    each = by_method(cost_summaries(table, costs), "bytes_per_token")["none"]
+    assert each.value is None and each.note.startswith("peaks were not counted cell by cell")
+
+
+def test_one_peak_of_a_process_among_those_of_cells_is_enough_to_say_nothing(tmp_path: Path) -> None:
+    table, costs = run(tmp_path, own_peak=True)
+    name = table.entries["none", 512].cell
+    costs[name] = replace(costs[name], own_peak=False)
+    found = by_method(cost_summaries(table, costs), "bytes_per_token")
+    assert found["none"].value is None and found["ntk"].value == pytest.approx(100.0)
+
+
+def test_a_cost_without_tokens_has_no_price(tmp_path: Path) -> None:
+    table, costs = run(tmp_path, own_peak=False)
+    name = table.entries["ntk", 512].cell
+    costs[name] = replace(costs[name], tokens=0)
+    assert ("ntk", 512) not in {(each.method, each.length) for each in prices(table, costs)}
+
+
+def test_the_committed_run_has_a_cost_for_every_cell() -> None:
+    folder = Path(__file__).parents[2] / "results" / "reference" / "lexlet_quick"
+    finished, costs = load_records([folder]).finished, load([folder])
+    assert {each.cell.id for each in finished} <= costs.keys()
+    for table in tables(finished):
+        if table.metric == "nll":
+            found = by_method(cost_summaries(table, costs), "seconds_per_token")
+            assert all(each.value is not None and 1e-6 < each.value < 1e-2 for each in found.values())

@@ -1,0 +1,283 @@
+"""Intervals hold what they promise."""
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binom, binomtest, bootstrap, norm, permutation_test, t
+
+from lexbench.stats.intervals import (
+    Interval,
+    cluster_bootstrap,
+    cluster_sums,
+    difference_interval,
+    holm,
+    mean_interval,
+    sign_flip_p,
+    wilson,
+)
+
+Z = 1.959963984540054
+
+
+@pytest.mark.parametrize(
+    ("successes", "n", "low", "high"),
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)
+def test_wilson_gives_the_numbers_of_newcombe_1998(successes: int, n: int, low: float, high: float) -> None:
+    interval = wilson(successes, n)
+    assert (round(interval.low, 4), round(interval.high, 4)) == (low, high)  # table I, method 3
+
+
+def test_wilson_agrees_with_scipy() -> None:
+    for n in (1, 2, 7, 32, 500):
+        for successes in {0, 1, n // 3, n - 1, n}:
+            theirs = binomtest(successes, n).proportion_ci(method="wilson")
+            ours = wilson(successes, n)
+            assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
+
+
+def test_wilson_has_a_width_at_none_and_all() -> None:
+    # at p = 0 the formula is z^2 / (n + z^2)
+    assert [wilson(0, 10).low, wilson(0, 10).high] == pytest.approx([0.0, Z**2 / (10 + Z**2)])
+    assert [wilson(10, 10).low, wilson(10, 10).high] == pytest.approx([10 / (10 + Z**2), 1.0])
+
+
+def test_wilson_covers_nominally() -> None:
+    n = 40
+    intervals = [wilson(successes, n) for successes in range(n + 1)]
+    shares = np.linspace(0.05, 0.95, 181)
+    covered = [sum(binom.pmf(k, n, p) for k, i in enumerate(intervals) if i.low <= p <= i.high) for p in shares]
+    assert np.mean(covered) == pytest.approx(0.95, abs=0.01)
+
+
+def test_two_clusters_have_three_resamples() -> None:
+    # sums (1, 1) and (9, 3): drawn twice the one, each once, twice the other: 1, 10/4, 3, with chances 1/4, 1/2, 1/4
+    interval = cluster_bootstrap([0.5, 4.0, 0.5, 5.0], [0.5, 1.0, 0.5, 2.0], ["a", "b", "a", "b"])
+    assert interval == Interval(1.0, 3.0, "cluster_bootstrap")
+
+
+def test_one_cluster_allows_no_interval() -> None:
+    assert cluster_bootstrap([1.0, 2.0], [1.0, 1.0], ["a", "a"]) is None
+    assert cluster_bootstrap([], [], []) is None
+
+
+def test_many_independent_values_give_the_normal_interval() -> None:
+    values = np.random.default_rng(1).gamma(2.0, 1.0, 1500)
+    interval = cluster_bootstrap(values, np.ones(1500), [str(place) for place in range(1500)])
+    assert interval is not None
+    error = values.std() / math.sqrt(1500)
+    assert interval.low == pytest.approx(values.mean() - Z * error, abs=0.15 * error)
+    assert interval.high == pytest.approx(values.mean() + Z * error, abs=0.15 * error)
+
+
+def test_the_same_input_gives_the_same_interval_and_its_order_does_not_matter() -> None:
+    values, clusters = [3.0, 1.0, 2.0, 5.0], ["a", "b", "a", "c"]
+    first = cluster_bootstrap(values, np.ones(4), clusters)
+    assert first == cluster_bootstrap(values, np.ones(4), clusters)
+    swapped = cluster_bootstrap([3.0, 2.0, 1.0, 5.0], np.ones(4), ["a", "a", "b", "c"])
+    assert first == swapped
+
+
+def clustered(rng: np.random.Generator, clusters: int, size: int, share: float) -> tuple[np.ndarray, list[str]]:
+    """Values of variance 1 around 0, of which `share` is common to a cluster."""
+    common = np.repeat(rng.normal(0, math.sqrt(share), clusters), size)
+    own = rng.normal(0, math.sqrt(1 - share), clusters * size)
+    return common + own, [str(place // size) for place in range(clusters * size)]
+
+
+def test_clusters_widen_the_interval_by_the_design_effect() -> None:
+    rng = np.random.default_rng(2)
+    ratios = []
+    for _ in range(20):
+        values, clusters = clustered(rng, 100, 6, 0.5)
+        ones = np.ones(len(values))
+        wide = cluster_bootstrap(values, ones, clusters)
+        narrow = cluster_bootstrap(values, ones, [str(place) for place in range(len(values))])
+        assert wide and narrow
+        ratios.append((wide.high - wide.low) / (narrow.high - narrow.low))
+    # Kish: variance grows by 1 + (size - 1) share
+    assert np.mean(ratios) == pytest.approx(math.sqrt(1 + 5 * 0.5), rel=0.05)
+
+
+def test_clustered_intervals_cover_nearly_nominally_and_naive_ones_do_not() -> None:
+    rng = np.random.default_rng(3)
+    hits = naive = 0
+    for _ in range(300):
+        values, clusters = clustered(rng, 40, 4, 0.4)
+        ones = np.ones(len(values))
+        interval = cluster_bootstrap(values, ones, clusters)
+        assert interval
+        hits += interval.low <= 0 <= interval.high
+        naive += abs(values.mean()) <= Z * values.std() / math.sqrt(len(values))
+    assert 0.91 <= hits / 300 <= 0.975
+    assert naive / 300 < 0.88
+
+
+def test_a_mean_of_independent_zeros_and_ones_is_wilsons() -> None:
+    assert mean_interval([1.0, 0.0, 1.0], ["a", "b", "c"]) == wilson(2, 3)
+
+
+def test_clustered_or_fractional_means_are_bootstrapped() -> None:
+    for values, clusters in (([1.0, 0.0, 1.0], ["a", "b", "b"]), ([0.5, 0.0, 1.0], ["a", "b", "c"])):
+        interval = mean_interval(values, clusters)
+        assert interval is not None
+        assert interval.kind == "cluster_bootstrap"
+        assert interval == cluster_bootstrap(values, [1.0] * 3, clusters)
+
+
+def test_at_none_and_all_wilson_counts_clusters() -> None:
+    assert mean_interval([1.0] * 6, ["a", "a", "b", "b", "c", "c"]) == wilson(3, 3)
+    assert mean_interval([0.0] * 6, ["a", "a", "b", "b", "c", "c"]) == wilson(0, 3)
+    assert mean_interval([1.0, 1.0], ["a", "a"]) == wilson(1, 1)
+    assert mean_interval([0.5] * 6, ["a", "a", "b", "b", "c", "c"]) == wilson(1.5, 3)  # ties that share
+
+
+def test_sums_of_clusters_are_those_of_pandas() -> None:
+    rng = np.random.default_rng(4)
+    frame = pd.DataFrame({"x": rng.normal(size=50), "y": rng.random(50), "c": rng.integers(7, size=50).astype(str)})
+    expected = frame.groupby("c", sort=False)[["x", "y"]].sum().to_numpy()
+    assert cluster_sums(frame.x, frame.y, list(frame.c)) == pytest.approx(expected, rel=1e-12)
+
+
+def test_differences_of_scores_are_bootstrapped_as_scipy_does() -> None:
+    rng = np.random.default_rng(5)
+    gaps = rng.choice([-1.0, 0.0, 0.25, 1.0], 120, p=[0.1, 0.4, 0.2, 0.3])
+    clusters = [str(place // 3) for place in range(120)]
+    ours = difference_interval(gaps, clusters)
+    means = gaps.reshape(40, 3).mean(axis=1)  # equal clusters: the mean of their means
+    theirs = bootstrap((means,), np.mean, n_resamples=9999, method="percentile", rng=1).confidence_interval
+    spread = means.std(ddof=1) / math.sqrt(40)
+    assert ours
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.12 * spread)
+
+
+def test_many_paired_differences_have_students_interval() -> None:
+    gaps = np.random.default_rng(6).uniform(-0.7, 1.0, 900)
+    ours = difference_interval(gaps, [str(place) for place in range(900)])
+    error = gaps.std(ddof=1) / 30
+    assert ours
+    low, high = t.interval(0.95, 899, gaps.mean(), error)
+    assert (ours.low, ours.high) == pytest.approx((low, high), abs=0.12 * error)
+
+
+def test_scores_that_never_differ_have_no_width() -> None:
+    assert difference_interval([0.0] * 6, list("aabbcd")) == Interval(0.0, 0.0, "cluster_bootstrap")
+    assert difference_interval([0.5] * 4, list("aabb")) == Interval(0.5, 0.5, "cluster_bootstrap")
+    assert difference_interval([0.5], ["a"]) is None
+    assert difference_interval([], []) is None
+
+
+def test_where_all_pairs_differ_by_the_whole_score_newcombe_counts_clusters() -> None:
+    n = 3
+    low, high = binomtest(n, n).proportion_ci(method="wilson")  # of 1; of 0 it is (0, 1 - low)
+    far = 1 - math.sqrt((1 - low) ** 2 + ((1 - low) - 0) ** 2)  # method 10, phi = 0
+    assert high == 1.0
+    assert far == pytest.approx(1 - math.sqrt(2) * Z**2 / (n + Z**2))
+    for sign, ends in ((1.0, [far, 1.0]), (-1.0, [-1.0, -far])):
+        interval = difference_interval([sign] * 5, list("aabbc"))
+        assert interval and interval.kind == "newcombe"
+        assert [interval.low, interval.high] == pytest.approx(ends, abs=1e-12)
+
+
+def paired(rng: np.random.Generator, clusters: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Differences of nats with mean 0.3 a target, their targets, and their documents of 3 texts each."""
+    targets = rng.integers(20, 90, 3 * clusters).astype(float)
+    shared = np.repeat(rng.normal(0.0, 0.4, clusters), 3)
+    return (
+        targets * (0.3 + shared + rng.normal(0, 0.3, 3 * clusters)),
+        targets,
+        [str(i // 3) for i in range(3 * clusters)],
+    )
+
+
+def test_intervals_of_paired_differences_cover_nearly_nominally() -> None:
+    rng = np.random.default_rng(7)
+    intervals = [cluster_bootstrap(*paired(rng, 40)) for _ in range(300)]
+    covered = sum(interval is not None and interval.low <= 0.3 <= interval.high for interval in intervals)
+    assert 0.91 <= covered / 300 <= 0.975
+
+
+def test_a_sign_flip_p_counts_every_flip_exactly() -> None:
+    assert sign_flip_p([3.0, 1.0]) == 0.5  # 4 and -4 of 4, 2, -2, -4
+    assert sign_flip_p([3.0, 0.0, 1.0, 0.0]) == 0.5
+    assert sign_flip_p([2.0, -2.0]) == 1.0
+    assert sign_flip_p([5.0]) == 1.0
+    assert sign_flip_p([1.0] * 5) == sign_flip_p([-1.0] * 5) == 1 / 16
+    assert sign_flip_p([]) == sign_flip_p([0.0, 0.0]) == 1.0
+
+
+@pytest.mark.parametrize("clusters", [2, 5, 9, 13])
+def test_a_sign_flip_p_is_that_of_scipy(clusters: int) -> None:
+    sums = np.random.default_rng(clusters).normal(0.5, 1.0, clusters)
+    theirs = permutation_test((sums,), np.sum, permutation_type="samples", n_resamples=2**clusters)
+    assert sign_flip_p(sums) == pytest.approx(theirs.pvalue, rel=1e-12)
+
+
+def test_rounding_breaks_no_ties() -> None:
+    rng = np.random.default_rng(8)
+    for _ in range(20):
+        whole = rng.integers(-9, 10, 8)
+        flips = [abs(int(np.dot(signs, whole))) for signs in itertools.product((-1, 1), repeat=8)]
+        assert sign_flip_p(whole / 10) == sum(flip >= abs(int(whole.sum())) for flip in flips) / 256
+
+
+@pytest.mark.parametrize(("better", "worse"), [(9, 5), (11, 4), (14, 6), (30, 14)])
+def test_right_or_wrong_answers_give_mcnemars_exact_test(better: int, worse: int) -> None:
+    ours = sign_flip_p([1.0] * better + [-1.0] * worse + [0.0] * 40)
+    exact = binomtest(better, better + worse).pvalue
+    drawn = better + worse > 14
+    assert ours == pytest.approx(exact, rel=1e-9, abs=3 * math.sqrt(exact * (1 - exact) / 20_000) if drawn else 0)
+
+
+def test_drawn_flips_never_give_a_p_of_zero() -> None:
+    assert sign_flip_p([1.0] * 40) == 1 / 20_000  # a chance of 2^-39 a draw
+
+
+def test_many_clusters_give_the_normal_p_and_more_than_a_block_of_them_too() -> None:
+    for clusters in (300, 900):
+        sums = np.random.default_rng(clusters).normal(0.06, 1.0, clusters)
+        limit = 2 * norm.sf(abs(sums.sum()) / math.sqrt((sums**2).sum()))
+        assert 0.01 < limit < 0.9
+        assert sign_flip_p(sums) == pytest.approx(limit, abs=0.012)
+
+
+def test_one_in_twenty_true_hypotheses_falls_without_correction() -> None:
+    rng = np.random.default_rng(9)
+    p_values = np.array([sign_flip_p(rng.normal(0, rng.uniform(0.1, 2.0, 11))) for _ in range(1500)])
+    for level in (0.05, 0.2, 0.5):
+        assert np.mean(p_values <= level) == pytest.approx(level, abs=3.5 * math.sqrt(level * (1 - level) / 1500))
+
+
+def test_holm_gives_the_textbook_example() -> None:
+    # four hypotheses at 0.05: 0.005 <= 0.05 / 4 and 0.01 <= 0.05 / 3 fall, 0.03 > 0.05 / 2 stops, whatever 0.04 is
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.7, 0.9]) == [1.0, 1.0]
+    assert holm([0.2]) == [0.2]
+    assert holm([]) == []
+
+
+def test_holm_is_the_closed_test_of_bonferronis() -> None:
+    rng = np.random.default_rng(10)
+    for size in (2, 3, 5, 6):
+        p_values = list(rng.beta(0.3, 2.0, size).round(2))  # with ties
+        families = [f for count in range(1, size + 1) for f in itertools.combinations(range(size), count)]
+        expected = [
+            max(min(1.0, len(f) * min(p_values[other] for other in f)) for f in families if place in f)
+            for place in range(size)
+        ]
+        assert holm(p_values) == pytest.approx(expected, rel=1e-12)
+
+
+def test_holm_keeps_a_table_of_true_hypotheses_at_one_in_twenty() -> None:
+    rng = np.random.default_rng(11)
+    wrong = naive = 0
+    for _ in range(300):
+        baseline = rng.normal(size=11)
+        p_values = [sign_flip_p(rng.normal(size=11) - baseline) for _ in range(8)]
+        wrong += min(holm(p_values)) <= 0.05
+        naive += min(p_values) <= 0.05
+    assert wrong / 300 <= 0.06
+    assert naive / 300 > 0.15

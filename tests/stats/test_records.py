@@ -1,0 +1,213 @@
+"""Records follow from samples alone."""
+
+import json
+import logging
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+
+import lexbench
+from lexbench.core.record import Record, Sample
+from lexbench.report.schema import schema
+from lexbench.stats.intervals import wilson
+from lexbench.stats.records import build, dataframe, records_of, run_folders
+from lexbench.store.format import Finished
+from lexbench.store.store import Store
+from tests.report.fake_run import cell, fake_cells, finished, keep
+
+SCHEMA = Path(__file__).parents[2] / "lexbench/report/record.schema.json"
+
+
+def text(index: int, nll: list[float], bytes: int = 10, words: int = 2, failed: str | None = None) -> Sample:
+    losses = np.array(nll, np.float32)
+    return Sample(index=index, cluster=str(index), tokens=20, nll=losses, bytes=bytes, words=words, failed=failed)
+
+
+def said(index: int, accuracy: float, **changed: object) -> Sample:
+    values: dict[str, object] = {"cluster": str(index), "tokens": 20, "scores": {"accuracy": accuracy}, **changed}
+    return Sample(index=index, **values)  # type: ignore[arg-type]
+
+
+def records(*samples: Sample, task: str = "last_segment") -> dict[str | None, Record]:
+    found = records_of(Finished(cell(task, "none", 256), list(samples)))
+    return {record.metric: record for record in found}
+
+
+def test_likelihood_metrics_are_those_computed_by_hand() -> None:
+    found = records(text(0, [1, 2, 3], bytes=12, words=2), text(1, [4], bytes=8, words=3))
+    assert list(found) == ["nll", "perplexity", "bits_per_byte", "word_perplexity"]
+    assert found["nll"].value == 2.5  # 10 nats over 4 targets: by token, where the mean of means is 3
+    assert found["perplexity"].value == pytest.approx(12.182493960703473)  # e^2.5
+    assert found["bits_per_byte"].value == pytest.approx(0.7213475204444817)  # 10 / (20 ln 2)
+    assert found["word_perplexity"].value == pytest.approx(7.38905609893065)  # e^2
+    assert (found["nll"].n, found["nll"].clusters, found["nll"].interval) == (2, 2, "cluster_bootstrap")
+    assert (found["nll"].low, found["nll"].high) == (2.0, 4.0)  # either text alone
+
+
+def test_intervals_are_made_in_nats_and_exponentiated_at_their_ends() -> None:
+    found = {record.metric: record for record in records_of(finished("last_segment", "pi", 1024))}
+    nll, perplexity = found["nll"], found["perplexity"]
+    for name in ("value", "low", "high"):
+        assert math.log(getattr(perplexity, name)) == pytest.approx(getattr(nll, name), rel=1e-12)
+
+
+def test_sums_are_exact_where_float32_would_lose_the_small_ones() -> None:
+    tokens = 1 << 20
+    found = records(text(0, [2.0**25, *[1.0] * tokens]))  # in float32, 2^25 + 1 = 2^25
+    assert found["nll"].value == (2.0**25 + tokens) / (tokens + 1)
+
+
+def test_a_failed_sample_has_no_likelihood_and_is_counted() -> None:
+    found = records(
+        text(0, [1.0]), text(1, [math.nan], failed="1 of 1 targets have no finite likelihood"), text(2, [2.0])
+    )
+    assert found["nll"].value == 1.5
+    assert (found["nll"].n, found["nll"].failed) == (2, 1)
+
+
+def test_no_value_is_made_up_where_every_likelihood_failed() -> None:
+    found = records(text(0, [math.nan], failed="no"), text(1, [math.inf], failed="no"))
+    assert {record.value for record in found.values()} == {None}
+    assert {(record.n, record.failed) for record in found.values()} == {(0, 2)}
+
+
+def test_a_perplexity_beyond_float64_has_no_value() -> None:
+    found = records(text(0, [800.0]), text(1, [800.0]))
+    assert found["nll"].value == 800.0
+    assert (found["perplexity"].value, found["perplexity"].low, found["perplexity"].interval) == (None, None, None)
+
+
+def test_bytes_and_words_that_are_not_known_make_no_metric() -> None:
+    found = records(replace(text(0, [1.0]), bytes=None), text(1, [1.0], words=0))
+    assert list(found) == ["nll", "perplexity", "word_perplexity"]
+    assert (found["word_perplexity"].value, found["word_perplexity"].low) == (math.e, None)  # one text has no words
+    nothing = records(text(0, [1.0], words=0))
+    assert nothing["word_perplexity"].value is None
+
+
+def test_a_failed_answer_counts_as_zero() -> None:
+    found = records(said(0, 1.0), said(1, 1.0), said(2, 0.0), said(3, 1.0, failed="died", scores={}), task="passkey")
+    record = found["accuracy"]
+    expected = wilson(2, 4)
+    assert (record.value, record.low, record.high) == (0.5, expected.low, expected.high)
+    assert (record.n, record.failed, record.interval) == (4, 1, "wilson")
+
+
+def test_a_task_that_forgets_a_score_is_told_so() -> None:
+    with pytest.raises(ValueError, match="passkey gave no accuracy for sample 1"):
+        records(said(0, 1.0), said(1, 0.0, scores={}), task="passkey")
+
+
+def test_answers_that_all_failed_leave_one_row_without_a_metric() -> None:
+    [record] = records(said(0, 0.0, failed="died", scores={}), task="passkey").values()
+    assert (record.metric, record.value, record.failed, record.refused) == (None, None, 1, None)
+
+
+def test_coverage_stands_beside_every_value() -> None:
+    samples = [
+        said(0, 1.0, hit_room=True),
+        said(1, 0.0, tokens=7, truncated=True),
+        said(2, 1.0, tokens=9, hit_room=False),
+    ]
+    record = records(*samples, task="passkey")["accuracy"]
+    assert (record.tokens_min, record.tokens_median, record.tokens_max) == (7, 9.0, 20)
+    assert (record.truncated, record.hit_room, record.failed) == (1, 1, 0)
+
+
+def test_a_refused_cell_has_one_row_with_the_reason() -> None:
+    [record] = records_of(Finished(cell("passkey", "none", 16), [], "too short"))
+    assert (record.metric, record.value, record.low, record.high) == (None, None, None, None)
+    assert (record.n, record.tokens_median, record.refused) == (0, None, "too short")
+
+
+def test_a_cell_in_several_folders_is_taken_once(tmp_path: Path) -> None:
+    cells = [finished("passkey", "none", length, n=4) for length in (256, 512)]
+    keep(tmp_path / "a", cells)
+    keep(tmp_path / "b/inner", cells[1:])
+    assert run_folders([tmp_path]) == [tmp_path / "a", tmp_path / "b/inner"]
+    assert build([tmp_path]) == build([tmp_path / "a"])
+    assert [record.length for record in build([tmp_path / "b", tmp_path / "a"]) if record.metric == "accuracy"] == [
+        each.cell.length for each in sorted(cells, key=lambda each: each.cell.id)
+    ]
+
+
+@pytest.mark.parametrize("name", ["nowhere", "empty"])
+def test_a_folder_without_a_run_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty/cells").mkdir(parents=True)
+    with pytest.raises(ValueError, match=f"folder {tmp_path / name} .*lexbench run") as error:
+        build([tmp_path / name])
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_cell_is_said_and_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cells = [finished("passkey", "none", length, n=4) for length in (256, 512)]
+    keep(tmp_path, cells)
+    file = tmp_path / "cells" / f"{cells[0].cell.id}.parquet"
+    file.write_bytes(file.read_bytes()[:100])
+    with caplog.at_level(logging.WARNING):
+        assert {record.length for record in build([tmp_path])} == {512}
+    assert str(file) in caplog.text
+
+
+def test_a_frame_has_a_row_per_record_and_the_multiple_of_the_trained_length() -> None:
+    rows = [record for each in fake_cells(tasks=["passkey"]) for record in records_of(each)]
+    frame = dataframe(rows)
+    assert len(frame) == len(rows)
+    assert sorted(set(frame.multiple)) == [0.5, 1.0, 2.0, 4.0, 8.0]
+    assert frame[frame.refused.notna()].value.isna().all()
+    assert list(dataframe([]).columns) == list(frame.columns)
+
+
+def test_the_shipped_schema_is_that_of_the_dataclass() -> None:
+    assert json.loads(SCHEMA.read_text()) == schema()
+    assert schema()["properties"]["interval"] == {
+        "type": ["string", "null"],
+        "description": "wilson or cluster_bootstrap; of a mean over cells, mover.",
+    }
+
+
+def test_every_row_satisfies_the_shipped_schema(tmp_path: Path) -> None:
+    store = keep(
+        tmp_path, [*fake_cells(), Finished(cell("probe", "none", 256), [Sample(index=0, cluster="a", tokens=1)])]
+    )
+    validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
+    rows = [json.loads(line) for line in (tmp_path / "records.jsonl").open()]
+    assert len(rows) > 100
+    for row in rows:
+        validator.validate(row)
+    for damage in ({"value": "1.5"}, {"length": 1.5}, {"extra": 1}, {"model": None}):
+        assert not validator.is_valid({**rows[0], **damage})
+    assert {record.cell for record in build([tmp_path])} == {each.cell.id for each in Store(store.folder).load()}
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("none", None),
+        ("pi", f"inv_freq 0.125..{10_000 ** (-30 / 32) / 8:.6g}"),
+        ("rerope", "remap Remap(window 128, query (divisor inf, offset 128, floor False, cap inf), key ("),
+        ("attention_buckets", "mixture [(inv_freq 1..0.000177828), (inv_freq 1..0.000105"),
+    ],
+)
+def test_a_record_says_what_the_method_came_to(method: str, said: str | None) -> None:
+    model = lexbench.Model(name="m", trained_length=256, head_dim=32, rope_base=10_000.0)
+    attention = lexbench.method(method).attention(model, 2048).as_data()
+    known = finished("last_segment", "none", 2048)
+    told = replace(known, cell=replace(known.cell, identity={**known.cell.identity, "attention": attention}))
+    record = records_of(told)[0]
+    assert record.attention == said if said is None else str(record.attention).startswith(said)
+
+
+@pytest.mark.parametrize("order", [("put_off", "measured"), ("measured", "put_off")])
+def test_a_measured_cell_is_shown_though_another_folder_put_it_off(tmp_path: Path, order: tuple[str, str]) -> None:
+    this = cell("last_segment", "none", 256)
+    Store(tmp_path / "put_off").put_off(this, "server is down")
+    measured = Store(tmp_path / "measured")
+    measured.append(this, text(0, [1, 2, 3]))
+    measured.finish(this)
+    found = [record for record in build([tmp_path / name for name in order]) if record.metric == "nll"]
+    assert [record.value for record in found] == [2.0]

@@ -1,0 +1,329 @@
+"""Tables show every value with what a reader must know of it, and never mix what cannot be compared."""
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lexbench.core.record import Sample
+from lexbench.stats import tables as report_tables
+from lexbench.stats.entries import number, share
+from lexbench.stats.records import records_of
+from lexbench.stats.tables import aligned, caption, heading, markdown, tables, terminal
+from lexbench.store.format import Finished
+from tests.report.fake_run import cell, fake_cells, finished, keep
+
+
+def passkey(method: str, length: int, hits: int, n: int = 4, **changed: object) -> Finished:
+    samples = [
+        Sample(index=i, cluster=str(i), tokens=length, scores={"accuracy": float(i < hits)}, **changed)  # type: ignore[arg-type]
+        for i in range(n)
+    ]
+    return Finished(cell("passkey", method, length, n=4), samples)
+
+
+def refused(method: str, length: int, reason: str) -> Finished:
+    return Finished(cell("passkey", method, length, n=4), [], reason)
+
+
+def cells_of(page: str) -> list[list[str]]:
+    """Contents of a Markdown table, by line."""
+    return [[entry.strip() for entry in line.strip("|").split(" | ")] for line in page.splitlines() if line[:1] == "|"]
+
+
+def test_a_table_reads_as_it_should() -> None:
+    [table] = tables(
+        [
+            passkey("pi", 512, 1),
+            passkey("none", 512, 4, n=3, truncated=True),
+            passkey("none", 256, 2),
+            passkey("pi", 256, 3),
+            refused("pi", 128, "too short:\nraise length"),
+            refused("none", 128, "too short:\nraise length"),
+        ]
+    )
+    # Wilson by hand for 2, 3 and 1 of 4, and 3 of 3: (p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)
+    assert markdown(table) == (
+        "| method |  128 (0.5x) |                     256 (1x) |                           512 (2x) |\n"
+        "| ------ | ----------: | ---------------------------: | ---------------------------------: |\n"
+        "| none   | refused (1) |     0.50 [0.15, 0.85] 0% cut | **1.00** [0.44, 1.00] 100% cut (2) |\n"
+        "| pi     | refused (1) | **0.75** [0.30, 0.95] 0% cut |           0.25 [0.05, 0.70] 0% cut |\n"
+        "\n"
+        "(1) refused: too short: raise length  \n"
+        "(2) 3 samples of 4 asked  \n"
+        "cut: share of the samples that were truncated.\n"
+    )
+
+
+def test_columns_are_aligned_and_pipes_in_labels_do_not_break_them() -> None:
+    for table in tables([*fake_cells(), passkey("odd|name", 256, 1)]):
+        lines = [line for line in markdown(table).splitlines() if line.startswith("|")]
+        assert len({len(line) for line in lines}) == 1
+        assert {line.replace("\\|", "").count("|") for line in lines} == {len(table.lengths) + 2}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"protocol": "another"},
+        {"backend": "native"},
+        {"dtype": "bfloat16"},
+        {"kernel": "eager"},
+        {"corpus": "synthetic"},
+        {"n": 8},
+        {"seed": 1},
+        {"model": "other"},
+        {"trained_length": 512},
+    ],
+    ids=str,
+)
+def test_what_cannot_be_compared_never_shares_a_table(changed: dict[str, Any]) -> None:
+    left = finished("last_segment", "none", 512)
+    right = Finished(cell("last_segment", "ntk", 512, **changed), left.samples)
+    made = tables([left, right])
+    assert {tuple(table.methods) for table in made} == {("none",), ("ntk",)}
+    assert len({table.name for table in made}) == len(made) == 8
+
+
+def test_tables_of_another_revision_are_apart_and_say_so() -> None:
+    left = finished("last_segment", "none", 512)
+    identity = {**left.cell.identity, "model": {"name": "lexlet", "revision": "77aa"}}
+    right = Finished(cell("last_segment", "ntk", 512, identity=identity), left.samples)
+    captions = {caption(table) for table in tables([left, right])}
+    assert {said.split("this table: ")[1] for said in captions} == {"model.revision 5f0c", "model.revision 77aa"}
+    assert "this table" not in caption(tables([left])[0])
+
+
+def test_the_protocol_and_what_cells_share_stand_above() -> None:
+    [table] = tables([passkey("none", 256, 1)])
+    assert caption(table) == (
+        "passkey of 5 digits in noise, strict: the key comes first, greedy, BOS\n"
+        "4 samples a cell, seed 0, hf in float32 (sdpa), trained length 256"
+    )
+
+
+def test_the_heading_of_a_setting_is_its_caption_in_full_sentences() -> None:
+    [table] = tables([passkey("none", 256, 1)])
+    assert heading(table) == [
+        "## passkey on lexlet",
+        "",
+        "Protocol: passkey of 5 digits in noise, strict: the key comes first, greedy, BOS.  ",
+        "4 samples a cell, seed 0, hf in float32 (sdpa), trained length 256.",
+        "",
+    ]
+
+
+def test_rows_of_any_entries_are_aligned_under_the_lengths() -> None:
+    [table] = tables([passkey("none", 256, 1), passkey("none", 768, 1)])
+    assert aligned(table, [["none (value)", "1.0", ""], ["a|b", "-0.25 [-0.5, 0.0]", "refused (1)"]]) == [
+        "| method       |          256 (1x) |    768 (3x) |",
+        "| ------------ | ----------------: | ----------: |",
+        "| none (value) |               1.0 |             |",
+        "| a\\|b         | -0.25 [-0.5, 0.0] | refused (1) |",
+    ]
+
+
+def test_none_comes_first_then_methods_by_name_and_headlines_before_other_metrics() -> None:
+    made = tables(fake_cells())
+    assert [(table.cell.task, table.metric) for table in made] == [
+        ("last_segment", "nll"),
+        ("last_segment", "perplexity"),
+        ("last_segment", "bits_per_byte"),
+        ("last_segment", "word_perplexity"),
+        ("passkey", "accuracy"),
+        ("passkey", "contains"),
+    ]
+    assert made[0].methods == ["none", "ntk", "pi", "rerope", "yarn(factor=8.0)"]
+    assert tables([passkey("none", 256, 1), passkey("abf", 256, 1)])[0].methods == ["none", "abf"]
+
+
+def test_the_lowest_loss_and_the_highest_accuracy_are_bold() -> None:
+    by_metric = {table.metric: table for table in tables(fake_cells())}
+    for metric, best in (("nll", min), ("perplexity", min), ("accuracy", max)):
+        table = by_metric[metric]
+        for column, length in enumerate(table.lengths, start=1):
+            values = {record.method: record.value for record in table.at(length) if record.value is not None}
+            page = cells_of(markdown(table))[2:]
+            bold = {row[0] for row in page if row[column].startswith("**")}
+            top = best(values.values())
+            shown = {record.method: number(record, record.value or 0.0) for record in table.at(length)}
+            alike = {name for name in values if shown[name] == number(table.at(length)[0], top)}
+            assert bold == (alike if len({shown[name] for name in values}) > 1 else set())
+
+
+def test_an_interval_is_shown_with_its_own_ends() -> None:
+    [nll, perplexity, *_] = tables([finished("last_segment", "pi", 1024)])
+    for table, digits in ((nll, 3), (perplexity, 2)):
+        [record] = table.entries.values()
+        assert record.value is not None and record.low is not None and record.high is not None
+        text = f"{record.value:.{digits}f} [{record.low:.{digits}f}, {record.high:.{digits}f}]"
+        assert cells_of(markdown(table))[2][1] == text
+
+
+def test_failed_truncated_and_short_samples_are_noted() -> None:
+    pages = {table.metric: markdown(table) for table in tables(fake_cells())}
+    assert "1 of 32 samples failed, left out of the value" in pages["nll"]
+    assert "1 of 32 samples failed, counted as 0" in pages["accuracy"]
+    for page in pages.values():
+        assert page.count("] 3% cut") == 1  # one sample of 32, under pi at 2048
+        assert "cut: share of the samples that were truncated." in page
+        assert "Realised tokens: 2008 to 2048 at 2048." in page
+
+
+def test_one_cluster_and_no_value_are_said() -> None:
+    sample = Sample(index=0, cluster="a", tokens=256, nll=np.ones(3, np.float32), bytes=4, words=1)
+    lost = Sample(index=0, cluster="a", tokens=512, nll=np.full(3, np.nan, np.float32), failed="no", bytes=4, words=1)
+    [table, *_] = tables(
+        [Finished(cell("t", "none", 256, n=1), [sample]), Finished(cell("t", "none", 512, n=1), [lost])]
+    )
+    page = markdown(table)
+    assert cells_of(page)[2] == ["none", "1.000 (1)", "no value (2)"]
+    assert "(1) no interval: 1 cluster" in page
+    assert "(2) 1 of 1 samples failed, left out of the value" in page
+
+
+def test_two_cells_of_one_label_have_a_row_each() -> None:
+    left = passkey("yarn", 256, 1)
+    identity = {**left.cell.identity, "attention": {"scale": 2.0}}
+    right = Finished(cell("passkey", "yarn", 256, n=4, identity=identity), passkey("yarn", 256, 3).samples)
+    [table] = tables([left, right])
+    assert table.methods == ["yarn", "yarn #2"]
+    assert {record.value for record in table.entries.values()} == {0.25, 0.75}
+
+
+def test_cells_that_are_all_refused_still_make_a_table() -> None:
+    [table] = tables([refused("none", 128, "too short"), refused("pi", 128, "too long")])
+    assert table.metric is None
+    assert [row[1] for row in cells_of(markdown(table))[2:]] == ["refused (1)", "refused (2)"]
+
+
+def test_the_csv_holds_every_field_of_every_cell() -> None:
+    cells = fake_cells(tasks=["passkey"])
+    rows = list(csv.DictReader(io.StringIO(tables(cells)[0].csv())))
+    expected = {record.cell: record for each in cells for record in records_of(each) if record.metric != "contains"}
+    assert {row["cell"] for row in rows} == expected.keys()
+    for row in rows:
+        record = expected[row["cell"]]
+        assert row["value"] == ("" if record.value is None else repr(record.value))
+        assert float(row["multiple"]) == record.length / 256
+        assert row["refused"] == (record.refused or "")
+
+
+def test_a_terminal_shows_the_headlines_of_the_named_cells(tmp_path: Path) -> None:
+    store = keep(tmp_path, fake_cells())
+    chosen = [each.cell for each in store.load() if each.cell.method in ("none", "pi") and each.cell.length > 256]
+    half = len(chosen) // 2
+    page = terminal([(tmp_path, [c.id for c in chosen[:half]]), (tmp_path, [c.id for c in chosen[half:]])])
+    assert [line for line in page.splitlines() if line.endswith(", lexlet")] == [
+        "last_segment, NLL (nats per token), lexlet",
+        "last_segment, perplexity (per token), lexlet",
+        "passkey, accuracy, lexlet",
+    ]
+    assert {row[0] for row in cells_of(page)} - {"method"} == {"none", "pi", "------"}
+    assert terminal([]) == ""
+
+
+def test_a_terminal_shows_no_thousands_of_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [each.cell.id for each in keep(tmp_path, fake_cells()).load()]
+    monkeypatch.setattr(report_tables, "SHOWN", len(ids))
+    assert "passkey, accuracy, lexlet" in terminal([(tmp_path, ids)])
+    monkeypatch.setattr(report_tables, "SHOWN", len(ids) - 1)
+    assert terminal([(tmp_path, ids)]) == f"{len(ids)} cells: more tables than a terminal shows"
+
+
+def test_values_that_are_shown_alike_are_none_of_them_the_best() -> None:
+    def text(method: str, nll: float) -> Finished:
+        sample = Sample(index=0, cluster="0", tokens=256, nll=np.array([nll], np.float32), bytes=4, words=1)
+        return Finished(cell("last_segment", method, 256, n=1), [sample])
+
+    [close, *_] = tables([text("none", 2.00001), text("yarn", 2.0)])
+    assert "**" not in markdown(close)
+    [apart, *_] = tables([text("none", 2.00001), text("yarn", 2.0), text("pi", 2.5)])
+    assert markdown(apart).count("**2.000**") == 2
+
+
+def guessed(length: int, chance: float | None, method: str = "none") -> Finished:
+    scores = {"accuracy": 1.0, "exact": 1.0}
+    samples = [Sample(index=i, cluster=str(i), tokens=length, scores=scores, chance=chance) for i in range(2)]
+    return Finished(cell("choice", method, length, n=2), samples)
+
+
+@pytest.mark.parametrize(
+    ("chances", "said"),
+    [
+        ([0.25, 0.25], "Chance: 0.25."),
+        ([0.1, 0.05], "Chance: 0.10 at 256, 0.05 at 512."),
+        ([None, 0.5], "Chance: 0.50."),
+        ([1 / 90_000] * 2, "Chance: below 0.01."),
+        ([0.0, None], None),
+    ],
+    ids=str,
+)
+def test_what_guessing_gives_is_said_where_it_is_known(chances: list[float | None], said: str | None) -> None:
+    found = [guessed(length, chance) for length, chance in zip((256, 512), chances, strict=True)]
+    accuracy, exact = (markdown(table) for table in tables(found))
+    assert [line for line in accuracy.splitlines() if line.startswith("Chance")] == ([said] if said else [])
+    assert "Chance" not in exact  # guessing all of many places right is another chance
+
+
+def test_the_chance_of_a_cell_is_the_mean_of_its_questions() -> None:
+    each = guessed(256, 0.5)
+    record, _ = records_of(replace(each, samples=[each.samples[0], replace(each.samples[1], chance=0.25)]))
+    assert record.chance == 0.375
+
+
+@pytest.mark.parametrize(
+    ("count", "of", "said"), [(0, 7, "0%"), (7, 7, "100%"), (1, 500, "1%"), (499, 500, "99%"), (1, 3, "33%")]
+)
+def test_a_share_is_nothing_or_all_only_where_it_is(count: int, of: int, said: str) -> None:
+    assert share(count, of) == said
+
+
+def probed(method: str, distance: float, failed: str | None = None, length: int = 256) -> Finished:
+    measures = {
+        "attention_distance": distance,
+        "entropy": distance / 100,
+        "first_mass": 0.5,
+        "resolution": 1 / distance,
+    }
+    samples = [
+        Sample(index=i, cluster=str(i), tokens=length, scores={name: (1 + i) * one for name, one in measures.items()})
+        for i in range(3)
+    ]
+    if failed:
+        samples[2] = replace(samples[2], failed=failed, scores={})
+    return Finished(cell("resolution", method, length, n=3), samples)
+
+
+def test_measures_of_attention_have_no_better_side_but_resolution() -> None:
+    made = {table.metric: table for table in tables([probed("none", 100.0), probed("yarn", 50.0)])}
+    assert list(made) == ["resolution", "attention_distance", "entropy", "first_mass"]
+    assert {metric: markdown(table).count("**") for metric, table in made.items()} == {
+        "resolution": 2,
+        "attention_distance": 0,
+        "entropy": 0,
+        "first_mass": 0,
+    }
+    assert cells_of(markdown(made["attention_distance"]))[2] == ["none", "200 [100, 300]"]
+    assert cells_of(markdown(made["resolution"]))[3] == ["yarn", "**0.04** [0.02, 0.06]"]
+
+
+def test_a_failed_sample_has_no_measure_and_is_counted() -> None:
+    found = {record.metric: record for record in records_of(probed("none", 100.0, failed="not finite"))}
+    record = found["attention_distance"]
+    assert (record.value, record.n, record.failed, record.interval) == (150.0, 2, 1, "cluster_bootstrap")
+    [distance] = [table for table in tables([probed("none", 100.0, "no")]) if table.metric == "attention_distance"]
+    assert "(1) 1 of 3 samples failed, left out of the value\n" in markdown(distance)
+
+
+def test_a_measure_is_no_proportion() -> None:
+    # values 2, 1 and 0 sum to 3 of 3, and are neither right nor wrong
+    samples = [
+        Sample(index=i, cluster=str(i), tokens=9, scores={"entropy": value}) for i, value in enumerate([1, 2, 0])
+    ]
+    [record] = records_of(Finished(cell("resolution", "none", 256, n=3), samples))
+    assert (record.value, record.low, record.high, record.interval) == (1.0, 0.0, 2.0, "cluster_bootstrap")

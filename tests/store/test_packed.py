@@ -1,0 +1,185 @@
+"""Copies of very many small cells in one file: read alike, never believed against a cell's own file."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from lexbench.core.record import Cell
+from lexbench.stats.records import records_of
+from lexbench.store import format, packed
+from lexbench.store.format import Finished
+from lexbench.store.packed import Packed, states
+from lexbench.store.store import FEW, Store
+from tests.report.fake_run import cell
+from tests.store.test_store import SAMPLES, plain
+
+pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered")  # samples hold NaN and infinities
+
+
+@pytest.fixture(autouse=True)
+def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "MANY", 60)
+    assert FEW < packed.MANY
+
+
+def a_cell(seed: int) -> Cell:
+    return cell("passkey", "none", 256, seed=seed)
+
+
+def folder(path: Path, count: int = 100) -> Store:
+    """Cells with all that samples can hold, a refusal, one that is put off, and one too large to be packed."""
+    store = Store(path)
+    large = replace(SAMPLES[0], index=9, nll=np.random.default_rng(3).random(40000).astype(np.float32))
+    for seed in range(count):
+        this = a_cell(seed)
+        if seed == 1:
+            store.refuse(this, "no positions")
+        elif seed == 2:
+            store.put_off(this, "the server is down")
+        else:
+            for sample in [*SAMPLES[: 1 + seed % len(SAMPLES)], *([large] if seed == 3 else [])]:
+                store.append(this, replace(sample, tokens=seed))
+            store.finish(this)
+    return store
+
+
+def held(finished: Finished) -> tuple[object, ...]:
+    """All that a finished cell holds, as plain values."""
+    return finished.cell, finished.refused, finished.again, [plain(sample) for sample in finished.samples]
+
+
+def by_file(store: Store) -> dict[str, tuple[object, ...]]:
+    """Cells as their own files tell them."""
+    files = sorted((store.folder / "cells").glob("*.parquet"))
+    return {file.stem: held(format.read(file)) for file in files}
+
+
+def test_a_packed_folder_holds_what_its_files_do(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    store.write_records(records_of)
+    assert pq.read_table(tmp_path / "packed.parquet").num_rows == 99, "all but the large one"
+    there = states(tmp_path / "cells")
+    assert len(Packed(tmp_path).load(there)) == 99
+    assert {each.cell.id: held(each) for each in Store(tmp_path).load()} == by_file(store)
+    some = set(list(there)[:70])
+    assert {each.cell.id for each in Store(tmp_path).load(some)} == some
+    again = Store(tmp_path)
+    assert [again.finished(a_cell(seed)) for seed in range(5)] == [True, True, False, True, True]
+
+
+def test_records_are_the_same_with_and_without(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    store.write_records(records_of)
+    made = (tmp_path / "records.jsonl").read_bytes()
+    store.write_records(records_of, afresh=True)
+    assert (tmp_path / "records.jsonl").read_bytes() == made
+    (tmp_path / "packed.parquet").write_bytes(b"")
+    Store(tmp_path).write_records(records_of, afresh=True)
+    assert (tmp_path / "records.jsonl").read_bytes() == made
+
+
+def test_a_file_that_changed_speaks_for_itself(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    store.write_records(records_of)
+    lost, damaged, other = a_cell(10), a_cell(11), a_cell(12)
+    place = {cell.id: tmp_path / "cells" / f"{cell.id}.parquet" for cell in (lost, damaged, other)}
+    place[lost.id].unlink()
+    place[damaged.id].write_bytes(place[damaged.id].read_bytes()[:-8] + b"damaged!")
+    place[other.id].unlink()
+    store.refuse(other, "asked anew")
+    now = Store(tmp_path)
+    loaded = {each.cell.id: each for each in now.load()}
+    assert lost.id not in loaded and damaged.id not in loaded
+    assert [str(place[damaged.id]) in problem for problem in now.problems] == [True]
+    assert loaded[other.id].refused == "asked anew"
+    assert [now.finished(cell) for cell in (lost, damaged, other)] == [False, False, True]
+
+
+def test_a_file_of_the_same_size_and_another_time_is_read(tmp_path: Path) -> None:
+    store = folder(tmp_path)
+    store.write_records(records_of)
+    file = tmp_path / "cells" / f"{a_cell(20).id}.parquet"
+    about = file.stat()
+    file.write_bytes(b"x" * about.st_size)
+    os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns + 1))
+    assert file.stat().st_size == about.st_size
+    assert a_cell(20).id not in Packed(tmp_path).load(states(tmp_path / "cells"))
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "text", "other columns", "a folder"])
+def test_a_damaged_pack_counts_as_deleted(tmp_path: Path, damage: str) -> None:
+    store = folder(tmp_path)
+    expected = by_file(store)
+    store.write_records(records_of)
+    pack = tmp_path / "packed.parquet"
+    content = pack.read_bytes()
+    if damage == "cut":
+        pack.write_bytes(content[: len(content) // 2])
+    elif damage == "flipped":
+        middle = len(content) // 3
+        pack.write_bytes(
+            content[:middle] + bytes(255 - byte for byte in content[middle : middle + 64]) + content[middle + 64 :]
+        )
+    elif damage == "empty":
+        pack.write_bytes(b"")
+    elif damage == "text":
+        pack.write_text("no parquet at all")
+    elif damage == "other columns":
+        pq.write_table(pq.read_table(pack).drop_columns(["again"]), pack)
+    else:
+        pack.unlink()
+        pack.mkdir()
+    now = Store(tmp_path)
+    assert {each.cell.id: held(each) for each in now.load()} == expected
+    assert now.problems == []
+    assert now.finished(a_cell(5)) and not now.finished(a_cell(2))
+
+
+def test_a_pack_grows_by_tenths_and_drops_what_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "MANY", 10)
+    store = folder(tmp_path, 200)
+    store.write_records(records_of)
+
+    def rows() -> set[str]:
+        return set(pq.read_table(tmp_path / "packed.parquet", columns=["name"])["name"].to_pylist())
+
+    first = rows()
+    assert len(first) == 199
+
+    def more(seeds: range) -> None:
+        for seed in seeds:
+            store.refuse(a_cell(seed), "none")
+        store.write_records(records_of)
+
+    more(range(300, 319))
+    assert rows() == first, "19 are fewer than a tenth of 199"
+    gone = a_cell(50)
+    (tmp_path / "cells" / f"{gone.id}.parquet").unlink()
+    more(range(319, 320))
+    new = {a_cell(seed).id for seed in range(300, 320)}
+    assert rows() == first - {gone.id} | new
+    assert {each.cell.id: held(each) for each in Store(tmp_path).load()} == by_file(store)
+
+
+def test_a_small_folder_is_not_packed(tmp_path: Path) -> None:
+    folder(tmp_path, 50).write_records(records_of)
+    assert not (tmp_path / "packed.parquet").exists()
+
+
+def test_records_that_nothing_has_changed_are_left_alone(tmp_path: Path) -> None:
+    store = folder(tmp_path, 5)
+    records = tmp_path / "records.jsonl"
+    store.write_records(records_of)
+    made, written = records.read_bytes(), records.stat().st_mtime_ns
+    Store(tmp_path).write_records(records_of)
+    assert records.stat().st_mtime_ns == written
+    records.write_bytes(b"damaged\n")
+    Store(tmp_path).write_records(records_of)
+    assert records.read_bytes() == made
+    store.refuse(a_cell(2), "asked anew: it was put off before")
+    store.write_records(records_of)
+    assert b"asked anew" in records.read_bytes()

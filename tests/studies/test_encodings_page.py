@@ -1,0 +1,46 @@
+"""The committed page of encodings is what its records give; run as a program, this writes it anew."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from lexbench.studies.encodings import page
+from lexbench.studies.encodings.page.shapes import GREAT, RULE, SLIGHT
+from lexbench.studies.encodings.page.texts import INTERVALS
+from tests.report.pictures import drawn
+
+ROOT = Path(__file__).parent.parent.parent
+FOLDER = ROOT / "results" / "reference" / "encodings"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", [FOLDER] if FOLDER.is_dir() else [], ids=lambda folder: folder.name)
+def test_the_page_is_what_the_records_give(folder: Path, tmp_path: Path) -> None:
+    for name in ("measured.parquet", "models.json"):
+        shutil.copy(folder / name, tmp_path / name)
+    with drawn() as figures:
+        page.write_page(tmp_path)
+    for place in (0, -1):  # of each kind one
+        figures[place].savefig(tmp_path / f"{place}.svg")
+    anew = f"write it anew: python {Path(__file__).relative_to(ROOT)}"
+    assert (tmp_path / "README.md").read_text() == (folder / "README.md").read_text(), anew
+    for file in (tmp_path / "plots").glob("*.csv"):
+        assert file.read_text() == (folder / "plots" / file.name).read_text(), anew
+
+
+def test_the_documentation_states_the_rule_of_the_page() -> None:
+    stated = (ROOT / "docs" / "encodings.md").read_text()
+    assert RULE in stated
+    for said in ("about 95 %", "Student's t of S - 1 degrees of", "approximate where seeds or documents are few"):
+        assert said in stated and said in INTERVALS.replace("\n", " ")
+
+
+def test_the_rule_says_the_numbers_that_judge() -> None:
+    assert f"Above ln 2 = {GREAT:.2f}, 2 times the perplexity" in RULE
+    assert f"above {SLIGHT:g} it" in RULE and f"below -{SLIGHT:g} it" in RULE
+
+
+if __name__ == "__main__":
+    print(page.write_page(FOLDER), file=sys.stderr)

@@ -1,0 +1,371 @@
+"""Shapes by the rule, means over seeds, what stands beside papers, and the page: against numbers worked out by hand."""
+
+import json
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lexbench.core.record import Sample
+from lexbench.store.format import Finished
+from lexbench.studies.encodings import page as study_page
+from lexbench.studies.encodings.page import beside, plots
+from lexbench.studies.encodings.page import page as page_text
+from lexbench.studies.encodings.page.curves import Curve, Estimate, Point, curves, difference, over_seeds
+from lexbench.studies.encodings.page.shapes import Shape, shape, shape_of, slope
+from tests.report.fake_run import cell, keep
+
+LN2 = math.log(2)
+
+
+def changes(*values: float, half: float | None = None) -> dict[float, Estimate]:
+    """At 1, 2, 4, ... times the trained length, each with an interval of that half-width."""
+    ends = [(None, None) if half is None else (value - half, value + half) for value in values]
+    return {2.0**i: Estimate(value, *end) for i, (value, end) in enumerate(zip(values, ends, strict=True))}
+
+
+@pytest.mark.parametrize(
+    ("values", "half", "name", "multiple"),
+    [
+        ((0.0, 0.70, 1.5, 2.8), None, "explodes", 8.0),  # ln 2 = 0.693 is exceeded
+        ((0.0, 0.70, 0.0, 0.0), None, "explodes", 2.0),  # anywhere beyond the trained length
+        ((0.0, 0.69, 0.5, 0.2), None, "rises slowly", 2.0),
+        ((0.0, -0.05, 0.04, 0.18), None, "rises slowly", 8.0),  # ALiBi of LEX, table 2
+        ((0.0, -0.10, -0.08, 0.05), None, "flat", 8.0),  # 0.05 is not exceeded, the longest length counts
+        ((0.0, -0.04, -0.06, -0.066), None, "falls", 8.0),  # xPos under BCA of LEX, table 2
+        ((0.0, 0.03, 0.02, -0.05), None, "flat", 8.0),
+        ((0.0, 0.90, 0.90, 0.90), 0.20, "explodes", 2.0),  # 0.70 is above ln 2
+        ((0.0, 0.0), 0.04, "flat", 2.0),
+    ],
+)
+def test_the_rule_on_constructed_curves(
+    values: Sequence[float], half: float | None, name: str, multiple: float
+) -> None:
+    found = shape(changes(*values, half=half))
+    assert found is not None
+    assert (found.name, found.text, found.multiple, found.open) == (name, name, multiple, False)
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "text"),
+    [
+        (0.90, 0.30, "rises slowly to explodes"),  # 0.60 to 1.20
+        (0.06, 0.02, "flat to rises slowly"),  # 0.04 to 0.08
+        (-0.06, 0.02, "falls to flat"),
+        (0.00, 0.10, "falls to rises slowly"),
+        (0.40, 0.80, "falls to explodes"),
+    ],
+)
+def test_an_interval_that_reaches_into_another_shape_names_both(value: float, half: float, text: str) -> None:
+    found = shape(changes(0.0, value, half=half))
+    assert found is not None
+    assert found.text == text
+    assert found.open
+    assert found.allows("explodes") == text.endswith("explodes")
+
+
+def test_without_a_length_beyond_there_is_no_shape() -> None:
+    assert shape({0.5: Estimate(0.1), 1.0: Estimate(0.0)}) is None
+
+
+def test_a_mean_over_seeds_adds_seeds_and_documents_in_squares() -> None:
+    # values 1, 2, 3: mean 2, deviation 1; Student's t of 2 degrees at 97.5 % is 4.302653; documents add 0.5 and 0.25
+    found = over_seeds([(1.0, 0.5, 1.25), (2.0, 1.5, 2.25), (3.0, 2.5, 3.25)])
+    spread = 4.302652729911275 / math.sqrt(3)
+    assert found is not None and found.low is not None and found.high is not None
+    assert found.value == 2.0
+    assert found.low == pytest.approx(2 - math.sqrt(spread**2 + 0.25), rel=1e-9)
+    assert found.high == pytest.approx(2 + math.sqrt(spread**2 + 0.0625), rel=1e-9)
+
+
+def test_one_seed_has_its_documents_interval_and_none_has_nothing() -> None:
+    assert over_seeds([(1.0, 0.75, 1.5)]) == Estimate(1.0, 0.75, 1.5)
+    assert over_seeds([(1.0, None, None)]) == Estimate(1.0)
+    assert over_seeds([(None, None, None)]) is None
+
+
+def curve(entry: str, values: Sequence[float], method: str = "none", half: float = 0.01, **changed: Any) -> Curve:
+    """NLL at 1, 2, 4, ... times 128."""
+    points = []
+    for place, value in enumerate(values):
+        change = value - values[0]
+        ends = Estimate(value, value - half, value + half), Estimate(change, change - half, change + half)
+        documents = {"a": (10 * (value - half), 10.0), "b": (10 * (value + half), 10.0)}
+        points.append(Point(128 * 2**place, 2.0**place, *ends, seeds=[value], documents=documents))
+    settled: dict[str, Any] = {"family": "f", "task": "last_segment", "metric": "nll", "protocol": "p", **changed}
+    return Curve(entry=entry, method=method, points=points, **settled)
+
+
+def test_the_slope_is_that_of_least_squares_through_the_trained_length() -> None:
+    # changes 0.1, 0.4 at 1 and 2 doublings: (1 * 0.1 + 2 * 0.4) / (1 + 4) = 0.18
+    assert slope(curve("a", [3.0, 3.1, 3.4])) == pytest.approx(0.18)
+    assert slope(curve("a", [3.0])) is None
+
+
+def test_a_curve_is_judged_up_to_a_multiple() -> None:
+    late = curve("a", [3.0, 3.0, 5.0])
+    two, four = shape_of(late, 2.0), shape_of(late)
+    assert isinstance(two, Shape) and isinstance(four, Shape)
+    assert (two.name, four.name) == ("flat", "explodes")
+
+
+ROWS = [
+    {"table": "lex-2", "printed": "ALiBi", "entry": "alibi"},
+    {"table": "lex-2", "printed": "Roformer(RoPE)", "entry": "rope"},
+    {"table": "lex-2", "printed": "LEX(xPos+BCA)", "entry": "xpos", "method": "bca"},
+    {"table": "survey-3", "printed": "ALiBi", "entry": "alibi"},
+]
+
+
+def test_published_rows_have_the_shapes_of_their_figures() -> None:
+    ours = [
+        curve("alibi", [3.0, 3.1, 3.2, 3.2]),
+        curve("rope", [3.0, 3.1, 3.3, 3.4]),
+        curve("xpos", [3.0, 2.9, 2.9, 2.9], "bca"),
+    ]
+    lines = beside.lines(ours, {"published": ROWS}, "last_segment")
+    found = {(line.table, line.data, line.trained_length, line.printed): line for line in lines}
+    rope = found["lex-2", "PG22", 1024, "Roformer(RoPE)"]
+    assert rope.theirs is not None
+    assert rope.theirs.name == "explodes"
+    assert rope.theirs.change.value == pytest.approx(math.log(458.83 / 26.68))
+    assert rope.agrees == "no"  # ours rises by 0.4
+    xpos = found["lex-2", "PG22", 1024, "LEX(xPos+BCA)"]
+    assert xpos.theirs is not None and xpos.theirs.name == "falls"  # ln(24.89 / 26.59) = -0.066
+    assert xpos.agrees == "yes"
+    assert found["survey-3", "WikiText-103", 512, "ALiBi"].logs.keys() == {1.0, 2.0}  # 1012 is printed
+    assert found["survey-3", "ArXiv", 512, "ALiBi"].agrees == "no"  # theirs is flat, ln(5.41 / 5.25) = 0.03; ours 0.1
+
+
+def test_orders_are_compared_pair_by_pair() -> None:
+    ours = [curve("alibi", [3.0, 3.3, 3.2]), curve("rope", [3.0, 3.1, 3.21])]
+    found = beside.pairs(beside.lines(ours, {"published": ROWS[:2]}, "last_segment"))
+    on_books = {pair.multiple: pair for pair in found if pair.better.data == "PG22"}
+    assert {pair.better.printed for pair in on_books.values()} == {"ALiBi"}
+    assert on_books[2.0].verdict == "no"  # 3.1 - 3.3 = -0.2 in each document
+    assert on_books[2.0].difference.high == pytest.approx(-0.2)
+    assert on_books[4.0].verdict == "yes"  # 3.21 - 3.20
+
+
+def test_a_difference_is_paired_by_document_and_knows_its_seeds() -> None:
+    def point(seeds: Sequence[float], *nats: float) -> Point:
+        documents = {str(place): (each, 4.0) for place, each in enumerate(nats)}
+        return Point(128, 1.0, None, None, seeds=seeds, documents=documents)
+
+    # gaps of 1 nat in each of two documents of 4 targets: 0.25, whatever the documents are
+    alike = difference(point([1.0], 4, 40), point([1.25], 5, 41))
+    assert alike == Estimate(0.25, 0.25, 0.25)
+    # deviations 0.1 and 0 over two seeds: sqrt(0.01 / 2) = 0.0707107, times Student's t of 1 degree, 12.7062047
+    spread = difference(point([1.0 - 0.1 / math.sqrt(2), 1.0 + 0.1 / math.sqrt(2)], 4, 40), point([1.25, 1.25], 5, 41))
+    assert spread is not None and spread.low is not None
+    assert spread.low == pytest.approx(0.25 - 12.706204736 * 0.1 / math.sqrt(2), rel=1e-6)
+    assert difference(point([1.0], 4, 40), Point(128, 1.0, None, None)) is None
+
+
+@pytest.mark.parametrize(
+    ("theirs", "change", "agrees"),
+    [
+        ((0.8, 0.9), Estimate(0.10, 0.02, 0.18), "yes"),
+        ((0.8, 0.9), Estimate(0.10, -0.02, 0.22), "perhaps"),
+        ((0.8, 0.9), Estimate(-0.10, -0.18, -0.02), "no"),
+        ((0.9, 0.3), Estimate(-0.10, -0.18, -0.02), "yes"),
+        ((0.9, 0.3), Estimate(-0.10), "yes"),
+    ],
+)
+def test_resolution_rises_or_falls_only_as_far_as_its_interval_says(
+    theirs: tuple[float, float], change: Estimate, agrees: str
+) -> None:
+    ours = Estimate(1.0), Estimate(1.0 + change.value)
+    assert beside.Resolved("ALiBi", "alibi", theirs, ours, change, 2.0).agrees == agrees
+
+
+def test_resolution_changes_by_document(folder: Path) -> None:
+    rows, about = study_page.load(folder)
+    [found] = [c for c in curves(rows, about) if (c.entry, c.task, c.method) == ("rope", "resolution", "none")]
+    point = found.at(2.0)
+    assert point is not None and point.change is not None and point.change.high is not None
+    # documents i = 0 to 3 have (1 + i / 10) / length: a mean of 1.15 (1 / 512 - 1 / 256), in each document below 0
+    assert point.change.value == pytest.approx(-1.15 / 512, rel=1e-6)
+    assert point.change.high < 0
+
+
+def test_what_is_said_of_the_trained_length_goes_by_intervals() -> None:
+    def passkey(entry: str, value: float, low: float, high: float) -> Curve:
+        point = Point(128, 1.0, Estimate(value, low, high), None)
+        return Curve(entry, "f", "none", "passkey", "accuracy", "p", [point])
+
+    own = [passkey("a", 0.9, 0.7, 0.97), passkey("b", 0.6, 0.4, 0.8), passkey("c", 0.1, 0.0, 0.3)]
+    [said] = page_text._inside(own)
+    assert said.startswith(
+        "- passkey at the trained length, of 3 encodings: 1 more than half of the keys, 1 less than half of the keys, "
+        "1 cannot be told (the interval holds one half); the best 0.90 [0.70, 0.97]."
+    )
+
+
+def test_shapes_that_are_all_open_are_counted(tmp_path: Path) -> None:
+    about = {"trained_length": 128}
+    both = [curve("a", [3.0, 3.06], half=0.02), curve("b", [3.0, 3.0], half=0.1)]
+    assert "Alone: 2 between two shapes." in page_text._shapes(both, about, tmp_path)
+    assert "Alone: 1 flat, 1 between two shapes." in page_text._shapes(
+        [both[0], curve("b", [3.0, 3.0])], about, tmp_path
+    )
+
+
+def test_rank_correlation_is_spearmans() -> None:
+    pairs = [("a", 1.0, 9.0), ("b", 2.0, 7.0), ("c", 3.0, 8.0), ("d", 4.0, 1.0)]
+    # ranks 1 2 3 4 and 4 2 3 1: 1 - 6 (9 + 0 + 0 + 9) / (4 * 15) = -0.8
+    assert plots.rank_correlation(pairs) == pytest.approx(-0.8)
+    assert plots.rank_correlation(pairs[:3]) is None
+
+
+# from run folders to the page
+
+
+RISES = {"rope": 0.4, "alibi": 0.0, "sinusoidal": 1.0}
+"""Nats per doubling beyond the trained length."""
+LENGTHS = (128, 256, 512, 1024)
+
+
+def likelihoods(model: str, method: str, length: int, seed: int) -> Finished:
+    """Six documents of 20 targets, all at 3 nats, and what positions beyond the trained length add."""
+    entry = model.partition("-")[0]
+    over = 0.0 if method == "bca" else RISES[entry] * max(0.0, math.log2(length / 256))
+    nats = [3.0 + 0.1 * seed + 0.2 * place + over * (1 + 0.02 * seed) for place in range(6)]
+    samples = [
+        Sample(index=i, cluster=f"d{i}", tokens=length, nll=np.full(20, loss, np.float32), bytes=60, words=10)
+        for i, loss in enumerate(nats)
+    ]
+    return Finished(cell("last_segment", method, length, n=6, model=model), samples)
+
+
+def others(model: str, method: str, length: int) -> list[Finished]:
+    """A passkey that is refused where it does not fit, and resolution."""
+    passkey = cell("passkey", method, length, n=4, model=model)
+    found = [Sample(index=i, cluster=str(i), tokens=length, scores={"accuracy": float(length < 512)}) for i in range(4)]
+    refused = Finished(passkey, [], "passkey needs at least 74 tokens, asked for 32: raise length")
+    probed = [
+        Sample(index=i, cluster=f"d{i}", tokens=length, scores={"resolution": (1 + i / 10) / length}) for i in range(4)
+    ]
+    return [
+        refused if length == 128 else Finished(passkey, found),
+        Finished(cell("resolution", method, length, n=4, model=model), probed),
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a suite of three encodings and two seeds leaves."""
+    tmp_path = tmp_path_factory.mktemp("zoo")
+    models: list[Mapping[str, Any]] = []
+    for entry in (*RISES, "cope"):
+        for seed in (0, 1):
+            name = f"{entry}-seed{seed}"
+            known = {"parameters": 787_584, "tokens": 1_000_000, "seconds": 160.0, "device": "x86_64 CPU"}
+            model = {"name": name, "entry": entry, "family": "bias" if entry == "alibi" else "rotary", "seed": seed}
+            models.append({**model, "start": None, "failed": None if entry != "cope" else "no memory", **known})
+            if entry != "cope":
+                cells = [likelihoods(name, m, n, seed) for m in ("none", "bca") for n in LENGTHS]
+                cells += [each for m in ("none", "bca") for n in LENGTHS for each in others(name, m, n)]
+                keep(tmp_path / "runs" / name, cells)
+    about = {"suite": "encodings", "recipe": "zoo", "trained_length": 256, "models": models, "published": ROWS}
+    page = tmp_path / "page"
+    page.mkdir()
+    (page / "models.json").write_text(json.dumps(about))
+    study_page.keep(study_page.measured(sorted((tmp_path / "runs").iterdir())), page)
+    return page
+
+
+def test_changes_are_paired_on_the_same_targets(folder: Path) -> None:
+    rows, about = study_page.load(folder)
+    [found] = [c for c in curves(rows, about) if (c.entry, c.task, c.method) == ("rope", "last_segment", "none")]
+    point = found.at(4.0)
+    assert point is not None and point.value is not None and point.change is not None
+    assert len(point.seeds) == 2
+    # seeds 3.0 + 0.5 + 0.8 and 3.1 + 0.5 + 0.8 * 1.02, over documents 0 to 5; all documents change alike
+    assert point.value.value == pytest.approx((4.3 + 4.416) / 2, abs=1e-6)
+    assert point.change.value == pytest.approx((0.8 + 0.816) / 2, abs=1e-6)
+    half = 12.706204736432095 * 0.008  # t of one degree of freedom, deviation 0.016 / sqrt 2, over sqrt 2 seeds
+    assert point.change.low == pytest.approx(0.808 - half, abs=1e-5)
+
+
+def test_the_page_is_made_of_the_records_alone(folder: Path) -> None:
+    page = study_page.write_page(folder).read_text()
+    assert "- `cope-seed0`: no memory" in page
+    assert "4 encodings, seeds 0, 1; recipe `zoo`: trained length 256, 787,584 weights" in page
+    [row] = [line for line in page.splitlines() if line.startswith("| alibi ") and "flat" in line][:1]
+    assert "+0.000" in row
+    assert "refused: passkey needs at least 74 tokens" in page
+    assert "Beside published tables" in page
+    assert "nothing beyond" not in page
+    assert not [line for line in page.splitlines() if {"nan", "None,", "|None"} & set(line.split())]
+    for link in ("last_segment-none.svg", "last_segment-bca.png", "passkey-none.csv", "resolution-slope.svg"):
+        assert f"plots/{link}" in page
+        assert (folder / "plots" / link).stat().st_size > 100
+
+
+@pytest.mark.slow
+def test_the_same_records_give_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+    rows, _ = study_page.load(folder)
+    study_page.keep([row for row in rows if row.record.method == "none"], tmp_path)
+    shutil.copy(folder / "models.json", tmp_path)
+    study_page.write_page(tmp_path)
+    again = {file.name: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    assert {"last_segment-none.svg", "passkey-none.svg", "resolution-slope.svg"} <= again.keys()
+    study_page.write_page(tmp_path)
+    assert {file.name: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == again
+
+
+def test_a_record_comes_back_as_it_was_kept(folder: Path) -> None:
+    rows, about = study_page.load(folder)
+    study_page.keep(rows, folder)
+    assert study_page.load(folder)[0] == rows
+    assert {row.record.metric for row in rows} >= {"nll", "accuracy", "resolution", None}
+    assert all(row.change is None for row in rows if row.record.metric not in ("nll", "resolution"))
+    assert {row.record.model for row in rows} < {model["name"] for model in about["models"]}
+
+
+def test_cells_of_other_weights_are_left_out(tmp_path: Path) -> None:
+    keep(tmp_path, [likelihoods("rope-seed0", "none", length, 0) for length in LENGTHS])
+    assert {row.record.length for row in study_page.measured([tmp_path])} == set(LENGTHS)
+    assert study_page.measured([tmp_path], {"rope-seed0": "5f0c"}) == study_page.measured(
+        [tmp_path], {"alibi-seed0": "0"}
+    )
+    assert study_page.measured([tmp_path], {"rope-seed0": "0"}) == []
+
+
+def test_two_corpora_are_no_two_seeds(tmp_path: Path) -> None:
+    one = likelihoods("rope-seed0", "none", 256, 0)
+    other = cell("last_segment", "none", 256, n=6, model="rope-seed0", corpus="wikitext")
+    keep(tmp_path, [one, Finished(other, one.samples)])
+    said = (
+        f"run folder {tmp_path} must hold one cell of last_segment, method none, length 256, got two (corpus "
+        "(stdlib and wikitext|wikitext and stdlib)"
+    )
+    with pytest.raises(ValueError, match=said.replace("two (", r"two \(") + r"\): remove that folder, or give another"):
+        study_page.measured([tmp_path])
+
+
+def test_an_interval_of_a_likelihood_ends_at_0(tmp_path: Path) -> None:
+    names = [f"rope-seed{seed}" for seed in (0, 1)]
+    for seed, name in enumerate(names):  # values 0.1 and 1.9: 1 -+ 12.7 * 0.9
+        samples = [
+            Sample(index=i, cluster=f"d{i}", tokens=256, nll=np.full(2, 0.1 + 1.8 * seed, np.float32), bytes=1, words=1)
+            for i in range(2)
+        ]
+        keep(tmp_path / name, [Finished(cell("last_segment", "none", 256, n=2, model=name), samples)])
+    about = {"models": [{"name": name, "entry": "rope", "family": "rotary"} for name in names]}
+    [found] = curves(study_page.measured(tmp_path / name for name in names), about)
+    value = found.points[0].value
+    assert value is not None and value.high is not None
+    assert value.low == 0.0
+    assert value.value == pytest.approx(1.0)
+    assert value.high == pytest.approx(1 + 12.706204736 * 0.9, rel=1e-6)
+
+
+def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"has no measured.parquet: give one that `lexbench suite` has written"):
+        study_page.load(tmp_path)

@@ -1,0 +1,455 @@
+"""The zoo: its yaml holds together, its plan repeats nothing, its processes fail and go on."""
+
+import functools
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tqdm import tqdm
+
+from lexbench.commands import main
+from lexbench.core import registry
+from lexbench.native import build
+from lexbench.native.decoder import Shape
+from lexbench.native.recipe import Recipe
+from lexbench.report.leaderboard.published import published
+from lexbench.studies.encodings import page, plan, processes, study
+from lexbench.studies.encodings.page.curves import Curve, curves
+from lexbench.studies.encodings.page.shapes import shape_of
+from lexbench.studies.encodings.plan import Step
+from lexbench.studies.encodings.settings import Suite
+
+SHORT = ["suite.corpora=[little]", "suite.corpus=little"]
+LITTLE = {"_target_": "lexbench.corpora.synthetic.Synthetic", "count": 16}
+BRIEF = {
+    **{"_target_": "lexbench.native.recipe.Recipe", "trained_length": 64, "batch": 8, "vocabulary": 384},
+    **{"shape": {"layers": 1, "width": 32, "heads": 4, "kv_heads": 2, "hidden": 32}, "rate": 6e-3, "warmup": 5},
+    **{"evaluate": 60, "save": 10, "stages": [{"steps": 60, "lessons": {"text": 1.0}}]},
+}
+
+
+@functools.cache
+def stated() -> dict[str, Any]:
+    return registry.read("suite", "encodings")
+
+
+@functools.cache
+def usual() -> dict[str, Any]:
+    config = yaml.safe_load((registry.asset("configs") / "suite.yaml").read_text())
+    return {key: value for key, value in config.items() if key not in ("defaults", "hydra")}
+
+
+def asked(recipe: str = "zoo", **changed: Any) -> Suite:
+    """The suite of a command line."""
+    return study.read({**usual(), "suite": {**stated(), "recipe": recipe}, **changed}, "encodings")
+
+
+# the yaml
+
+
+def test_every_encoding_of_the_registry_is_in_the_suite() -> None:
+    whole = asked(finetuned=True)
+    used = {entry.spec["name"] for entry in whole.entries if entry.spec}
+    assert set(registry.names("encoding")) - used == set()
+
+
+@pytest.mark.parametrize("name", sorted(asked(finetuned=True).known))
+def test_every_entry_resolves(name: str) -> None:
+    entry = asked().known[name]
+    recipe = {**registry.read("recipe", "zoo")}
+    shape = Shape(vocabulary=recipe["vocabulary"], **recipe["shape"])
+    if entry.spec and name != "bipe" and not name.startswith("bipe"):  # separators are settled by a tokenizer
+        assert build.encoding(entry.spec, shape, recipe["trained_length"]).name
+    elif entry.spec:
+        assert build.resolved(entry.spec)["_target_"]
+    for method in entry.methods or ():
+        assert registry.read("method", method)["_target_"]
+
+
+@pytest.mark.parametrize("name", ["zoo", "zoo_tiny", "zoo_finetune"])
+def test_every_recipe_resolves(name: str) -> None:
+    recipe = registry.build(registry.read("recipe", name), "recipe")
+    assert isinstance(recipe, Recipe)
+    assert recipe.steps >= 50
+
+
+def test_the_recipe_zoo_is_as_large_as_it_says() -> None:
+    recipe = registry.build(registry.read("recipe", "zoo"), "recipe")
+    assert recipe.steps * recipe.batch * recipe.length == pytest.approx(1.1e6, rel=0.1)
+    assert recipe.trained_length in (64, 128)
+    assert 512 <= recipe.vocabulary <= 1024
+
+
+@pytest.mark.parametrize("row", stated()["published"], ids=lambda row: f"{row['table']} {row['printed']}")
+def test_every_published_row_has_figures_and_an_entry(row: dict[str, Any]) -> None:
+    entry = asked().known[row["entry"]]
+    assert row.get("method", "none") in (entry.methods or stated()["methods"])
+    for place in (row, row["base"]) if "base" in row else (row,):
+        [table] = published([place["table"]])
+        assert any(figure.method == place["printed"] and figure.value for figure in table.figures), place
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"encodings": ["rop"]}, "unknown encodings 'rop': choose from nope, sinusoidal"),
+        ({"encodings": "rope"}, r"suite's encodings must be a list, got 'rope': e.g. encodings=\[rope\]"),
+        ({"tasks": ["needle"]}, "unknown tasks 'needle': choose from last_segment"),
+        ({"seeds": [-1]}, "suite's seeds must be whole numbers of at least 0, got -1"),
+        ({"workers": 0}, "suite's workers must be whole numbers of at least 1, got 0"),
+        ({"multiples": [0]}, "suite's multiples must be numbers above 0, got 0"),
+        ({"methods": ["yran"]}, "unknown method 'yran'"),
+        ({"recipe": "zo"}, "unknown recipe 'zo'"),
+        ({"recipe": "zoo_finetune"}, "suite.recipe must state a trained_length, zoo_finetune has None: e.g."),
+        ({"suite": {**stated(), "entries": 5}}, "suite's entries must be a list, got 5"),
+        ({"suite": {**stated(), "entries": [5]}}, "suite's entries must be keys and values, got 5"),
+        ({"suite": {**stated(), "finetuned": 5}}, "suite's finetuned must be keys and values, got 5"),
+        *(
+            ({key: []}, rf"suite's {key} must not be empty, got \[\]: leave it out, or null for the suite's own")
+            for key in ("encodings", "seeds", "tasks", "methods", "multiples")
+        ),
+        ({"methods": "bca"}, r"suite's methods must be a list, got 'bca': e.g. methods=\[bca\]"),
+        ({"seeds": [0, 1, 0]}, "suite's seeds must differ, got 0 twice: drop one"),
+        ({"encodings": ["rope", "rope"]}, "suite's encodings must differ, got 'rope' twice: drop one"),
+        ({"multiples": [1, 0.01]}, "suite's multiples must give at least 2 tokens, got 0.01 of 128: raise it"),
+        ({"suite": {**stated(), "recipes": 3}}, "unknown key suite.recipes: choose from recipe"),
+        ({"suite": {"recipe": "zoo"}}, "suite encodings lacks seeds"),
+    ],
+    ids=str,
+)
+def test_what_no_suite_can_be_is_said_in_one_line(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        asked(**changed)
+
+
+def test_the_command_prints_every_command_of_its_plan(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "encodings=[rope,pi]",
+        "seeds=[1]",
+        "tasks=[running_arithmetic]",
+        "methods=[none]",
+        f"results={tmp_path / 'zoo'}",
+    ]
+    assert main.main(["suite", "encodings", "--dry-run", *words, "suite.recipe=zoo_tiny"]) == 0
+    out, err = capfd.readouterr()
+    assert [line.split()[1] for line in out.splitlines()] == ["train", "run", "train", "run"]
+    assert "recipe=zoo_tiny encoding=rope corpora=[stdlib,pydoc] recipe.seed=1" in out
+    assert "2 trainings (recipe zoo_tiny), 2 evaluations; 0 done before" in err
+    assert not (tmp_path / "zoo").exists()
+    assert main.main(["suite", "encodingz"]) == 2
+    assert "unknown suite 'encodingz': did you mean encodings?" in capfd.readouterr().err
+
+
+# the plan
+
+
+def test_a_plan_trains_each_model_once_before_it_is_evaluated(tmp_path: Path) -> None:
+    steps = plan.steps(asked(results=str(tmp_path), encodings=["pi", "alibi"], seeds=[0, 1]))
+    labels = [step.label for step in steps]
+    assert [label for label in labels if label.startswith("train")] == [
+        *("train rope-seed0", "train pi-seed0", "train alibi-seed0"),
+        *("train rope-seed1", "train pi-seed1", "train alibi-seed1"),
+    ]
+    assert not any(label.startswith("run rope") for label in labels)  # it was not asked for
+    assert len(set(labels)) == len(labels)
+    for step in steps:
+        assert step.needs is None or labels.index(step.needs) < labels.index(step.label)
+
+
+def test_a_plan_is_commands_of_lexbench(tmp_path: Path) -> None:
+    chosen: dict[str, Any] = {
+        "encodings": ["kerple_power"],
+        "seeds": [2],
+        "tasks": ["running_arithmetic"],
+        "multiples": [0.5, 4],
+    }
+    train, run = plan.steps(asked(results=str(tmp_path), **chosen))
+    folder = tmp_path / "models" / "kerple_power-seed2"
+    assert list(train.words) == [
+        *(
+            "train",
+            "recipe=zoo",
+            "encoding=kerple",
+            "encoding.form=power",
+            "corpora=[stdlib,pydoc]",
+            "recipe.seed=2",
+            f"out={folder}",
+        ),
+    ]
+    assert list(run.words[:6]) == [
+        *("run", "-m", "method=none,bca", "model=local", f"model.path={folder}", "model.name=kerple_power-seed2"),
+    ]
+    assert {"backend=native", "task=[{name:running_arithmetic}]", "lengths=[64,512]"} <= set(run.words)
+    [n] = [task["n"] for task in stated()["tasks"] if task["name"] == "running_arithmetic"]
+    assert f"n={n}" in run.words
+
+
+def test_methods_that_the_user_names_go_before_an_entrys_own(tmp_path: Path) -> None:
+    made = asked(results=str(tmp_path), encodings=["rope"], seeds=[0], methods=["none"], tasks=["running_arithmetic"])
+    assert "method=none" in plan.steps(made)[1].words
+    assert any("rerope" in word for word in plan.steps(asked(results=str(tmp_path), encodings=["rope"]))[1].words)
+
+
+def test_tasks_of_one_n_share_a_run(tmp_path: Path) -> None:
+    runs = plan.steps(asked(results=str(tmp_path), encodings=["nope"], seeds=[0]))[1:]
+    assert [step.label.split()[-1] for step in runs] == [
+        "last_segment,running_arithmetic",
+        "sliding,prefix,resolution",
+    ]
+
+
+def test_values_are_written_in_hydras_grammar(tmp_path: Path) -> None:
+    value = {"name": "kerple", "form": "it's", "on": True, "none": None, "many": [1, 2.5, "a b"]}
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    parsed = OverridesParser.create().parse_override(f"x={plan.hydra_value(value)}").value()
+    assert {str(key): item for key, item in parsed.items()} == value
+
+
+def test_what_has_ended_well_is_done_until_words_recipe_or_weights_change(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    (model / "model.safetensors").write_bytes(b"one")
+    step = step_of(tmp_path, "a", facts={"recipe": {"rate": 1}}, weights=model)
+    assert not step.done()
+    step.ended(12.34)
+    assert step.took() == 12.3
+    assert not step_of(tmp_path, "a", facts={"recipe": {"rate": 2}}, weights=model).done()
+    assert not step_of(tmp_path, "a", facts={"recipe": {"rate": 1}}, weights=model, words=["list", "task"]).done()
+    (model / "model.safetensors").write_bytes(b"two")
+    assert not step.done()
+
+
+def test_what_somebody_has_removed_is_done_again(tmp_path: Path) -> None:
+    made = tmp_path / "cells"
+    made.mkdir()
+    step = step_of(tmp_path, "a", made=made)
+    step.ended(1.0)
+    assert step.done()
+    made.rmdir()
+    assert not step.done()
+    train, run = plan.steps(asked(results=str(tmp_path), encodings=["rope"], seeds=[0], tasks=["running_arithmetic"]))
+    assert train.made == tmp_path / "models" / "rope-seed0" / "training.json"
+    assert run.made == tmp_path / "runs" / "rope-seed0" / "cells"
+
+
+def test_the_estimate_follows_what_was_measured(tmp_path: Path) -> None:
+    steps = [step_of(tmp_path, f"train {name}", seconds=100.0) for name in "abc"]
+    assert sum(plan.estimated(steps, steps).values()) == 300
+    steps[0].ended(200.0)  # (1 + 200) / (1 + 100): one second is taken for granted
+    assert plan.estimated(steps[1:], steps)["train b"] == pytest.approx(100 * 201 / 101)
+
+
+def step_of(folder: Path, label: str, **changed: Any) -> Step:
+    values: dict[str, Any] = {
+        "label": label,
+        "words": ["list", "method"],
+        "log": folder / f"{label}.log",
+        "stamp": folder / "done" / f"{label}.json",
+        **changed,
+    }
+    return Step(**values)
+
+
+# the processes
+
+
+def test_a_failed_step_stops_only_what_needs_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    steps = [
+        step_of(tmp_path, "train bad", words=["run", "method=yran"]),
+        step_of(tmp_path, "run bad", needs="train bad"),
+        step_of(tmp_path, "train good"),
+        step_of(tmp_path, "run good", needs="train good"),
+    ]
+    with processes.alone(tmp_path) as lock:
+        failed = processes.work(steps, 2, lock, {})
+    assert failed.keys() == {"train bad", "run bad"}
+    assert failed["train bad"].startswith("lexbench: unknown method 'yran': did you mean yarn?")
+    assert failed["run bad"] == "train bad failed"
+    assert [step.done() for step in steps] == [False, False, True, True]
+    assert "train bad failed: lexbench: unknown method" in capsys.readouterr().err
+    assert "yarn" in (tmp_path / "train good.log").read_text()
+
+
+def test_in_a_file_the_bar_is_written_when_something_begins_or_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with processes.alone(tmp_path) as lock:
+        processes.work([step_of(tmp_path, "a", words=["list", "method"])], 1, lock, {"a": 1.0})
+    states = [state for state in capsys.readouterr().err.split("\r") if state.strip()]
+    assert 2 <= len(states) <= 4  # nothing, "a", at the end perhaps once more; the process takes many polls
+
+
+def test_ctrl_c_ends_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[processes.Running] = []
+    start = processes._start
+
+    def kept(step: Step, workers: int, lock: int) -> processes.Running:
+        started.append(start(step, workers, lock))
+        return started[-1]
+
+    class Interrupted(tqdm):  # type: ignore[type-arg]
+        def set_description(self, desc: str | None = None, refresh: bool | None = True) -> None:
+            if len(started) == 2:
+                time.sleep(0.5)
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(processes, "_start", kept)
+    monkeypatch.setattr(processes, "tqdm", Interrupted)
+    steps = [step_of(tmp_path, name, words=["view", str(run_folder(tmp_path / name)), "--port", "0"]) for name in "ab"]
+    with processes.alone(tmp_path) as lock, pytest.raises(KeyboardInterrupt):
+        processes.work(steps, 2, lock, {})
+    assert [each.process.poll() is not None for each in started] == [True, True]
+    assert not any(step.done() for step in steps)
+
+
+def run_folder(folder: Path) -> Path:
+    """One that `lexbench view` serves until Ctrl-C."""
+    from tests.report.fake_run import fake_cells, keep
+
+    keep(folder, fake_cells(tasks=["passkey"], losses={"none": 1.9})[:2])
+    return folder
+
+
+def test_cores_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "cores", lambda: 8)
+    seen: list[dict[str, str]] = []
+    popen = subprocess.Popen
+
+    def looked(*words: Any, **options: Any) -> Any:
+        seen.append(options["env"])
+        return popen(*words, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", looked)
+    with processes.alone(tmp_path) as lock:
+        processes.work([step_of(tmp_path, "a")], 3, lock, {})
+    assert seen[0]["OMP_NUM_THREADS"] == "2"
+
+
+def test_a_second_suite_waits_for_the_first_ones_processes(tmp_path: Path) -> None:
+    code = (
+        "import sys, subprocess; from pathlib import Path; from lexbench.studies.encodings.processes import alone\n"
+        "with alone(Path(sys.argv[1])) as lock:\n"
+        "    subprocess.Popen(['sleep', '1.5'], pass_fds=(lock,)); import os; os._exit(0)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    started = time.monotonic()
+    with processes.alone(tmp_path):
+        assert time.monotonic() - started > 0.3  # the orphan's lock
+
+
+# end to end
+
+
+@pytest.fixture
+def own_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the corpus `little` and the recipe `brief` exist."""
+    for part, name, value in (("corpus", "little", LITTLE), ("recipe", "brief", BRIEF)):
+        (tmp_path / "configs" / part).mkdir(parents=True)
+        (tmp_path / "configs" / part / f"{name}.yaml").write_text(yaml.safe_dump(value))
+    monkeypatch.setenv("LEXBENCH_CONFIG_PATH", str(tmp_path / "configs"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def command(folder: Path, *words: str) -> list[str]:
+    return [sys.executable, "-m", "lexbench", "suite", "encodings", f"results={folder}", *SHORT, *words]
+
+
+def lexbench(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command(folder, *words), capture_output=True, text=True, timeout=560)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("own_registry")
+def test_a_killed_suite_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
+    words = ["encodings=[sinusoidal,nope]", "seeds=[0]", "tasks=[last_segment]", "methods=[none,bca]"]
+    words += ["multiples=[1,2]", "n=2", "suite.recipe=brief"]
+    process = subprocess.Popen(command(tmp_path, *words), stderr=subprocess.DEVNULL)
+    checkpoint = tmp_path / "models" / "sinusoidal-seed0" / "training.jsonl"
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not (checkpoint.exists() and checkpoint.read_text().count("\n") > 20):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "page").exists()
+    done = lexbench(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    first = {file: file.stat().st_mtime_ns for file in (tmp_path / "models").rglob("*.safetensors")}
+    assert len(first) == 2
+    found = {(curve.entry, curve.method) for curve in curves(*page.load(tmp_path / "page"))}
+    assert found == {(entry, method) for entry in ("sinusoidal", "nope") for method in ("none", "bca")}
+    again = lexbench(tmp_path, *words)
+    assert again.returncode == 0, again.stderr
+    assert "0 trainings (recipe brief), 0 evaluations; 4 done before" in again.stderr
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "models").rglob("*.safetensors")} == first
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("own_registry")
+def test_two_encodings_end_to_end_have_their_shapes(tmp_path: Path) -> None:
+    words = ["encodings=[rope,alibi]", "seeds=[2,3,4]", "tasks=[last_segment]", "methods=[none,bca]"]
+    words += ["suite.recipe=zoo_tiny"]
+    done = lexbench(tmp_path, *words, "multiples=[1,2,4]", "n=16")
+    assert done.returncode == 0, done.stderr
+    rows, about = page.load(tmp_path / "page")
+    found = {(curve.entry, curve.method): curve for curve in curves(rows, about)}
+    assert found.keys() == {(entry, method) for entry in ("rope", "alibi") for method in ("none", "bca")}
+    shapes = {key: shape_of(curve) for key, curve in found.items()}
+    rope, alibi, window = (shapes[key] for key in (("rope", "none"), ("alibi", "none"), ("rope", "bca")))
+    assert rope and alibi and window
+    assert not rope.allows("flat")
+    assert alibi.allows("flat") and not alibi.allows("explodes")
+    assert window.allows("flat") and not window.allows("explodes")
+    assert beyond(found["rope", "none"])[0] > beyond(found["alibi", "none"])[1]
+    assert beyond(found["rope", "none"])[0] > beyond(found["rope", "bca"])[1]
+    assert "| rope " in (tmp_path / "page" / "README.md").read_text()
+
+
+def beyond(curve: Curve) -> tuple[float, float]:
+    """Ends of the change at the longest length, over seeds and documents."""
+    change = curve.points[-1].change
+    assert change is not None and change.low is not None and change.high is not None
+    return change.low, change.high
+
+
+def test_a_page_leaves_out_what_other_weights_gave(tmp_path: Path) -> None:
+    whole = asked(results=str(tmp_path), encodings=["rope"], seeds=[0])
+    [entry] = whole.entries
+    words = ["model=lexlet", "model.name=rope-seed0", "backend=chance", "task=passkey", "lengths=[128]", "n=2"]
+    assert main.main(["run", *words, "corpus=synthetic", f"results={plan.run_folder(whole, entry, 0)}"]) == 0
+    study.collect(whole, {})
+    assert page.load(tmp_path / "page")[0]  # no model lies here: that of the cells is taken
+    model = plan.folder(whole, entry, 0)
+    model.mkdir(parents=True)
+    (model / "model.safetensors").write_bytes(b"others")
+    study.collect(whole, {})
+    assert page.load(tmp_path / "page")[0] == []
+
+
+def test_a_page_keeps_models_that_were_measured_elsewhere(tmp_path: Path) -> None:
+    whole = asked(results=str(tmp_path), encodings=["alibi", "rope"], seeds=[0])
+    for entry in whole.entries:
+        words = ["model=lexlet", f"model.name={plan.model_name(entry, 0)}", "backend=chance", "task=passkey"]
+        words += ["lengths=[128,256]", "n=2", "corpus=synthetic", f"results={plan.run_folder(whole, entry, 0)}"]
+        assert main.main(["run", *words]) == 0
+    study.collect(whole, {})
+    rows, about = page.load(tmp_path / "page")
+    assert [model["name"] for model in about["models"]] == ["alibi-seed0", "rope-seed0"]
+
+    shutil.rmtree(tmp_path / "runs")  # as on another machine, which has the page only
+    study.collect(asked(results=str(tmp_path), encodings=["t5"], seeds=[0]), {})
+    again, more = page.load(tmp_path / "page")
+    assert again == rows
+    assert [model["name"] for model in more["models"]] == ["alibi-seed0", "t5-seed0", "rope-seed0"]
+
+    with pytest.raises(ValueError, match="is a page of recipe zoo, asked for zoo_tiny: give another results=DIR"):
+        study.run(asked(recipe="zoo_tiny", results=str(tmp_path), encodings=["nope"], seeds=[0]))
