@@ -172,7 +172,7 @@ def test_a_worker_keeps_the_model_for_later_jobs(tmp_path: Path) -> None:
     *samples, spent = worker.samples(cluster.Place(0, 0, 128, 0), [1])
     assert [sample.index for sample in samples if isinstance(sample, Sample)] == [0]
     assert isinstance(spent, cluster.Spent)
-    assert spent.tokens == 128
+    assert (spent.tokens, spent.asked) == (128, [0, 1])
 
 
 @pytest.mark.slow
