@@ -1,7 +1,7 @@
 """Prompts that have been read: what the next one shares with them, and transformers' caches, cut or side by side."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -41,6 +41,22 @@ def _in_common(one: Tokens, other: Tokens) -> int:
     size = min(len(one), len(other))
     different = np.flatnonzero(one[:size] != other[:size])
     return int(different[0]) if len(different) else size
+
+
+def keeps_all(cache: Any, tokens: int) -> bool:
+    """Whether a model's own cache of so many tokens holds keys and values, of all of them, and nothing else.
+
+    A state of a recurrent or convolutional layer cannot be cut back, and layers that keep it elsewhere know no cache.
+    A layer that shares another one's keys and values has none of its own.
+    """
+    from transformers import DynamicCache
+    from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+    if type(cache) is not DynamicCache:  # what is derived from it holds more
+        return False
+    plain = all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers)
+    read = {layer.get_seq_length() for layer in cache.layers if layer.is_initialized} if plain else set()
+    return read == {tokens}
 
 
 def cut(caches: "Sequence[DynamicCache]", tokens: int) -> None:

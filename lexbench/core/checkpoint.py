@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
-from lexbench.core.files import read_object
+from lexbench.core.files import read_object, sha256
 from lexbench.core.model import Model
 from lexbench.core.values import fits
 
@@ -16,6 +16,8 @@ FILES = ["*.json", "*.jinja", "tokenizer.model"]
 WEIGHTS = ["*.safetensors"]
 OURS = "lexbench"
 """model_type of what `lexbench train` makes, where it is no ordinary architecture."""
+LARGE = 256 << 20
+"""Bytes above which a file's hash is kept for the next command."""
 OVERRULED = {"name", "trained_length", "parameters"}
 """Facts that may be stated although the checkpoint says otherwise."""
 
@@ -282,17 +284,15 @@ def modified(folder: Path) -> list[tuple[str, int, int]]:
 
 
 def fingerprint(folder: Path) -> str:
-    """Hash of config, tokenizer and weights: whole files up to 256 MB, beyond that 256 blocks spread over each."""
+    """Hash of config, tokenizer and weights; of a file above 256 MB, the SHA-256 of all of it goes in (`sha256`)."""
     digest = hashlib.sha256()
     for file in [*sorted(folder.glob("*.json")), *folder.glob("tokenizer.model"), *weight_files(folder)]:
         size = file.stat().st_size
         digest.update(f"{file.name}:{size}:".encode())
-        with file.open("rb") as stream:
-            if size <= 256 << 20:
+        if size <= LARGE:
+            with file.open("rb") as stream:
                 while block := stream.read(1 << 20):
                     digest.update(block)
-            else:
-                for place in range(256):
-                    stream.seek((size - (1 << 16)) * place // 255)
-                    digest.update(stream.read(1 << 16))
+        else:
+            digest.update(sha256(file).encode())
     return digest.hexdigest()[:16]

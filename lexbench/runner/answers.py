@@ -59,6 +59,10 @@ class Examiner:
         for question, answer in zip(missing, self._answers(step, missing), strict=True):
             yield sample(self._backend, step.task.built, question, answer)
 
+    def asked(self, step: Step, n: int) -> list[int]:
+        """Indices of a step's questions: they may be fewer than n."""
+        return [question.index for question in self._questions(step, n)[0]]
+
     def _questions(self, step: Step, n: int) -> tuple[Sequence[AnyQuestion], str | None]:
         return questions(step.task.built, self._tokenizer, step.length, n, step.seed)
 

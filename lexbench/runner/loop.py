@@ -189,7 +189,7 @@ class Run:
             for sample in examiner.samples(step, cell.n, done):
                 self.kept(cell, step, sample)
                 tokens += sample.tokens
-            self.store.finish(cell)
+            self.store.finish(cell, examiner.asked(step, cell.n))
             whole = not done
         except Unavailable as refusal:
             self.store.put_off(cell, refusal.reason)

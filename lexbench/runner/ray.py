@@ -11,7 +11,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,8 @@ class Spent:
     tokens: int
     peak_bytes: int | None
     own_peak: bool
+    asked: list[int] | None
+    """Indices of all questions of the cell; None: it was refused."""
 
 
 class Worker:
@@ -146,6 +148,7 @@ class Worker:
 
         method, task = self._job.methods[place.method], self._job.tasks[place.task]
         started, tokens, own_peak = time.monotonic(), 0, machine.forget_peak()
+        asked: list[int] | None = None
         try:
             attention: Attention = method.built.attention(self._job.model, place.length)
             step = Step(method, task, place.length, place.seed, attention, None, Estimate())
@@ -154,10 +157,11 @@ class Worker:
             for sample in self._examiner.samples(step, self._job.n, set(done)):
                 tokens += sample.tokens
                 yield sample
+            asked = self._examiner.asked(step, self._job.n)
         except Refused as refusal:
             yield Refusal(refusal.reason, isinstance(refusal, Unavailable))
         peak = None if isinstance(self._backend, Remote) else machine.peak_bytes()
-        yield Spent(time.monotonic() - started, tokens, peak, own_peak and peak is not None)
+        yield Spent(time.monotonic() - started, tokens, peak, own_peak and peak is not None, asked)
 
 
 @dataclass(eq=False)
@@ -390,9 +394,10 @@ class Driver:
             (store.put_off if said.again else store.refuse)(cell, said.reason)
             hand.whole = False
         else:
-            if not store.finished(cell) and len(store.resume(cell)) == cell.n:
-                store.finish(cell)
-            self._run.spent(cell, Cost(**asdict(said)))
+            if said.asked is not None:
+                store.finish(cell, said.asked)
+            cost = {name: getattr(said, name) for name in ("seconds", "tokens", "peak_bytes", "own_peak")}
+            self._run.spent(cell, Cost(**cost))
             self._run.ended(cell, step, said.seconds if hand.whole else None)
             self._free(hand)
 

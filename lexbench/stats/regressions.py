@@ -14,9 +14,10 @@ run is, in nats per token or points. The null hypothesis is L <= tolerance; the 
 
 What no test can say is decided by rule. A cell that was measured and is refused now, or a likelihood that fails where
 it did not, is regressed. A cell that the run lacks, questions that it left out or that changed, another protocol or
-task version: not comparable, since a gate that skips what it cannot compare passes everything in the end. So is a loss
-beyond the tolerance that has too few clusters to be significant whatever its size. A loss within the tolerance needs no
-test: it holds. New cells and gains are said, and fail nothing.
+task version, fewer questions: not comparable, since a gate that skips what it cannot compare passes everything in the
+end. So is a loss beyond the tolerance that has too few clusters to be significant whatever its size, or that other
+questions show and cannot prove: the baseline's own could. A loss within the tolerance needs no test: it holds. New
+cells and gains are said, and fail nothing.
 """
 
 import math
@@ -148,7 +149,10 @@ def _verdicts(one: Kept, other: Kept, tolerances: Mapping[str, float]) -> Iterat
         gated = [name for name in one.outcomes if _gated(name, headline(one.outcomes), tolerances)]
         for metric in gated:
             yield _compared(one, other, metric, tolerances.get(metric, TOLERANCES.get(metric, POINTS)))
-        if not gated:
+        short = [said for name in one.outcomes if (said := _fewer(one.outcomes[name], other.outcomes.get(name, ())))]
+        if not gated and short:
+            yield Verdict(cell=other.cell, metric=None, status="not comparable", reason=short[0])
+        elif not gated:
             yield Verdict(cell=other.cell, metric=None, status="held", reason="nothing that is compared by default")
 
 
@@ -166,6 +170,8 @@ def _compared(one: Kept, other: Kept, metric: str, tolerance: float) -> Verdict:
     margin = tolerance / scale(metric)
     others = other_questions(one.cell, other.cell)
     if others:
+        if reason := _fewer(before, after):
+            return replace(blank, status="not comparable", unpaired=others, reason=reason)
         blank = replace(blank, unpaired=others)
         lost = sum(each.failed for each in after) - sum(each.failed for each in before)
     else:
@@ -188,10 +194,18 @@ def _apart(found: Paired, before: Sequence[Outcome], after: Sequence[Outcome]) -
         changed = f"question {found.unlike} is another one, though task version, seed and corpus agree"
         return f"{changed} (another tokenizer?): --update"
     missing = len({each.index for each in before} - {each.index for each in after})
-    if missing:
-        asked = several(len(before), "question")
-        return f"{missing} of the baseline's {asked} were not asked: run with n={len(before)}, or --update"
-    return ""
+    return _left_out(missing, len(before)) if missing else ""
+
+
+def _fewer(before: Sequence[Outcome], after: Sequence[Outcome]) -> str:
+    """Why fewer questions than the baseline's are not enough; empty where there are as many."""
+    missing = len(before) - len(after)
+    return _left_out(missing, len(before)) if missing > 0 else ""
+
+
+def _left_out(missing: int, count: int) -> str:
+    asked = several(count, "question")
+    return f"{missing} of the baseline's {asked} were not asked: run with n={count}, or --update"
 
 
 def _tested(verdict: Verdict, before: Sequence[Outcome], after: Sequence[Outcome], margin: float) -> Verdict:
@@ -264,4 +278,8 @@ def _settled(verdict: Verdict, p_holm: float, p_gain: float, comparisons: int) -
     if verdict.least * comparisons > LEVEL:
         few = f"{several(found.clusters, 'cluster')} are too few to test it among {several(comparisons, 'comparison')}"
         return replace(verdict, status="not comparable", reason=f"a loss beyond the tolerance, and {few}: raise n")
+    if other := verdict.unpaired:
+        remedy = f"run with seed={other.one}" if other.name == "seed" else "run on the baseline's corpus"
+        reason = f"a loss beyond the tolerance, which other questions cannot prove: {remedy}, or raise n"
+        return replace(verdict, status="not comparable", reason=reason)
     return replace(verdict, reason="a loss beyond the tolerance, not significant")

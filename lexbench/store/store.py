@@ -8,7 +8,8 @@
 
 Cells are named by the hash of their identity, so methods, tasks and processes may share a folder. A file is replaced
 whole or appended a line at a time; whatever kills a process leaves at most one torn line, which `resume` cuts. Who
-measures a cell holds a lock on its .jsonl (`claimed`), which ends with the process.
+measures a cell holds a lock on its .jsonl (`claimed`), which ends with the process. Where that file or the folder
+vanishes meanwhile, ValueError says so, and nothing is made anew in its place.
 """
 
 import json
@@ -41,6 +42,9 @@ class Store:
         self.problems: list[str] = []
         """What `load` and `unfinished` could not read, one line each, since the last `load`."""
         self._packed = Packed(self.folder)
+        self._begun: dict[str, tuple[int, int]] = {}
+        """Device and inode of the .jsonl of each cell that is being measured."""
+        self._made = False
 
     def finished(self, cell: Cell) -> bool:
         """Whether the cell is measured, or refused for good, in a file that can be read."""
@@ -55,18 +59,25 @@ class Store:
     def claimed(self, cell: Cell, wait: bool = False) -> Iterator[bool]:
         """Whether the cell is this process's alone inside the block; with `wait`, it is, once others have let go of it.
 
-        Where the file system knows no locks, everybody's claim holds.
+        Where the file system knows no locks, everybody's claim holds. ValueError where the folder has vanished since an
+        earlier claim.
         """
         file = self._file(cell, "jsonl")
-        file.parent.mkdir(parents=True, exist_ok=True)
         while True:
+            self._check_folder()
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._made = True
             with file.open("ab") as held:
                 mine = locked(held.fileno(), wait)
                 if mine and not _is_at(held.fileno(), file):
                     continue  # it was finished or given up, and removed, while we waited
+                if mine:
+                    self._begun[cell.id] = _inode(os.fstat(held.fileno()))
                 try:
                     yield mine
                 finally:
+                    if mine:
+                        self._begun.pop(cell.id, None)
                     if mine and file.exists() and file.stat().st_size == 0:
                         file.unlink(missing_ok=True)  # nothing came of it
                 return
@@ -92,17 +103,34 @@ class Store:
         return [sample_of(line, file) for line in content[:whole].splitlines()[1:]]
 
     def append(self, cell: Cell, sample: Sample) -> None:
-        """Keep one sample of an unfinished cell, as soon as it is measured."""
+        """Keep one sample of an unfinished cell, as soon as it is measured.
+
+        ValueError where the samples before it have vanished; a cell that another process has finished needs no more.
+        """
         file = self._file(cell, "jsonl")
+        if self._vanished(cell):
+            if self.finished(cell):
+                return
+            raise self._gone()
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("ab") as stream:
             if stream.tell() == 0:
                 stream.write(cell_line(cell))
             stream.write(sample_line(sample))
 
-    def finish(self, cell: Cell) -> None:
-        """The samples appended so far are all: they become the cell's one file."""
-        self._close(cell, self.resume(cell), None)
+    def finish(self, cell: Cell, asked: Collection[int]) -> None:
+        """The samples appended so far are all: they become the cell's one file.
+
+        ValueError where a question that was `asked`, by its index, has no sample there.
+        """
+        samples = self.resume(cell)
+        missing = set(asked) - {sample.index for sample in samples}
+        if missing and not self.finished(cell):
+            if self._vanished(cell):
+                raise self._gone()
+            held = f"{len(asked) - len(missing)} of {len(asked)} samples"
+            raise ValueError(f"cell {cell.id} of {self.folder} holds {held}: run the same command again")
+        self._close(cell, samples, None)
 
     def refuse(self, cell: Cell, reason: str) -> None:
         """The cell has no honest answer; samples that it has already are dropped."""
@@ -119,6 +147,7 @@ class Store:
         """
         row = {"cell": cell.id, "seconds": round(seconds, 3), "tokens": tokens, "peak_bytes": peak_bytes}
         row["own_peak"] = own_peak
+        self._check_folder()
         with (self.folder / "costs.jsonl").open("ab") as stream:
             stream.write(as_json(row).encode() + b"\n")
 
@@ -162,6 +191,7 @@ class Store:
         killed at the end of a cell has left of it.
         """
         cells, records = self.folder / "cells", self.folder.resolve() / "records.jsonl"
+        self._check_folder()
         cells.mkdir(parents=True, exist_ok=True)
         held = os.open(cells, os.O_RDONLY)
         try:
@@ -216,7 +246,30 @@ class Store:
 
     def _write(self, cell: Cell, content: bytes) -> None:
         if not self.finished(cell):  # another process may have been faster
+            if self._vanished(cell):
+                raise self._gone()
             write_bytes(self._file(cell, "parquet"), content)
+
+    def _vanished(self, cell: Cell) -> bool:
+        """Whether the file of a claimed cell is not there any more."""
+        begun = self._begun.get(cell.id)
+        try:
+            return begun is not None and _inode(self._file(cell, "jsonl").stat()) != begun
+        except FileNotFoundError:
+            return True
+
+    def _check_folder(self) -> None:
+        """ValueError where cells have been claimed, and their folder is not there any more."""
+        if self._made and not (self.folder / "cells").is_dir():
+            raise self._gone()
+
+    def _gone(self) -> ValueError:
+        remedy = "put it back, or run the same command again"
+        return ValueError(f"run folder {self.folder} was moved or removed while it was measured: {remedy}")
+
+
+def _inode(state: os.stat_result) -> tuple[int, int]:
+    return state.st_dev, state.st_ino
 
 
 def _is_at(handle: int, file: Path) -> bool:

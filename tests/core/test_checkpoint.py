@@ -1,5 +1,6 @@
 """What a checkpoint says of itself: config.json in its many forms, and what identifies a folder."""
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -374,18 +375,47 @@ def test_a_fingerprint_follows_config_tokenizer_and_weights_and_nothing_else(tmp
     assert len(set(prints)) == 4
 
 
-def test_the_fingerprint_of_a_large_file_sees_its_beginning_middle_and_end(tmp_path: Path) -> None:
-    file = weights(tmp_path) / "model.safetensors"
-    size = (256 << 20) + (1 << 17)
-    prints = set()
-    for place in (None, 0, (size - (1 << 16)) * 128 // 255, size - 1):
-        with file.open("wb") as stream:
-            stream.truncate(size)
-            if place is not None:
-                stream.seek(place)
-                stream.write(b"x")
-        prints.add(fingerprint(tmp_path))
-    assert len(prints) == 4
+LARGE = (256 << 20) + (1 << 17)
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a model whose weights are above 256 MB, and a cache of our own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with (weights(tmp_path / "model") / "model.safetensors").open("wb") as stream:
+        stream.truncate(LARGE)
+    return tmp_path / "model"
+
+
+def put(file: Path, place: int, content: bytes) -> None:
+    with file.open("r+b") as stream:
+        stream.seek(place)
+        stream.write(content)
+
+
+def test_the_fingerprint_of_a_large_file_sees_every_byte(large: Path) -> None:
+    file, prints = large / "model.safetensors", {fingerprint(large)}
+    for place in (0, (1 << 16) + 100, LARGE // 2 + 12345, LARGE - 1):  # not only in blocks spread over the file
+        put(file, place, b"x")
+        prints.add(fingerprint(large))
+        put(file, place, b"\0")
+    assert len(prints) == 5
+
+
+def test_the_fingerprint_of_a_file_up_to_256_mb_stays_what_it_was(tmp_path: Path) -> None:
+    """Cells that were measured are found by it: written out here as it was first published."""
+    path = weights(tmp_path)
+    written = b"".join(
+        f"{file.name}:{file.stat().st_size}:".encode() + file.read_bytes()
+        for file in (path / "config.json", path / "model.safetensors")
+    )
+    assert fingerprint(path) == hashlib.sha256(written).hexdigest()[:16]
+
+
+def test_the_hash_of_a_large_file_is_kept(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = fingerprint(large)
+    monkeypatch.delattr(hashlib, "file_digest")
+    assert fingerprint(large) == first
 
 
 def test_weights_in_another_format_are_named(tmp_path: Path) -> None:

@@ -1,14 +1,16 @@
 """Files are replaced whole or not at all."""
 
 import errno
+import hashlib
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lexbench.core.files import clear_leftovers, write_bytes, write_text
+from lexbench.core.files import clear_leftovers, sha256, write_bytes, write_text
 
 
 def test_the_new_content_replaces_the_old(tmp_path: Path) -> None:
@@ -43,3 +45,64 @@ def test_what_is_being_written_is_no_leftover(tmp_path: Path) -> None:
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {
         f"{name}-{number}.parquet": b"whole" for name in "ab" for number in range(5)
     }
+
+
+# hashes
+
+
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of files that have been hashed, one for each time; with a cache of our own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    names, digest = list[str](), hashlib.file_digest
+
+    def counted(stream: Any, kind: str) -> Any:
+        names.append(Path(stream.name).name)
+        return digest(stream, kind)
+
+    monkeypatch.setattr(hashlib, "file_digest", counted)
+    return names
+
+
+def test_a_file_is_hashed_once_for_as_long_as_it_stays_the_same(tmp_path: Path, read: list[str]) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"first")
+    assert sha256(file) == sha256(file) == hashlib.sha256(b"first").hexdigest()
+    assert len(read) == 1
+    state = file.stat()
+    file.write_bytes(b"later")  # of the same size
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns + 1))
+    assert sha256(file) == sha256(file) == hashlib.sha256(b"later").hexdigest()
+    file.write_bytes(b"longer")  # of the same time
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns + 1))
+    assert sha256(file) == sha256(file) == hashlib.sha256(b"longer").hexdigest()
+    (tmp_path / "new").write_bytes(b"others")  # of the same size and time
+    (tmp_path / "new").replace(file)
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns + 1))
+    assert sha256(file) == sha256(file) == hashlib.sha256(b"others").hexdigest()
+    assert len(read) == 4
+
+
+def test_hashes_of_several_files_are_kept_side_by_side(tmp_path: Path, read: list[str]) -> None:
+    for name in "abab":
+        if not (tmp_path / name).exists():
+            (tmp_path / name).write_text(name)
+        assert sha256(tmp_path / name) == hashlib.sha256(name.encode()).hexdigest()
+    assert read == ["a", "b"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"PATH": 3}', '{"PATH": []}', '{"PATH": [1, 2, 3, 4, "5"]}'])
+def test_a_damaged_cache_of_hashes_is_made_anew(tmp_path: Path, read: list[str], content: str) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x")
+    first = sha256(file)
+    [cache] = (tmp_path / "cache/lexbench").iterdir()
+    cache.write_text(content.replace("PATH", str(file.resolve())))
+    assert [sha256(file), sha256(file)] == [first, first]
+    assert len(read) == 2
+
+
+def test_a_cache_of_hashes_that_cannot_be_written_is_no_error(tmp_path: Path, read: list[str]) -> None:
+    (tmp_path / "cache").write_text("no folder")
+    assert sha256(tmp_path / "cache") == sha256(tmp_path / "cache") == hashlib.sha256(b"no folder").hexdigest()
+    assert len(read) == 2

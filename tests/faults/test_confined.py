@@ -224,7 +224,7 @@ def odd_run(folder: Path, names: list[str]) -> None:
         for index in range(2):
             sample: Sample = passkey_sample(index, 256, 0.1)
             store.append(each, sample)
-        store.finish(each)
+        store.finish(each, range(2))
 
 
 @pytest.mark.parametrize(

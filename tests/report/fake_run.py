@@ -124,7 +124,7 @@ def keep(folder: Path, cells: Iterable[Finished]) -> Store:
         else:
             for sample in each.samples:
                 store.append(each.cell, sample)
-            store.finish(each.cell)
+            store.finish(each.cell, [sample.index for sample in each.samples])
         store.cost(each.cell, seconds=1.5, tokens=each.cell.length, peak_bytes=1 << 20)
     store.write_records(records_of)
     return store

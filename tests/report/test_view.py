@@ -301,7 +301,7 @@ def measured(folder: Path, each: Finished, seconds: float, written: float) -> No
     else:
         for sample in each.samples:
             store.append(each.cell, sample)
-        store.finish(each.cell)
+        store.finish(each.cell, [sample.index for sample in each.samples])
     store.cost(each.cell, seconds=seconds, tokens=each.cell.length * each.cell.n, peak_bytes=1)
     os.utime(folder / "cells" / f"{each.cell.id}.parquet", (written, written))
 

@@ -96,6 +96,27 @@ def test_ctrl_c_says_so_and_keeps_what_was_measured(tmp_path: Path, slow: dict[s
     assert len(Store(tmp_path / "run").resume(left)) >= 3
 
 
+@pytest.mark.parametrize("gone", ["folder", "cells"])
+def test_a_run_whose_folder_vanishes_says_so_and_the_next_one_measures_all(
+    tmp_path: Path, slow: dict[str, str], gone: str
+) -> None:
+    process = subprocess.Popen(command(tmp_path / "run"), env=slow, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    wait_for(tmp_path / "run", 2, process)
+    if gone == "folder":
+        (tmp_path / "run").rename(tmp_path / "moved")
+    else:
+        for file in (tmp_path / "run/cells").glob("*.jsonl"):
+            file.unlink()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    last = said.decode().splitlines()[-1]
+    assert last.startswith(f"lexbench: run folder {tmp_path / 'run'} was moved or removed while it was measured: ")
+    assert b"Traceback" not in said
+    assert gone == "cells" or not (tmp_path / "run").exists()
+    subprocess.run(command(tmp_path / "run"), check=True, env=at_once(slow), **QUIET)
+    assert [len(each.samples) for each in Store(tmp_path / "run").load()] == [6, 6, 6, 6]
+
+
 def run(folder: Path, **changed: object) -> lexbench.Run:
     settings: dict[str, object] = {"task": "passkey", "lengths": [128, 300], "n": 4, "backend": "chance"}
     return lexbench.run("lexlet", results=folder, **{**settings, **changed})  # type: ignore[arg-type]

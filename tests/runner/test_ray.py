@@ -174,7 +174,7 @@ def test_a_worker_keeps_the_model_for_later_jobs(tmp_path: Path) -> None:
     *samples, spent = worker.samples(ray.Place(0, 0, 128, 0), [1])
     assert [sample.index for sample in samples if isinstance(sample, Sample)] == [0]
     assert isinstance(spent, ray.Spent)
-    assert spent.tokens == 128
+    assert (spent.tokens, spent.asked) == (128, [0, 1])
 
 
 @pytest.mark.slow

@@ -208,6 +208,6 @@ def test_a_measured_cell_is_shown_though_another_folder_put_it_off(tmp_path: Pat
     Store(tmp_path / "put_off").put_off(this, "server is down")
     measured = Store(tmp_path / "measured")
     measured.append(this, text(0, [1, 2, 3]))
-    measured.finish(this)
+    measured.finish(this, [0])
     found = [record for record in build([tmp_path / name for name in order]) if record.metric == "nll"]
     assert [record.value for record in found] == [2.0]

@@ -43,7 +43,7 @@ def folder(path: Path, count: int = 100) -> Store:
         else:
             for sample in [*SAMPLES[: 1 + seed % len(SAMPLES)], *([large] if seed == 3 else [])]:
                 store.append(this, replace(sample, tokens=seed))
-            store.finish(this)
+            store.finish(this, [0])
     return store
 
 

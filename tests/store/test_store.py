@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,10 @@ def plain(sample: Sample) -> dict[str, Any]:
     return {**row, "nll": None if sample.nll is None else bits(sample.nll), "statistics": statistics}
 
 
+def indices(samples: list[Sample]) -> list[int]:
+    return [sample.index for sample in samples]
+
+
 def bits(array: np.ndarray) -> tuple[str, bytes]:
     return str(array.dtype), array.tobytes()
 
@@ -82,7 +87,7 @@ def test_samples_come_back_bit_for_bit_before_and_after_a_cell_is_finished(tmp_p
     expected = [plain(sample) for sample in SAMPLES]
     assert [plain(sample) for sample in store.resume(this)] == expected
     assert not store.finished(this)
-    store.finish(this)
+    store.finish(this, indices(SAMPLES))
     [found] = Store(tmp_path).load()
     assert [plain(sample) for sample in found.samples] == expected
     assert (found.cell, found.refused) == (this, None)
@@ -103,7 +108,7 @@ def test_the_same_samples_give_the_same_bytes_in_whatever_order_they_came(tmp_pa
     this = cell("last_segment", "none", 256)
     contents = []
     for number, samples in enumerate([SAMPLES, SAMPLES[::-1]]):
-        fill(tmp_path / str(number), this, samples).finish(this)
+        fill(tmp_path / str(number), this, samples).finish(this, indices(samples))
         contents.append((tmp_path / str(number) / "cells" / f"{this.id}.parquet").read_bytes())
     assert contents[0] == contents[1]
 
@@ -114,7 +119,7 @@ LIKELIHOODS = [likelihood_sample(index, 256, 0.0, targets=3) for index in range(
 @pytest.mark.parametrize("samples", [LIKELIHOODS, SAMPLES], ids=["likelihoods", "odd"])
 def test_a_process_may_die_at_any_byte_and_the_next_one_goes_on(tmp_path: Path, samples: list[Sample]) -> None:
     this = cell("last_segment", "none", 256)
-    fill(tmp_path / "whole", this, samples).finish(this)
+    fill(tmp_path / "whole", this, samples).finish(this, indices(samples))
     whole = (tmp_path / "whole/cells" / f"{this.id}.parquet").read_bytes()
     fill(tmp_path / "torn", this, samples)
     file = tmp_path / "torn/cells" / f"{this.id}.jsonl"
@@ -126,7 +131,7 @@ def test_a_process_may_die_at_any_byte_and_the_next_one_goes_on(tmp_path: Path, 
         assert len(done) == max(0, content[:size].count(b"\n") - 1)
         for sample in samples[len(done) :]:
             store.append(this, sample)
-        store.finish(this)
+        store.finish(this, indices(samples))
         assert [entry.name for entry in file.parent.iterdir()] == [f"{this.id}.parquet"]
         assert file.with_suffix(".parquet").read_bytes() == whole
         file.with_suffix(".parquet").unlink()
@@ -224,22 +229,80 @@ def test_a_full_disk_leaves_what_was_there_and_no_half_file(tmp_path: Path, monk
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space left"):
-            store.finish(this)
+            store.finish(this, indices(SAMPLES))
         with pytest.raises(OSError, match="No space left"):
             store.refuse(this, "no")
         with pytest.raises(OSError, match="No space left"):
             store.write_records(lambda _: [], afresh=True)
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
-    store.finish(this)
+    store.finish(this, indices(SAMPLES))
     assert len(store.load()) == 2
 
 
 def test_a_cell_that_another_process_has_finished_stays_as_it_is(tmp_path: Path) -> None:
     this = cell("passkey", "none", 256)
-    fill(tmp_path, this, SAMPLES).finish(this)
+    fill(tmp_path, this, SAMPLES).finish(this, indices(SAMPLES))
     before = (tmp_path / "cells" / f"{this.id}.parquet").read_bytes()
-    fill(tmp_path, this, SAMPLES[:1]).finish(this)  # the slower one's last sample
+    fill(tmp_path, this, SAMPLES[:1]).finish(this, indices(SAMPLES))  # the slower one's last sample
     assert {file.name: file.read_bytes() for file in (tmp_path / "cells").iterdir()} == {f"{this.id}.parquet": before}
+
+
+def test_a_cell_that_lacks_samples_is_not_finished(tmp_path: Path) -> None:
+    this = cell("passkey", "none", 256)
+    store = fill(tmp_path, this, SAMPLES[:2])
+    with pytest.raises(ValueError, match=rf"cell {this.id} of .* holds 2 of 5 samples: run the same command again"):
+        store.finish(this, range(5))
+    assert not store.finished(this) and len(store.resume(this)) == 2
+    for sample in SAMPLES[2:]:
+        store.append(this, sample)
+    store.finish(this, range(5))
+    assert store.finished(this)
+
+
+@pytest.mark.parametrize("moved", ["cell", "cells", "folder"])
+def test_a_claimed_cell_whose_file_has_vanished_is_not_begun_anew(tmp_path: Path, moved: str) -> None:
+    this, store, away = cell("passkey", "none", 256), Store(tmp_path / "run"), tmp_path / "away"
+    file = tmp_path / "run/cells" / f"{this.id}.jsonl"
+    place = {"cell": file, "cells": file.parent, "folder": tmp_path / "run"}[moved]
+    said = "run folder .*run was moved or removed while it was measured: put it back, or run the same command again"
+    with store.claimed(this):
+        for sample in SAMPLES[:2]:
+            store.append(this, sample)
+        place.rename(away)
+        acts: list[Callable[[], None]] = [
+            lambda: store.append(this, SAMPLES[2]),
+            lambda: store.finish(this, indices(SAMPLES)),
+            lambda: store.refuse(this, "no"),
+            lambda: store.put_off(this, "not now"),
+        ]
+        for act in acts:
+            with pytest.raises(ValueError, match=said):
+                act()
+    assert not file.exists() and not place.exists()
+    if moved != "cell":
+        with pytest.raises(ValueError, match=said), store.claimed(cell("passkey", "none", 512)):
+            pass
+        with pytest.raises(ValueError, match=said):
+            store.cost(this, 1.0, 1, None)
+        with pytest.raises(ValueError, match=said):
+            store.write_records(records_of)
+    assert not place.exists()
+    away.rename(place)
+    again = Store(tmp_path / "run")
+    assert indices(again.resume(this)) == indices(SAMPLES[:2])
+
+
+def test_a_cell_that_another_process_finishes_meanwhile_needs_no_more_samples(tmp_path: Path) -> None:
+    """Where the file system knows no locks, both measure it."""
+    this, store = cell("passkey", "none", 256), Store(tmp_path)
+    with store.claimed(this):
+        store.append(this, SAMPLES[0])
+        fill(tmp_path, this, SAMPLES[1:]).finish(this, indices(SAMPLES))
+        store.append(this, SAMPLES[1])
+        store.finish(this, indices(SAMPLES))
+    assert store.finished(this) and store.unfinished() == []
+    [found] = store.load()
+    assert indices(found.samples) == indices(SAMPLES)
 
 
 def test_leftovers_of_a_process_killed_while_it_finished_a_cell_are_cleared(tmp_path: Path) -> None:
@@ -313,7 +376,7 @@ def test_costs_are_kept_apart(tmp_path: Path) -> None:
 
 def test_other_tools_read_a_cell_as_a_table(tmp_path: Path) -> None:
     this = cell("last_segment", "none", 256)
-    fill(tmp_path, this, [replace(sample, failed=None) for sample in SAMPLES]).finish(this)
+    fill(tmp_path, this, [replace(sample, failed=None) for sample in SAMPLES]).finish(this, indices(SAMPLES))
     table = pd.read_parquet(tmp_path / "cells" / f"{this.id}.parquet")
     assert list(table.columns) == [field.name for field in fields(Sample)]
     assert list(table["tokens"]) == [7, 8, 9, 10, 11]
@@ -336,7 +399,7 @@ def test_files_of_older_versions_are_read(tmp_path: Path) -> None:
     lines.write_text("".join(f"{json.dumps(row)}\n" for row in older))
     expected = [plain(replace(sample, chance=None, parts=(), statistics={}, prompt=None)) for sample in SAMPLES]
     assert [plain(sample) for sample in store.resume(this)] == expected
-    fill(tmp_path / "new", this, SAMPLES).finish(this)
+    fill(tmp_path / "new", this, SAMPLES).finish(this, indices(SAMPLES))
     written = pq.read_table(tmp_path / "new/cells" / f"{this.id}.parquet")
     pq.write_table(written.drop_columns(list(NEW)), lines.with_suffix(".parquet"))
     [found] = store.load()
@@ -351,7 +414,7 @@ def test_a_cell_that_is_finished_while_it_is_looked_at_is_not_unfinished(
     for each in (begun, done):
         fill(tmp_path, each, SAMPLES[2:])
     listed = sorted((tmp_path / "cells").glob("*.jsonl"))
-    Store(tmp_path).finish(done)
+    Store(tmp_path).finish(done, indices(SAMPLES[2:]))
     monkeypatch.setattr(Path, "glob", lambda folder, pattern: listed)
     assert Store(tmp_path).unfinished() == [begun]
 
@@ -438,7 +501,7 @@ def test_a_cell_that_is_put_off_is_refused_for_now_and_keeps_its_samples(tmp_pat
     assert [plain(sample) for sample in Store(tmp_path).resume(this)] == [plain(sample) for sample in SAMPLES[:2]]
     for sample in SAMPLES[2:]:
         store.append(this, sample)
-    store.finish(this)
+    store.finish(this, indices(SAMPLES))
     [found] = store.load()
     assert found.refused is None and store.finished(this)
     assert [plain(sample) for sample in found.samples] == [plain(sample) for sample in SAMPLES]

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import DynamicCache
 
-from lexbench.backends.caches import Latest, cut, together
+from lexbench.backends.caches import Latest, cut, keeps_all, together
 from lexbench.backends.hf.hook import Unrealisable
 from lexbench.backends.hf.memory import OutOfMemory, free_memory, putting_off
 from lexbench.backends.hf.network import DTYPES, check_weights, device_of, load, positions_end
@@ -94,6 +94,7 @@ class Hf:
         self._head = self._network.get_output_embeddings()
         self._positions_end = positions_end(self._base)
         self._check_head()
+        self._keeps_all = self._reads_into_a_cache()
         # Slots of the scores are computed by our kernels, all else by the model's own: one name for every cell.
         self.kernel = f"{self._network.config._attn_implementation}+lexbench"
         self._positions = Placed(self._network, model.name, model.trained_length, self._positions_end)
@@ -182,6 +183,7 @@ class Hf:
     @torch.inference_mode()
     def _write(self, questions: Sequence[Write]) -> list[Written]:
         """Questions that are alike, each as if it were alone."""
+        self._check_cache()
         first, new, ended = questions[0], [list[int]() for _ in questions], [False for _ in questions]
         with self._answering(first.length):
             self._check_window(first.length - 1)  # before any work is done
@@ -228,6 +230,7 @@ class Hf:
     @torch.inference_mode()
     def choose(self, question: Choose) -> Chosen:
         """NLL of each option; the prompt is read once, and each option goes on with its cache."""
+        self._check_cache()
         with self._answering(question.length):
             prompt, size = question.prompt, len(question.prompt)
             # Frequencies that follow the longest input so far would carry one option's length to the next.
@@ -368,6 +371,14 @@ class Hf:
             if placed.hook is not None and placed.hook.window is not None and tokens > placed.hook.window:
                 raise Unrealisable(f"its layers see {placed.hook.window} tokens, asked for {tokens}")
 
+    def _check_cache(self) -> None:
+        """Refused where what follows a prompt cannot go on from what the model keeps of it."""
+        if not self._keeps_all:
+            raise Refused(
+                f"hf writes and chooses with a cache of every token's keys and values, {type(self._network).__name__} "
+                "keeps a state in some layer: take tasks of likelihoods"
+            )
+
     @contextmanager
     def _answering(self, length: int) -> Iterator[None]:
         """Refused where positions or memory end, or where an obstacle to the Attention shows at this length only."""
@@ -379,13 +390,23 @@ class Hf:
         except Unrealisable as obstacle:
             raise self._positions.explain(obstacle) from None
 
+    def _sample(self) -> Tensor:
+        """[1, T] a few tokens that every model can read."""
+        limit = min(8, self._positions_end or 8)
+        vocabulary = int(self._network.config.get_text_config().vocab_size)
+        return torch.arange(1, limit + 1, device=self._device)[None] % vocabulary
+
+    @torch.inference_mode()
+    def _reads_into_a_cache(self) -> bool:
+        """Whether the model keeps of a text what we cut, copy and go on with: keys and values of every token."""
+        tokens = self._sample()
+        read = self._base(tokens, use_cache=True)
+        return keeps_all(read.get("past_key_values"), tokens.shape[1])
+
     @torch.inference_mode()
     def _check_head(self) -> None:
         """Our way to logits (last hidden state, head's weight) is the model's own way."""
-        limit = min(8, self._positions_end or 8)
-        tokens = (
-            torch.arange(1, limit + 1, device=self._device)[None] % self._network.config.get_text_config().vocab_size
-        )
+        tokens = self._sample()
         theirs = _precise(self._network(tokens, use_cache=False).logits)
         states = _precise(self._base(tokens, use_cache=False).last_hidden_state)
         weight, bias = self._head.weight, self._head.bias

@@ -161,7 +161,7 @@ class Bench:
                 known[question.index] = kept
                 tokens += question.length
             if len(known) == cell.n:
-                self.store.finish(cell)
+                self.store.finish(cell, known)
         except Unavailable as refusal:
             self.store.put_off(cell, refusal.reason)
             raise

@@ -271,6 +271,41 @@ def test_questions_that_were_left_out_are_not_comparable() -> None:
     assert one(texts("pi", [3.0] * 6), texts("pi", [3.0] * 8)).status == "held"
 
 
+def test_fewer_questions_of_another_seed_are_not_comparable() -> None:
+    """A passkey that fell from 100 to 0 was said to hold where it was asked twice, with another seed."""
+    for after in (right(0, 2), right(2, 2), right(11, 11)):
+        verdict = one(answers("yarn", right(12, 12)), answers("yarn", after, seed=1))
+        assert verdict.status == "not comparable"
+        missing = 12 - len(after)
+        assert verdict.reason == f"{missing} of the baseline's 12 questions were not asked: run with n=12, or --update"
+    assert one(answers("yarn", right(12, 12)), answers("yarn", right(12, 12), seed=1)).status == "held"
+    assert one(answers("yarn", right(12, 12)), answers("yarn", right(20, 20), seed=1)).status == "held"
+    other = {"corpus": {"name": "stdlib", "fingerprint": "99ff"}}
+    assert one(texts("pi", [3.0] * 8), texts("pi", [3.0] * 7, identity=other)).status == "not comparable"
+
+
+def test_fewer_questions_never_hold_even_where_nothing_is_compared_by_default() -> None:
+    old, new = (answers("yarn", [0.5] * n, metric="resolution") for n in (8, 6))
+    beside = answers("none", right(8, 8))
+    _, found = judged([beside, old], [beside, new])
+    assert (found.status, found.metric) == ("not comparable", None)
+    assert found.reason == "2 of the baseline's 8 questions were not asked: run with n=8, or --update"
+
+
+def test_a_loss_that_other_questions_cannot_prove_does_not_hold() -> None:
+    old = answers("yarn", right(16, 16))
+    seed = one(old, answers("yarn", right(14, 16), seed=1))
+    assert (seed.status, seed.found and seed.found.difference) == ("not comparable", -0.125)
+    assert seed.p is not None and seed.p > 0.05
+    lost = "a loss beyond the tolerance, which other questions cannot prove"
+    assert seed.reason == f"{lost}: run with seed=0, or raise n"
+    other = {"corpus": {"name": "stdlib", "fingerprint": "99ff"}}
+    corpus = one(texts("pi", [3.0, 3.4] * 4), texts("pi", [3.1, 3.4] * 4, identity=other))
+    assert (corpus.status, corpus.reason) == ("not comparable", f"{lost}: run on the baseline's corpus, or raise n")
+    within = one(old, answers("yarn", right(14, 16), seed=1), accuracy=15)
+    assert within.status == "held"
+
+
 def test_cells_that_vanished_are_not_comparable_and_new_ones_fail_nothing() -> None:
     found = judged(
         [texts("pi", [3.0] * 8), texts("ntk", [3.0] * 8)], [texts("pi", [3.0] * 8), texts("yarn", [9.0] * 8)]
@@ -547,6 +582,22 @@ def test_other_questions_are_said(tmp_path: Path) -> None:
     place = "last_segment nll of pi on lexlet at 512, seed 3"
     said = f"other questions, compared unpaired, which sees less: {place}: seed 0 -> 3"
     assert said in text(found)
+
+
+def test_fewer_questions_fail_the_check_in_every_form(tmp_path: Path) -> None:
+    file = tmp_path / "b.json"
+    baseline.update(folder(tmp_path / "old", answers("yarn", right(12, 12)), texts("pi", [3.0] * 12)), file)
+    run = folder(tmp_path / "new", answers("yarn", right(0, 2), seed=1), texts("pi", [3.0] * 12))
+    said, code = command(run, file, github=True, junit_file=tmp_path / "c.xml", markdown_file=tmp_path / "c.md")
+    assert code == 2 and said.startswith("NOT COMPARABLE: 1 held, 1 not comparable\n")
+    reason = "10 of the baseline's 12 questions were not asked: run with n=12, or --update"
+    assert f"not comparable: passkey accuracy of yarn on lexlet at 512, seed 1: {reason}" in said
+    assert said.splitlines()[-1].startswith("::error title=") and said.splitlines()[-1].endswith(reason)
+    assert JUnitXml.fromfile(str(tmp_path / "c.xml")).errors == 1
+    assert "NOT COMPARABLE" in (tmp_path / "c.md").read_text()
+    page = json.loads(command(run, file, as_data=True)[0])
+    assert (page["verdict"], page["code"]) == ("not comparable", 2)
+    assert [row["reason"] for row in page["verdicts"] if row["status"] == "not comparable"] == [reason]
 
 
 def test_annotations_name_lengths_and_methods_and_are_escaped(mixed: Check) -> None:

@@ -113,4 +113,4 @@ def _keep(store: Store, cell: Cell, samples: Sequence[Sample]) -> None:
     if not store.finished(cell):
         for sample in samples:
             store.append(cell, sample)
-        store.finish(cell)
+        store.finish(cell, [sample.index for sample in samples])
