@@ -1,7 +1,8 @@
 """One model under one Attention: what the runner asks of a backend."""
 
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
@@ -17,42 +18,57 @@ from lexbench.core.task import (
     Score,
     Scored,
     Tokenizer,
+    Tokens,
     Write,
     Written,
 )
 
-
-class Identified(Protocol):
-    """What of a backend enters a cell's identity."""
-
-    name: str
-    """hf, native, chance, ..."""
-    version: str
-    """Of the libraries that compute: `transformers 5.23.0, torch 2.13.0`."""
-    dtype: str
-    """float32, bfloat16, ...: the dtype of weights and activations."""
-    kernel: str
-    """What computes attention: sdpa, eager, dense."""
-    revision: str
-    """Fingerprint of the weights, or the hub's commit."""
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The checkpoint's, by which questions are made."""
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-class Backend(Identified, Protocol):
+@dataclass(frozen=True)
+class Capabilities:
+    """What a backend can do beyond answering one question at a time in this process."""
+
+    remote: bool = False
+    """The model runs in other processes: `answers` takes many questions, `close` ends them; its memory is not ours."""
+    recalls: bool = False
+    """It keeps the last prompt for questions that begin alike, where `reuse` is set."""
+    batches: bool = False
+    """It answers several questions in one pass: `alike` and `together`."""
+    verifiable: bool = False
+    """It shows logits and angles, so that a method can be verified: `logits` to `all_layers_attended`."""
+
+
+class Backend(Protocol):
     """A loaded model. Built from a yaml's parameters and the model's facts: `Hf(model, dtype=..., ...)`.
 
     A parameter `longest`, where it has one, is filled with the tokens of the longest question to come.
     `attend` raises Refused naming the slot that it cannot realise; the questions' methods raise Refused where
     they cannot answer at all, and convert running out of memory for one question to Refused in one place.
+    Methods below the line are needed only where `capabilities` says so.
     """
 
+    name: str
+    """hf, native, chance, ...; this and the next four are part of a cell's identity."""
+    version: str
+    """Of the libraries that compute: `transformers 5.23.0, torch 2.13.0`."""
+    dtype: str
+    """Of weights and activations: float32, bfloat16, ..."""
+    kernel: str
+    """What computes attention: sdpa, eager, dense."""
+    revision: str
+    """Fingerprint of the weights, or the hub's commit."""
     model: Model
+    tokenizer: Tokenizer
+    """The checkpoint's, which makes the questions."""
+    capabilities: Capabilities = Capabilities()
+    reuse: bool = False
+    """Keep the last prompt for the next question (`capabilities.recalls`)."""
 
     def attend(self, attention: Attention) -> None:
-        """Put the model under this Attention, exactly; an empty one gives the model unchanged."""
+        """Apply this Attention to the model, exactly; an empty one leaves the model unchanged."""
 
     def write(self, question: Write) -> Written:
         """Greedy continuation."""
@@ -69,34 +85,57 @@ class Backend(Identified, Protocol):
     def probe(self, question: Probe) -> Probed:
         """Attention statistics."""
 
-
-@runtime_checkable
-class Remote(Backend, Protocol):
-    """A backend whose model runs in other processes: it takes many questions at once, and its memory is not ours."""
+    # Optional, as `capabilities` says ------------------------------------------------------------------------------
 
     def answers(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
-        """The answer of each question in turn; later ones are worked on meanwhile."""
+        """remote: the answer of each question in turn; later ones are computed meanwhile."""
+        raise AssertionError(f"{self.name} does not state that it can")
 
     def close(self) -> None:
-        """End what was started, and free its memory; again does nothing."""
-
-
-@runtime_checkable
-class Recalling(Backend, Protocol):
-    """A backend that can keep what it has read for a question that begins alike, where `reuse` is set."""
-
-    reuse: bool
+        """End what was started and free its memory; a second call does nothing."""
+        return
 
     def sees_no_future(self) -> bool:
-        """Whether, under the present Attention, a text's first tokens are read in the same way whatever follows."""
-
-
-@runtime_checkable
-class Batching(Backend, Protocol):
-    """A backend that can answer several questions in one pass."""
+        """recalls: whether, under the present Attention, no later token changes how earlier ones are read."""
+        return False
 
     def alike(self, question: AnyQuestion) -> Hashable | None:
-        """What questions have in common that can be answered together; None: each alone."""
+        """batches: a key; questions with the same key may share a batch. None: answered alone."""
+        return None
 
     def together(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
-        """Answers of questions that are alike, as many at once as fit."""
+        """batches: answers of questions with the same key, in batches that fit into memory."""
+        raise AssertionError(f"{self.name} does not state that it can")
+
+    def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> "Tensor":
+        """verifiable: [T, V] next-token logits of part of the vocabulary, read at once or in pieces with a cache."""
+        raise AssertionError(f"{self.name} does not state that it can")
+
+    def logits_together(self, rows: Sequence[Tokens]) -> "list[Tensor]":
+        """verifiable: logits of each row, from one padded batch."""
+        raise AssertionError(f"{self.name} does not state that it can")
+
+    def realised(self, length: int) -> float | None:
+        """verifiable: largest difference of computed cos, sin or weights to the method's own; None: nothing to see."""
+        raise AssertionError(f"{self.name} does not state that it can")
+
+    def all_layers_attended(self) -> bool:
+        """verifiable: whether every layer has called the attention function that was put in place, if one was."""
+        raise AssertionError(f"{self.name} does not state that it can")
+
+
+def capabilities(backend: Any) -> Capabilities:
+    """What a backend states; of a plug-in that states nothing, what its methods imply."""
+    stated = getattr(backend, "capabilities", None)
+    if isinstance(stated, Capabilities):
+        return stated
+
+    def has(*names: str) -> bool:
+        return all(hasattr(backend, name) for name in names)
+
+    return Capabilities(
+        remote=has("answers", "close"),
+        recalls=has("reuse", "sees_no_future"),
+        batches=has("alike", "together"),
+        verifiable=has("logits", "logits_together", "realised", "all_layers_attended"),
+    )

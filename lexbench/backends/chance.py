@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from lexbench.backends import Backend
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import locate
 from lexbench.core.model import Model
@@ -13,7 +14,7 @@ from lexbench.core.task import Choose, Chosen, Mark, Marked, Probe, Probed, Scor
 from lexbench.core.tokenizer import load_tokenizer
 
 
-class Chance:
+class Chance(Backend):
     """Answers without weights, through the tokenizer of the model's folder.
 
     Args:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from lexbench.backends import Backend, Capabilities
 from lexbench.backends.caches import Latest
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import end_tokens, fingerprint, locate, weight_files
@@ -26,7 +27,7 @@ WORTH = 0.5
 """Share of a prompt that must be known to go on from there: the rest is attended to without PyTorch's fused kernel."""
 
 
-class Native:
+class Native(Backend):
     """A folder that `lexbench train` made, or a Llama's (tied embeddings, plain RoPE), in our own decoder.
 
     With `reuse`, a prompt is read from where it parts from the one before it: the same but for the last bits.
@@ -38,6 +39,7 @@ class Native:
 
     name = "native"
     kernel = "dense"
+    capabilities = Capabilities(recalls=True)
 
     def __init__(self, model: Model, dtype: str = "float32") -> None:
         if dtype not in DTYPES:

@@ -19,8 +19,8 @@ class Refused(Exception):  # noqa: N818 (a refusal is a result, not an error)
         self.reason = reason
 
 
-class Unavailable(Refused):
-    """There is no answer now, and may be one later (a server is down): the next run asks the cell again."""
+class Deferred(Refused):
+    """There is no answer now, and may be one later (a server is down): the next run measures the cell again."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

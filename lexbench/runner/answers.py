@@ -1,124 +1,115 @@
-"""A loaded model that answers the questions of cells: what a run does in its own process, or in each of its workers."""
+"""Answers of a loaded model: reused, batched or one by one."""
 
 import functools
 import itertools
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from lexbench.backends import Backend, Batching, Recalling, Remote
+from lexbench.backends import Backend, capabilities
 from lexbench.core import machine
-from lexbench.core.model import Model
-from lexbench.core.record import Refused, Sample, Unavailable
+from lexbench.core.record import Deferred, Refused, Sample
 from lexbench.core.task import Answer, AnyQuestion, Choose, Mark, Probe, Score, Task, Tokenizer, Write
-from lexbench.runner.plan import Step, least_memory
+from lexbench.runner.cells import OpenCell
+from lexbench.runner.plan import least_memory
 from lexbench.runner.reuse import Prefixes, by_prefix
 from lexbench.runner.verify import Preflight
 from lexbench.taskkit.excerpt import excerpt
 
 
-class Examiner:
-    """Cells' questions, asked of one backend.
+@dataclass(frozen=True)
+class Peak:
+    """Most memory that a model's process has held."""
+
+    bytes: int | None
+    """None: it is another process's, and not known."""
+    own: bool
+    """Counted from the cell's start, not the process's."""
+
+
+class Answerer(Protocol):
+    """A loaded model, in this process or in a worker, as the loop sees it."""
+
+    def attend(self, cell: OpenCell) -> None:
+        """Apply a cell's method to the model; Refused or Deferred where that cannot be."""
+
+    def answers(self, cell: OpenCell, questions: Sequence[AnyQuestion]) -> Iterator[tuple[AnyQuestion, Answer]]:
+        """Each question with its answer, in the order that takes least work."""
+
+    def peak(self) -> Peak | None:
+        """Memory of the cell; None where the worker is lost, and nothing is known of the cell's cost."""
+
+
+class LoadedModel:
+    """A backend in this process, as the loop sees it.
 
     Args:
         backend: with the model loaded.
-        tokenizer: the checkpoint's.
-        preflight: what methods prove before they are measured.
-        reuse: take what earlier answers already hold; the numbers are the same to rounding.
+        preflight: checks that a method passes before it is measured.
+        reuse: take from earlier answers what they hold; the numbers are the same to rounding.
     """
 
-    def __init__(self, backend: Backend, tokenizer: Tokenizer, preflight: Preflight, reuse: bool) -> None:
-        self._backend, self._tokenizer, self._preflight = backend, tokenizer, preflight
+    def __init__(self, backend: Backend, preflight: Preflight, reuse: bool) -> None:
+        self.backend, self._preflight = backend, preflight
+        self._can = capabilities(backend)
         self._prefixes = Prefixes() if reuse else None
+        self._own_peak = False
+        if self._can.recalls:
+            backend.reuse = reuse
 
-    def settle(self, step: Step, n: int) -> None:
-        """Put the model under a step's Attention.
-
-        Raises Refused where there is no honest way to, or no question, and Unavailable where memory is short.
-        """
+    def attend(self, cell: OpenCell) -> None:
+        """Apply the cell's method, once it has passed its checks and memory suffices."""
+        self._own_peak = machine.forget_peak()
+        step, backend = cell.step, self.backend
         assert step.attention is not None, "a refused step is not measured"
-        _, none = self._questions(step, n)
-        if none:
-            raise Refused(none)
-        if not isinstance(self._backend, Remote):
-            check_memory(self._backend.model, step, self._backend.dtype)
+        if not self._can.remote:
+            needed, free = least_memory(backend.model, step, backend.dtype), machine.free_bytes()
+            if free is not None and needed > free:
+                raise Deferred(
+                    f"needs at least {needed / 2**30:.1f} GiB beside the weights, {free / 2**30:.1f} GiB are free: "
+                    "take shorter lengths, or a device or dtype that holds them"
+                )
         if failed := self._preflight.failure(step.attention, step.length):
-            raise Refused(f"{step.method.label} {failed}")
-        self._backend.attend(step.attention)
+            raise Refused(f"{cell.method} {failed}")
+        backend.attend(step.attention)
 
-    def samples(self, step: Step, n: int, done: Collection[int] = ()) -> Iterator[Sample]:
-        """Samples of a settled step's cell, but for those that are `done`, as they are measured.
+    def answers(self, cell: OpenCell, questions: Sequence[AnyQuestion]) -> Iterator[tuple[AnyQuestion, Answer]]:
+        """Each question with its answer: prompts that begin alike follow each other."""
+        ask = functools.partial(answers, self.backend)
+        if self._prefixes is not None and not self._can.remote:
+            questions = by_prefix(questions)
+        if self._prefixes is not None and self._can.recalls and self.backend.sees_no_future():
+            found = self._prefixes.answers(cell, questions, ask)
+        else:
+            found = ask(questions)
+        return zip(questions, found, strict=True)
 
-        Raises Refused where a question has no honest answer.
-        """
-        asked, _ = self._questions(step, n)
-        missing = [question for question in asked if question.index not in done]
-        longest = max((question.length for question in missing), default=0)
-        assert longest <= step.length, f"a question of {longest} tokens at {step.length}"
-        if self._prefixes is not None and not isinstance(self._backend, Remote):
-            missing = by_prefix(missing)
-        for question, answer in zip(missing, self._answers(step, missing), strict=True):
-            yield sample(self._backend, step.task.built, question, answer)
-
-    def asked(self, step: Step, n: int) -> list[int]:
-        """Indices of a step's questions: they may be fewer than n."""
-        return [question.index for question in self._questions(step, n)[0]]
-
-    def _questions(self, step: Step, n: int) -> tuple[Sequence[AnyQuestion], str | None]:
-        return questions(step.task.built, self._tokenizer, step.length, n, step.seed)
-
-    def _answers(self, step: Step, missing: Sequence[AnyQuestion]) -> Iterator[Answer]:
-        backend = self._backend
-        if self._prefixes is not None and isinstance(backend, Recalling) and backend.sees_no_future():
-            return self._prefixes.answers(step, missing, functools.partial(answers, backend))
-        return answers(backend, missing)
+    def peak(self) -> Peak:
+        """None where the model runs in other processes."""
+        found = None if self._can.remote else machine.peak_bytes()
+        return Peak(found, self._own_peak and found is not None)
 
 
-def check_memory(model: Model, step: Step, dtype: str) -> None:
-    """Unavailable where not even the least that a cell needs is free, beside the weights, which are loaded."""
-    needed, free = least_memory(model, step, dtype), machine.free_bytes()
-    if free is not None and needed > free:
-        raise Unavailable(
-            f"needs at least {needed / 2**30:.1f} GiB beside the weights, {free / 2**30:.1f} GiB are free: "
-            "take shorter lengths, or a device or dtype that holds them"
-        )
+def scored(task: Task, tokenizer: Tokenizer, question: AnyQuestion, given: Answer) -> Sample:
+    """The sample of an answered question, with the question as text."""
+    return replace(task.score(question, given), prompt=excerpt(question, tokenizer))
 
 
-@functools.lru_cache(maxsize=1)
-def questions(
-    task: Task, tokenizer: Tokenizer, length: int, n: int, seed: int
-) -> tuple[Sequence[AnyQuestion], str | None]:
-    """A cell's questions, kept for the next method; or why there are none."""
-    try:
-        return task.questions(tokenizer, length, n, seed), None
-    except Refused as refusal:
-        return [], refusal.reason
-
-
-def answered(backend: Backend, task: Task, question: AnyQuestion) -> Sample:
-    """The sample of one question, with what was asked as text."""
-    return sample(backend, task, question, answer(backend, question))
-
-
-def sample(backend: Backend, task: Task, question: AnyQuestion, given: Answer) -> Sample:
-    """What an answer is worth, with what was asked as text."""
-    return replace(task.score(question, given), prompt=excerpt(question, backend.tokenizer))
-
-
-def answers(backend: Backend, asked: Sequence[AnyQuestion]) -> Iterator[Answer]:
-    """Many at once where the backend gains from it, else one by one."""
-    if isinstance(backend, Remote):
-        yield from backend.answers(asked)
+def answers(backend: Backend, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
+    """Answers in the order of the questions: many at once where the backend gains from it, else one by one."""
+    can = capabilities(backend)
+    if can.remote:
+        yield from backend.answers(questions)
         return
-    together = backend if isinstance(backend, Batching) else None
-    for alike, group in itertools.groupby(asked, together.alike if together else lambda _: None):
-        if together is None or alike is None:
+    for alike, group in itertools.groupby(questions, backend.alike if can.batches else lambda _: None):
+        if alike is None:
             yield from (answer(backend, question) for question in group)
         else:
-            yield from together.together(list(group))
+            yield from backend.together(list(group))
 
 
 def answer(backend: Backend, question: AnyQuestion) -> Answer:
-    """Of one question, by its kind."""
+    """The answer of one question, by its kind."""
     if isinstance(question, Write):
         return backend.write(question)
     if isinstance(question, Choose):

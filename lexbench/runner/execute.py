@@ -1,21 +1,30 @@
 """Plan a job, measure what its folder lacks, and derive the folder's records."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from lexbench.backends import Backend
 from lexbench.core.checkpoint import locate
 from lexbench.core.record import Cell
+from lexbench.core.task import Tokenizer
 from lexbench.core.tokenizer import load_tokenizer
-from lexbench.runner import loop, ray
-from lexbench.runner.backend_pool import checkpoint_of
+from lexbench.core.version import __version__
+from lexbench.runner import ray
+from lexbench.runner.answers import LoadedModel
+from lexbench.runner.backend_pool import checkpoint_of, done_with, opened
+from lexbench.runner.cells import BackendFacts
 from lexbench.runner.job import Job
-from lexbench.runner.loop import plan
-from lexbench.runner.plan import describe
+from lexbench.runner.loop import measure
+from lexbench.runner.plan import cell_of, describe, keep_job, plan
+from lexbench.runner.run import Run
+from lexbench.runner.verify import Preflight
 from lexbench.stats.records import records_of
 from lexbench.store.store import Store
 
 
 def execute(job: Job, dry_run: bool = False, quiet: bool = False) -> list[Cell]:
-    """Run a job's cells that its folder does not hold yet, and derive the folder's records; all its cells.
+    """Measure a job's cells that its folder does not hold yet, and derive the folder's records; returns all its cells.
 
     Other runs may work on the same folder: cells that they measure are waited for at the end. Raises ValueError for a
     wrong configuration; a KeyboardInterrupt leaves every sample measured so far.
@@ -29,7 +38,31 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False) -> list[Cell]:
         return []
 
     store = Store(job.results)
-    measured = ray.measured if job.executor == "ray" else loop.measured
-    cells = measured(job, store, steps, tokenizer, quiet)
+    with _here(job) if job.executor == "here" else ray.cluster(job, len(steps), tokenizer) as models:
+        cells = [cell_of(job, step, models.facts) for step in steps]
+        keep_job(store, job, models.facts, cells)
+        with Run(job, store, cells, quiet) as run:
+            models.measure(run, tokenizer)
     store.write_records(records_of)
-    return cells
+    return list[Cell](cells)
+
+
+class _Here:
+    """The model in this process."""
+
+    def __init__(self, job: Job, backend: Backend) -> None:
+        self._model = LoadedModel(backend, Preflight(job.results, backend, __version__), job.reuse)
+        self.facts = BackendFacts.of(backend)
+
+    def measure(self, run: Run, tokenizer: Tokenizer) -> None:
+        """Measure all open cells of a run."""
+        measure(run, self._model, tokenizer)
+
+
+@contextmanager
+def _here(job: Job) -> Iterator[_Here]:
+    backend = opened(job.model, job.backend, max(job.lengths))
+    try:
+        yield _Here(job, backend)
+    finally:
+        done_with(backend)

@@ -1,20 +1,80 @@
-"""How long the rest of a run takes: told by the cells that it has measured, and before these by the machine's speed."""
+"""How long a run takes: fitted to the cells it has measured, and before the first one by the machine's speed."""
 
+import functools
+import time
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench.runner.plan import Estimate, Step
+from lexbench.core.model import Model
+from lexbench.core.task import AnyQuestion, Probe, Write
+from lexbench.runner.cells import Step, Workload
 
+EFFICIENCY = 0.5
+"""Share of a large matrix product's speed that a whole forward pass reaches."""
+PROBED = 3
+"""Cost of a probe, in forward passes, as measured with the weights of half of the queries."""
+GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+"""Device files of GPU drivers: where there is none, torch need not be loaded to ask."""
 CELL, QUESTION, TOKEN = 0.02, 0.002, 0.005
-"""Seconds of a cell, a question and a written token beside their operations, as long as nothing is measured."""
+"""Seconds of a cell, a question and a written token beside their operations, until something is measured."""
 TRUST = 0.01
-"""Weight of these guesses, and of the machine's, beside that of one measured cell."""
-
+"""Weight of these guesses, and of the machine's speed, beside that of one measured cell."""
 RECENT = 200
-"""Cells that are fitted: the last ones, so that a cell costs the same however many there were."""
+"""Cells that are fitted: the last ones, so that learning costs the same however many there were."""
+
+
+def parameters(model: Model) -> float:
+    """Parameters of the network: as stated, else a decoder's usual 12 layers width^2 and its embedding."""
+    if model.parameters is not None:
+        return float(model.parameters)
+    width = model.width or 0
+    return 12.0 * (model.layers or 0) * width**2 + float((model.vocabulary or 0) * width)
+
+
+def workload(model: Model, questions: Sequence[AnyQuestion]) -> Workload:
+    """Operations of forward passes: 2 per parameter and token, and causal attention's 2 layers width length^2."""
+    a_token, a_pair = 2.0 * parameters(model), 2.0 * (model.layers or 0) * (model.width or 0)
+    dense = quadratic = 0.0
+    steps = 0
+    for question in questions:
+        times = PROBED if isinstance(question, Probe) else 1
+        dense += times * a_token * question.length
+        quadratic += times * a_pair * question.length**2
+        if isinstance(question, Write):
+            quadratic += 2.0 * a_pair * question.room * question.length
+            steps += question.room
+    tokens = sum(question.length for question in questions)
+    return Workload(len(questions), tokens, dense, quadratic, steps)
+
+
+@functools.cache
+def speed(size: int = 1024) -> float:
+    """Operations per second of a forward pass, guessed from a float32 matrix product on the device that will run it."""
+    if any(Path(file).exists() for file in GPUS):
+        import torch
+
+        left: Any = torch.ones(size, size, device="cuda" if torch.cuda.is_available() else "cpu")
+    else:
+        left = np.ones((size, size), np.float32)
+    (left @ left).sum().item()
+    started = time.perf_counter()
+    for _ in range(4):
+        product = left @ left
+    product.sum().item()
+    return EFFICIENCY * 4 * 2 * size**3 / (time.perf_counter() - started)
+
+
+def duration(seconds: float) -> str:
+    """In the largest unit of which there are two."""
+    for unit, name in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{max(seconds, 1):.0f} seconds"
 
 
 class Forecast:
@@ -39,7 +99,7 @@ class Forecast:
         """What a whole cell has taken."""
         from scipy.optimize import nnls  # takes half a second, and a run's first number does not need it
 
-        self._rows.append(_features(step.estimate))
+        self._rows.append(_features(step.workload))
         self._seconds.append(max(seconds, 1e-3))
         self._methods.append(step.method.label)
         rows, taken = np.array(self._rows), np.array(self._seconds)
@@ -55,12 +115,12 @@ class Forecast:
 
     def seconds(self, step: Step) -> float:
         """Of one cell."""
-        return float(_features(step.estimate) @ self._weights) * self._factors.get(step.method.label, 1.0)
+        return float(_features(step.workload) @ self._weights) * self._factors.get(step.method.label, 1.0)
 
     def left(self, steps: Iterable[Step]) -> float:
         """Of several cells, one behind the other."""
         return sum(map(self.seconds, steps))
 
 
-def _features(cost: Estimate) -> NDArray[np.float64]:
+def _features(cost: Workload) -> NDArray[np.float64]:
     return np.array([1.0, cost.questions, cost.dense, cost.quadratic, cost.steps])

@@ -1,44 +1,17 @@
 """What a run asks for, settled and checked before anything is loaded; and what it is called when it is measured."""
 
-import functools
-import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lexbench.backends import Identified
-from lexbench.core import machine, registry
+from lexbench.core import registry
 from lexbench.core.checkpoint import read_model
 from lexbench.core.method import read_method
 from lexbench.core.model import Model
-from lexbench.core.record import Cell
-from lexbench.core.version import __version__
 from lexbench.corpora import Corpus
-from lexbench.runner.plan import Step
-from lexbench.store.store import Store
-
-
-@dataclass(frozen=True)
-class Named:
-    """An object built from the registry, with what tables and identities call it."""
-
-    name: str
-    built: Any
-    label: str
-    """`yarn(factor=8.0)`: every parameter that the user changed."""
-
-    def identity(self) -> dict[str, Any]:
-        """Name and every parameter, as plain JSON; a task's corpus stands on its own."""
-        values = {f.name: getattr(self.built, f.name) for f in fields(self.built) if f.name != "corpus"}
-        return {"name": self.name, **json.loads(json.dumps(values, default=str))}
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """Of a corpus: hash of its texts."""
-        return _fingerprint(self.built)
+from lexbench.runner.cells import Named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,57 +106,6 @@ class Job:
         )
 
 
-@functools.lru_cache(maxsize=8)
-def _fingerprint(corpus: Corpus) -> str:
-    """Made once for all jobs of a process."""
-    return corpus.fingerprint()
-
-
-def of_config(config: Mapping[str, Any]) -> Job:
-    """The job whose `config` this is, as a worker makes it anew."""
-    names = {"methods": "method", "tasks": "task"}
-    parts = ("methods", "tasks", "corpus", "backend", "lengths", "n", "seeds")
-    given = {part: config[names.get(part, part)] for part in parts}
-    return Job.of(model=Model(**config["model"]), multiples=None, results=None, **given)
-
-
-def cell_of(job: Job, step: Step, backend: Identified) -> Cell:
-    """A step's cell, as the loaded backend measures it."""
-    corpus = job.corpus if uses_corpus(step.task) else None
-    identity = {
-        "model": {
-            "name": job.model.name,
-            "revision": backend.revision,
-            "trained_length": job.model.trained_length,
-            "begins_with": list(backend.tokenizer.prefix),
-        },
-        "method": step.method.identity(),
-        "attention": step.attention.as_data() if step.attention else None,
-        "task": {**step.task.identity(), "version": step.task.built.version},
-        "corpus": {**corpus.identity(), "fingerprint": corpus.fingerprint} if corpus else None,
-        "backend": {"name": backend.name, "version": backend.version, "dtype": backend.dtype, "kernel": backend.kernel},
-        "length": step.length,
-        "seed": step.seed,
-        "n": job.n,
-    }
-    return Cell(
-        model=job.model.name,
-        method=step.method.label,
-        task=step.task.label,
-        length=step.length,
-        trained_length=job.model.trained_length,
-        seed=step.seed,
-        n=job.n,
-        protocol=step.task.built.protocol(backend.tokenizer),
-        backend=backend.name,
-        dtype=backend.dtype,
-        kernel=backend.kernel,
-        corpus=corpus.label if corpus else None,
-        version=__version__,
-        identity=identity,
-    )
-
-
 def _whole(name: str, value: Any, least: int, remedy: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}: {remedy}")
@@ -270,28 +192,3 @@ def _named(noun: str, config: Mapping[str, Any], **inserted: Any) -> Named:
 def _method(config: Mapping[str, Any]) -> Named:
     name, method, label = read_method(config)
     return Named(name, method, label)
-
-
-def uses_corpus(task: Named) -> bool:
-    """Whether a task's questions are made of texts of the corpus."""
-    return getattr(task.built, "corpus", None) is not None
-
-
-def keep_job(store: Store, job: Job, backend: Identified, cells: Sequence[tuple[Cell, Step]] = ()) -> None:
-    """Write jobs/<hash>.json: what was asked, what it is measured with, and the cells in their order."""
-    measured = {
-        "model_revision": backend.revision,
-        "backend": backend.version,
-        "dtype": backend.dtype,
-        "kernel": backend.kernel,
-        "corpus_fingerprint": job.corpus.fingerprint if any(map(uses_corpus, job.tasks)) else None,
-    }
-    names = ("method", "task", "length", "seed")
-    planned = [
-        {"cell": cell.id, **{name: getattr(cell, name) for name in names}, "tokens": step.estimate.tokens}
-        for cell, step in cells
-    ]
-    page = {"config": job.config, "provenance": {**machine.gather(), **measured}, "cells": planned}
-    text = json.dumps(page, indent=1, sort_keys=True, default=str)
-    name = hashlib.sha256(json.dumps(job.config, sort_keys=True, default=str).encode()).hexdigest()[:16]
-    store.write_text(f"jobs/{name}.json", f"{text}\n")

@@ -1,81 +1,114 @@
-"""What a run will cost, before it starts: cells, tokens, time and memory."""
+"""A job's cells with their workload, before the model is loaded; and what the run will cost."""
 
-import functools
-import time
+import hashlib
+import json
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
+from lexbench.core import machine
 from lexbench.core.attention import Attention
+from lexbench.core.method import Method
 from lexbench.core.model import Model
-from lexbench.core.task import AnyQuestion, Probe, Write
+from lexbench.core.record import Refused
+from lexbench.core.task import AnyQuestion, Task, Tokenizer
+from lexbench.core.version import __version__
+from lexbench.runner.cells import BackendFacts, Named, OpenCell, Step, Workload
+from lexbench.runner.forecast import duration, parameters, speed, workload
+from lexbench.runner.job import Job
+from lexbench.store.store import Store
 
-BYTES = 4  # of a number in float32; half of that in bfloat16
-NUMBERS = {"float32": 4, "float64": 8}  # bytes by dtype; 2 of all others
-EFFICIENCY = 0.5  # of a large matrix product's speed, that a whole forward pass reaches
-PROBED = 3  # forward passes that watching one takes, as measured with the weights of half of the queries
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Cost of one cell."""
-
-    questions: int = 0
-    tokens: int = 0
-    """Read and written, over all questions."""
-    dense: float = 0.0
-    """Operations that grow with the tokens: products with weights."""
-    quadratic: float = 0.0
-    """Operations that grow with their square: attention's."""
-    steps: int = 0
-    """Forward passes of a single token: writing."""
-
-    @property
-    def flops(self) -> float:
-        """All operations."""
-        return self.dense + self.quadratic
+BYTES = 4
+"""Bytes of a number in float32; bfloat16 takes half."""
+NUMBERS = {"float32": 4, "float64": 8}
+"""Bytes of a number by dtype; 2 for all others."""
 
 
-@dataclass(frozen=True)
-class Step:
-    """One cell to be: its parts, before a backend gives it an identity."""
+def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
+    """All cells of a job with their cost, in the order in which they run: methods side by side at each length.
 
-    method: Any
-    """`lexbench.runner.job.Named`, as is the task."""
-    task: Any
-    length: int
-    seed: int
-    attention: Attention | None
-    refused: str | None
-    """Why there is no attention or no question."""
-    estimate: Estimate
+    The longest come first, so that shorter ones can take what these hold, and no long one is left for the end; the
+    shortest where longer ones may be skipped. Questions of the first seed that has any tell the cost of all seeds.
+    """
+    attentions = {
+        (method.label, length): _attention(method.built, job.model, length)
+        for method in job.methods
+        for length in job.lengths
+    }
+    steps = []
+    for task in job.tasks:
+        known: dict[int, Workload] = {}
+        for seed in job.seeds:
+            for length in sorted(job.lengths, reverse=not job.stop_after_collapse):
+                cost, no_questions = known.get(length), None
+                if cost is None:
+                    made, no_questions = made_once.of(task.built, tokenizer, length, job.n, seed)
+                    cost = workload(job.model, made)
+                if no_questions is None:
+                    known[length] = cost
+                for method in job.methods:
+                    attention, no_attention = attentions[method.label, length]
+                    refused = no_attention or no_questions
+                    steps.append(Step(method, task, length, seed, attention, refused, Workload() if refused else cost))
+    return steps
 
 
-def parameters(model: Model) -> float:
-    """Parameters of the network: as stated, else a decoder's usual 12 layers width^2 and its embedding."""
-    if model.parameters is not None:
-        return float(model.parameters)
-    width = model.width or 0
-    return 12.0 * (model.layers or 0) * width**2 + float((model.vocabulary or 0) * width)
+def _attention(method: Method, model: Model, length: int) -> tuple[Attention | None, str | None]:
+    try:
+        return method.attention(model, length), None
+    except Refused as refusal:
+        return None, refusal.reason
 
 
-def estimate(model: Model, questions: Sequence[AnyQuestion]) -> Estimate:
-    """Forward passes: 2 flops a parameter and token, and causal attention's 2 layers width length^2."""
-    a_token, a_pair = 2.0 * parameters(model), 2.0 * (model.layers or 0) * (model.width or 0)
-    dense = quadratic = 0.0
-    steps = 0
-    for question in questions:
-        times = PROBED if isinstance(question, Probe) else 1
-        dense += times * a_token * question.length
-        quadratic += times * a_pair * question.length**2
-        if isinstance(question, Write):
-            quadratic += 2.0 * a_pair * question.room * question.length
-            steps += question.room
-    tokens = sum(question.length for question in questions)
-    return Estimate(len(questions), tokens, dense, quadratic, steps)
+Key = tuple[Task, Tokenizer, int, int, int]
+
+
+class Questions:
+    """Questions of cells, made once: the plan, the loop and all methods share them. Old ones go when memory is due."""
+
+    def __init__(self) -> None:
+        self._made: dict[Key, tuple[Sequence[AnyQuestion], str | None]] = {}
+        self._tokens = 0
+        self._lock = threading.Lock()
+
+    def of(
+        self, task: Task, tokenizer: Tokenizer, length: int, n: int, seed: int
+    ) -> tuple[Sequence[AnyQuestion], str | None]:
+        """The questions of a cell; or none, and the reason."""
+        key = (task, tokenizer, length, n, seed)
+        with self._lock:
+            if key not in self._made:
+                try:
+                    made, refused = task.questions(tokenizer, length, n, seed), None
+                except Refused as refusal:
+                    made, refused = [], refusal.reason
+                self._made[key] = made, refused
+                self._tokens += len(made) * length
+                while len(self._made) > 1 and (self._tokens > KEPT_TOKENS or len(self._made) > KEPT_CELLS):
+                    self._drop(next(iter(self._made)))
+            return self._made[key]
+
+    def _drop(self, key: Key) -> None:
+        dropped, _ = self._made.pop(key)
+        self._tokens -= len(dropped) * key[2]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._made, self._tokens = {}, 0
+
+
+KEPT_TOKENS, KEPT_CELLS = 1 << 24, 64
+"""Tokens (128 MiB) and cells whose questions are kept."""
+made_once = Questions()
+
+
+def questions_of(cell: OpenCell, tokenizer: Tokenizer) -> Sequence[AnyQuestion]:
+    """The questions of a cell; Refused where there are none."""
+    step = cell.step
+    made, refused = made_once.of(step.task.built, tokenizer, step.length, cell.n, step.seed)
+    if refused:
+        raise Refused(refused)
+    return made
 
 
 def peak_memory(model: Model, length: int) -> float:
@@ -91,15 +124,15 @@ def least_memory(model: Model, step: Step, dtype: str) -> float:
     Activations: the state, queries, keys, values and what attention gives, of one text.
     """
     width, share = model.width or 0, (model.kv_heads or 1) / (model.heads or 1)
-    cache = 2 * (model.layers or 0) * share if step.estimate.steps else 0.0
+    cache = 2 * (model.layers or 0) * share if step.workload.steps else 0.0
     return NUMBERS.get(dtype, 2) * step.length * width * (3 + 2 * share + cache)
 
 
 def describe(model: Model, steps: Sequence[Step], folder: Path) -> str:
     """The plan in a few lines; time from a matrix product measured here and now."""
     asked = [step for step in steps if step.refused is None]
-    seconds = sum(step.estimate.flops for step in asked) / speed()
-    tokens = sum(step.estimate.tokens for step in asked)
+    seconds = sum(step.workload.flops for step in asked) / speed()
+    tokens = sum(step.workload.tokens for step in asked)
     longest = max((step.length for step in asked), default=0)
     names = {
         "methods": list(dict.fromkeys(step.method.label for step in steps)),
@@ -117,30 +150,64 @@ def describe(model: Model, steps: Sequence[Step], folder: Path) -> str:
     return "\n".join(lines)
 
 
-GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-"""Files by which a driver shows itself: where there is none, nobody need wait for torch to say so."""
+def keep_job(store: Store, job: Job, backend: BackendFacts, cells: Sequence[OpenCell] = ()) -> None:
+    """Write jobs/<hash>.json: what was asked, what it is measured with, and the cells in their order."""
+    measured = {
+        "model_revision": backend.revision,
+        "backend": backend.version,
+        "dtype": backend.dtype,
+        "kernel": backend.kernel,
+        "corpus_fingerprint": job.corpus.fingerprint if any(map(uses_corpus, job.tasks)) else None,
+    }
+    names = ("method", "task", "length", "seed")
+    planned = [
+        {"cell": cell.id, **{name: getattr(cell, name) for name in names}, "tokens": cell.step.workload.tokens}
+        for cell in cells
+    ]
+    page = {"config": job.config, "provenance": {**machine.gather(), **measured}, "cells": planned}
+    text = json.dumps(page, indent=1, sort_keys=True, default=str)
+    name = hashlib.sha256(json.dumps(job.config, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    store.write_text(f"jobs/{name}.json", f"{text}\n")
 
 
-@functools.cache
-def speed(size: int = 1024) -> float:
-    """Operations per second of a forward pass, guessed from a float32 matrix product on the device that will run it."""
-    if any(Path(file).exists() for file in GPUS):
-        import torch
+def cell_of(job: Job, step: Step, backend: BackendFacts) -> OpenCell:
+    """The cell of a step, as the loaded backend measures it."""
+    corpus = job.corpus if uses_corpus(step.task) else None
+    identity = {
+        "model": {
+            "name": job.model.name,
+            "revision": backend.revision,
+            "trained_length": job.model.trained_length,
+            "begins_with": list(backend.tokenizer.prefix),
+        },
+        "method": step.method.identity(),
+        "attention": step.attention.as_data() if step.attention else None,
+        "task": {**step.task.identity(), "version": step.task.built.version},
+        "corpus": {**corpus.identity(), "fingerprint": corpus.fingerprint} if corpus else None,
+        "backend": {"name": backend.name, "version": backend.version, "dtype": backend.dtype, "kernel": backend.kernel},
+        "length": step.length,
+        "seed": step.seed,
+        "n": job.n,
+    }
+    return OpenCell(
+        model=job.model.name,
+        method=step.method.label,
+        task=step.task.label,
+        length=step.length,
+        trained_length=job.model.trained_length,
+        seed=step.seed,
+        n=job.n,
+        protocol=step.task.built.protocol(backend.tokenizer),
+        backend=backend.name,
+        dtype=backend.dtype,
+        kernel=backend.kernel,
+        corpus=corpus.label if corpus else None,
+        version=__version__,
+        identity=identity,
+        step=step,
+    )
 
-        left: Any = torch.ones(size, size, device="cuda" if torch.cuda.is_available() else "cpu")
-    else:
-        left = np.ones((size, size), np.float32)
-    (left @ left).sum().item()
-    started = time.perf_counter()
-    for _ in range(4):
-        product = left @ left
-    product.sum().item()
-    return EFFICIENCY * 4 * 2 * size**3 / (time.perf_counter() - started)
 
-
-def duration(seconds: float) -> str:
-    """In the largest unit of which there are two."""
-    for unit, name in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
-        if seconds >= 2 * unit:
-            return f"{seconds / unit:.0f} {name}"
-    return f"{max(seconds, 1):.0f} seconds"
+def uses_corpus(task: Named) -> bool:
+    """Whether a task's questions are made of texts of the corpus."""
+    return getattr(task.built, "corpus", None) is not None

@@ -1,42 +1,40 @@
-"""The cells of a run, measured by workers of a Ray cluster: `executor=ray`.
+"""`executor=ray`: models on workers of a Ray cluster, each served by a thread of this process that runs the loop.
 
-This process plans, hands out cells and writes the run folder; it never loads the model. A worker loads it once, and
-sends back each sample as it is measured, so that a lost worker loses what it is just answering: the rest of the cell
-goes to another one. A cell goes to a worker that is under its method already, where there is one.
+A worker is a loaded backend and nothing else: it gets an Attention and questions, and sends back answers, one by one.
+This process plans, makes the questions, scores, and alone writes the run folder, so no shared disk is needed. A worker
+that is lost loses the answer that it was computing; the rest of its cell goes to another one.
 """
 
+import functools
 import os
 import socket
 import sys
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field, fields
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from lexbench.backends import Recalling, Remote
-from lexbench.core import machine
-from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import locate
-from lexbench.core.record import Cell, Refused, Sample, Unavailable
-from lexbench.core.task import Tokenizer
-from lexbench.core.tokenizer import load_tokenizer
+from lexbench.core.model import Model
+from lexbench.core.record import Deferred, Refused
+from lexbench.core.task import Answer, AnyQuestion, Tokenizer
 from lexbench.core.version import __version__
-from lexbench.runner.answers import Examiner
-from lexbench.runner.backend_pool import checkpoint_of, opened, sharing
-from lexbench.runner.job import Job, cell_of, keep_job, of_config
-from lexbench.runner.loop import Run, Todo
-from lexbench.runner.plan import Estimate, Step
-from lexbench.runner.reuse import attended
+from lexbench.runner.answers import LoadedModel, Peak
+from lexbench.runner.backend_pool import opened, sharing
+from lexbench.runner.cells import BackendFacts, OpenCell
+from lexbench.runner.job import Job
+from lexbench.runner.loop import measure
+from lexbench.runner.run import Run
 from lexbench.runner.verify import Preflight
-from lexbench.stats.costs import Cost
-from lexbench.store.store import Store
 
 REACH = 10.0
 """Seconds in which a cluster's head must answer."""
 PASSED_ON = ("LEXBENCH_", "HF_", "OMP_NUM_THREADS")
 """Beginnings of environment variables that workers take over."""
+FACTS = ("name", "version", "dtype", "kernel", "revision")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +53,9 @@ class Settings:
     gpus: float = 0
     """Accelerators of a worker: 0.5 for two workers on one."""
     memory_gb: float | None = None
-    """Memory that a worker counts for."""
+    """Memory that is reserved for a worker."""
     tries: int = 3
-    """Workers that a cell may lose before it is put off."""
+    """Workers that a cell may lose before it is deferred."""
     patience: float = 600
     """Seconds without any worker after which the run ends."""
 
@@ -68,48 +66,8 @@ class Settings:
                 raise ValueError(f"ray.{name} must be a number of at least {least}, got {value!r}")
 
 
-@dataclass
-class About:
-    """What a worker's backend is, for the cells' identity."""
-
-    name: str
-    version: str
-    dtype: str
-    kernel: str
-    revision: str
-    tokenizer: Tokenizer
-    node: str
-    """Where the worker runs."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """A cell, by what both sides know: places in the job's methods and tasks."""
-
-    method: int
-    task: int
-    length: int
-    seed: int
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A cell has no honest answer; `again`: not now."""
-
-    reason: str
-    again: bool
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What a cell has taken."""
-
-    seconds: float
-    tokens: int
-    peak_bytes: int | None
-    own_peak: bool
-    asked: list[int] | None
-    """Indices of all questions of the cell; None: it was refused."""
+class LostWorkerError(Exception):
+    """A worker's process or node has died."""
 
 
 class Worker:
@@ -126,59 +84,28 @@ class Worker:
         sys.path[:] = [*sys.path, *(each for each in path if each not in sys.path)]
         if Path(folder).is_dir():
             os.chdir(folder)
-        self._life = ExitStack()  # of the process: all jobs to come share one backend
+        self._life = ExitStack()  # of the process: all later jobs share one backend
         self._life.enter_context(sharing())
 
-    def take(self, config: Mapping[str, Any], reuse: bool) -> dict[str, str]:
-        """Load what a job asks for; the fields of `About` but the tokenizer."""
-        self._job = job = of_config(config)
-        folder = locate(checkpoint_of(job.model), job.model.revision, weights=False)
-        self._backend = opened(job.model, job.backend, max(job.lengths))
-        if isinstance(self._backend, Recalling):
-            self._backend.reuse = reuse
-        tokenizer = load_tokenizer(folder, job.model.bos)
-        preflight = Preflight(None, self._backend, __version__)
-        self._examiner = Examiner(self._backend, tokenizer, preflight, reuse)
-        names = ("name", "version", "dtype", "kernel", "revision")
-        return {name: getattr(self._backend, name) for name in names} | {"node": os.uname().nodename}
+    def load(self, model: Model, backend: Mapping[str, Any], longest: int, reuse: bool) -> dict[str, str]:
+        """Load the model of a job; facts of its backend, and the node's name."""
+        loaded = opened(model, backend, longest)
+        self._model = LoadedModel(loaded, Preflight(None, loaded, __version__), reuse)
+        return {name: getattr(loaded, name) for name in FACTS} | {"node": os.uname().nodename}
 
-    def samples(self, place: Place, done: list[int]) -> Iterator[Sample | Refusal | Spent]:
-        """Of one cell, as they are measured; then what it took, or why there are none."""
-        import time
+    def attend(self, cell: OpenCell) -> None:
+        """As `LoadedModel`."""
+        self._model.attend(cell)
 
-        method, task = self._job.methods[place.method], self._job.tasks[place.task]
-        started, tokens, own_peak = time.monotonic(), 0, machine.forget_peak()
-        asked: list[int] | None = None
-        try:
-            attention: Attention = method.built.attention(self._job.model, place.length)
-            step = Step(method, task, place.length, place.seed, attention, None, Estimate())
-            self._examiner.settle(step, self._job.n)
-            started = time.monotonic()
-            for sample in self._examiner.samples(step, self._job.n, set(done)):
-                tokens += sample.tokens
-                yield sample
-            asked = self._examiner.asked(step, self._job.n)
-        except Refused as refusal:
-            yield Refusal(refusal.reason, isinstance(refusal, Unavailable))
-        peak = None if isinstance(self._backend, Remote) else machine.peak_bytes()
-        yield Spent(time.monotonic() - started, tokens, peak, own_peak and peak is not None, asked)
+    def answers(self, cell: OpenCell, questions: Sequence[AnyQuestion]) -> Iterator[tuple[int, Answer]]:
+        """As `LoadedModel`, with places of the questions instead of themselves."""
+        places = {id(question): place for place, question in enumerate(questions)}
+        for question, answer in self._model.answers(cell, questions):
+            yield places[id(question)], answer
 
-
-@dataclass(eq=False)
-class Hand:
-    """A worker, as the driver sees it."""
-
-    actor: Any
-    waits_for: Any
-    """What comes next from it: its facts, or a stream of samples; None: it is idle."""
-    about: About | None = None
-    method: str | None = None
-    """Under which it is."""
-    todo: Todo | None = None
-    claim: ExitStack = field(default_factory=ExitStack)
-    """Of the cell that it measures."""
-    whole: bool = False
-    """Nothing of the cell was there before."""
+    def peak(self) -> Peak | None:
+        """As `LoadedModel`."""
+        return self._model.peak()
 
 
 class Cluster:
@@ -192,7 +119,7 @@ class Cluster:
             import ray
         except ImportError:
             raise ValueError("executor=ray needs ray: pip install 'lexbench[ray]'") from None
-        self._ray, self.settings = ray, settings
+        self.ray, self.settings = ray, settings
         if not ray.is_initialized():
             quiet = {"log_to_driver": False, "logging_level": "ERROR", "include_dashboard": False}
             address = settings.address or os.environ.get("RAY_ADDRESS")
@@ -202,42 +129,26 @@ class Cluster:
             except (OSError, RuntimeError, ValueError) as error:
                 said = " ".join(str(error).split())[:200]
                 raise ValueError(f"ray.address {address} leads to no cluster ({said}): see `ray status`") from None
-        self.hands: list[Hand] = []
+        self.idle: list[Any] = []
+        """Workers that the next job takes over."""
         self._worker = ray.remote(Worker)
 
-    def _fitting(self) -> int:
+    def fitting(self) -> int:
         """Workers that the cluster holds at once."""
-        there, asked = self._ray.cluster_resources(), self.settings
+        there, asked = self.ray.cluster_resources(), self.settings
         shares = [there.get("CPU", 0) / asked.cpus] if asked.cpus else []
         shares += [there.get("GPU", 0) / asked.gpus] if asked.gpus else []
         return max(1, int(min(shares, default=1)))
 
-    def start(self, job: Job, cells: int) -> None:
-        """As many workers as there should be for so many cells, each asked to load what the job needs."""
-        for hand in self.hands:
-            hand.waits_for = hand.actor.take.remote(dict(job.config), job.reuse)
-        while len(self.hands) < min(self.settings.workers or self._fitting(), max(cells, 1)):
-            self.add(job)
-
-    def add(self, job: Job) -> None:
-        """One more worker, wherever it fits."""
+    def worker(self) -> Any:
+        """An idle worker, or a new one, wherever it fits."""
+        if self.idle:
+            return self.idle.pop()
         asked = self.settings
         memory = None if asked.memory_gb is None else int(asked.memory_gb * 2**30)
         environment = {key: value for key, value in os.environ.items() if key.startswith(PASSED_ON)}
-        settled = self._worker.options(num_cpus=asked.cpus, num_gpus=asked.gpus, memory=memory)
-        actor = settled.remote(environment, [path for path in sys.path if path], str(Path.cwd()))
-        self.hands.append(Hand(actor, actor.take.remote(dict(job.config), job.reuse)))
-
-    def drop(self, hand: Hand) -> None:
-        """A worker is lost."""
-        self.hands.remove(hand)
-        self._ray.kill(hand.actor)
-
-    def next(self) -> Hand | None:
-        """A worker that has something to say; None where none has within the patience."""
-        waiting = {hand.waits_for: hand for hand in self.hands if hand.waits_for is not None}
-        ready, _ = self._ray.wait(list(waiting), num_returns=1, timeout=self.settings.patience)
-        return waiting[ready[0]] if ready else None
+        kind = self._worker.options(num_cpus=asked.cpus, num_gpus=asked.gpus, memory=memory)
+        return kind.remote(environment, [path for path in sys.path if path], str(Path.cwd()))
 
 
 def _reach(address: str | None) -> None:
@@ -247,231 +158,220 @@ def _reach(address: str | None) -> None:
         socket.create_connection((host, int(port)), timeout=REACH).close()
 
 
-_cluster: tuple[Settings, Cluster] | None = None
-
-
-def measured(job: Job, store: Store, steps: Sequence[Step], tokenizer: Tokenizer, quiet: bool) -> list[Cell]:
-    """All cells of a job, measured by workers; ValueError where these cannot be had, or differ in what they are."""
-    global _cluster
-    settings = _settings(job.ray)
-    if _cluster is None or _cluster[0] != settings:
-        close()
-        _cluster = settings, Cluster(settings)
-    hands = Driver(_cluster[1], job, tokenizer, len(steps))
-    cells = [(cell_of(job, step, hands.first()), step) for step in steps]
-    keep_job(store, job, hands.first(), cells)
-    with Run(job, store, cells, quiet) as run:
-        hands.measure(run)
-    return [cell for cell, _ in cells]
-
-
-def close() -> None:
-    """End the workers that this process has started."""
-    global _cluster
-    if _cluster is not None:
-        for hand in [*_cluster[1].hands]:
-            _cluster[1].drop(hand)
-        _cluster = None
-
-
-def _settings(given: Mapping[str, Any]) -> Settings:
-    known = {each.name for each in fields(Settings)}
-    if odd := sorted(set(given) - known):
-        raise ValueError(f"unknown setting ray.{odd[0]}: choose from {', '.join(sorted(known))}")
-    return Settings(**given)
-
-
-class Driver:
-    """Hands out a job's cells, and writes what comes back.
+class RemoteModel:
+    """A worker's model, as the loop sees it. A worker that is lost is replaced.
 
     Args:
-        cluster: where the workers are.
-        job: what is asked for.
-        tokenizer: the checkpoint's.
-        cells: of the job.
+        cluster: that has the worker.
+        job: whose model it loads.
+        lost: workers lost, by cell.
     """
 
-    def __init__(self, cluster: Cluster, job: Job, tokenizer: Tokenizer, cells: int) -> None:
-        self._cluster, self._job, self._tokenizer = cluster, job, tokenizer
-        self._about: About | None = None
-        self._lost: Counter[str] = Counter()
-        self._unborn = 0
-        cluster.start(job, cells)
+    def __init__(self, cluster: Cluster, job: Job, lost: Counter[str]) -> None:
+        self._cluster, self._job, self._lost = cluster, job, lost
+        self.start()
 
-    def first(self) -> About:
-        """What the workers are, as soon as one of them has loaded the model."""
-        while self._about is None:
-            self._hear()
-        return self._about
+    def start(self) -> None:
+        """Have a worker load the model."""
+        job = self._job
+        self.node, self.alive = "a node", True
+        self.facts: dict[str, str] | None = None
+        self._actor = self._cluster.worker()
+        self.loading = self._actor.load.remote(job.model, dict(job.backend), max(job.lengths), job.reuse)
 
-    def measure(self, run: Run) -> None:
-        """All open cells of a run; those that other runs measure come last."""
-        self._run, self._waiting = run, _Waiting(run.open, self._job.stop_after_collapse)
-        run.open.clear()
+    def replace(self) -> None:
+        """Start another worker: this one was lost on the cell that it measured."""
+        self._lost[self._cell] += 1
+        self.start()
+
+    def loaded(self, seconds: float) -> bool:
+        """Whether the model is loaded, or will be in so many seconds; LostWorkerError where the worker has died."""
+        if self.facts is None and self._cluster.ray.wait([self.loading], timeout=seconds)[0]:
+            facts: dict[str, str] = self._get(self.loading)
+            self.node, self.facts = facts.pop("node"), facts
+        return self.facts is not None
+
+    def attend(self, cell: OpenCell) -> None:
+        """As `LoadedModel`; Deferred where the cell has cost too many workers already."""
+        self._cell = cell.id
+        if self._lost[cell.id] >= (tries := self._cluster.settings.tries):
+            raise Deferred(f"{tries} workers were lost on it: give workers more memory")
+        self._get(self._actor.attend.remote(_portable(cell)))
+
+    def answers(self, cell: OpenCell, questions: Sequence[AnyQuestion]) -> Iterator[tuple[AnyQuestion, Answer]]:
+        """As `LoadedModel`, each answer as soon as the worker has it."""
+        for answered in self._actor.answers.remote(_portable(cell), list(questions)):
+            place, answer = self._get(answered)
+            yield questions[place], answer
+
+    def peak(self) -> Peak | None:
+        """The worker's; None where it is lost."""
         try:
-            while self._waiting or self._busy():
-                for hand in [hand for hand in self._cluster.hands if hand.waits_for is None]:
-                    self._employ(hand)
-                if self._busy() or self._waiting:
-                    run.at_once = max(1, len(self._busy()))
-                    self._hear()
-        finally:
-            for hand in [*self._cluster.hands]:
-                hand.claim.close()
-                if hand.waits_for is not None:  # still starting, or interrupted
-                    self._cluster.drop(hand)
+            return self._get(self._actor.peak.remote()) if self.alive else None
+        except LostWorkerError:
+            return None
 
-    def _busy(self) -> list[Hand]:
-        return [hand for hand in self._cluster.hands if hand.todo is not None]
+    def release(self) -> None:
+        """Leave a loaded worker to the next job; end any other."""
+        if self.alive and self.facts is not None:
+            self._cluster.idle.append(self._actor)
+        else:
+            self.kill()
 
-    def _employ(self, hand: Hand) -> None:
-        """Give an idle worker its next cell, if there is one."""
-        while todo := self._waiting.next(hand.method, [other.todo for other in self._busy() if other.todo]):
-            cell, step = todo
-            wait = cell.id in self._waiting.held
-            mine = hand.claim.enter_context(self._run.store.claimed(cell, wait))
-            self._waiting.held.pop(cell.id, None)
-            if mine and not self._run.settled(cell, step):
-                done = [sample.index for sample in self._run.store.resume(cell)]
-                hand.todo, hand.method, hand.whole = todo, step.method.label, not done
-                hand.waits_for = hand.actor.samples.remote(self._place(step), done)
-                self._run.began(cell, step, len(done))
-                return
-            hand.claim.close()
-            if not mine:
-                self._waiting.hold(todo)
+    def kill(self) -> None:
+        """End the worker."""
+        self.alive = False
+        self._cluster.ray.kill(self._actor)
 
-    def _place(self, step: Step) -> Place:
-        method = next(place for place, each in enumerate(self._job.methods) if each is step.method)
-        task = next(place for place, each in enumerate(self._job.tasks) if each is step.task)
-        return Place(method, task, step.length, step.seed)
-
-    def _hear(self) -> None:
-        """Wait for what comes next from any worker, and take it."""
-        hand = self._cluster.next()
-        if hand is None:
-            if not any(each.about for each in self._cluster.hands):
-                raise ValueError(
-                    f"ray has started no worker for {self._cluster.settings.patience:.0f} seconds: see `ray status`, "
-                    "and ray.cpus, ray.gpus, ray.memory_gb"
-                )
-            return
-        import ray
-
+    def _get(self, reference: Any) -> Any:
+        """What a worker returns; its errors of ours as they are."""
+        errors = self._cluster.ray.exceptions
         try:
-            if hand.todo is None:
-                self._started(hand, ray.get(hand.waits_for))
-            else:
-                self._take(hand, ray.get(next(hand.waits_for)))
-        except ray.exceptions.RayActorError:
-            self._replace(hand)
-        except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, ValueError | Refused | OSError):
-                where = f" (worker on {hand.about.node})" if hand.about else ""
-                raise ValueError(f"{error.cause}{where}") from None
+            return self._cluster.ray.get(reference)
+        except errors.RayActorError:
+            self.alive = False
+            raise LostWorkerError from None
+        except errors.RayTaskError as error:
+            if isinstance(error.cause, Refused):
+                raise error.cause from None
+            if isinstance(error.cause, ValueError | OSError):
+                raise ValueError(f"{error.cause} (worker on {self.node})") from None
             raise RuntimeError("a worker failed") from error.cause
 
-    def _started(self, hand: Hand, facts: Mapping[str, str]) -> None:
-        hand.waits_for, hand.method = None, None
-        hand.about = about = About(**facts, tokenizer=self._tokenizer)
-        self._about = self._about or about
-        for name in ("version", "dtype", "kernel", "revision"):
-            here, there = getattr(about, name), getattr(self._about, name)
+
+def _portable(cell: OpenCell) -> OpenCell:
+    """The cell without its method and task, whose code a worker need not have."""
+    return replace(cell, step=replace(cell.step, method=None, task=None))  # type: ignore[arg-type]
+
+
+class Workers:
+    """The workers of one job.
+
+    Args:
+        cluster: where they are.
+        job: what they measure.
+        cells: of the job: there are no more workers than these.
+        tokenizer: the checkpoint's.
+    """
+
+    def __init__(self, cluster: Cluster, job: Job, cells: int, tokenizer: Tokenizer) -> None:
+        self._cluster, self._lost, self._died = cluster, Counter[str](), 0
+        count = min(cluster.settings.workers or max(cluster.fitting(), len(cluster.idle)), max(cells, 1))
+        self.models = [RemoteModel(cluster, job, self._lost) for _ in range(count)]
+        self._failures: list[BaseException] = []
+        self._tokenizer = tokenizer
+
+    @functools.cached_property
+    def facts(self) -> BackendFacts:
+        """What the backend is, as soon as one worker has loaded it."""
+        until = time.monotonic() + self._cluster.settings.patience
+        while True:
+            for model in self.models:
+                try:
+                    if model.loaded(seconds=0.1 / len(self.models)):
+                        assert model.facts is not None
+                        return BackendFacts(**model.facts, tokenizer=self._tokenizer)
+                except LostWorkerError:
+                    self._replace_unloaded(model)
+            if time.monotonic() > until:
+                raise self._no_worker()
+
+    def measure(self, run: Run, tokenizer: Tokenizer) -> None:
+        """Measure all open cells of a run, a thread for each worker; the first error of any ends all."""
+        threads = [threading.Thread(target=self._serve, args=(model, run, tokenizer)) for model in self.models]
+        try:
+            for thread in threads:
+                thread.start()
+            while any(thread.is_alive() for thread in threads) and not self._failures:
+                time.sleep(0.02)
+        finally:  # an error or Ctrl-C: what is not idle by now is ended
+            run.queue.close()
+            for model, thread in zip(self.models, threads, strict=True):
+                if thread.is_alive():
+                    model.kill()
+            for thread in threads:
+                thread.join()
+        if self._failures:
+            raise self._failures[0]
+
+    def _serve(self, model: RemoteModel, run: Run, tokenizer: Tokenizer) -> None:
+        """Measure with one worker until no cell is left, and replace it when it is lost."""
+        try:
+            while self._ready(model, run):
+                try:
+                    measure(run, model, tokenizer, by_method=True)
+                    return
+                except LostWorkerError:
+                    model.replace()
+        except BaseException as error:  # rises in the main thread
+            self._failures.append(error)
+
+    def _ready(self, model: RemoteModel, run: Run) -> bool:
+        """Wait until a worker has loaded its model; False where no cell is left for it."""
+        until = time.monotonic() + self._cluster.settings.patience
+        while run.queue.open and not self._failures:
+            try:
+                if model.loaded(seconds=0.2):
+                    self._check_alike(model)
+                    return True
+            except LostWorkerError:
+                self._replace_unloaded(model)
+            if run.queue.at_work:
+                until = time.monotonic() + self._cluster.settings.patience
+            elif time.monotonic() > until:
+                raise self._no_worker()
+        return False
+
+    def _replace_unloaded(self, model: RemoteModel) -> None:
+        self._died += 1
+        if self._died >= self._cluster.settings.tries:
+            raise ValueError(f"{self._died} workers died while they loaded the model: see the logs of ray on its nodes")
+        model.start()
+
+    def _check_alike(self, model: RemoteModel) -> None:
+        assert model.facts is not None
+        for name in FACTS:
+            here, there = getattr(self.facts, name), model.facts[name]
             if here != there:
                 raise ValueError(
-                    f"workers must be alike, {about.node} has {name} {here}, {self._about.node} {there}: "
+                    f"workers must be alike, {model.node} has {name} {there}, another one {here}: "
                     "install the same versions and the same model on all nodes"
                 )
 
-    def _take(self, hand: Hand, said: Sample | Refusal | Spent) -> None:
-        """Keep a sample; or end the cell."""
-        assert hand.todo is not None, "an idle worker has nothing to say"
-        cell, step = hand.todo
-        store = self._run.store
-        if isinstance(said, Sample):
-            self._run.kept(cell, step, said)
-        elif isinstance(said, Refusal):
-            (store.put_off if said.again else store.refuse)(cell, said.reason)
-            hand.whole = False
-        else:
-            if said.asked is not None:
-                store.finish(cell, said.asked)
-            cost = {name: getattr(said, name) for name in ("seconds", "tokens", "peak_bytes", "own_peak")}
-            self._run.spent(cell, Cost(**cost))
-            self._run.ended(cell, step, said.seconds if hand.whole else None)
-            self._free(hand)
-
-    def _free(self, hand: Hand) -> None:
-        hand.todo = hand.waits_for = None
-        hand.claim.close()
-
-    def _replace(self, hand: Hand) -> None:
-        """A worker is lost: its cell goes to another one, and another worker is started."""
-        todo, node = hand.todo, hand.about.node if hand.about else "a node"
-        self._free(hand)
-        self._cluster.drop(hand)
-        tries = self._cluster.settings.tries
-        if todo is None:
-            self._unborn += 1
-            if self._unborn >= tries:
-                raise ValueError(
-                    f"{self._unborn} workers died while they loaded the model: see the logs of ray on {node}"
-                )
-        else:
-            cell, step = todo
-            self._lost[cell.id] += 1
-            if self._lost[cell.id] < tries:
-                self._waiting.back(todo)
-            else:
-                reason = f"{tries} workers were lost on it, the last one on {node}: give workers more memory"
-                self._run.store.put_off(cell, reason)
-                self._run.ended(cell, step)
-        self._cluster.add(self._job)
+    def _no_worker(self) -> ValueError:
+        return ValueError(
+            f"ray has started no worker for {self._cluster.settings.patience:.0f} seconds: see `ray status`, "
+            "and ray.cpus, ray.gpus, ray.memory_gb"
+        )
 
 
-class _Waiting:
-    """Cells that no worker has, by method, in their order.
+_cluster: tuple[Settings, Cluster] | None = None
+"""Of all jobs of this process."""
 
-    Args:
-        cells: all of them.
-        ascending: longer cells wait for shorter ones of their method, task and seed.
-    """
 
-    def __init__(self, cells: Iterable[Todo], ascending: bool) -> None:
-        self._by_method: dict[str, deque[Todo]] = {}
-        for todo in cells:
-            self._by_method.setdefault(todo[0].method, deque()).append(todo)
-        self._ascending = ascending
-        self.held: dict[str, Todo] = {}
-        """Cells that other runs measure; asked for again when nothing else is left."""
+@contextmanager
+def cluster(job: Job, cells: int, tokenizer: Tokenizer) -> Iterator[Workers]:
+    """The workers of a job; ValueError where these cannot be had, or differ in what they are."""
+    global _cluster
+    if odd := sorted(set(job.ray) - {each.name for each in fields(Settings)}):
+        known = ", ".join(sorted(each.name for each in fields(Settings)))
+        raise ValueError(f"unknown setting ray.{odd[0]}: choose from {known}")
+    settings = Settings(**job.ray)
+    if _cluster is None or _cluster[0] != settings:
+        close()
+        _cluster = settings, Cluster(settings)
+    workers = Workers(_cluster[1], job, cells, tokenizer)
+    try:
+        yield workers
+    finally:
+        for model in workers.models:
+            model.release()
 
-    def __bool__(self) -> bool:
-        return any(self._by_method.values()) or bool(self.held)
 
-    def next(self, method: str | None, busy: Sequence[Todo]) -> Todo | None:
-        """Of this method if it has any, else of the one with most left; None where all must wait for busy ones."""
-        taken = {cell.method for cell, _ in busy}
-        order = sorted(self._by_method, key=lambda name: (name != method, name in taken, -len(self._by_method[name])))
-        for name in order:
-            for place, todo in enumerate(self._by_method[name]):
-                if not self._must_wait(todo[0], busy):
-                    del self._by_method[name][place]
-                    return todo
-        if not busy and self.held:
-            return self.held[next(iter(self.held))]
-        return None
-
-    def _must_wait(self, cell: Cell, busy: Sequence[Todo]) -> bool:
-        for other, _ in busy:
-            alike = (cell.method, cell.task, cell.seed) == (other.method, other.task, other.seed)
-            if (self._ascending and alike) or (attended(cell) or cell.id) == attended(other):
-                return True
-        return False
-
-    def hold(self, todo: Todo) -> None:
-        """Another run measures it."""
-        self.held[todo[0].id] = todo
-
-    def back(self, todo: Todo) -> None:
-        """Its worker is lost: it comes first."""
-        self._by_method.setdefault(todo[0].method, deque()).appendleft(todo)
+def close() -> None:
+    """End the idle workers that this process has started."""
+    global _cluster
+    if _cluster is not None:
+        for actor in _cluster[1].idle:
+            _cluster[1].ray.kill(actor)
+        _cluster = None

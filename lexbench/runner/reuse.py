@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from lexbench.core.record import Cell
 from lexbench.core.task import Answer, AnyQuestion, Choose, Score, Scored, Tokens, Write
-from lexbench.runner.plan import Step
+from lexbench.runner.cells import OpenCell
 
 
 def attended(cell: Cell) -> str | None:
@@ -79,16 +79,15 @@ class Prefixes:
         self._known: dict[tuple[str, int], Known] = {}
 
     def answers(
-        self, step: Step, asked: Sequence[AnyQuestion], ask: Callable[[Sequence[AnyQuestion]], Iterator[Answer]]
+        self, cell: OpenCell, questions: Sequence[AnyQuestion], ask: Callable[[Sequence[AnyQuestion]], Iterator[Answer]]
     ) -> Iterator[Answer]:
-        """Each question's answer: out of a longer text's, else `ask`ed."""
-        assert step.attention is not None, "a step that is measured has an Attention"
-        if self._about != (about := (step.task.label, step.seed)):
+        """The answer of each question: taken from a longer text's scores, or from `ask`."""
+        if self._about != (about := (cell.task, cell.seed)):
             self._about, self._known = about, {}
-        attention = json.dumps(step.attention.as_data(), sort_keys=True)
-        held = [self._holding(attention, question) for question in asked]
-        given = ask([question for question, known in zip(asked, held, strict=True) if known is None])
-        for question, known in zip(asked, held, strict=True):
+        attention = json.dumps(cell.identity["attention"], sort_keys=True)
+        held = [self._holding(attention, question) for question in questions]
+        given = ask([question for question, known in zip(questions, held, strict=True) if known is None])
+        for question, known in zip(questions, held, strict=True):
             answer = next(given) if known is None else known
             if known is None and isinstance(question, Score) and isinstance(answer, Scored):
                 self._known[attention, question.index] = Known(question.tokens, question.start, answer.nll)

@@ -5,14 +5,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lexbench.backends import Backend
+from lexbench.backends import Backend, capabilities
 from lexbench.core.attention import Attention
 from lexbench.core.files import write_text
-from lexbench.core.task import Tokens
 from lexbench.kernels.reference import first_change
 
 if TYPE_CHECKING:
@@ -29,23 +28,6 @@ NOISE = 5.0
 """Times the identity's error, or float32's, that logits must move by where the method must show."""
 
 
-@runtime_checkable
-class Verifiable(Backend, Protocol):
-    """A backend that shows enough of itself to be verified."""
-
-    def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> "Tensor":
-        """[T, V] next-token logits of some of the vocabulary: one forward pass, or several with a cache."""
-
-    def logits_together(self, rows: Sequence[Tokens]) -> "list[Tensor]":
-        """Each row's, from one padded batch."""
-
-    def realised(self, length: int) -> float | None:
-        """Largest difference of what is computed in place to the method's own numbers; None where there are none."""
-
-    def asked(self) -> bool:
-        """Whether every layer has asked the attention function that was put in place, if one was."""
-
-
 @dataclass(frozen=True)
 class Check:
     """One property of a method under test."""
@@ -57,7 +39,7 @@ class Check:
     """What was measured, or why nothing was."""
 
 
-def verify(backend: Verifiable, attention: Attention, length: int) -> list[Check]:
+def verify(backend: Backend, attention: Attention, length: int) -> list[Check]:
     """All checks of one Attention on a loaded model, on a random text of `length` tokens.
 
     applied: every layer asked the attention function put in place, and logits changed where they must.
@@ -114,8 +96,8 @@ def _pieces(prompt: int, length: int) -> list[int]:
     return [prompt, *[1] * singles, *([rest] if rest else [])]
 
 
-def _applied(backend: Verifiable, whole: "Tensor", own: "Tensor", change: int | None, begin: int) -> Check:
-    if not backend.asked():
+def _applied(backend: Backend, whole: "Tensor", own: "Tensor", change: int | None, begin: int) -> Check:
+    if not backend.all_layers_attended():
         return Check("applied", False, "a layer never asked the attention function")
     if change is None:
         return Check("applied", None, f"changes nothing within {len(whole)} tokens")
@@ -126,8 +108,8 @@ def _applied(backend: Verifiable, whole: "Tensor", own: "Tensor", change: int | 
     return Check("applied", shows, f"{moved:.0e} from {change} tokens on" if shows else "logits did not change")
 
 
-def _realised(backend: Verifiable, length: int) -> Check:
-    if not backend.asked():
+def _realised(backend: Backend, length: int) -> Check:
+    if not backend.all_layers_attended():
         return Check("realised", None, "nobody asked")
     error = backend.realised(length)
     if error is None:
@@ -161,7 +143,7 @@ class Preflight:
     def failure(self, attention: Attention, length: int) -> str | None:
         """Why this Attention must not be measured, or None."""
         backend = self._backend
-        if not isinstance(backend, Verifiable) or not attention.slots():
+        if not capabilities(backend).verifiable or not attention.slots():
             return None
         short = min(length, CHEAP)
         by = (self._version, backend.name, backend.version, backend.revision, backend.dtype, backend.kernel)

@@ -150,7 +150,7 @@ def _known(names: Iterable[str], known: Collection[str], file: Path) -> None:
 
 
 def _cell_row(cell: Cell) -> dict[str, Any]:
-    return {field.name: getattr(cell, field.name) for field in fields(cell)}
+    return {field.name: getattr(cell, field.name) for field in fields(Cell)}
 
 
 def _cell(row: Mapping[str, Any], file: Path) -> Cell:

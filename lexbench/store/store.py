@@ -136,7 +136,7 @@ class Store:
         """The cell has no honest answer; samples that it has already are dropped."""
         self._close(cell, [], reason)
 
-    def put_off(self, cell: Cell, reason: str) -> None:
+    def defer(self, cell: Cell, reason: str) -> None:
         """The cell has no answer now: it counts as refused until a run finishes it, and keeps the samples it has."""
         self._write(cell, parquet(cell, [], reason, again=True))
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import lexbench
-from lexbench.backends import Batching, Remote
+from lexbench.backends import capabilities
 from lexbench.backends.hf import backend as hf_backend
 from lexbench.backends.hf.backend import Hf
 from lexbench.core import registry
@@ -154,7 +154,7 @@ def test_as_many_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read == [1, 1, 1], "a CPU scores one at a time"
     model._device = torch.device("cuda")  # of which it scores as many as fit; nothing is put there
     assert model.alike(texts(1)[0]) is not None
-    assert isinstance(model, Batching) and not isinstance(model, Remote)
+    assert capabilities(model).batches and not capabilities(model).remote
 
 
 def test_a_cpu_writes_to_a_few_thousand_tokens_at_once() -> None:

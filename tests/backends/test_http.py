@@ -10,7 +10,7 @@ import pytest
 
 from lexbench.backends.openai import http
 from lexbench.backends.openai.http import Fault, Pace, Rejected, Server, checked_url, is_loopback
-from lexbench.core.record import Refused, Unavailable
+from lexbench.core.record import Deferred, Refused
 from tests.backends import scripted
 
 KEY = "sk-very-secret-0123456789"
@@ -54,10 +54,10 @@ def test_what_fails_for_a_while_is_asked_again(reply: scripted.Reply) -> None:
 def test_the_bound_holds_and_later_one_attempt_is_enough_until_one_succeeds(reply: scripted.Reply) -> None:
     with scripted.serving(failing(4 + 1, reply)) as server:
         one = client(server.url)
-        with pytest.raises(Unavailable, match=r"4 attempts.*run the same command again") as refusal:
+        with pytest.raises(Deferred, match=r"4 attempts.*run the same command again") as refusal:
             one.post("completions", {})
         assert "\n" not in refusal.value.reason and len(server.asked) == 4
-        with pytest.raises(Unavailable):
+        with pytest.raises(Deferred):
             one.post("completions", {})
         assert len(server.asked) == 5
         assert one.post("completions", {}) == {"fine": True}
@@ -68,10 +68,10 @@ def test_the_bound_holds_and_later_one_attempt_is_enough_until_one_succeeds(repl
 def test_a_server_that_is_down_is_first_asked_for_no_more_than_its_list() -> None:
     with scripted.serving(lambda _: (500, {})) as server:
         one = client(server.url, retries=0)
-        with pytest.raises(Unavailable):
+        with pytest.raises(Deferred):
             one.post("completions", {})
         server.models = (503, {})
-        with pytest.raises(Unavailable, match="503"):
+        with pytest.raises(Deferred, match="503"):
             one.post("completions", {})
         assert len(server.asked) == 1
         server.models, server.answer = (404, {}), failing(0, None)  # it has no list, but it answers
@@ -102,21 +102,21 @@ def test_a_server_that_says_when_to_come_back_is_obeyed(dated: bool) -> None:
 
 def test_a_server_that_wants_more_patience_than_we_have_is_not_waited_for() -> None:
     later: scripted.Reply = (429, {}, {"Retry-After": "3600"})
-    with scripted.serving(failing(1, later)) as server, pytest.raises(Unavailable, match="429"):
+    with scripted.serving(failing(1, later)) as server, pytest.raises(Deferred, match="429"):
         client(server.url).post("completions", {})
     assert len(server.asked) == 1
 
 
 def test_an_answer_that_takes_too_long_is_none() -> None:
     said = r"no answer within 0\.1 seconds \(2 attempts\)"
-    with scripted.serving(failing(0, None), seconds=0.5) as server, pytest.raises(Unavailable, match=said):
+    with scripted.serving(failing(0, None), seconds=0.5) as server, pytest.raises(Deferred, match=said):
         client(server.url, timeout=0.1, retries=1).post("completions", {})
 
 
 def test_nobody_there_is_said_with_the_address() -> None:
     with scripted.serving(failing(0, None)) as server:
         url = server.url
-    with pytest.raises(Unavailable, match=rf"{url} does not answer \(.*refused.*\) \(4 attempts\)"):
+    with pytest.raises(Deferred, match=rf"{url} does not answer \(.*refused.*\) \(4 attempts\)"):
         client(url).post("completions", {})
     with pytest.raises(Fault):
         client(url).get("models")
@@ -138,7 +138,7 @@ def test_a_no_is_passed_on_in_one_line_and_not_asked_again(reply: scripted.Reply
         with pytest.raises(Rejected) as refusal:
             client(server.url).post("completions", {})
         assert said in refusal.value.reason and "\n" not in refusal.value.reason
-        assert not isinstance(refusal.value, Unavailable) and len(server.asked) == 1
+        assert not isinstance(refusal.value, Deferred) and len(server.asked) == 1
 
 
 @pytest.mark.parametrize("said", [b"<html>hello</html>", b"[1, 2]", b"", b'"text"', b"\xff\xfe", b"[" * 100_000])
@@ -160,7 +160,7 @@ def test_a_long_answer_of_a_server_is_cut() -> None:
 def test_a_wrong_key_is_said_by_the_name_of_its_variable_and_never_shown(status: int) -> None:
     said = {"error": {"message": f"Incorrect API key provided: {KEY}."}}
     with scripted.serving(failing(9, (status, said))) as server:
-        with pytest.raises(Unavailable, match=r"provided: \*\*\*\.: .*set MY_KEY") as refusal:
+        with pytest.raises(Deferred, match=r"provided: \*\*\*\.: .*set MY_KEY") as refusal:
             client(server.url, key=KEY, key_variable="MY_KEY").post("completions", {})
         assert KEY not in refusal.value.reason and len(server.asked) == 1
         assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
@@ -211,7 +211,7 @@ def test_a_thread_that_is_told_to_stop_gives_up_its_pause(monkeypatch: pytest.Mo
         one.heed(stop)
         threading.Timer(0.1, stop.set).start()
         begin = time.monotonic()
-        with pytest.raises(Unavailable, match="500"):
+        with pytest.raises(Deferred, match="500"):
             one.post("completions", {})
         assert time.monotonic() - begin < 5 and len(server.asked) == 1
 

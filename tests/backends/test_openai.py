@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import lexbench
-from lexbench.backends import Remote
+from lexbench.backends import capabilities
 from lexbench.backends.openai import http
 from lexbench.backends.openai.backend import OpenAI, in_order, started_with
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import read_model
-from lexbench.core.record import Refused, Unavailable
+from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Choose, Mark, Probe, Score, Write
 from lexbench.core.tokenizer import load_tokenizer
 from lexbench.store.store import Store
@@ -159,7 +159,7 @@ def test_a_server_that_scores_no_prompt_is_refused_by_a_clear_word_and_still_wri
     with asking(echo(TOKENIZER, [], written=" a boat")) as (backend, _):
         with pytest.raises(Refused, match="neither prompt_logprobs nor echo") as refusal:
             backend.score(score())
-        assert not isinstance(refusal.value, Unavailable)
+        assert not isinstance(refusal.value, Deferred)
         assert backend.write(write()).text == " a boat"
         with pytest.raises(Refused, match="does not show its attention"):
             backend.probe(Probe(index=0, cluster="a", tokens=TOKENS))
@@ -333,7 +333,7 @@ def test_an_answer_that_was_broken_off_is_none() -> None:
     with asking(vllm()) as (backend, server):
         whole = completion(50, {"token_ids": [5], "finish_reason": "abort"}, system_fingerprint="vllm-0.30.0-abc")
         server.answer = lambda _: (200, whole)
-        with pytest.raises(Unavailable, match=r"broke an answer off \(abort\)"):
+        with pytest.raises(Deferred, match=r"broke an answer off \(abort\)"):
             backend.write(write())
 
 
@@ -358,7 +358,7 @@ def test_another_server_under_the_same_name_is_noticed() -> None:
         assert backend.revision == "one (/models/one, vllm-0.30.0-abc, max_model_len 512)"
         assert backend.version == "vLLM 0.30.0"
         server.answer = vllm(fingerprint="vllm-0.30.0-def")
-        with pytest.raises(Unavailable, match="not the server that this run began with"):
+        with pytest.raises(Deferred, match="not the server that this run began with"):
             backend.score(score())
 
 
@@ -368,7 +368,7 @@ def test_a_model_that_is_gone_is_said_with_what_is_there() -> None:
         with pytest.raises(Refused, match="does not exist"):
             backend.score(score())
         server.models = listing("two", "three|four")
-        with pytest.raises(Unavailable, match=r"serves one no longer, but two, three\|four: give backend\.served"):
+        with pytest.raises(Deferred, match=r"serves one no longer, but two, three\|four: give backend\.served"):
             backend.score(score())
 
 
@@ -377,7 +377,7 @@ def test_too_long_for_the_server_is_refused_in_its_own_words() -> None:
         server.answer = lambda _: (400, {"error": {"message": "maximum context length\nis 64 tokens"}})
         with pytest.raises(Refused, match="maximum context length is 64 tokens") as refusal:
             backend.score(score())
-        assert not isinstance(refusal.value, Unavailable) and len(server.asked) == 1
+        assert not isinstance(refusal.value, Deferred) and len(server.asked) == 1
 
 
 # many questions
@@ -386,7 +386,7 @@ def test_too_long_for_the_server_is_refused_in_its_own_words() -> None:
 def test_answers_come_in_order_and_so_many_are_on_the_way() -> None:
     questions = [score(TOKENS[:size]) for size in range(99, 69, -1)]
     with asking(vllm(), concurrency=4) as (backend, server):
-        assert isinstance(backend, Remote)
+        assert capabilities(backend).remote
         server.seconds = 0.02
         for question, answer in zip(questions, backend.answers(questions), strict=True):
             assert answer.nll.tolist() == costs(question.tokens, 1)  # type: ignore[union-attr]
@@ -414,12 +414,12 @@ def test_what_came_before_a_refusal_is_kept_and_nothing_behind_it_is_begun() -> 
 def test_one_that_is_unavailable_stops_those_that_wait() -> None:
     def work(item: int, stop: threading.Event) -> int:
         if item == 1:
-            raise Unavailable("down")
+            raise Deferred("down")
         assert stop.wait(30)
-        raise Unavailable("told to stop")
+        raise Deferred("told to stop")
 
     begin = time.monotonic()
-    with pytest.raises(Unavailable, match="down"):
+    with pytest.raises(Deferred, match="down"):
         list(in_order(work, range(50), 2))
     assert time.monotonic() - begin < 10
 
@@ -430,7 +430,7 @@ def test_a_question_that_waits_for_the_server_ends_with_the_cell(monkeypatch: py
         monkeypatch.setattr(http, "LONGEST_PAUSE", 60.0)
         server.answer = lambda body: (500, {}) if len(body["prompt"]) > 60 else (401, {})
         threads, begin = threading.active_count(), time.monotonic()
-        with pytest.raises(Unavailable, match="HTTP 401"):
+        with pytest.raises(Deferred, match="HTTP 401"):
             list(backend.answers([score(), score(TOKENS[:50])]))
         while threading.active_count() > threads + 2:  # those of the server, which keep two connections
             assert time.monotonic() - begin < 20
@@ -555,14 +555,14 @@ def test_a_server_has_the_method_that_it_was_started_with() -> None:
     yarn = lexbench.method("yarn", factor=4).attention(MODEL, 1024)
     with asking(vllm()) as (backend, _):
         backend.attend(Attention())
-        with pytest.raises(Unavailable, match=r"serves none, .*export --to vllm.*backend\.serves=\.\.\."):
+        with pytest.raises(Deferred, match=r"serves none, .*export --to vllm.*backend\.serves=\.\.\."):
             backend.attend(yarn)
     with asking(vllm(), serves={"name": "yarn", "factor": 4}) as (backend, _):
         backend.attend(yarn)
         backend.attend(lexbench.method("yarn").attention(MODEL, 1024))  # the same numbers
-        with pytest.raises(Unavailable, match=r"serves yarn\(factor=4\)"):
+        with pytest.raises(Deferred, match=r"serves yarn\(factor=4\)"):
             backend.attend(Attention())
-        with pytest.raises(Unavailable):
+        with pytest.raises(Deferred):
             backend.attend(lexbench.method("yarn").attention(MODEL, 512))
 
 

@@ -18,7 +18,7 @@ from lexbench.backends.vllm.engine import Table
 from lexbench.core import registry
 from lexbench.core.attention import Attention, Floats
 from lexbench.core.checkpoint import read_model
-from lexbench.core.record import Refused, Unavailable
+from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Score
 from lexbench.kernels.reference import Angles
 
@@ -191,12 +191,12 @@ def test_an_engine_that_does_not_start_is_put_off_and_not_tried_again(
 
     def fails(**given: Any) -> None:
         tries.append(given)
-        raise Unavailable("vllm's engine does not start (no memory)")
+        raise Deferred("vllm's engine does not start (no memory)")
 
     monkeypatch.setattr(vllm_backend, "Engine", fails)
     backend = Vllm(MODEL, longest=512)
     for _ in range(2):
-        with pytest.raises(Unavailable, match="no memory"):
+        with pytest.raises(Deferred, match="no memory"):
             backend.attend(Attention())
     assert len(tries) == 1
 
@@ -204,7 +204,7 @@ def test_an_engine_that_does_not_start_is_put_off_and_not_tried_again(
 def test_more_tokens_than_it_was_started_for_are_put_off(engine: type[Engine]) -> None:
     backend = Vllm(MODEL, longest=32)
     backend.attend(Attention())
-    with pytest.raises(Unavailable, match=r"was started for 32 tokens, asked for 64: give backend\.longest"):
+    with pytest.raises(Deferred, match=r"was started for 32 tokens, asked for 64: give backend\.longest"):
         backend.score(score())
 
 

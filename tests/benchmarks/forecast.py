@@ -7,15 +7,18 @@ each, and compares it with what they took then. Prints a Markdown table of told 
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from lexbench.core.checkpoint import locate
+from lexbench.core.model import Model
 from lexbench.core.tokenizer import load_tokenizer
 from lexbench.runner.backend_pool import checkpoint_of
-from lexbench.runner.forecast import Forecast
-from lexbench.runner.job import of_config
-from lexbench.runner.loop import plan
-from lexbench.runner.plan import Step, speed
+from lexbench.runner.cells import Step
+from lexbench.runner.forecast import Forecast, speed
+from lexbench.runner.job import Job
+from lexbench.runner.plan import plan
 from lexbench.stats.costs import of_file
 
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
@@ -26,7 +29,7 @@ def measured(run: Path) -> list[tuple[Step, float]]:
     steps: dict[str, Step] = {}
     for file in sorted((run / "jobs").glob("*.json")):
         page = json.loads(file.read_text(encoding="utf-8"))
-        job = of_config(page["config"])
+        job = job_of(page["config"])
         folder = locate(checkpoint_of(job.model), job.model.revision, weights=False)
         planned = plan(job, load_tokenizer(folder, job.model.bos))
         by_name = {(each.method.label, each.task.label, each.length, each.seed): each for each in planned}
@@ -34,6 +37,14 @@ def measured(run: Path) -> list[tuple[Step, float]]:
             steps[cell["cell"]] = by_name[cell["method"], cell["task"], cell["length"], cell["seed"]]
     costs = of_file(run / "costs.jsonl")
     return [(steps[name], cost.seconds) for name, cost in costs.items() if name in steps and cost.tokens]
+
+
+def job_of(config: Mapping[str, Any]) -> Job:
+    """The job that a run folder's page tells of."""
+    names = {"methods": "method", "tasks": "task"}
+    parts = ("methods", "tasks", "corpus", "backend", "lengths", "n", "seeds")
+    given = {part: config[names.get(part, part)] for part in parts}
+    return Job.of(model=Model(**config["model"]), multiples=None, results=None, **given)
 
 
 def told(cells: list[tuple[Step, float]]) -> list[tuple[float, float]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import lexbench
-from lexbench.backends import Backend, Remote
+from lexbench.backends import Backend, capabilities
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.vllm.backend import Vllm
 from lexbench.core import registry
@@ -28,7 +28,7 @@ TASKS = {"written": ("passkey", {}), "chosen": ("needle", {"options": 4})}
 
 def answers(backend: Backend, questions: Sequence[AnyQuestion]) -> Iterator[object]:
     """All answers, as a run asks for them."""
-    if isinstance(backend, Remote):
+    if capabilities(backend).remote:
         yield from backend.answers(questions)
         return
     for question in questions:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from lexbench.backends.chance import Chance
 from lexbench.commands import main
-from lexbench.runner.plan import speed
+from lexbench.runner.forecast import speed
 from lexbench.store.format import table_of
 from lexbench.store.store import Store
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from lexbench import api
+from lexbench.backends import Capabilities
 from lexbench.backends.chance import Chance
 from lexbench.core import registry
 from lexbench.core.checkpoint import read_model
 from lexbench.core.model import Model
-from lexbench.core.record import Refused, Unavailable
+from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion, Score
 from lexbench.runner import backend_pool
 from lexbench.runner.execute import execute
@@ -28,6 +29,7 @@ EVENTS: list[str] = []
 class Far(Chance):
     """Chance, as if it ran elsewhere: says when it starts and ends, and may be down."""
 
+    capabilities = Capabilities(remote=True)
     gone: int | None = None
     """Question at which it is down."""
 
@@ -38,7 +40,7 @@ class Far(Chance):
     def answers(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
         for question in questions:
             if question.index == self.gone:
-                raise Unavailable("server is down")
+                raise Deferred("server is down")
             assert isinstance(question, Score)
             yield self.score(question)
 

@@ -3,24 +3,23 @@
 import numpy as np
 import pytest
 
+from lexbench.runner.cells import Named, Step, Workload
 from lexbench.runner.forecast import Forecast
-from lexbench.runner.plan import Estimate, Step
 
 
-class Part:
-    def __init__(self, label: str) -> None:
-        self.label = label
+def part(label: str) -> Named:
+    return Named(label, None, label)
 
 
 def step(length: int, method: str = "none", n: int = 8, written: int = 0) -> Step:
     """A cell of n texts; operations of a small network by hand: 10^6 a token, 10^3 a pair."""
-    cost = Estimate(n, n * length, 1e6 * n * length, 1e3 * n * length**2, written)
-    return Step(Part(method), Part("passkey"), length, 0, None, None, cost)
+    cost = Workload(n, n * length, 1e6 * n * length, 1e3 * n * length**2, written)
+    return Step(part(method), part("passkey"), length, 0, None, None, cost)
 
 
 def true_seconds(each: Step) -> float:
     """A machine of its own: 3e9 operations a second in products, 1e9 in attention, 4 ms a question, 10 ms a step."""
-    cost = each.estimate
+    cost = each.workload
     factor = 1.5 if each.method.label == "rerope" else 1.0
     return factor * (4e-3 * cost.questions + cost.dense / 3e9 + cost.quadratic / 1e9 + 10e-3 * cost.steps)
 

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from lexbench import Model, Score, Write
-from lexbench.runner.plan import Estimate, Step, describe, duration, estimate, parameters, peak_memory
+from lexbench.runner.cells import Named, Step, Workload
+from lexbench.runner.forecast import duration, parameters, workload
+from lexbench.runner.plan import describe, peak_memory
 
 MODEL = Model(
     name="m", trained_length=64, head_dim=8, layers=2, width=32, heads=4, kv_heads=2, vocabulary=100, rope_base=1e4
@@ -22,7 +24,7 @@ def test_parameters_are_close_to_those_of_a_real_decoder() -> None:
 def test_flops_grow_linearly_and_then_with_the_square() -> None:
     def score(length: int) -> float:
         tokens = np.zeros(length, np.int64)
-        return estimate(MODEL, [Score(index=0, cluster="", tokens=tokens, start=1, bytes=1, words=1)]).flops
+        return workload(MODEL, [Score(index=0, cluster="", tokens=tokens, start=1, bytes=1, words=1)]).flops
 
     # by hand: P = 12 * 2 * 32^2 + 100 * 32 = 27776; 2 P n + 2 * 2 * 32 n^2
     assert score(10) == 2 * 27776 * 10 + 128 * 100
@@ -31,8 +33,8 @@ def test_flops_grow_linearly_and_then_with_the_square() -> None:
 
 def test_writing_counts_every_new_token_over_the_whole_context() -> None:
     write = Write(index=0, cluster="", prompt=np.zeros(90, np.int64), room=10)
-    assert estimate(MODEL, [write]).tokens == 100
-    assert estimate(MODEL, [write]).flops == 2 * 27776 * 100 + 128 * 100**2 + 2 * 128 * 10 * 100
+    assert workload(MODEL, [write]).tokens == 100
+    assert workload(MODEL, [write]).flops == 2 * 27776 * 100 + 128 * 100**2 + 2 * 128 * 10 * 100
 
 
 def test_memory_holds_weights_and_cache() -> None:
@@ -48,15 +50,14 @@ def test_durations_read_well(seconds: float, said: str) -> None:
     assert duration(seconds) == said
 
 
-class Part:
-    def __init__(self, label: str) -> None:
-        self.label = label
+def part(label: str) -> Named:
+    return Named(label, None, label)
 
 
 def test_the_plan_names_everything_and_what_is_refused() -> None:
     steps = [
-        Step(Part("none"), Part("passkey"), 64, 0, None, None, Estimate(4, 1000, 1e6)),
-        Step(Part("none"), Part("passkey"), 16, 0, None, "needs 55 tokens", Estimate()),
+        Step(part("none"), part("passkey"), 64, 0, None, None, Workload(4, 1000, 1e6)),
+        Step(part("none"), part("passkey"), 16, 0, None, "needs 55 tokens", Workload()),
     ]
     text = describe(MODEL, steps, Path("runs/m"))
     assert "1 cells, 1,000 tokens" in text

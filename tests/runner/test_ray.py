@@ -10,76 +10,18 @@ from typing import Any
 
 import pytest
 
+import lexbench
+from lexbench import Write
 from lexbench.commands import main
 from lexbench.core import registry
-from lexbench.core.record import Sample
+from lexbench.core.checkpoint import read_model
 from lexbench.runner import ray
-from lexbench.runner.job import Job
-from lexbench.runner.loop import Todo
-from lexbench.runner.plan import Estimate, Step
-from lexbench.runner.ray import Settings, _Waiting
+from lexbench.runner.ray import Settings
 from lexbench.store.store import Store
-from tests.report.fake_run import cell
+from tests.runner.open_cells import open_cell
 from tests.runner.slow_runs import at_once, command, contents, slow_backend, wait_for
 
 RAY = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-PARTS = {"task": "passkey", "corpus": "synthetic", "backend": "chance"}
-
-
-class Part:
-    def __init__(self, label: str) -> None:
-        self.label = label
-
-
-def todo(method: str, length: int, task: str = "passkey", attention: object = None) -> Todo:
-    one = cell(task, method, length)
-    one.identity["attention"] = attention  # type: ignore[index]
-    return one, Step(Part(method), Part(task), length, 0, None, None, Estimate())
-
-
-def names(waiting: _Waiting, method: str | None, busy: list[Todo]) -> tuple[str, int] | None:
-    found = waiting.next(method, busy)
-    return (found[0].method, found[0].length) if found else None
-
-
-def test_a_worker_stays_with_its_method_and_others_take_what_is_most() -> None:
-    waiting = _Waiting(
-        [todo("none", 512), todo("ntk", 512), todo("none", 256), todo("ntk", 256), todo("ntk", 128)], False
-    )
-    assert names(waiting, None, []) == ("ntk", 512), "of the method with most cells left, in their order"
-    assert names(waiting, None, [todo("ntk", 512)]) == ("none", 512), "of one that nobody has"
-    assert names(waiting, "ntk", []) == ("ntk", 256)
-    assert names(waiting, "ntk", []) == ("ntk", 128)
-    assert names(waiting, "ntk", []) == ("none", 256)
-    assert not waiting
-
-
-def test_longer_cells_wait_for_shorter_ones_where_they_may_be_skipped() -> None:
-    waiting = _Waiting([todo("none", 256), todo("none", 512), todo("none", 512, "prefix")], ascending=True)
-    first = waiting.next(None, [])
-    assert first is not None
-    assert names(waiting, "none", [first]) == ("none", 512), "of the other task"
-    assert names(waiting, "none", [first]) is None
-    assert names(waiting, "none", []) == ("none", 512)
-
-
-def test_a_twin_waits_for_the_one_that_is_measured() -> None:
-    alike = {"inv_freq": [1.0]}
-    waiting = _Waiting(
-        [todo("ntk", 256, attention=alike), todo("yarn", 256, attention=alike), todo("yarn", 512)], False
-    )
-    busy = todo("none", 256, attention=alike)
-    assert names(waiting, None, [busy]) == ("yarn", 512)
-    assert names(waiting, None, [busy]) is None
-    assert names(waiting, None, []) is not None
-
-
-def test_a_cell_whose_worker_is_lost_comes_first() -> None:
-    waiting = _Waiting([todo("none", 512), todo("none", 256)], False)
-    lost = waiting.next(None, [])
-    assert lost is not None
-    waiting.back(lost)
-    assert names(waiting, "none", []) == ("none", 512)
 
 
 @pytest.mark.parametrize(
@@ -149,32 +91,26 @@ def test_a_node_that_dies_loses_and_doubles_nothing(tmp_path: Path, nodes: Any) 
     assert sorted(row["cell"] for row in costs) == sorted(file.stem for file in (tmp_path / "far/cells").iterdir())
 
 
-def test_a_worker_keeps_the_model_for_later_jobs(tmp_path: Path) -> None:
-    def job(method: str, lengths: list[int]) -> dict[str, Any]:
-        named = {part: {**registry.read(part, name), "name": name} for part, name in PARTS.items()}
-        of = Job.of(
-            model=registry.read("model", "lexlet"),
-            methods=[{**registry.read("method", method), "name": method}],
-            tasks=[named["task"]],
-            corpus=named["corpus"],
-            backend=named["backend"],
-            lengths=lengths,
-            multiples=None,
-            n=2,
-            seeds=[0],
-            results=tmp_path,
-        )
-        return dict(of.config)
-
+def test_a_worker_keeps_the_model_for_later_jobs_and_answers_what_it_is_given(tmp_path: Path) -> None:
+    model = read_model(registry.read("model", "lexlet"))
+    backend = {**registry.read("backend", "chance"), "name": "chance"}
     worker = ray.Worker({}, [], str(tmp_path / "not there"))
-    worker.take(job("none", [128, 200]), True)
-    first = worker._backend
-    worker.take(job("ntk", [128]), True)
-    assert worker._backend is first
-    *samples, spent = worker.samples(ray.Place(0, 0, 128, 0), [1])
-    assert [sample.index for sample in samples if isinstance(sample, Sample)] == [0]
-    assert isinstance(spent, ray.Spent)
-    assert (spent.tokens, spent.asked) == (128, [0, 1])
+    facts = worker.load(model, backend, 200, True)
+    assert {name: facts[name] for name in ("name", "dtype", "revision")} == {
+        "name": "chance",
+        "dtype": "none",
+        "revision": "chance",
+    }
+    first = worker._model.backend
+    worker.load(model, backend, 128, True)
+    assert worker._model.backend is first
+    questions = lexbench.task("passkey", corpus="synthetic").questions(first.tokenizer, 128, 3, 0)
+    cell = ray._portable(open_cell("none", 128, attention={}))
+    worker.attend(cell)
+    found = dict(worker.answers(cell, questions[1:]))
+    for place, question in enumerate(questions[1:]):
+        assert isinstance(question, Write)
+        assert found[place].tokens.tolist() == first.write(question).tokens.tolist()  # type: ignore[union-attr]
 
 
 @pytest.mark.slow

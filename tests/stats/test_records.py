@@ -202,10 +202,10 @@ def test_a_record_says_what_the_method_came_to(method: str, said: str | None) ->
     assert record.attention == said if said is None else str(record.attention).startswith(said)
 
 
-@pytest.mark.parametrize("order", [("put_off", "measured"), ("measured", "put_off")])
+@pytest.mark.parametrize("order", [("defer", "measured"), ("measured", "defer")])
 def test_a_measured_cell_is_shown_though_another_folder_put_it_off(tmp_path: Path, order: tuple[str, str]) -> None:
     this = cell("last_segment", "none", 256)
-    Store(tmp_path / "put_off").put_off(this, "server is down")
+    Store(tmp_path / "defer").defer(this, "server is down")
     measured = Store(tmp_path / "measured")
     measured.append(this, text(0, [1, 2, 3]))
     measured.finish(this, [0])

@@ -39,7 +39,7 @@ def folder(path: Path, count: int = 100) -> Store:
         if seed == 1:
             store.refuse(this, "no positions")
         elif seed == 2:
-            store.put_off(this, "the server is down")
+            store.defer(this, "the server is down")
         else:
             for sample in [*SAMPLES[: 1 + seed % len(SAMPLES)], *([large] if seed == 3 else [])]:
                 store.append(this, replace(sample, tokens=seed))

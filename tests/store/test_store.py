@@ -273,7 +273,7 @@ def test_a_claimed_cell_whose_file_has_vanished_is_not_begun_anew(tmp_path: Path
             lambda: store.append(this, SAMPLES[2]),
             lambda: store.finish(this, indices(SAMPLES)),
             lambda: store.refuse(this, "no"),
-            lambda: store.put_off(this, "not now"),
+            lambda: store.defer(this, "not now"),
         ]
         for act in acts:
             with pytest.raises(ValueError, match=said):
@@ -493,7 +493,7 @@ def test_records_of_parts_stand_behind_those_of_the_whole(tmp_path: Path) -> Non
 def test_a_cell_that_is_put_off_is_refused_for_now_and_keeps_its_samples(tmp_path: Path) -> None:
     this = cell("last_segment", "none", 256)
     store = fill(tmp_path, this, SAMPLES[:2])
-    store.put_off(this, "server is down")
+    store.defer(this, "server is down")
     [found] = store.load()
     assert (found.refused, found.samples) == ("server is down", [])
     assert not store.finished(this)

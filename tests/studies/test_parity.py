@@ -17,7 +17,7 @@ from lexbench.backends.hf.backend import Hf
 from lexbench.core import registry
 from lexbench.core.attention import Line, Remap
 from lexbench.core.model import Model
-from lexbench.core.record import Refused, Unavailable
+from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion, Choose, Chosen, Mark, Marked, Score, Scored, Write, Written
 from lexbench.studies.parity import compare
 from lexbench.studies.parity.tolerance import Tolerance, differences, tolerance
@@ -78,7 +78,7 @@ class Scripted(Chance):
     ) -> None:
         EVENTS.append(f"open {nll} for {longest}")
         if fault == "closed":
-            raise Unavailable("nobody | is at home\n# today")
+            raise Deferred("nobody | is at home\n# today")
         super().__init__(model)
         self.dtype, self._nll, self._writes, self._fault = dtype, nll, list(writes), fault
 
@@ -90,7 +90,7 @@ class Scripted(Chance):
     def answers(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
         for number, question in enumerate(questions):
             if self._fault == "breaks" and number == 1:
-                raise Unavailable("gone in the middle")
+                raise Deferred("gone in the middle")
             yield self._answer(question)
 
     def _answer(self, question: AnyQuestion) -> Answer:

@@ -20,7 +20,7 @@ import lexbench
 from lexbench import Frame, Refused, Sample, Write
 from lexbench.core import registry
 from lexbench.core.tokenizer import FastTokenizer
-from lexbench.runner.job import Named
+from lexbench.runner.cells import Named
 from lexbench.taskkit import longbench
 from lexbench.taskkit.longbench import examples
 from tests.answerers import perfect, written

@@ -23,7 +23,7 @@ from lexbench.backends.openai import http
 from lexbench.backends.openai.backend import OpenAI
 from lexbench.core import registry
 from lexbench.core.checkpoint import read_model
-from lexbench.core.record import Refused, Unavailable
+from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Choose, Mark, Score, Write, Written
 from lexbench.core.tokenizer import load_tokenizer
 from lexbench.methods.export import as_data
@@ -169,7 +169,7 @@ def test_it_says_what_it_is(server: VllmServer, backend: OpenAI) -> None:
     assert backend.version == f"vLLM {vllm.__version__}"
     assert backend.revision.startswith(f"lexlet ({server.model.path}, vllm-{vllm.__version__}-")
     assert backend.revision.endswith(f", max_model_len {LONGEST})")
-    with pytest.raises(Unavailable, match=r"serves yarn\(factor=2\)"):
+    with pytest.raises(Deferred, match=r"serves yarn\(factor=2\)"):
         backend.attend(lexbench.method("none").attention(MODEL, LONGEST))
 
 
@@ -177,7 +177,7 @@ def test_what_it_refuses_is_said_in_its_words(backend: OpenAI) -> None:
     question = Score(index=0, cluster="a", tokens=np.append(TOKENS, 5), start=1, bytes=1, words=1)
     with pytest.raises(Refused, match=r"HTTP 400: .*512 tokens") as refusal:
         backend.score(question)
-    assert not isinstance(refusal.value, Unavailable) and "\n" not in refusal.value.reason
+    assert not isinstance(refusal.value, Deferred) and "\n" not in refusal.value.reason
 
 
 def test_without_its_key_it_answers_nothing(server: VllmServer) -> None:

@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import DynamicCache
 
+from lexbench.backends import Backend, Capabilities
 from lexbench.backends.caches import Latest, cut, keeps_all, together
 from lexbench.backends.hf.hook import Unrealisable
-from lexbench.backends.hf.memory import OutOfMemory, free_memory, putting_off
+from lexbench.backends.hf.memory import OutOfMemory, deferring, free_memory
 from lexbench.backends.hf.network import DTYPES, check_weights, device_of, load, positions_end
 from lexbench.backends.hf.rotary import TOLERANCE, Placed
 from lexbench.core.attention import Attention
@@ -49,7 +50,7 @@ TOGETHER = 1 << 15
 """Tokens that a CPU writes to together at most, 16 texts of 2048: it gains from them, and a killed run loses them."""
 
 
-class Hf:
+class Hf(Backend):
     """Any causal language model of transformers, from safetensors only; no code of the checkpoint is run.
 
     Args:
@@ -63,6 +64,7 @@ class Hf:
     """
 
     name = "hf"
+    capabilities = Capabilities(recalls=True, batches=True, verifiable=True)
 
     def __init__(
         self, model: Model, dtype: str = "float32", device: str = "auto", chunk: int = 512, batch: int | str = "auto"
@@ -87,7 +89,7 @@ class Hf:
         self._chunk = chunk
         self._ends = end_tokens(folder)
         self._device = device_of(device)
-        with putting_off(f"weights of {model.name} in {dtype} on {self._device}"):
+        with deferring(f"weights of {model.name} in {dtype} on {self._device}"):
             self._network = load(folder, DTYPES[dtype]).to(self._device)
             check_weights(self._network)
         self._base = self._network.base_model
@@ -327,7 +329,7 @@ class Hf:
         found = [self._positions.realised(placement, self.model, length) for placement in self._passes]
         return None if None in found else max(error for error in found if error is not None)
 
-    def asked(self) -> bool:
+    def all_layers_attended(self) -> bool:
         """Whether every layer has asked our attention function, where there is one."""
         hooks = [placement.hook for placement in self._passes if placement.hook is not None]
         return all(len(hook.modules) == len(hook.layers) for hook in hooks)
@@ -385,7 +387,7 @@ class Hf:
         if self._positions_end is not None and length > self._positions_end:
             raise Refused(f"positions end at {self._positions_end}, asked for {length}: no method reaches further")
         try:
-            with putting_off(f"{length} tokens of {self.model.name} in {self.dtype} on {self._device}"):
+            with deferring(f"{length} tokens of {self.model.name} in {self.dtype} on {self._device}"):
                 yield
         except Unrealisable as obstacle:
             raise self._positions.explain(obstacle) from None

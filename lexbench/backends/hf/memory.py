@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 
 from lexbench.core.machine import free_bytes
-from lexbench.core.record import Unavailable
+from lexbench.core.record import Deferred
 
 
 def free_memory(device: torch.device) -> int:
@@ -17,7 +17,7 @@ def free_memory(device: torch.device) -> int:
     return int(torch.cuda.mem_get_info(device)[0] + kept)
 
 
-class OutOfMemory(Unavailable):
+class OutOfMemory(Deferred):
     """For what was asked at once; another machine, or this one when it is idle, may have enough."""
 
 
@@ -28,7 +28,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 @contextmanager
-def putting_off(what: str) -> Iterator[None]:
+def deferring(what: str) -> Iterator[None]:
     """Running out of memory puts a cell off; a GPU says so by an error of its own, a CPU by a RuntimeError's words."""
     try:
         yield

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from lexbench.backends import Backend, Capabilities
 from lexbench.backends.completions import Completions, Continue, Likely, Reply, Request
 from lexbench.backends.openai.dialect import Dialect
 from lexbench.backends.openai.http import Rejected, Server
@@ -16,7 +17,7 @@ from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import end_tokens, locate
 from lexbench.core.method import method_entries, read_method
 from lexbench.core.model import Model
-from lexbench.core.record import Refused, Unavailable
+from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion
 from lexbench.core.tokenizer import load_tokenizer
 
@@ -24,7 +25,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class OpenAI(Completions):
+class OpenAI(Completions, Backend):
     """A model that a server runs, asked for completions; the tokenizer is that of the model's folder here.
 
     Args:
@@ -43,6 +44,7 @@ class OpenAI(Completions):
 
     name = "openai"
     kernel = "server"
+    capabilities = Capabilities(remote=True)
 
     def __init__(
         self,
@@ -87,9 +89,9 @@ class OpenAI(Completions):
         return self._dialect.able.options
 
     def attend(self, attention: Attention) -> None:
-        """Unavailable unless it is what the server was started with: a server has one method."""
+        """Deferred unless it is what the server was started with: a server has one method."""
         if attention.as_data() != self._slots:
-            raise Unavailable(
+            raise Deferred(
                 f"{self._server.url} serves {self._serves}, not this method at this length: start it with the line "
                 "that lexbench export --to vllm prints, and say so by backend.serves=... and backend.serves_length=..."
             )
@@ -108,7 +110,7 @@ class OpenAI(Completions):
         self._server.close()
 
     def ask(self, requests: Sequence[Request]) -> list[Reply]:
-        """The replies, one after another; Refused where the server cannot give one, Unavailable where not now."""
+        """The replies, one after another; Refused where the server cannot give one, Deferred where not now."""
         return [self._reply(request) for request in requests]
 
     def _reply(self, request: Request) -> Reply:
@@ -214,7 +216,7 @@ def _version(server: Server, entry: Mapping[str, Any]) -> str:
 def in_order(work: Callable[[Item, threading.Event], Result], items: Sequence[Item], at_once: int) -> Iterator[Result]:
     """Results in the order of the items, so many worked on at once, each by a thread of its own.
 
-    Once one has failed no other is begun, and after the results before it its error is raised; once it is Unavailable,
+    Once one has failed no other is begun, and after the results before it its error is raised; once it is Deferred,
     or nobody wants more results, those on the way are told to stop. The threads are daemons: an interrupted process
     does not wait for them.
     """
@@ -235,7 +237,7 @@ def in_order(work: Callable[[Item, threading.Event], Result], items: Sequence[It
             except BaseException as error:  # raised again where the result is asked for
                 failures.append(error)
                 future.set_exception(error)
-                if isinstance(error, Unavailable):
+                if isinstance(error, Deferred):
                     stop.set()
 
     try:
@@ -244,7 +246,7 @@ def in_order(work: Callable[[Item, threading.Event], Result], items: Sequence[It
         for future in futures:
             try:
                 result = future.result()
-            except Unavailable:
+            except Deferred:
                 raise failures[0] from None  # that told this one to stop
             yield result
     finally:

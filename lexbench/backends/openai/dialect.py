@@ -9,7 +9,7 @@ import numpy as np
 from lexbench.backends.completions import Continue, Continued, Losses
 from lexbench.backends.openai.http import Rejected, Server
 from lexbench.backends.openai.replies import Replies, found, malformed, models
-from lexbench.core.record import Refused, Unavailable
+from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokenizer, Tokens
 
 STOPS = 4
@@ -52,7 +52,7 @@ class Completion:
 class Dialect:
     """Completions of one model of a server: `able` is what it understands, `fingerprint` what it says of itself.
 
-    Building one asks the server a few words; Refused where it does not continue them, Unavailable where not now.
+    Building one asks the server a few words; Refused where it does not continue them, Deferred where not now.
 
     Args:
         server: asked.
@@ -79,9 +79,7 @@ class Dialect:
         answer = self._complete(self.able.ids, request.tokens, max_tokens=request.room, **fields)
         reason = answer.choice.get("finish_reason")
         if reason not in ("stop", "length"):
-            raise Unavailable(
-                f"{self._server.url} broke an answer off ({self._server.words(str(reason))}): run it again"
-            )
+            raise Deferred(f"{self._server.url} broke an answer off ({self._server.words(str(reason))}): run it again")
         if self.able.exact:
             tokens = self._replies.new_tokens(answer.choice, request.room)
             written: int | None = len(tokens)
@@ -173,12 +171,12 @@ class Dialect:
         return Completion(choice, written if isinstance(written, int) else None)
 
     def _check_same(self, answer: Mapping[str, Any]) -> None:
-        """Unavailable where a server with other arguments than before has answered."""
+        """Deferred where a server with other arguments than before has answered."""
         said = answer.get("system_fingerprint") if self._steady else None
         said = self._server.words(said) if isinstance(said, str) else None
         self.fingerprint = self.fingerprint or said
         if said != self.fingerprint:
-            raise Unavailable(f"{self._server.url} is not the server that this run began with: run it anew")
+            raise Deferred(f"{self._server.url} is not the server that this run began with: run it anew")
 
     def _text(self, tokens: Tokens) -> str:
         """The tokens as text, without the BOS that a server puts there itself; Refused where they are no text's."""
@@ -200,7 +198,7 @@ class Dialect:
         if self._served in names:
             return no
         others = self._server.words(", ".join(names)) or "nothing"
-        return Unavailable(f"{self._server.url} serves {self._served} no longer, but {others}: give backend.served=...")
+        return Deferred(f"{self._server.url} serves {self._served} no longer, but {others}: give backend.served=...")
 
     # what is understood
 
@@ -218,7 +216,7 @@ class Dialect:
             try:
                 choice = self._complete(ids, tokens, max_tokens=1, **fields).choice
                 return ids, bool(fields) and isinstance(choice.get("token_ids"), list)
-            except Unavailable:
+            except Deferred:
                 raise
             except Refused as refusal:
                 last = refusal
@@ -226,10 +224,10 @@ class Dialect:
 
 
 def _understood(ask: Callable[..., object], *arguments: object) -> bool:
-    """Whether a server answers that; Unavailable where it answers nothing."""
+    """Whether a server answers that; Deferred where it answers nothing."""
     try:
         ask(*arguments)
-    except Unavailable:
+    except Deferred:
         raise
     except Refused:
         return False

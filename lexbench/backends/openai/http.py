@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx2
 
-from lexbench.core.record import Refused, Unavailable
+from lexbench.core.record import Deferred, Refused
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds before the first retry, doubled with each further one, at most this; each is drawn from 3/4 to 5/4 of it."""
@@ -30,7 +30,7 @@ SAID = 300
 """Characters of a server's own words that are shown."""
 
 
-class Fault(Unavailable):
+class Fault(Deferred):
     """No answer this time; the next attempt may have one, after at least `wait` seconds."""
 
     def __init__(self, reason: str, wait: float = 0.0) -> None:
@@ -96,7 +96,7 @@ class Server:
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """The answer, after as many attempts as it takes.
 
-        Unavailable once they are used up. From then on until something is answered, there is one attempt only. Rejected
+        Deferred once they are used up. From then on until something is answered, there is one attempt only. Rejected
         where the server says no, Refused where it gives no JSON object.
         """
         quick = self._down
@@ -110,7 +110,7 @@ class Server:
                 if attempt + 1 == attempts or fault.wait > PATIENCE:
                     self._down = True
                     tries = f" ({attempt + 1} attempts)" if attempt else ""
-                    raise Unavailable(f"{fault.reason}{tries}: mend it, then run the same command again") from None
+                    raise Deferred(f"{fault.reason}{tries}: mend it, then run the same command again") from None
                 self._wait(fault, attempt)
             except Rejected:
                 self._down = False
@@ -135,10 +135,10 @@ class Server:
         return self._key is not None and len(self._key) >= 8 and self._key in text
 
     def _listed(self) -> None:
-        """Unavailable where a server that gave no answer before does not even list its models now."""
+        """Deferred where a server that gave no answer before does not even list its models now."""
         try:
             self.get("models")
-        except Unavailable:
+        except Deferred:
             raise
         except Refused:  # it has no such list, but it answers
             return
@@ -152,7 +152,7 @@ class Server:
     def _sleep(self, seconds: float, reason: str) -> None:
         stop: threading.Event = getattr(self._thread, "stop", None) or threading.Event()
         if stop.wait(seconds):
-            raise Unavailable(reason)
+            raise Deferred(reason)
 
     def _attempt(self, method: str, url: str, body: Mapping[str, Any] | None, seconds: float) -> dict[str, Any]:
         self._sleep(self._pace.turn(), f"{self.url} was not asked: another question ended the cell")
@@ -170,14 +170,14 @@ class Server:
         return self._object(response)
 
     def _check(self, response: httpx2.Response) -> None:
-        """Fault, Unavailable or Rejected for every status but success."""
+        """Fault, Deferred or Rejected for every status but success."""
         status = response.status_code
         if 200 <= status < 300:
             return
         said = f"{self.url} says HTTP {status}: {self._said(response)}"
         if status in (401, 403):
             name = self._key_variable or "one by backend.key_variable"
-            raise Unavailable(f"{said}: the key is wrong or missing, set {name}")
+            raise Deferred(f"{said}: the key is wrong or missing, set {name}")
         if status in (408, 429) or (status >= 500 and status != 501):  # 501: what was asked does not exist there
             raise Fault(said, _retry_after(response.headers.get("Retry-After", "")))
         if 300 <= status < 400:

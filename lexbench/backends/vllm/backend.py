@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from lexbench.backends import Backend, Capabilities
 from lexbench.backends.completions import Completions, Continue, Continued, Reply, Request, in_turn
 from lexbench.backends.vllm.angles import ROUNDING, Proof, own_angles
 from lexbench.backends.vllm.engine import Engine
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import check_architecture, end_tokens, fingerprint, locate, on_disk, weight_files
 from lexbench.core.model import Model
-from lexbench.core.record import Refused, Unavailable
+from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion
 from lexbench.core.tokenizer import load_tokenizer
 from lexbench.methods import export
@@ -27,7 +28,7 @@ PIECE = 64
 """Tokens written at once where a text may end the answer, which the engine is not told: its tokenizer stays out."""
 
 
-class Vllm(Completions):
+class Vllm(Completions, Backend):
     """vLLM's engine, offline: any causal language model that it knows, under any static frequencies.
 
     It starts with the first method's rope parameters, in the words of `lexbench export --to vllm`; for later methods
@@ -49,6 +50,7 @@ class Vllm(Completions):
     """
 
     name = "vllm"
+    capabilities = Capabilities(remote=True)
 
     def __init__(
         self,
@@ -142,7 +144,7 @@ class Vllm(Completions):
         """The replies to all requests; an answer that a text may end is written piece by piece."""
         longest = max((len(each.tokens) + getattr(each, "room", 0) for each in requests), default=0)
         if longest > self._longest:
-            raise Unavailable(f"vllm was started for {self._longest} tokens, asked for {longest}: give backend.longest")
+            raise Deferred(f"vllm was started for {self._longest} tokens, asked for {longest}: give backend.longest")
         self._check_length(longest)
         with self._at_work():
             assert self._engine is not None, "attend comes first"
@@ -164,7 +166,7 @@ class Vllm(Completions):
         """Whatever breaks, or is interrupted, inside ends the engine: what is left in it must not answer others."""
         try:
             yield
-        except Unavailable:
+        except Deferred:
             self.close()
             raise
         except Refused:
@@ -206,7 +208,7 @@ class Vllm(Completions):
             return
         here, there = own_angles(self.model, length), own_angles(self.model, self._longest)
         if not all(np.array_equal(one.inv_freq, other.inv_freq) for one, other in zip(here, there, strict=True)):
-            raise Unavailable(
+            raise Deferred(
                 f"vllm turns {self.model.name} as for {self._longest} tokens, its own angles at {length} are others: "
                 f"run lengths up to {length} by themselves"
             )
@@ -223,18 +225,16 @@ class Vllm(Completions):
         except Refused as refusal:
             if attention.slots() and not self._restart:
                 return None
-            raise (
-                Unavailable(refusal.reason) if self.model.rope_scaling else refusal
-            ) from None  # by the longest length
+            raise (Deferred(refusal.reason) if self.model.rope_scaling else refusal) from None  # by the longest length
         return dict(words["hf_overrides"])
 
     def _start(self, stated: Mapping[str, Any]) -> None:
         asked = {**stated, **self._overrides}
         if why := self._failed.get(_key(["start", asked])):
-            raise Unavailable(why)
+            raise Deferred(why)
         try:
             self._engine = Engine(hf_overrides=asked, **self._arguments)
-        except Unavailable as refusal:
+        except Deferred as refusal:
             self._failed[_key(["start", asked])] = refusal.reason
             raise
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from lexbench.backends.completions import Continue, Continued, Likely, Next, Reply, Request
 from lexbench.core.attention import Floats
-from lexbench.core.record import Refused, Unavailable
+from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokens
 
 SETTINGS = {
@@ -58,7 +58,7 @@ class Engine:
         eager: without compiling; None: on a CPU.
         arguments: others of vLLM's `LLM`.
 
-    Raises Unavailable where it does not start, or dies, with its own reason: memory may be free later, settings others.
+    Raises Deferred where it does not start, or dies, with its own reason: memory may be free later, settings others.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Engine:
                     **arguments,
                 )
         except Exception as error:  # whatever a GPU, a kernel or a config may say
-            raise Unavailable(f"vllm's engine does not start ({self._reason(error)}): {REMEDY}") from None
+            raise Deferred(f"vllm's engine does not start ({self._reason(error)}): {REMEDY}") from None
 
         self._processes = [each for each in multiprocessing.active_children() if each not in before]
 
@@ -110,14 +110,14 @@ class Engine:
         """Write all tables, and forget what was read under others."""
         self._called("lexbench_turn", inv_freq.tolist(), scale, first, own.tolist())
         if not self._llm.reset_prefix_cache():
-            raise Unavailable("vllm's engine still holds what was read under another method: an interrupted question")
+            raise Deferred("vllm's engine still holds what was read under another method: an interrupted question")
 
     def _called(self, name: str, *arguments: Any) -> Any:
         """What a method of all workers gives."""
         try:
             return self._llm.collective_rpc(name, args=arguments)
         except Exception as error:  # of whatever it is that broke in another process
-            raise Unavailable(f"vllm's engine is lost ({self._reason(error)}): the next cell starts another") from None
+            raise Deferred(f"vllm's engine is lost ({self._reason(error)}): the next cell starts another") from None
 
     def ask(self, requests: Sequence[Request]) -> list[Reply]:
         """The replies to all requests, which are in the engine together; Refused where it cannot answer one."""
@@ -128,7 +128,7 @@ class Engine:
         try:
             outputs = self._llm.generate(prompts, asked, use_tqdm=False) if requests else []
         except Exception as error:  # whatever an engine may say while it computes
-            raise Unavailable(f"vllm's engine gives no answer ({self._reason(error)})") from None
+            raise Deferred(f"vllm's engine gives no answer ({self._reason(error)})") from None
         return [_reply(request, output) for request, output in zip(requests, outputs, strict=True)]
 
     def _asked(self, request: Request) -> dict[str, Any]:

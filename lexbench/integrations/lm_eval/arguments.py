@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lexbench.backends import Backend
+from lexbench.backends import Backend, capabilities
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import read_model
@@ -14,8 +14,8 @@ from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.integrations.lm_eval.rooms import ROOM, ROOMS
 from lexbench.runner.backend_pool import opened
-from lexbench.runner.job import Named
-from lexbench.runner.verify import CHEAP, Verifiable, failure, verify
+from lexbench.runner.cells import Named
+from lexbench.runner.verify import CHEAP, failure, verify
 
 OURS = ("model", "path", "method", "backend", "dtype", "device", "max_length", "trained_length")
 PREFIXES = ("model", "method", "backend")
@@ -64,7 +64,7 @@ def settle(arguments: Mapping[str, Any]) -> Setting:
 def loaded(setting: Setting) -> Backend:
     """The backend with the model under the method; Refused where it cannot realise it or the self-check fails."""
     backend = opened(setting.model, setting.backend, setting.max_length + 1)  # with the token that is only scored
-    if isinstance(backend, Verifiable) and setting.attention.slots():
+    if capabilities(backend).verifiable and setting.attention.slots():
         if failed := failure(verify(backend, setting.attention, min(setting.max_length, CHEAP))):
             raise Refused(f"{setting.method.label} {failed}")
     else:

@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench.backends import Backend, Remote
+from lexbench.backends import Backend, capabilities
 from lexbench.core.task import Answer, AnyQuestion, Mark, Score, Scored, Write, Written
 
 HELD = 1 << 26
@@ -23,7 +23,7 @@ def answers(
 ) -> Iterator[tuple[Asked, Answer]]:
     """Each question with its answer, the longest first: what does not fit in memory is seen at once."""
     ordered = sorted(questions, key=lambda question: -question.length)
-    found = backend.answers(ordered) if isinstance(backend, Remote) else map(ask, ordered)
+    found = backend.answers(ordered) if capabilities(backend).remote else map(ask, ordered)
     return zip(ordered, found, strict=True)
 
 
@@ -34,7 +34,7 @@ def likelihoods(backend: Backend, questions: Sequence[Score]) -> Iterator[tuple[
     questions that differ in their last token. A remote backend is not asked for so many numbers: where a target's own
     likelihood leaves it open, it writes.
     """
-    if isinstance(backend, Remote):
+    if capabilities(backend).remote:
         yield from _by_writing(backend, questions)
         return
     groups: dict[tuple[bytes, int], list[Score]] = {}
@@ -102,7 +102,7 @@ def _are_best(backend: Backend, question: Score, places: NDArray[np.int64]) -> b
     return bool((_of_vocabulary(backend, question, asked).argmin(axis=1) == question.tokens[asked]).all())
 
 
-def _by_writing(backend: Remote, questions: Sequence[Score]) -> Iterator[tuple[int, float, bool]]:
+def _by_writing(backend: Backend, questions: Sequence[Score]) -> Iterator[tuple[int, float, bool]]:
     """Two rounds: the likelihoods of all, then the continuations of those that they leave open."""
     waiting: dict[int, tuple[Score, float]] = {}
     for question, answer in answers(backend, questions, backend.score):

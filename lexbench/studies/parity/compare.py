@@ -19,9 +19,9 @@ from lexbench.core.task import Answer, AnyQuestion, Probe, Tokenizer, Tokens
 from lexbench.core.tokenizer import load_tokenizer
 from lexbench.runner.answers import answers
 from lexbench.runner.backend_pool import checkpoint_of, done_with, opened
+from lexbench.runner.cells import Step
 from lexbench.runner.job import Job
-from lexbench.runner.loop import plan
-from lexbench.runner.plan import Step
+from lexbench.runner.plan import plan
 from lexbench.stats.entries import columns, noted
 from lexbench.stats.wording import cell as first_cell
 from lexbench.stats.wording import escaped, several

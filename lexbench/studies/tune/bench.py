@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lexbench.backends import Backend
+from lexbench.backends import Backend, capabilities
 from lexbench.core import machine
 from lexbench.core.attention import Attention
 from lexbench.core.method import Method
-from lexbench.core.record import Cell, Refused, Sample, Unavailable
+from lexbench.core.record import Cell, Deferred, Refused, Sample
 from lexbench.core.task import AnyQuestion
-from lexbench.runner.answers import answered
-from lexbench.runner.job import Job, Named, cell_of
-from lexbench.runner.loop import note_cost
-from lexbench.runner.plan import Estimate, Step
+from lexbench.runner.answers import answer, scored
+from lexbench.runner.cells import BackendFacts, Named, OpenCell, Step, Workload
+from lexbench.runner.job import Job
+from lexbench.runner.plan import cell_of
 from lexbench.runner.verify import Preflight
 from lexbench.stats import costs
 from lexbench.stats.pairs import Outcome, outcomes
@@ -108,10 +108,10 @@ class Bench:
         Raises Refused where the backend cannot, TimeUp where some are not answered yet and the clock says no.
         """
         questions = self.questions(part)[:count]
-        cell, step = self._cell(candidate, part)
+        cell = self._cell(candidate, part)
         known = self._known(cell)
         if missing := [question for question in questions if question.index not in known]:
-            self._measure(candidate, cell, step, missing, known)
+            self._measure(candidate, cell, missing, known)
         return outcomes([known[question.index] for question in questions], part.metric)
 
     def asked(self) -> int:
@@ -122,14 +122,14 @@ class Bench:
         """Derive the records of all finished cells."""
         self.store.write_records(records_of)
 
-    def _cell(self, candidate: Candidate, part: Part) -> tuple[Cell, Step]:
+    def _cell(self, candidate: Candidate, part: Part) -> OpenCell:
         name = str(candidate.config["name"])
         assert candidate.method is not None, f"{candidate.label} has no method"
         method = Named(name, Deployed(candidate.method, self._length), f"{candidate.label} for {self._length}")
         if candidate.attention is not None and not candidate.attention.slots():
             method = Named(name, candidate.method, candidate.label)  # the model itself, as any run measures it
-        step = Step(method, part.task, part.length, self._seed, candidate.attention, None, Estimate())
-        return cell_of(self._job, step, self._backend), step
+        step = Step(method, part.task, part.length, self._seed, candidate.attention, None, Workload())
+        return cell_of(self._job, step, BackendFacts.of(self._backend))
 
     def _known(self, cell: Cell) -> dict[int, Sample]:
         """Samples of a cell; Refused where it was."""
@@ -144,8 +144,7 @@ class Bench:
     def _measure(
         self,
         candidate: Candidate,
-        cell: Cell,
-        step: Step,
+        cell: OpenCell,
         missing: Sequence[AnyQuestion],
         known: dict[int, Sample],
     ) -> None:
@@ -156,21 +155,23 @@ class Bench:
             self._attend(candidate)
             for question in missing:
                 self._clock.check()
-                kept = answered(self._backend, step.task.built, question)
+                given = answer(self._backend, question)
+                kept = scored(cell.step.task.built, self._backend.tokenizer, question, given)
                 self.store.append(cell, kept)
                 known[question.index] = kept
                 tokens += question.length
             if len(known) == cell.n:
                 self.store.finish(cell, known)
-        except Unavailable as refusal:
-            self.store.put_off(cell, refusal.reason)
+        except Deferred as refusal:
+            self.store.defer(cell, refusal.reason)
             raise
         except Refused as refusal:
             self.store.refuse(cell, refusal.reason)
             raise
         finally:
             if tokens:
-                note_cost(self.store, self._backend, cell, time.monotonic() - started, tokens, own_peak)
+                peak = None if capabilities(self._backend).remote else machine.peak_bytes()
+                self.store.cost(cell, time.monotonic() - started, tokens, peak, own_peak and peak is not None)
 
     def _attend(self, candidate: Candidate) -> None:
         """Put the model under the candidate, which proves itself the first time; Refused where it cannot."""

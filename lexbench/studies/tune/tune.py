@@ -19,9 +19,11 @@ from lexbench.core.method import read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.version import __version__
-from lexbench.runner.answers import answered
+from lexbench.runner.answers import answer, scored
 from lexbench.runner.backend_pool import checkpoint_of, opened
-from lexbench.runner.job import Job, keep_job
+from lexbench.runner.cells import BackendFacts
+from lexbench.runner.job import Job
+from lexbench.runner.plan import keep_job
 from lexbench.runner.verify import Preflight
 from lexbench.store.store import Store
 from lexbench.studies.tune import page
@@ -163,7 +165,7 @@ def _check_tasks(job: Job) -> None:
         setting, wanted = ("needles", "an accuracy") if place else ("nll", "likelihoods")
         try:
             question = task.built.questions(chance.tokenizer, job.model.trained_length, 1, job.seeds[0])[0]
-            sample = answered(chance, task.built, question)
+            sample = scored(task.built, chance.tokenizer, question, answer(chance, question))
         except Refused:
             if place:
                 continue  # the search passes over needles that cannot be
@@ -233,7 +235,7 @@ def _keep_jobs(job: Job, backend: Backend, configs: Sequence[Mapping[str, Any]])
     """Write what both run folders are measured with; which cells there will be follows from the answers."""
     for name, seed in zip(("search", "final"), job.seeds, strict=True):
         config = {**job.config, "method": [named("none"), *configs], "seeds": [seed]}
-        keep_job(Store(job.results / name), replace(job, config=config), backend)
+        keep_job(Store(job.results / name), replace(job, config=config), BackendFacts.of(backend))
 
 
 def _finished_with(out: Path, settings: Settings) -> bool:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from lexbench.backends import Remote
+from lexbench.backends import Backend, capabilities
 from lexbench.core.attention import Attention
 from lexbench.core.task import (
     Answer,
@@ -41,7 +41,7 @@ YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max
 SIZE, END = 7, 6
 
 
-class Bigram:
+class Bigram(Backend):
     """The next token depends on the last one and on where the answer begins; `END` ends what it writes."""
 
     name, version, dtype, kernel, revision = "bigram", "1", "float64", "none", "1"
@@ -131,7 +131,7 @@ def test_likelihoods_are_the_tables_and_greedy_is_what_is_written(
 ) -> None:
     monkeypatch.setattr(asking, "HELD", held)
     backend, questions = kind(), asked()
-    assert isinstance(backend, Remote) == (kind is Afar)
+    assert capabilities(backend).remote == (kind is Afar)
     found = {index: (total, best) for index, total, best in likelihoods(backend, questions)}
     wanted = {question.index: expected(question) for question in questions}
     assert {index: best for index, (_, best) in found.items()} == {i: best for i, (_, best) in wanted.items()}

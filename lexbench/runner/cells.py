@@ -1,0 +1,96 @@
+"""The cells of a job: planned before the model is loaded, and with the identity that the loaded model gives them."""
+
+import functools
+import json
+from dataclasses import dataclass, fields
+from typing import Any
+
+from lexbench.backends import Backend
+from lexbench.core.attention import Attention
+from lexbench.core.record import Cell
+from lexbench.core.task import Tokenizer
+from lexbench.corpora import Corpus
+
+
+@dataclass(frozen=True)
+class Named:
+    """An object built from the registry, with what tables and identities call it."""
+
+    name: str
+    built: Any
+    label: str
+    """`yarn(factor=8.0)`: every parameter that the user changed."""
+
+    def identity(self) -> dict[str, Any]:
+        """Name and every parameter, as plain JSON; a task's corpus is left out, a cell names it apart."""
+        values = {f.name: getattr(self.built, f.name) for f in fields(self.built) if f.name != "corpus"}
+        return {"name": self.name, **json.loads(json.dumps(values, default=str))}
+
+    @property
+    def fingerprint(self) -> str:
+        """Of a corpus: hash of its texts."""
+        return _fingerprint(self.built)
+
+
+@functools.lru_cache(maxsize=8)
+def _fingerprint(corpus: Corpus) -> str:
+    """Hashed once for all jobs of a process."""
+    return corpus.fingerprint()
+
+
+@dataclass(frozen=True)
+class Workload:
+    """How much computing one cell takes."""
+
+    questions: int = 0
+    tokens: int = 0
+    """Read and written, over all questions."""
+    dense: float = 0.0
+    """Operations that grow with the tokens: products with weights."""
+    quadratic: float = 0.0
+    """Operations that grow with the square of the length: attention."""
+    steps: int = 0
+    """Forward passes of a single token: writing."""
+
+    @property
+    def flops(self) -> float:
+        """All operations."""
+        return self.dense + self.quadratic
+
+
+@dataclass(frozen=True)
+class Step:
+    """One planned cell: the objects that it is made of, and its workload."""
+
+    method: Named
+    task: Named
+    length: int
+    seed: int
+    attention: Attention | None
+    refused: str | None
+    """Why there is no attention or no question."""
+    workload: Workload
+
+
+@dataclass(frozen=True)
+class BackendFacts:
+    """What of a loaded backend enters a cell's identity."""
+
+    name: str
+    version: str
+    dtype: str
+    kernel: str
+    revision: str
+    tokenizer: Tokenizer
+
+    @classmethod
+    def of(cls, backend: Backend) -> "BackendFacts":
+        """The facts of a loaded backend."""
+        return cls(**{each.name: getattr(backend, each.name) for each in fields(cls)})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OpenCell(Cell):
+    """A Cell that a run is to measure, with its step of the plan. Only the Cell's own fields are stored."""
+
+    step: Step

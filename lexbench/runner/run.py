@@ -1,0 +1,106 @@
+"""A run: the open cells of a job, and what is known without measuring them."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Self
+
+from lexbench.runner.answers import Peak
+from lexbench.runner.cells import OpenCell
+from lexbench.runner.early_stop import Collapses
+from lexbench.runner.job import Job
+from lexbench.runner.progress import Progress
+from lexbench.runner.queue import Queue
+from lexbench.runner.reuse import Twins
+from lexbench.stats import costs
+from lexbench.stats.costs import Cost
+from lexbench.store.store import Store
+
+_twins = Twins()
+"""Of all jobs of this process."""
+
+
+class Run:
+    """The cells of a job that its folder does not hold yet.
+
+    Args:
+        job: the job.
+        store: of its folder.
+        cells: all cells of the job, in their order.
+        quiet: show no progress.
+    """
+
+    def __init__(self, job: Job, store: Store, cells: Sequence[OpenCell], quiet: bool) -> None:
+        self.job, self.store = job, store
+        finished = {cell.id for cell in cells if store.finished(cell)}
+        left = [cell for cell in cells if cell.id not in finished]
+        self.queue = Queue(left, store, ascending=job.stop_after_collapse)
+        self.progress = Progress(left, quiet)
+        self._collapses = Collapses() if job.stop_after_collapse else None
+        self._costs = costs.of_file(store.folder / "costs.jsonl") if left and job.reuse else {}
+        self._lock = threading.RLock()
+        if left:
+            for cell in cells:
+                if cell.id in finished:
+                    self._learn(cell)
+
+    def __enter__(self) -> Self:
+        self.progress.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.__exit__(*error)
+
+    @contextmanager
+    def claimed(self, cell: OpenCell) -> Iterator[bool]:
+        """Whether the cell is this run's alone inside the block."""
+        if self.queue.waits_for_another_run(cell):
+            self.progress.show(cell, "waiting for another run at")
+        with self.queue.claimed(cell) as mine:
+            yield mine
+
+    def settled(self, cell: OpenCell) -> bool:
+        """Whether a claimed cell needs no measuring; it is finished, refused or deferred then."""
+        with self._lock:
+            settled = self._settle(cell)
+        if settled:
+            self.ended(cell)
+        return settled
+
+    def _settle(self, cell: OpenCell) -> bool:
+        if self.store.finished(cell):  # by another process, meanwhile
+            return True
+        if self.job.reuse and (twin := _twins.of(self.store.folder, cell)) and self.store.adopt(cell, twin):
+            if cost := self._costs.get(twin.id):
+                self._keep_cost(cell, cost)
+            return True
+        if cell.step.refused or cell.step.attention is None:
+            self.store.refuse(cell, cell.step.refused or "no attention")
+            return True
+        if self._collapses is not None and (reason := self._collapses.reason(cell)):
+            self.store.defer(cell, reason)
+            return True
+        return False
+
+    def spent(self, cell: OpenCell, seconds: float, tokens: int, peak: Peak) -> None:
+        """Keep what measuring a cell has taken, this time."""
+        cost = Cost(seconds=seconds, tokens=tokens, peak_bytes=peak.bytes, own_peak=peak.own)
+        with self._lock:
+            self._keep_cost(cell, cost)
+            self._costs[cell.id] = cost
+
+    def ended(self, cell: OpenCell, seconds: float | None = None) -> None:
+        """A cell needs no more work; `seconds` where it was measured without a break."""
+        with self._lock:
+            self._learn(cell)
+        self.progress.ended(cell, seconds)
+
+    def _learn(self, cell: OpenCell) -> None:
+        """Note what a cell tells of later ones: samples that a twin may adopt, and whether its method has collapsed."""
+        if self._collapses is not None and (found := self.store.load({cell.id})):
+            self._collapses.learn(cell, found[0].samples)
+        if self.job.reuse:
+            _twins.learn(self.store.folder, cell)
+
+    def _keep_cost(self, cell: OpenCell, cost: Cost) -> None:
+        self.store.cost(cell, cost.seconds, cost.tokens, cost.peak_bytes, cost.own_peak)
