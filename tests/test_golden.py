@@ -1,0 +1,35 @@
+"""The demo gives the numbers that it gave before the code was laid out anew: records of version 0.1.0, as committed.
+
+tests/golden/demo.jsonl holds the records of
+
+    lexbench run -m method=none,pi,ntk,yarn,rerope task=demo corpus=synthetic n=6 multiples=[0.5,2,4]
+
+at the commit c9954eb. A change of these numbers needs a version of the task or method that says why.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lexbench.commands import main
+
+GOLDEN = Path(__file__).parent / "golden" / "demo.jsonl"
+WORDS = ["method=none,pi,ntk,yarn,rerope", "task=demo", "corpus=synthetic", "n=6", "multiples=[0.5,2,4]"]
+
+
+def rows(file: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
+    found = [json.loads(line) for line in file.read_text().splitlines()]
+    return {(row["method"], row["task"], row["length"], row["metric"]): row for row in found}
+
+
+@pytest.mark.slow
+def test_the_demo_gives_the_committed_records(tmp_path: Path) -> None:
+    assert main.main(["run", "-m", *WORDS, f"results={tmp_path}"]) == 0
+    ours, theirs = rows(tmp_path / "records.jsonl"), rows(GOLDEN)
+    assert ours.keys() == theirs.keys()
+    for key, golden in theirs.items():
+        for name, value in golden.items():  # the last bits of sums differ between processors
+            same = pytest.approx(value, rel=1e-5, abs=1e-7) if isinstance(value, float) else value
+            assert ours[key][name] == same, f"{name} of {key}"
