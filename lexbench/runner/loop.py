@@ -12,7 +12,7 @@ from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokenizer
 from lexbench.runner.answers import Answerer, scored
 from lexbench.runner.cells import OpenCell
-from lexbench.runner.plan import questions_of
+from lexbench.runner.questions import questions_of
 from lexbench.runner.run import Run
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,11 +10,12 @@ from lexbench.core.attention import Attention
 from lexbench.core.method import Method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.core.task import AnyQuestion, Task, Tokenizer
+from lexbench.core.task import Tokenizer
 from lexbench.core.version import __version__
 from lexbench.runner.cells import BackendFacts, Named, OpenCell, Step, Workload
 from lexbench.runner.forecast import duration, parameters, speed, workload
 from lexbench.runner.job import Job
+from lexbench.runner.questions import made_once
 from lexbench.store.store import Store
 
 BYTES = 4
@@ -58,57 +58,6 @@ def _attention(method: Method, model: Model, length: int) -> tuple[Attention | N
         return method.attention(model, length), None
     except Refused as refusal:
         return None, refusal.reason
-
-
-Key = tuple[Task, Tokenizer, int, int, int]
-
-
-class Questions:
-    """Questions of cells, made once: the plan, the loop and all methods share them. Old ones go when memory is due."""
-
-    def __init__(self) -> None:
-        self._made: dict[Key, tuple[Sequence[AnyQuestion], str | None]] = {}
-        self._tokens = 0
-        self._lock = threading.Lock()
-
-    def of(
-        self, task: Task, tokenizer: Tokenizer, length: int, n: int, seed: int
-    ) -> tuple[Sequence[AnyQuestion], str | None]:
-        """The questions of a cell; or none, and the reason."""
-        key = (task, tokenizer, length, n, seed)
-        with self._lock:
-            if key not in self._made:
-                try:
-                    made, refused = task.questions(tokenizer, length, n, seed), None
-                except Refused as refusal:
-                    made, refused = [], refusal.reason
-                self._made[key] = made, refused
-                self._tokens += len(made) * length
-                while len(self._made) > 1 and (self._tokens > KEPT_TOKENS or len(self._made) > KEPT_CELLS):
-                    self._drop(next(iter(self._made)))
-            return self._made[key]
-
-    def _drop(self, key: Key) -> None:
-        dropped, _ = self._made.pop(key)
-        self._tokens -= len(dropped) * key[2]
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._made, self._tokens = {}, 0
-
-
-KEPT_TOKENS, KEPT_CELLS = 1 << 24, 64
-"""Tokens (128 MiB) and cells whose questions are kept."""
-made_once = Questions()
-
-
-def questions_of(cell: OpenCell, tokenizer: Tokenizer) -> Sequence[AnyQuestion]:
-    """The questions of a cell; Refused where there are none."""
-    step = cell.step
-    made, refused = made_once.of(step.task.built, tokenizer, step.length, cell.n, step.seed)
-    if refused:
-        raise Refused(refused)
-    return made
 
 
 def peak_memory(model: Model, length: int) -> float:

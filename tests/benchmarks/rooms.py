@@ -1,7 +1,7 @@
 """Count rooms, floors, arrows and circles of the package: python tests/benchmarks/rooms.py
 
 A room is a folder or module directly under lexbench/, or tasks/. An arrow is a pair of rooms of which one imports the
-other. A room stands one floor above the highest room that it imports. A circle is a set of rooms that import each other.
+other. A room stands one floor above the highest room that it imports. Rooms of a circle import each other.
 """
 
 import ast

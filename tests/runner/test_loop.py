@@ -15,7 +15,8 @@ import lexbench
 from lexbench.commands import main
 from lexbench.core.record import Refused
 from lexbench.core.task import AnyQuestion, Task, Tokenizer
-from lexbench.runner import answers, plan
+from lexbench.runner import answers
+from lexbench.runner.questions import made_once
 from lexbench.store.store import Store
 from tests.runner.slow_runs import at_once, command, contents, slow_backend, wait_for
 
@@ -213,7 +214,7 @@ def test_one_seed_tells_the_cost_of_all_and_none_its_questions(
         return questions(task, tokenizer, length, n, seed)
 
     monkeypatch.setattr(passkey, "questions", counted)
-    plan.made_once.clear()
+    made_once.clear()
     words = ["model=lexlet", "task=passkey", "backend=chance", "lengths=[128,300]", "n=4", "seed=[0,1,2,3]"]
     assert main.main(["run", *words, "--dry-run"]) == 0
     assert made == [(300, 0), (128, 0), (300, 1)]

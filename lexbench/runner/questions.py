@@ -1,0 +1,59 @@
+"""Questions of cells, made once."""
+
+import threading
+from collections.abc import Sequence
+
+from lexbench.core.record import Refused
+from lexbench.core.task import AnyQuestion, Task, Tokenizer
+from lexbench.runner.cells import OpenCell
+
+KEPT_TOKENS, KEPT_CELLS = 1 << 24, 64
+"""Tokens (128 MiB) and cells whose questions are kept."""
+Key = tuple[Task, Tokenizer, int, int, int]
+
+
+class Questions:
+    """Makes the questions of a cell once, for the plan, the loop and all methods; the oldest are dropped first."""
+
+    def __init__(self) -> None:
+        self._made: dict[Key, tuple[Sequence[AnyQuestion], str | None]] = {}
+        self._tokens = 0
+        self._lock = threading.Lock()
+
+    def of(
+        self, task: Task, tokenizer: Tokenizer, length: int, n: int, seed: int
+    ) -> tuple[Sequence[AnyQuestion], str | None]:
+        """The questions of a cell; or none, and the reason."""
+        key = (task, tokenizer, length, n, seed)
+        with self._lock:
+            if key not in self._made:
+                try:
+                    made, refused = task.questions(tokenizer, length, n, seed), None
+                except Refused as refusal:
+                    made, refused = [], refusal.reason
+                self._made[key] = made, refused
+                self._tokens += len(made) * length
+                while len(self._made) > 1 and (self._tokens > KEPT_TOKENS or len(self._made) > KEPT_CELLS):
+                    self._drop(next(iter(self._made)))
+            return self._made[key]
+
+    def _drop(self, key: Key) -> None:
+        dropped, _ = self._made.pop(key)
+        self._tokens -= len(dropped) * key[2]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._made, self._tokens = {}, 0
+
+
+made_once = Questions()
+
+
+def questions_of(cell: OpenCell, tokenizer: Tokenizer) -> Sequence[AnyQuestion]:
+    """The questions of a cell; Refused where there are none."""
+    step = cell.step
+    made, refused = made_once.of(step.task.built, tokenizer, step.length, cell.n, step.seed)
+    if refused:
+        raise Refused(refused)
+    assert all(question.length <= step.length for question in made), f"a question is longer than {step.length} tokens"
+    return made
