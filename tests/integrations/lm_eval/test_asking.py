@@ -12,7 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from lexbench.backends import Backend, capabilities
+from lexbench.backends import Backend, Capabilities, capabilities
 from lexbench.core.attention import Attention
 from lexbench.core.task import (
     Answer,
@@ -90,6 +90,8 @@ class Bigram(Backend):
 
 class Afar(Bigram):
     """The same, in another process."""
+
+    capabilities = Capabilities(remote=True)
 
     def answers(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
         for question in questions:
