@@ -6,7 +6,7 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
-from lexbench.commands import arguments, main
+from lexbench.commands import main
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -16,15 +16,15 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def page() -> str:
-    """The command line's own words, a section a command."""
+    """The page: a section with the help of each command."""
     os.environ["COLUMNS"] = "100"
-    parser = arguments.parser(main.COMMANDS)
+    parser = main.parser()
     [group] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     lines = [
         "# Commands\n",
-        "What `lexbench COMMAND --help` prints. Exit codes of all: 0 done; 1 a finding (`check`: regressed; `verify`: "
-        "a check failed); 2 wrong input or not comparable, said in one line; 130 interrupted, and the same command "
-        "goes on.\n",
+        "What `lexbench COMMAND --help` prints. Exit codes: 0 success; 1 a finding (`check`: regressed; `verify`: a "
+        "check failed); 2 wrong input or not comparable, with one line that says why; 130 interrupted: repeat the "
+        "command to resume.\n",
     ]
     for name, command in group.choices.items():
         lines += [f"## {name}\n", f"```text\n{command.format_help().strip()}\n```\n"]

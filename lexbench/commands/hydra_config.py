@@ -1,4 +1,4 @@
-"""Settings of the command line, key=value in hydra's grammar; of lexbench the only module that knows hydra."""
+"""The settings of a command, KEY=VALUE in hydra's grammar. The only module of lexbench that imports hydra."""
 
 import importlib.util
 import os
@@ -14,41 +14,44 @@ from typing import Any
 
 import yaml
 
+from lexbench.commands.command import Command
 from lexbench.core import registry
 from lexbench.core.record import Refused
 
-# Of hydra, for a yaml named as a plug-in's own config; here, because a job's process loads this before its config.
+# Hydra warns about our yamls of launchers, which have the names of plug-ins' own. A job's process imports this module
+# before its config, so the filter is here.
 warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/\w+' is validated against ConfigStore schema")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job returned, or why it did not; travels back from other processes."""
+    """What a job returned, or its error; other processes send it back."""
 
     returned: Any = None
     error: Exception | None = None
 
 
 def jobs(
-    name: str,
+    command: Command,
     job: Callable[[dict[str, Any], dict[str, str]], Any],
     words: list[str],
     keep: Callable[[Any], None] = lambda returned: None,
 ) -> None:
     """Call `job` with the composed config and the chosen names: once, or for every point of a sweep (-m).
 
-    A launcher (hydra/launcher=joblib) runs the jobs of a sweep elsewhere: what they change there stays there, and
-    `keep` gets here what each has returned, in their order. An error ends its own job; the first rises when all ended.
+    A launcher (hydra/launcher=joblib) runs the jobs of a sweep in other processes. `keep` is called here with what each
+    job returned, in order. An error ends only its own job; the first one is raised after all jobs.
     """
+    words = arguments(command, words)
     flags = [word for word in words if word.startswith("-")]
     if set(flags) - {*SWEEP, *ONCE}:  # nothing is run
-        _shown(name, words)
+        shown(command.config_name, words)
         return
     settings = [word for word in words if not word.startswith("-")]
     sweep = bool(set(flags) & set(SWEEP)) or "hydra.mode=MULTIRUN" in settings
     if not sweep and any(re.match("hydra[/.]launcher", word) for word in settings):
         raise ValueError("a launcher starts the jobs of a sweep, this is one run: add -m")
-    outcomes = _translated(lambda: _outcomes(name, _entry(job), settings, sweep))
+    outcomes = _translated(lambda: _outcomes(command.config_name, _entry(job), settings, sweep))
     for outcome in outcomes:
         if outcome.error is None:
             keep(outcome.returned)
@@ -58,7 +61,7 @@ def jobs(
 
 
 def _entry(job: Callable[[dict[str, Any], dict[str, str]], Any]) -> Callable[[Any], Outcome]:
-    """`job` as hydra calls it, here or in another process, which gets a copy of it."""
+    """`job` as hydra calls it, here or, as a copy, in another process."""
     home = (socket.gethostname(), os.getpid())
 
     def entry(config: Any) -> Outcome:
@@ -70,14 +73,14 @@ def _entry(job: Callable[[dict[str, Any], dict[str, str]], Any]) -> Callable[[An
         try:
             choices = dict(HydraConfig.get().runtime.choices)
             return Outcome(job({str(key): value for key, value in plain.items()}, choices))
-        except (ValueError, Refused, OSError) as error:  # kept from hydra, which would end the sweep
+        except (ValueError, Refused, OSError) as error:  # else hydra would end the sweep
             return Outcome(error=error if home == (socket.gethostname(), os.getpid()) else _portable(error))
 
     return entry
 
 
 def _portable(error: Exception) -> Exception:
-    """An error that another process can read: one of Python's own, or its words."""
+    """An error that another process can unpickle: a builtin exception, or its message."""
     return error if type(error).__module__ == "builtins" else ValueError(str(error))
 
 
@@ -95,8 +98,8 @@ def _outcomes(name: str, entry: Callable[[Any], Outcome], settings: list[str], s
         return [job.return_value for batch in batches for job in batch]
 
 
-def _shown(name: str, words: list[str]) -> None:
-    """What hydra's other flags print: --cfg, --info, shell completion."""
+def shown(name: str, words: list[str]) -> None:
+    """Print what hydra's other flags print: --cfg, --info, shell completion."""
     import hydra
 
     main = hydra.main(version_base="1.3", config_path=str(registry.asset("configs")), config_name=name)
@@ -108,8 +111,8 @@ def _shown(name: str, words: list[str]) -> None:
         sys.argv = before
 
 
-def composed(command: str, words: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The composed config of a run and the chosen names, without running anything."""
+def composed(command: Command, words: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The composed config and the chosen names, without running anything."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from omegaconf import OmegaConf
@@ -117,7 +120,7 @@ def composed(command: str, words: list[str]) -> tuple[dict[str, Any], dict[str, 
     def settled() -> Any:
         GlobalHydra.instance().clear()
         with initialize_config_dir(version_base="1.3", config_dir=str(registry.asset("configs"))):
-            return compose("run", overrides=arguments(command, words), return_hydra_config=True)
+            return compose(command.config_name, overrides=arguments(command, words), return_hydra_config=True)
 
     config = _translated(settled)
     choices = dict(config.hydra.runtime.choices)
@@ -127,7 +130,7 @@ def composed(command: str, words: list[str]) -> tuple[dict[str, Any], dict[str, 
 
 
 def _translated(call: Callable[[], Any]) -> Any:
-    """What `call` gives; hydra's, omegaconf's and launchers' errors as ValueError."""
+    """The result of `call`; errors of hydra, omegaconf and launchers become ValueError."""
     from hydra.errors import HydraException, MissingConfigException, OverrideParseException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -149,9 +152,7 @@ def _translated(call: Callable[[], Any]) -> Any:
         if package not in ("joblib", "submitit", "ray"):
             raise
         said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        raise ValueError(
-            f"launcher of {package}: {said}: what was measured is kept, the same command goes on"
-        ) from error
+        raise ValueError(f"launcher of {package}: {said}: results are kept, repeat the command to resume") from error
 
 
 def _raised_in(error: Exception) -> str:
@@ -160,30 +161,35 @@ def _raised_in(error: Exception) -> str:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
-def arguments(command: str, words: list[str]) -> list[str]:
-    """The command's words as hydra takes them: flags first, names checked, parameters of a part added freely.
+def arguments(command: Command, words: list[str]) -> list[str]:
+    """The words as hydra takes them: flags first, names of settings and of the registry checked.
 
-    Whether a part has such a parameter is checked when it is built, with its own choices.
+    Parameters (method.factor) are checked when the object is built, because only its class knows them.
     """
-    flags, settings = split(words)
+    flags, settings = _split(words)
     settings = [_setting(command, word) for word in settings]
     extra = registry.config_dirs()[1:]
     search = [f"hydra.searchpath=[{','.join(f'file://{folder.resolve()}' for folder in extra)}]"] if extra else []
     return [*flags, *search, *settings]
 
 
-def split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Flags (with their values) and settings; a --config-dir joins LEXBENCH_CONFIG_PATH, which workers inherit."""
+def add_config_dir(given: str) -> None:
+    """Add a user's folder of yamls to LEXBENCH_CONFIG_PATH, which other processes inherit."""
+    folder = Path(given)
+    if not folder.is_dir():
+        raise ValueError(f"--config-dir {folder} is no folder: give one with method/, task/, ... in it")
+    known = os.environ.get("LEXBENCH_CONFIG_PATH", "")
+    os.environ["LEXBENCH_CONFIG_PATH"] = os.pathsep.join(filter(None, [known, str(folder.resolve())]))
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """Flags with their values, and settings."""
     flags, settings = [], []
     rest = iter(words)
     for word in rest:
         flag, _, value = word.partition("=")
         if flag in ("--config-dir", "-cd"):
-            folder = Path(value or next(rest, ""))
-            if not folder.is_dir():
-                raise ValueError(f"--config-dir {folder} is no folder: give one with method/, task/, ... in it")
-            known = os.environ.get("LEXBENCH_CONFIG_PATH", "")
-            os.environ["LEXBENCH_CONFIG_PATH"] = os.pathsep.join(filter(None, [known, str(folder.resolve())]))
+            add_config_dir(value or next(rest, ""))
         elif word in ("--cfg", "-c", "--package", "-p", "--info", "-i"):
             flags += [word, next(rest, "job")]
         elif word.startswith("-"):
@@ -195,9 +201,9 @@ def split(words: list[str]) -> tuple[list[str], list[str]]:
     return flags, settings
 
 
-def _setting(command: str, word: str) -> str:
-    """One key=value, checked and in hydra's form."""
-    groups, keys = SETTINGS[command]
+def _setting(command: Command, word: str) -> str:
+    """One KEY=VALUE, checked and in hydra's form."""
+    groups, keys = command.names(groups=True), command.names(groups=False)
     bare = word.lstrip("+~")
     if bare.startswith("hydra"):
         _installed(bare)
@@ -230,7 +236,7 @@ def _setting(command: str, word: str) -> str:
 
 
 def _installed(word: str) -> None:
-    """ValueError for hydra/launcher=NAME where the package of one of our launchers is missing."""
+    """ValueError for hydra/launcher=NAME if the package of that launcher is missing."""
     key, _, name = word.partition("=")
     if key == "hydra/launcher" and name in LAUNCHERS and not _found(LAUNCHERS[name]):
         extra = name.partition("_")[0]
@@ -250,42 +256,10 @@ LAUNCHERS = {
     "submitit_local": "hydra_plugins.hydra_submitit_launcher",
     "submitit_slurm": "hydra_plugins.hydra_submitit_launcher",
 }
-"""By yaml of configs/hydra/launcher, the module that it needs; the extra is the name's first word."""
+"""The module that each yaml of configs/hydra/launcher needs. The extra that installs it is the name's first word."""
 SWEEP = ("-m", "--multirun")
 ONCE = ("-r", "--run")
 FLAGS = ("--help", "-h", "--hydra-help", "--multirun", "-m", "--run", "-r", "--resolve", "--version")
-"""Hydra's own that pass through, beside those with a value."""
+"""Flags of hydra that take no value."""
 LISTED = {"task": "suite", "method": "compose"}
-"""Groups that take a list of names, and what such a list is in a yaml: several tasks, methods at once."""
-PARTS = [group for group in registry.GROUPS if group != "encoding"]
-"""Groups that make up a run; an encoding is part of a model."""
-ONE_LENGTH = (PARTS, ["length"])
-SETTINGS = {
-    "run": (
-        PARTS,
-        ["lengths", "multiples", "n", "seed", "results", "reuse", "stop_after_collapse", "executor", "ray", "dry_run"],
-    ),
-    "show": ONE_LENGTH,
-    "verify": (PARTS, ["length", "n", "seed"]),
-    "export": ONE_LENGTH,
-    "train": (["recipe", "encoding", "method"], ["out", "start", "corpora", "held_out"]),
-    "suite": (
-        ["suite"],
-        ["results", "encodings", "finetuned", "seeds", "tasks", "methods", "multiples", "n", "workers"],
-    ),
-    "keys": (["model", "method", "corpus", "backend"], ["out", "longest", "short", "window", "gain", "loss", "n"]),
-    "tune": (
-        ["model", "corpus", "backend"],
-        [
-            *("length", "budget", "out", "price", "worth", "methods", "n", "first", "eta", "seed", "nll", "needles"),
-            *("common", "space"),
-        ],
-    ),
-    "search": (
-        ["model", "corpus", "backend"],
-        [
-            *("length", "out", "n", "rule", "critical_pair", "ceiling", "step", "start_tokens", "seed"),
-            *("population", "iterations", "parents", "mutations", "crossovers", "probability"),
-        ],
-    ),
-}
+"""Groups that take a list of names, and the key of such a list in a yaml."""

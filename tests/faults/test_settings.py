@@ -97,7 +97,7 @@ FITTING = [
         "~method",
     ),
 ]
-"""What `show`, `export` and `run` take, and `suite` and `list` refuse."""
+"""What `show`, `export` and `run` take, and `study` and `list` refuse."""
 odd = st.builds(
     "{}{}{}".format,
     st.sampled_from(NAMES) | text,
@@ -109,7 +109,7 @@ COMMANDS = {
     "run": ["run", "--dry-run", "model=lexlet", "backend=chance", "task=passkey", "lengths=[128]", "n=1"],
     "show": ["show", "model=lexlet", "method=ntk", "length=512"],
     "export": ["export", "--to", "vllm", "model=lexlet", "method=ntk", "length=512"],
-    "suite": ["suite", "encodings", "--dry-run"],
+    "study": ["study", "encodings", "--dry-run"],
     "list": ["list"],
 }
 

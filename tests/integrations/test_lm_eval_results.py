@@ -13,9 +13,10 @@ import tokenizers
 from scipy import stats
 from tokenizers import models, pre_tokenizers, processors
 
+from lexbench.commands import main
 from lexbench.core.record import Record
 from lexbench.integrations import lm_eval
-from lexbench.integrations.lm_eval.results.command import Imported, command, import_lm_eval
+from lexbench.integrations.lm_eval.results.command import Imported, import_lm_eval
 from lexbench.stats import records, tables
 from lexbench.store.format import Finished
 from lexbench.store.store import Store
@@ -296,15 +297,18 @@ def test_nothing_but_likelihoods_is_nothing_to_import(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_an_aggregate_alone_is_refused_and_groups_are_not_asked_for(tmp_path: Path) -> None:
+def test_an_aggregate_alone_is_refused_and_groups_are_not_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = write(tmp_path / "out", {"colours": (RIGHT, COLOURS), "shapes": (RIGHT, COLOURS)})
     content = json.loads(file.read_text())
     content["results"] |= {"all": {"acc,none": 0.75}, "most": {"acc,none": 0.75}}
     content |= {"group_subtasks": {"all": ["colours", "shapes"], "colours": []}, "groups": {"most": {}}}
     file.write_text(json.dumps(content))
     (file.parent / f"samples_shapes_{DATE}.jsonl").unlink()
-    said, code = command([tmp_path / "out"], tmp_path / "run", trained_length=8, length=8)
-    assert code == 2
+    words = ["import", "lm_eval", str(tmp_path / "out"), "--into", str(tmp_path / "run")]
+    assert main.main([*words, "--trained-length", "8", "--length", "8"]) == 2
+    said = capsys.readouterr().out
     assert "lm_eval:colours, accuracy, org/tiny" in said
     assert f"Not imported:\n- shapes of {file} has no samples" in said and "--log_samples" in said
     assert "all of" not in said and "most of" not in said

@@ -22,7 +22,7 @@ from lexbench.core.record import Sample
 from lexbench.integrations.hub import dataset_files, model_card
 from lexbench.integrations.hub.card_yaml import head, with_key
 from lexbench.integrations.hub.dataset_files import configurations
-from lexbench.integrations.hub.share import command
+from lexbench.integrations.hub.share import share_card, share_samples
 from lexbench.store.format import Finished
 from lexbench.store.store import Store
 from tests.report.fake_run import cell, fake_cells, finished, keep, likelihood_sample
@@ -77,7 +77,7 @@ def _offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """The samples of a committed run as a dataset, and what was said."""
     out = tmp_path_factory.mktemp("quick") / "samples"
-    return out, command([REFERENCE / "lexlet_quick"], samples=out)[1]
+    return out, share_samples([REFERENCE / "lexlet_quick"], out)[1]
 
 
 def rows_of(run: str) -> list[dict[str, Any]]:
@@ -90,13 +90,13 @@ def on(card: Path) -> list[EvalResult]:
 
 def share(folder: Path, **options: Any) -> list[EvalResult]:
     """What a new card holds."""
-    command([folder], card=str(folder / "README.md"), **options)
+    share_card([folder], str(folder / "README.md"), **options)
     return on(folder / "README.md")
 
 
 def test_values_intervals_and_counts_on_a_card_are_those_of_records_jsonl(tmp_path: Path) -> None:
     card = tmp_path / "README.md"
-    said, notes = command([REFERENCE / "lexlet_quick"], card=str(card), methods=["none", "yarn"])
+    said, notes = share_card([REFERENCE / "lexlet_quick"], str(card), methods=["none", "yarn"])
     assert said == str(card)
     headlines = {"last_segment": "perplexity", "resolution": "resolution"}
     rows = [
@@ -126,7 +126,7 @@ def test_values_intervals_and_counts_on_a_card_are_those_of_records_jsonl(tmp_pa
 
 def test_a_new_card_is_what_is_printed_and_the_hubs_library_loses_nothing_of_it(tmp_path: Path) -> None:
     keep(tmp_path, fake_cells(losses={"none": 1.9, "pi": 0.1}, n=4))
-    printed, _ = command([tmp_path], card="-")
+    printed, _ = share_card([tmp_path], "-")
     share(tmp_path)
     assert (tmp_path / "README.md").read_text() == printed + "\n"
     card = ModelCard(printed)
@@ -223,12 +223,10 @@ def test_a_card_that_cannot_be_parsed_is_one_line_and_stays(tmp_path: Path, card
 def test_a_card_of_another_kind_is_refused(tmp_path: Path) -> None:
     keep(tmp_path, [finished("last_segment", "none", 256)])
     with pytest.raises(ValueError, match=r"is a folder: give a file, e.g. "):
-        command([tmp_path], card=str(tmp_path))
+        share_card([tmp_path], str(tmp_path))
     (tmp_path / "README.md").write_bytes(b"\xff")
     with pytest.raises(ValueError, match="no UTF-8 text"):
         share(tmp_path)
-    with pytest.raises(ValueError, match="give --card FILE, --samples DIR, or both"):
-        command([tmp_path])
 
 
 def test_names_that_nobody_chose_with_care_come_back(tmp_path: Path) -> None:
@@ -251,7 +249,7 @@ def test_names_that_nobody_chose_with_care_come_back(tmp_path: Path) -> None:
     assert (conditions["task"], conditions["method"]) == (this.task, this.method)
     assert conditions["protocol"] == conditions["corpus"] == conditions["kernel"] == result.metric_type == NASTY
     assert str(result.dataset_name).isprintable() and str(result.metric_name) == f"{NASTY} at 512 tokens (2x)"
-    command([tmp_path], samples=tmp_path / "out")
+    share_samples([tmp_path], tmp_path / "out")
     [row] = load_dataset(str(tmp_path / "out"), split="test")
     assert {row[name] for name in ("model", "corpus", "protocol", "kernel", "cluster", "prompt")} == {NASTY}
     assert (row["task"], row["output"], row["parts"]) == (this.task, NASTY + "\x00", [NASTY])
@@ -293,7 +291,7 @@ def test_of_many_methods_a_card_shows_none_unless_others_are_named(
     monkeypatch.setattr(model_card, "MOST", 23)
     assert {(result.dataset_args or {})["method"] for result in share(tmp_path)} == {"none"}
     keep(tmp_path, [finished("passkey", "none", 128, n=4), finished("passkey", "rerope", 2048, n=4)])  # refused both
-    _, notes = command([tmp_path], card="-")
+    _, notes = share_card([tmp_path], "-")
     assert [notes[0], notes[2]] == ["card: 5 values of 1 curve", "1 cell refused: left out"]
     assert notes[1].startswith("4 other methods left out") and "yarn(factor=8.0)" in notes[1]
     assert len(share(tmp_path, methods=["none", "yarn", "pi", "ntk", "rerope"])) == 24
@@ -310,13 +308,13 @@ def test_of_many_methods_a_card_shows_none_unless_others_are_named(
 def test_tasks_and_methods_that_are_not_there_and_runs_without_a_value(tmp_path: Path) -> None:
     keep(tmp_path, [finished("passkey", "none", 128)])
     with pytest.raises(ValueError, match="unknown task 'passky' in these runs: did you mean passkey"):
-        command([tmp_path], card="-", tasks=["passky"])
+        share_card([tmp_path], "-", tasks=["passky"])
     with pytest.raises(ValueError, match="unknown method 'yarn' in these runs: choose from none"):
-        command([tmp_path], samples=tmp_path / "out", methods=["yarn"])
+        share_samples([tmp_path], tmp_path / "out", methods=["yarn"])
     with pytest.raises(ValueError, match=r"no cell has a value to share \(all are refused: passkey needs"):
-        command([tmp_path], card=str(tmp_path / "README.md"))
+        share_card([tmp_path], str(tmp_path / "README.md"))
     with pytest.raises(ValueError, match="has samples to share"):
-        command([tmp_path], samples=tmp_path / "out")
+        share_samples([tmp_path], tmp_path / "out")
     assert not (tmp_path / "README.md").exists() and not (tmp_path / "out").exists()
 
 
@@ -328,10 +326,10 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     )
     store.append(cell("last_segment", "none", 2048), huge)
     (tmp_path / "cells" / "broken.parquet").write_bytes(b"x")
-    _, notes = command([tmp_path], card="-")
+    _, notes = share_card([tmp_path], "-")
     said = ["card: 1 value of 1 curve", "1 cell refused: left out", "1 cell without a value: left out"]
     assert notes[:3] == said and notes[3].startswith("1 cell unfinished")
-    _, notes = command([tmp_path], samples=tmp_path / "out")
+    _, notes = share_samples([tmp_path], tmp_path / "out")
     assert notes[:2] == ["samples: 33 of 2 cells, 1 task", "1 cell refused, without samples"]
     assert notes[2].startswith("not readable: cell ") and "broken.parquet" in notes[2]
     assert "1 cell had no honest answer and no samples: passkey needs" in (tmp_path / "out" / "README.md").read_text()
@@ -385,7 +383,7 @@ def test_perplexities_and_scores_follow_from_the_rows(quick: tuple[Path, list[st
 
 def test_failed_and_truncated_rows_stay(tmp_path: Path) -> None:
     store = keep(tmp_path, [finished("last_segment", "ntk", 1024), finished("last_segment", "pi", 2048)])
-    command([tmp_path], samples=tmp_path / "out")
+    share_samples([tmp_path], tmp_path / "out")
     rows = list(load_dataset(str(tmp_path / "out"), "last_segment", split="test"))
     assert [row["index"] for row in rows] == [*range(32), *range(32)]
     assert [(row["method"], row["index"], row["failed"]) for row in rows if row["failed"]] == [
@@ -409,7 +407,7 @@ def test_the_same_run_gives_the_same_bytes_in_files_of_bounded_size(
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
 
     def written(out: str, *runs: str) -> dict[str, bytes]:
-        command([tmp_path / run for run in runs or ["run"]], samples=tmp_path / out)
+        share_samples([tmp_path / run for run in runs or ["run"]], tmp_path / out)
         return {str(file.relative_to(tmp_path / out)): file.read_bytes() for file in (tmp_path / out).rglob("*.*")}
 
     one = written("a")
@@ -437,7 +435,7 @@ def test_cells_are_read_and_written_a_few_at_a_time(tmp_path: Path, monkeypatch:
         return load(store, ids)
 
     monkeypatch.setattr(Store, "load", counted)
-    command([tmp_path, tmp_path / "more"], samples=tmp_path / "out")
+    share_samples([tmp_path, tmp_path / "more"], tmp_path / "out")
     assert max(asked) == 16
     about = pq.read_metadata(tmp_path / "out" / "last_segment" / "test-00000.parquet")
     groups = [about.row_group(number).num_rows for number in range(about.num_row_groups)]
@@ -448,7 +446,7 @@ def test_cells_are_read_and_written_a_few_at_a_time(tmp_path: Path, monkeypatch:
 
 def test_samples_of_some_tasks_and_methods(tmp_path: Path) -> None:
     keep(tmp_path, fake_cells(n=4))
-    _, notes = command([tmp_path], samples=tmp_path / "out", tasks=["passkey"], methods=["none", "yarn"])
+    _, notes = share_samples([tmp_path], tmp_path / "out", tasks=["passkey"], methods=["none", "yarn"])
     assert notes == ["samples: 36 of 9 cells, 1 task", "1 cell refused, without samples"]
     rows = load_dataset(str(tmp_path / "out"), "passkey", split="test")
     assert Counter(rows["method"]) == {"none": 16, "yarn(factor=8.0)": 20} and set(rows["task"]) == {"passkey"}
@@ -466,11 +464,11 @@ def test_a_folder_of_other_samples_is_left_alone(tmp_path: Path) -> None:
         (out / name).parent.mkdir(parents=True)
         (out / name).write_text("mine")
         with pytest.raises(ValueError, match=f"holds {name}, of other samples: give an empty folder"):
-            command([tmp_path / "run"], samples=out)
+            share_samples([tmp_path / "run"], out)
         assert [file.read_text() for file in out.rglob("*.*")] == ["mine"]
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="is a file: give a folder"):
-        command([tmp_path / "run"], samples=tmp_path / "file")
+        share_samples([tmp_path / "run"], tmp_path / "file")
 
 
 def test_a_dataset_card_keeps_what_was_added_by_hand(tmp_path: Path) -> None:
@@ -478,7 +476,7 @@ def test_a_dataset_card_keeps_what_was_added_by_hand(tmp_path: Path) -> None:
     card = tmp_path / "out" / "README.md"
 
     def written() -> str:
-        command([tmp_path / "run"], samples=tmp_path / "out")
+        share_samples([tmp_path / "run"], tmp_path / "out")
         return card.read_text()
 
     first = written()
@@ -522,7 +520,7 @@ def test_configurations_are_names_of_folders_on_any_disk() -> None:
 def test_rows_lead_with_the_unchanged_model_and_sort_by_length(tmp_path: Path) -> None:
     places = [(method, length) for method in ("pi", "abf", "none") for length in (1024, 256)]
     keep(tmp_path, [Finished(cell("x", *place), [likelihood_sample(0, place[1], 0.0)]) for place in places])
-    command([tmp_path], samples=tmp_path / "out")
+    share_samples([tmp_path], tmp_path / "out")
     rows: Iterator[dict[str, Any]] = iter(load_dataset(str(tmp_path / "out"), split="test"))
     order = [(row["method"], row["length"]) for row in rows]
     assert order == [("none", 256), ("none", 1024), ("abf", 256), ("abf", 1024), ("pi", 256), ("pi", 1024)]

@@ -18,7 +18,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.utils import instantiate
 
 from hydra_plugins import lexbench_ray
-from lexbench.commands import hydra_config, main
+from lexbench.commands import hydra_config, main, run
 from lexbench.core import registry
 
 pytestmark = pytest.mark.filterwarnings(r"ignore:\s*'hydra/launcher/\w+' is validated against ConfigStore schema")
@@ -167,7 +167,7 @@ def test_an_error_ends_one_job_of_a_sweep(
         return f"{choices['method']} {config['seed']}"
 
     with pytest.raises(ValueError, match="seed 1 is wrong"):
-        hydra_config.jobs("run", job, ["-m", "method=ntk", "seed=0,1,2"], kept.append)
+        hydra_config.jobs(run.COMMAND, job, ["-m", "method=ntk", "seed=0,1,2"], kept.append)
     assert kept == ["ntk 0", "ntk 2"]
 
 

@@ -367,5 +367,5 @@ def test_an_interval_of_a_likelihood_ends_at_0(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"has no measured.parquet: give one that `lexbench suite` has written"):
+    with pytest.raises(ValueError, match=r"has no measured.parquet: give one that `lexbench study` has written"):
         study_page.load(tmp_path)

@@ -136,13 +136,13 @@ def test_the_command_prints_every_command_of_its_plan(tmp_path: Path, capfd: pyt
         "methods=[none]",
         f"results={tmp_path / 'zoo'}",
     ]
-    assert main.main(["suite", "encodings", "--dry-run", *words, "suite.recipe=zoo_tiny"]) == 0
+    assert main.main(["study", "encodings", "--dry-run", *words, "suite.recipe=zoo_tiny"]) == 0
     out, err = capfd.readouterr()
     assert [line.split()[1] for line in out.splitlines()] == ["train", "run", "train", "run"]
     assert "recipe=zoo_tiny encoding=rope corpora=[stdlib,pydoc] recipe.seed=1" in out
     assert "2 trainings (recipe zoo_tiny), 2 evaluations; 0 done before" in err
     assert not (tmp_path / "zoo").exists()
-    assert main.main(["suite", "encodingz"]) == 2
+    assert main.main(["study", "encodingz"]) == 2
     assert "unknown suite 'encodingz': did you mean encodings?" in capfd.readouterr().err
 
 
@@ -359,7 +359,7 @@ def own_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def command(folder: Path, *words: str) -> list[str]:
-    return [sys.executable, "-m", "lexbench", "suite", "encodings", f"results={folder}", *SHORT, *words]
+    return [sys.executable, "-m", "lexbench", "study", "encodings", f"results={folder}", *SHORT, *words]
 
 
 def lexbench(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":

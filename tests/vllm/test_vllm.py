@@ -325,6 +325,6 @@ def test_ctrl_c_while_the_engine_starts_ends_the_run_and_its_processes(tmp_path:
     os.killpg(running.pid, signal.SIGINT)
     assert running.wait(timeout=60) == 130
     log.seek(0)
-    assert "interrupted; all that was measured is kept" in log.read()
+    assert "interrupted; all results so far are kept" in log.read()
     time.sleep(5)
     assert not subprocess.run(listed, capture_output=True, text=True).stdout.split()

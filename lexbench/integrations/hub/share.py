@@ -12,37 +12,6 @@ from lexbench.stats.records import load
 from lexbench.stats.wording import plain, several, some
 
 
-def command(
-    folders: Sequence[Path],
-    *,
-    card: str | None = None,
-    samples: Path | None = None,
-    tasks: Sequence[str] = (),
-    methods: Sequence[str] = (),
-) -> tuple[str, list[str]]:
-    """`lexbench share`: what it prints, and what it says besides.
-
-    Args:
-        folders: run folders, or folders of run folders.
-        card: file of a model card, made where there is none; `-`: the block is printed; None: no card.
-        samples: folder of the dataset; None: no samples.
-        tasks: names as in the records, or without their parameters; none: all.
-        methods: likewise. Of many methods a card shows only `none`, unless they are named.
-    """
-    if card is None and samples is None:
-        raise ValueError("share has nothing to write: give --card FILE, --samples DIR, or both")
-    said, notes = [], []
-    if card is not None:
-        made, more = share_card(folders, card, tasks, methods)
-        said.append(made)
-        notes += more
-    if samples is not None:
-        readme, more = share_samples(folders, samples, tasks, methods)
-        said.append(str(readme))
-        notes += more
-    return "\n".join(said), notes
-
-
 def share_card(
     folders: Sequence[Path], card: str, tasks: Sequence[str] = (), methods: Sequence[str] = ()
 ) -> tuple[str, list[str]]:

@@ -1,1 +1,1 @@
-"""Parts of `lexbench suite`: what is asked, what follows from it, and the processes that do it."""
+"""Parts of `lexbench study`: what is asked, what follows from it, and the processes that do it."""

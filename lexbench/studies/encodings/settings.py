@@ -52,7 +52,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """Everything that `lexbench suite` does follows from this.
+    """Everything that `lexbench study` does follows from this.
 
     Args:
         name: of the suite's yaml.

@@ -9,7 +9,6 @@ to; BLEU has no value of an example; an aggregate alone has no interval and cann
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from lexbench.core.checkpoint import locate
 from lexbench.core.record import Cell, Sample
@@ -42,12 +41,6 @@ class Imported:
         lines = ["", "Left out:", *lines] if lines else []
         lines += ["", "Not imported:", *(f"- {line}" for line in self.problems)] if self.problems else []
         return "\n".join([shown.rstrip("\n"), *lines])
-
-
-def command(results: Sequence[Path], into: Path, **options: Any) -> tuple[str, int]:
-    """What `lexbench import lm_eval` prints, and its exit code: 2 where a file or a task could not be imported."""
-    found = import_lm_eval(results, into, **options)
-    return found.text(), 2 if found.problems else 0
 
 
 def import_lm_eval(

@@ -142,7 +142,7 @@ def load(folder: Path) -> tuple[list[Row], Mapping[str, Any]]:
     """Rows, and what is known of the models; ValueError where the folder has neither."""
     for name in (ROWS, ABOUT):
         if not (folder / name).is_file():
-            raise ValueError(f"folder {folder} has no {name}: give one that `lexbench suite` has written")
+            raise ValueError(f"folder {folder} has no {name}: give one that `lexbench study` has written")
     try:
         with pq.ParquetFile(folder / ROWS, pre_buffer=False) as stored:
             plain = stored.read(use_threads=False).to_pylist()

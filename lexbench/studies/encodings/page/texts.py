@@ -5,7 +5,7 @@ One small decoder, trained from nothing once for each positional encoding and se
 the start, the same rows of text in the same order, the same number of steps. Then the same questions at lengths from a
 fraction of the trained length to many times of it, without a method and under blockwise causal attention (`bca`), which
 never lets a query see further back than the trained length. Everything below is made from `measured.parquet` and
-`models.json` by `lexbench suite` ({suite}).
+`models.json` by `lexbench study` ({suite}).
 """
 INTERVALS = """\
 Brackets hold intervals of the mean over S seeds of about 95 %: the seeds' spread (Student's t of S - 1 degrees of

@@ -1,0 +1,179 @@
+"""What a subcommand declares, once: options, settings and the call. Help, checks and completion are made of it."""
+
+import argparse
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from lexbench.core import registry
+
+GROUPS = (*registry.GROUPS, "recipe", "suite")
+"""Settings that name a yaml of a folder in configs/, whose parameters can be set too: method=yarn method.factor=8."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One KEY=VALUE of a command.
+
+    Args:
+        example: `n=32`, or `space.yarn.beta_fast.low=16` for a value inside the setting `space`.
+        help: what it sets.
+        default: shown instead of the default in the command's yaml.
+    """
+
+    example: str
+    help: str
+    default: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The key."""
+        return re.split(r"[.=]", self.example)[0]
+
+    @property
+    def is_group(self) -> bool:
+        """Whether its value is a name of the registry."""
+        return self.name in GROUPS
+
+
+MODEL = Setting(
+    "model=NAME", "the model; model=local model.path=DIR reads a folder, or a repository of the Hugging Face hub"
+)
+METHOD = Setting("method=NAME", "the method; method.factor=8 sets a parameter, method=[yarn,log_n] combines two")
+TASK = Setting("task=NAME", "the task; task.targets=64 sets a parameter, task=[last_segment,passkey] runs two tasks")
+CORPUS = Setting("corpus=NAME", "the texts; corpus=files corpus.path=book.txt reads your own")
+BACKEND = Setting("backend=NAME", "the software that runs the model; backend.dtype=float32 sets a parameter")
+UNUSED = tuple(
+    Setting(f"{group}=NAME", "not used here; accepted so that the settings of a run can be repeated", default="")
+    for group in ("task", "corpus", "backend")
+)
+CONFIG_DIR = "--config-dir DIR       add your own names: yamls in DIR/method/, DIR/task/, ..."
+SWEEPS = f"""\
+-m KEY=A,B,C           run one job for each value; -m 'KEY=glob(*)' takes all names
+hydra/launcher=joblib  with -m: run the jobs in parallel processes
+--cfg job              print all settings and stop
+{CONFIG_DIR}
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """One subcommand."""
+
+    name: str
+    help: str
+    """One line."""
+    call: Callable[[argparse.Namespace, list[str]], int]
+    """(options, words that are settings) -> exit code."""
+    arguments: Callable[[argparse.ArgumentParser], None] = lambda parser: None
+    """Adds the options."""
+    settings: Sequence[Setting] = ()
+    config: str = ""
+    """Name of the yaml in configs/ that holds the settings' defaults, if not the command's."""
+    epilog: str = ""
+    """What --help prints at the end."""
+    foreign: bool = False
+    """Pass all words to another program, --help too."""
+
+    @property
+    def config_name(self) -> str:
+        """Name of the yaml in configs/."""
+        return self.config or self.name
+
+    def names(self, groups: bool) -> list[str]:
+        """The settings that are groups, or those that are not."""
+        return [setting.name for setting in self.settings if setting.is_group == groups]
+
+    def keys(self) -> list[str]:
+        """What completion offers for a setting."""
+        parts = {
+            setting.name: setting.is_group or setting.example[len(setting.name)] == "." for setting in self.settings
+        }
+        return [f"{name}{mark}" for name, has_parts in parts.items() for mark in ("=." if has_parts else "=")]
+
+    def options(self) -> list[str]:
+        """What completion offers for an option."""
+        parser = Parser(add_help=not self.foreign)
+        self.arguments(parser)
+        return [option for action in parser._actions for option in action.option_strings]
+
+    def add_to(self, commands: "argparse._SubParsersAction[Parser]") -> None:
+        """Add the command and its options to the command line."""
+        parser = commands.add_parser(
+            self.name,
+            help=self.help,
+            description=self.help,
+            epilog=self.epilog,
+            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=28),
+            add_help=not self.foreign,
+        )
+        self.arguments(parser)
+        parser.set_defaults(command=self)
+        parser.unlisted = self if self.settings else None
+
+    def defaults(self) -> dict[str, Any]:
+        """The settings' defaults, read from the command's yaml."""
+        content = yaml.safe_load((registry.asset("configs") / f"{self.config_name}.yaml").read_text(encoding="utf-8"))
+        groups = {name: value for each in content["defaults"] if isinstance(each, dict) for name, value in each.items()}
+        return {**groups, **content}
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports an error in one line, and lists the settings of a command in its help."""
+
+    unlisted: Command | None = None
+    """The command, until its settings are in the help: they are read only when help is asked for."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with 2."""
+        self.exit(2, f"lexbench: {' '.join(message.split())}: see {self.prog} --help\n")
+
+    def format_help(self) -> str:
+        """The help, with a section of the settings."""
+        if command := self.unlisted:
+            self.unlisted, defaults = None, command.defaults()
+            self.usage = f"{self.format_usage().removeprefix('usage: ').rstrip()} [KEY=VALUE ...]"
+            group = self.add_argument_group("settings", "KEY=VALUE in hydra's grammar; lexbench list shows the names")
+            for setting in command.settings:
+                usual = _shown(defaults[setting.name]) if setting.default is None else setting.default
+                text = f"{setting.help} (default: {usual})" if usual else setting.help
+                # Shown like an argument, but never parsed as one.
+                group._group_actions.append(argparse.Action([], setting.name, metavar=setting.example, help=text))
+        return super().format_help()
+
+
+def _shown(value: Any) -> str:
+    """A default as it would be typed; nothing for null and for nested values."""
+    if value is None or isinstance(value, Mapping):
+        return ""
+    text = yaml.safe_dump([value], default_flow_style=True, width=10_000).strip()[1:-1]
+    return text.replace(", ", ",").replace(": ", ":")
+
+
+def run_folders(parser: argparse.ArgumentParser) -> None:
+    """Add the positional argument of commands that read results."""
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folder, or a folder of run folders")
+
+
+def part(config: Mapping[str, Any], choices: Mapping[str, str], group: str) -> dict[str, Any]:
+    """The config of one group with the chosen name."""
+    return {**(config[group] or {}), "name": choices[group]}
+
+
+def settings_of(noun: str, target: str, config: Mapping[str, Any]) -> Any:
+    """An object of the class `target`, each parameter from the setting of the same name."""
+    built = {"_target_": target}
+    names = registry.parameters(registry.class_of(built, noun))
+    return registry.build({**built, **{name: config[name] for name in names}}, noun)
+
+
+def length_of(config: Mapping[str, Any]) -> int | None:
+    """The setting `length`; ValueError unless it is null or a whole number of tokens."""
+    length: Any = config["length"]
+    if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
+        raise ValueError(f"length must be a whole number of at least 1 token, got {length}: e.g. length=32768")
+    return length

@@ -1,0 +1,47 @@
+"""`lexbench export`."""
+
+import argparse
+
+from lexbench.commands import hydra_config
+from lexbench.commands.command import CONFIG_DIR, METHOD, MODEL, UNUSED, Command, Setting, length_of, part
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--to", required=True, choices=("transformers", "vllm", "llama.cpp"), help="software that serves the model"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def call(options: argparse.Namespace, words: list[str]) -> int:
+    """Print the configuration."""
+    import json
+
+    from lexbench.core.checkpoint import read_known_model
+    from lexbench.core.method import read_method
+    from lexbench.methods import export
+
+    config, choices = hydra_config.composed(COMMAND, words)
+    model = read_known_model(config["model"])
+    _, method, label = read_method(part(config, choices, "method"))
+    length = length_of(config)
+    if length is None:
+        raise ValueError("export needs the tokens in use, prompt and answer: give length=32768")
+    deployed = (method, label, model, length, options.to)
+    print(json.dumps(export.as_data(*deployed), indent=1) if options.json else export.export(*deployed))
+    return 0
+
+
+COMMAND = Command(
+    name="export",
+    help="print the configuration for serving a model with a method",
+    call=call,
+    arguments=_arguments,
+    settings=(
+        *(MODEL, METHOD),
+        Setting("length=32768", "tokens in use, prompt and answer; required"),
+        *UNUSED,
+    ),
+    config="run",
+    epilog=CONFIG_DIR,
+)

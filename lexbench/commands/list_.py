@@ -1,0 +1,39 @@
+"""`lexbench list`."""
+
+import argparse
+
+from lexbench.commands import hydra_config
+from lexbench.commands.command import Command
+from lexbench.core import registry
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("group", nargs="?", choices=registry.GROUPS, help="list only these names")
+    parser.add_argument(
+        "--config-dir",
+        "-cd",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="add your own names: yamls in DIR/method/, DIR/task/, ...",
+    )
+
+
+def call(options: argparse.Namespace, words: list[str]) -> int:
+    """Print the names of a group, or of all groups, with one line on each."""
+    for folder in options.config_dir:
+        hydra_config.add_config_dir(folder)
+    for group in [options.group] if options.group else registry.GROUPS:
+        print(f"{group}:")
+        names = registry.names(group)
+        for name in names:
+            print(f"  {name:{max(map(len, names))}} {registry.summary(group, name)}".rstrip())
+    return 0
+
+
+COMMAND = Command(
+    name="list",
+    help="list the names of models, methods, encodings, tasks, corpora and backends",
+    call=call,
+    arguments=_arguments,
+)

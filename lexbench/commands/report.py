@@ -1,0 +1,32 @@
+"""`lexbench report`."""
+
+import argparse
+from pathlib import Path
+
+from lexbench.commands.command import Command, run_folders
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    run_folders(parser)
+    parser.add_argument("--out", type=Path, help="folder of the report (default: RUN/report)")
+    parser.add_argument("--html", action="store_true", help="write one self-contained HTML page, too")
+
+
+def call(options: argparse.Namespace, words: list[str]) -> int:
+    """Write the report and print its file."""
+    from lexbench.report.report import write_report
+
+    print(write_report(options.runs, options.out))
+    if options.html:
+        from lexbench.report.page.page import write_page
+
+        print(write_page(options.runs, options.out and options.out / "report.html"))
+    return 0
+
+
+COMMAND = Command(
+    name="report",
+    help="write tables and plots of run folders; needs no model",
+    call=call,
+    arguments=_arguments,
+)

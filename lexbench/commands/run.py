@@ -1,0 +1,95 @@
+"""`lexbench run`."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from lexbench.commands import hydra_config
+from lexbench.commands.command import BACKEND, CORPUS, METHOD, MODEL, SWEEPS, TASK, Command, Setting, part
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="print the plan (cells, tokens, time, memory) and stop")
+
+
+def call(options: argparse.Namespace, words: list[str]) -> int:
+    """Measure the cells of each job, then print their tables."""
+    from lexbench.runner.backend_pool import sharing
+    from lexbench.stats import tables
+    from lexbench.stats.records import records_of
+    from lexbench.store.store import Store
+
+    measured: list[tuple[Path, list[str]]] = []
+    measured_here: list[Path] = []
+
+    def job(config: dict[str, Any], choices: dict[str, str]) -> tuple[Path, list[str]]:
+        from lexbench.runner.execute import execute
+
+        asked = _job(config, choices)
+        cells = execute(asked, dry_run=config["dry_run"])
+        measured_here.append(asked.results)
+        return asked.results, [cell.id for cell in cells]
+
+    if options.dry_run:  # a plan needs no other processes
+        words = [*(word for word in words if not word.startswith(("hydra/launcher", "hydra.launcher"))), "dry_run=true"]
+    try:
+        with sharing():
+            hydra_config.jobs(COMMAND, job, words, measured.append)
+    finally:
+        if len(measured_here) < len(measured):  # of parallel processes, the last to end may not have seen all cells
+            for store in map(Store, dict(measured)):
+                store.write_records(records_of)
+        shown = tables.terminal(measured)
+        if shown:
+            print(shown)
+            print(f"plots and all tables: lexbench report {' '.join(str(f) for f in dict(measured))}", file=sys.stderr)
+    return 0
+
+
+def _job(config: dict[str, Any], choices: dict[str, str]) -> Any:
+    from lexbench.runner.job import Job
+
+    seed = config["seed"]
+    same = ("lengths", "multiples", "n", "results", "reuse", "stop_after_collapse", "executor", "ray")
+    return Job.of(
+        model=config["model"],
+        methods=[part(config, choices, "method")],
+        tasks=[part(config, choices, "task")],
+        corpus=part(config, choices, "corpus"),
+        backend=part(config, choices, "backend"),
+        seeds=seed if isinstance(seed, list) else [seed],
+        **{name: config[name] for name in same},
+    )
+
+
+COMMAND = Command(
+    name="run",
+    help="measure a model with a method on tasks, over several lengths; repeat the command to resume",
+    call=call,
+    arguments=_arguments,
+    settings=(
+        *(MODEL, METHOD, TASK, CORPUS, BACKEND),
+        Setting("lengths=[512,1024]", "lengths in tokens", default="set by multiples"),
+        Setting(
+            "multiples=[0.5,1,2]",
+            "lengths as multiples of the trained length",
+            default="those of the suite, else [0.5,1,2,4,8]",
+        ),
+        Setting("n=32", "samples of a cell", default="that of the suite, else 32"),
+        Setting("seed=0", "seed of the questions; seed=[0,1,2] takes several"),
+        Setting("results=DIR", "folder of the run", default="runs/MODEL"),
+        Setting(
+            "reuse=false",
+            "take nothing from earlier answers; the numbers are the same up to rounding",
+        ),
+        Setting("stop_after_collapse=true", "skip the longer lengths of a method once it fails (docs/scale.md)"),
+        Setting("executor=ray", "measure the cells on the workers of a Ray cluster (docs/scale.md)"),
+        Setting(
+            "ray.workers=4",
+            "with executor=ray: address, workers, cpus, gpus, memory_gb, tries, patience (docs/scale.md)",
+        ),
+        Setting("dry_run=true", "the same as --dry-run"),
+    ),
+    epilog=SWEEPS,
+)

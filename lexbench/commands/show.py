@@ -1,0 +1,51 @@
+"""`lexbench show`."""
+
+import argparse
+from pathlib import Path
+
+from lexbench.commands import hydra_config
+from lexbench.commands.command import CONFIG_DIR, METHOD, MODEL, UNUSED, Command, Setting, length_of, part
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--plot", type=Path, metavar="FILE", help="draw a picture, .png or .svg")
+
+
+def call(options: argparse.Namespace, words: list[str]) -> int:
+    """Print the attention, or draw it."""
+    import json
+
+    from lexbench.core.checkpoint import read_known_model
+    from lexbench.core.method import read_method
+    from lexbench.report.show import table
+
+    config, choices = hydra_config.composed(COMMAND, words)
+    model = read_known_model(config["model"])
+    _, method, label = read_method(part(config, choices, "method"))
+    length = length_of(config) or model.trained_length
+    shown = (model, label, method.attention(model, length), length)
+    if options.plot:
+        from lexbench.report.show import plots
+
+        plots.plot(*shown, options.plot)
+        print(options.plot)
+    else:
+        print(json.dumps(table.as_data(*shown), indent=1) if options.json else table.table(*shown))
+    return 0
+
+
+COMMAND = Command(
+    name="show",
+    help="show how a method changes a model's attention at one length",
+    call=call,
+    arguments=_arguments,
+    settings=(
+        *(MODEL, METHOD),
+        Setting("length=32768", "tokens in use", default="the trained length"),
+        *UNUSED,
+    ),
+    config="run",
+    epilog=CONFIG_DIR,
+)

@@ -1,0 +1,49 @@
+"""`lexbench study`."""
+
+import argparse
+from typing import Any
+
+from lexbench.commands import hydra_config
+from lexbench.commands.command import CONFIG_DIR, Command, Setting
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("study", metavar="NAME", help="a yaml of configs/suite: encodings")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and every command, and stop")
+
+
+def call(options: argparse.Namespace, words: list[str]) -> int:
+    """Run the study; the highest exit code of its processes."""
+    codes: list[int] = []
+
+    def job(config: dict[str, Any], choices: dict[str, str]) -> None:
+        from lexbench.studies.encodings import study
+
+        codes.append(study.run(study.read(config, choices["suite"]), options.dry_run))
+
+    hydra_config.jobs(COMMAND, job, [f"suite={options.study}", *words])
+    return max(codes, default=0)
+
+
+COMMAND = Command(
+    name="study",
+    help="train many small models alike, evaluate them alike, write a page of results; repeat the command to resume",
+    call=call,
+    arguments=_arguments,
+    config="suite",
+    settings=(
+        Setting(
+            "suite.recipe=zoo_tiny", "change a value of configs/suite/NAME.yaml, here the recipe of all", default=""
+        ),
+        Setting("results=DIR", "folder of the models, the runs and the page", default="runs/NAME"),
+        Setting("encodings=[rope,alibi]", "entries to take", default="all that are trained from scratch"),
+        Setting("finetuned=true", "take the entries that continue from another one, too"),
+        Setting("seeds=[0,1,2]", "seeds of the trainings", default="those of the study"),
+        Setting("tasks=[last_segment]", "tasks", default="those of the study"),
+        Setting("methods=[none,bca]", "methods", default="those of the study"),
+        Setting("multiples=[0.5,1,2,4]", "lengths as multiples of the trained length", default="those of the study"),
+        Setting("n=16", "samples of a cell", default="what the study has for each task"),
+        Setting("workers=2", "processes that run at once and share the cores"),
+    ),
+    epilog=f"Every training and every evaluation is a process of its own.\n\n{CONFIG_DIR}\n",
+)

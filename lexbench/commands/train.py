@@ -1,0 +1,84 @@
+"""`lexbench train`."""
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any
+
+from lexbench.commands import hydra_config
+from lexbench.commands.command import SWEEPS, Command, Setting, part
+from lexbench.core import registry
+
+
+def call(options: argparse.Namespace, words: list[str]) -> int:
+    """Train, and print the model's folder."""
+
+    def job(config: dict[str, Any], choices: dict[str, str]) -> None:
+        from lexbench.native.train import Job, Prepared, train
+
+        named = {"name": choices["encoding"]} if choices.get("encoding") else {}
+        unseen = config["corpora"] if config["held_out"] is None else config["held_out"]
+        asked = Job(
+            recipe=registry.build(config["recipe"], "recipe"),
+            corpora=_texts(config["corpora"], "train", "corpora"),
+            held_out=_texts(unseen, "test", "corpora" if config["held_out"] is None else "held_out"),
+            encoding={**(config.get("encoding") or {}), **named},
+            start=config["start"],
+            method=part(config, choices, "method"),
+            command=shlex.join(["lexbench", "train", *words]),
+        )
+        prepared = Prepared(asked)
+        out = Path(config["out"] or Path("runs", "trained", choices["recipe"], prepared.name))
+        train(prepared, out)
+        print(out)
+
+    hydra_config.jobs(COMMAND, job, words)
+    return 0
+
+
+def _texts(entries: Any, split: str, setting: str) -> list[Any]:
+    """Corpora, each given by name or by name and parameters; their train or test split if they have splits."""
+    if not isinstance(entries, list) or not entries:
+        raise ValueError(f"{setting} must be a list of corpora, got {entries!r}: e.g. [stdlib,pydoc]")
+    found = []
+    for entry in entries:
+        given = {"name": entry} if isinstance(entry, str) else entry
+        if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+            raise ValueError(
+                f"{setting} has names, or names and parameters, got {entry!r}: e.g. {{name: files, path: a}}"
+            )
+        own = {key: value for key, value in given.items() if key != "name"}
+        found.append(registry.build({**registry.read("corpus", given["name"]), **own}, "corpus", split=split))
+    return found
+
+
+COMMAND = Command(
+    name="train",
+    help="train a small model with any encoding, or continue from a trained one; repeat the command to resume",
+    call=call,
+    settings=(
+        Setting(
+            "recipe=NAME",
+            "the recipe, a yaml of configs/recipe; recipe.trained_length=128 or recipe.seed=1 sets a parameter, "
+            "recipe.shape.layers=2 a size: layers, width, heads, kv_heads, hidden, block=llama|gpt",
+        ),
+        Setting(
+            "encoding=NAME",
+            "the encoding; encoding.base=500000 sets a parameter, encoding.over={name:kerple,form:power} the inner "
+            "encoding of a wrapper",
+            default="that of start, else rope",
+        ),
+        Setting("method=pi", "with start: train with the frequencies of this method; method.factor=8 sets a parameter"),
+        Setting("out=DIR", "folder of the model", default="runs/trained/RECIPE/ENCODING[-METHOD]-seedSEED"),
+        Setting(
+            "start=DIR",
+            "continue from a trained folder: its sizes, tokenizer, weights and encoding; often with recipe=finetune",
+        ),
+        Setting(
+            "corpora=[stdlib,pydoc]",
+            "texts to train on (of their train split), each a name or {name:files,path:book.txt}",
+        ),
+        Setting("held_out=[pydoc]", "texts of the held-out loss", default="the test split of corpora"),
+    ),
+    epilog=f"Several trainings: -m encoding=rope,alibi,xpos recipe.seed=0,1,2\n\n{SWEEPS}",
+)

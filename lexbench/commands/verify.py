@@ -1,0 +1,107 @@
+"""`lexbench verify`."""
+
+import argparse
+from typing import Any
+
+from lexbench.commands import hydra_config
+from lexbench.commands.command import BACKEND, METHOD, MODEL, SWEEPS, Command, Setting, length_of, part
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--against",
+        nargs="+",
+        default=[],
+        metavar="BACKEND",
+        help="compare backend=NAME with these backends, token by token: NAME, or NAME,parameter=value",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def call(options: argparse.Namespace, words: list[str]) -> int:
+    """Print the checks of each method, or the differences between backends; 1 if one fails."""
+    if options.against:
+        return _compare_backends(options, words)
+    if extra := [word for word in words if word.startswith(("n=", "seed=", "task", "corpus"))]:
+        raise ValueError(f"verify reads {extra[0]} with --against only: without it a random text is read")
+    return _check_methods(options, words)
+
+
+def _compare_backends(options: argparse.Namespace, words: list[str]) -> int:
+    import json
+
+    from lexbench.studies.parity import compare
+
+    others = [compare.against(word) for word in options.against]
+    if not any(word.startswith("task=") for word in words):  # the default task of a run takes longer than is needed
+        words = [*words, "task=last_segment"]
+    points: list[tuple[dict[str, Any], dict[str, str]]] = []
+    hydra_config.jobs(COMMAND, lambda *point: points.append(point), words)
+    if not points:  # --cfg job prints the settings, and runs nothing
+        return 0
+    found = compare.compare(compare.job_of(points), others)
+    print(json.dumps(found.as_data(), indent=1) if options.json else compare.table(found))
+    return 1 if found.failed else 0
+
+
+def _check_methods(options: argparse.Namespace, words: list[str]) -> int:
+    import json
+    from dataclasses import asdict
+
+    from lexbench.core.checkpoint import read_model
+    from lexbench.core.method import read_method
+    from lexbench.core.record import Refused
+    from lexbench.runner import verify
+
+    rows: list[tuple[str, int, list[verify.Check] | str]] = []
+
+    def job(config: dict[str, Any], choices: dict[str, str]) -> None:
+        from lexbench.runner.backend_pool import opened
+
+        model = read_model(config["model"])
+        _, method, label = read_method(part(config, choices, "method"))
+        length = length_of(config) or 2 * model.trained_length
+        backend = opened(model, part(config, choices, "backend"), length)
+        try:
+            if not isinstance(backend, verify.Verifiable):
+                raise Refused(f"{backend.name} shows no logits to verify: use backend=hf")
+            rows.append((label, length, verify.verify(backend, method.attention(model, length), length)))
+        except Refused as refusal:
+            rows.append((label, length, refusal.reason))
+
+    hydra_config.jobs(COMMAND, job, words)
+    if options.json:
+        results = [
+            {"refused": found} if isinstance(found, str) else {"checks": [asdict(c) for c in found]}
+            for *_, found in rows
+        ]
+        heads = [{"method": label, "length": length} for label, length, _ in rows]
+        print(json.dumps([{**head, **found} for head, found in zip(heads, results, strict=True)], indent=1))
+    else:
+        several = len({length for _, length, _ in rows}) > 1
+        print(verify.table([(f"{label} at {length}" if several else label, found) for label, length, found in rows]))
+    return 1 if any(not isinstance(found, str) and verify.failure(found) for *_, found in rows) else 0
+
+
+COMMAND = Command(
+    name="verify",
+    help="check that a method changes a model as it promises; exit code 1 if a check fails",
+    call=call,
+    arguments=_arguments,
+    settings=(
+        *(MODEL, METHOD),
+        Setting("task=NAME", "with --against: the task", default="last_segment"),
+        Setting("corpus=NAME", "with --against: the texts"),
+        BACKEND,
+        Setting("length=32768", "tokens of the text", default="twice the trained length"),
+        Setting("n=2", "with --against: samples of a cell", default="2"),
+        Setting("seed=0", "with --against: seed of the questions"),
+    ),
+    config="run",
+    epilog=f"""\
+Ask other backends the same questions, and compare their answers token by token:
+  lexbench verify -m method=none,yarn length=512,1024 task=last_segment n=2 \\
+    --against native vllm,memory_share=0.3
+
+{SWEEPS}""",
+)

@@ -1,0 +1,142 @@
+"""`lexbench run`: its table, its records, and wrong input in one line."""
+
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from lexbench.commands import main
+from lexbench.core.checkpoint import on_disk
+from tests.commands.program import CHANCE, lexbench
+
+WRONG = [
+    (["model=lama2"], "unknown model 'lama2': did you mean llama2?"),
+    (["method=yran"], "unknown method 'yran': did you mean yarn?"),
+    (["task=passky"], "unknown task 'passky': did you mean passkey?"),
+    (["corpus=stdlb"], "unknown corpus 'stdlb': did you mean stdlib?"),
+    (["backend=hff"], "unknown backend 'hff': did you mean hf?"),
+    (["method=yarn", "method.factr=8"], "unknown parameter method.factr: did you mean factor?"),
+    (["method=ntk", "method.factor=-1"], "factor"),
+    (["task.digts=3"], "unknown parameter task.digts: did you mean digits?"),
+    (["model=local", "model.path=/nowhere/at/all"], "/nowhere/at/all does not exist"),
+    (["model=local"], "model lacks"),
+    (["model.pth=x"], "unknown parameter model.pth"),
+    (["lenghts=[128]"], "unknown setting lenghts"),
+    (["length=512"], "unknown setting length: choose from"),
+    (["lengths=[0]"], "lengths must be whole numbers"),
+    (["lengths=[]"], "lengths must be"),
+    (["n=0"], "n must be a whole number of at least 1"),
+    (["passkey"], "must be key=value"),
+    (["method=[yarn,ntk]"], "yarn and ntk do not compose: both set inv_freq"),
+    (["model=[lexlet]"], "-m model=a,b"),
+    (["-m", "method=none,[yarn,log_n]"], "-m method.compose=[...],[...]"),
+    (["method=[yarn,log_m]"], "unknown method 'log_m': did you mean log_n?"),
+    (["task=last_segment", "corpus=files", "corpus.path=/nowhere.txt"], "/nowhere.txt"),
+    (["lengths=[128"], "lengths"),
+    (["--config-dir", "/nowhere"], "/nowhere is no folder"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), WRONG, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_wrong_input_gets_one_line_and_exit_code_two(
+    words: list[str], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    code = main.main(["run", *CHANCE, f"results={tmp_path / 'run'}", *words])
+    out, err = capfd.readouterr()
+    assert code == 2
+    lines = [line for line in err.splitlines() if line.startswith("lexbench: ")]
+    assert len(lines) == 1
+    assert said in lines[0]
+    assert "Traceback" not in err + out
+    assert "Error executing job" not in err
+    assert not (tmp_path / "run/cells").exists()
+
+
+def test_a_run_prints_its_table_and_leaves_records(tmp_path: Path) -> None:
+    done = lexbench("run", *CHANCE, f"results={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    assert "passkey" in done.stdout
+    assert "accuracy" in done.stdout
+    assert "2 cells" in done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    assert {(row["length"], row["metric"]) for row in rows} >= {(128, "accuracy"), (256, "accuracy")}
+
+
+def test_a_dry_run_prints_the_plan_and_writes_nothing(tmp_path: Path) -> None:
+    done = lexbench("run", "--dry-run", *CHANCE, f"results={tmp_path / 'run'}")
+    assert done.returncode == 0, done.stderr
+    assert "2 cells, 768 tokens" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_sweep_runs_every_method_into_one_folder(tmp_path: Path) -> None:
+    done = lexbench("run", *CHANCE, f"results={tmp_path}", "-m", "method=none,ntk")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    assert {row["method"] for row in rows} == {"none", "ntk"}
+
+
+def test_a_full_disk_is_said_and_earlier_cells_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", *CHANCE, f"results={tmp_path}"]
+    assert main.main(words) == 0
+    before = {file.name: file.read_bytes() for file in (tmp_path / "cells").iterdir()}
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "some file")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert main.main([*words, "method=ntk"]) == 2
+    assert "lexbench: disk full while writing" in capfd.readouterr().err
+    assert {file.name: file.read_bytes() for file in (tmp_path / "cells").glob("*.parquet")} == before
+
+
+def checkpoint(folder: Path) -> Path:
+    """A copy of the embedded model, to be spoilt."""
+    found = on_disk("lexbench:lexlet")
+    assert found is not None
+    shutil.copytree(found, folder)
+    return folder
+
+
+def test_weights_that_can_run_code_are_turned_away(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = checkpoint(tmp_path / "model")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    words = ["run", "model=local", f"model.path={folder}", "task=passkey", "lengths=[128]", "n=1"]
+    assert main.main([*words, f"results={tmp_path / 'run'}"]) == 2
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert "no *.safetensors (only pytorch_model.bin): convert it" in said
+
+
+def test_weights_that_are_not_numbers_are_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = checkpoint(tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    weights["model.layers.2.self_attn.k_proj.weight"][3, 5] = float("nan")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    words = ["run", "model=local", f"model.path={folder}", "task=passkey", "lengths=[128]", "n=1"]
+    assert main.main([*words, f"results={tmp_path / 'run'}"]) == 2
+    assert "layers.2.self_attn.k_proj.weight" in capfd.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "lengths", "said"),
+    [("", "[64,128]", "holds no text"), ("too short a text", "[64,128]", "refused"), (None, "[64]", "does not exist")],
+)
+def test_texts_that_do_not_suffice_are_said(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str | None, lengths: str, said: str
+) -> None:
+    file = tmp_path / "text.txt"
+    if text is not None:
+        file.write_text(text)
+    words = ["run", "backend=chance", "task=last_segment", "corpus=files", f"corpus.path={file}", "n=2"]
+    code = main.main([*words, f"lengths={lengths}", f"results={tmp_path / 'run'}"])
+    out, err = capfd.readouterr()
+    assert "Traceback" not in out + err
+    assert said in out + err
+    assert code == (0 if said == "refused" else 2)  # a refusal is a result
