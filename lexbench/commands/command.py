@@ -39,6 +39,11 @@ class Setting:
         """Whether its value is a name of the registry."""
         return self.name in GROUPS
 
+    @property
+    def has_parts(self) -> bool:
+        """Whether KEY.PART=VALUE sets a part of it."""
+        return self.is_group or self.example.startswith(f"{self.name}.")
+
 
 MODEL = Setting(
     "model=NAME", "the model; model=local model.path=DIR reads a folder, or a repository of the Hugging Face hub"
@@ -51,11 +56,11 @@ UNUSED = tuple(
     Setting(f"{group}=NAME", "not used here; accepted so that the settings of a run can be repeated", default="")
     for group in ("task", "corpus", "backend")
 )
-CONFIG_DIR = "--config-dir DIR       add your own names: yamls in DIR/method/, DIR/task/, ..."
+CONFIG_DIR = "--config-dir DIR  add your own names: yamls in DIR/method/, DIR/task/, ..."
 SWEEPS = f"""\
--m KEY=A,B,C           run one job for each value; -m 'KEY=glob(*)' takes all names
-hydra/launcher=joblib  with -m: run the jobs in parallel processes
---cfg job              print all settings and stop
+-m KEY=A,B,C      run one job for each value; -m 'KEY=glob(*)' takes all names
+                  hydra/launcher=joblib runs the jobs in parallel processes
+--cfg job         print all settings and stop
 {CONFIG_DIR}
 """
 
@@ -90,10 +95,7 @@ class Command:
 
     def keys(self) -> list[str]:
         """What completion offers for a setting."""
-        parts = {
-            setting.name: setting.is_group or setting.example[len(setting.name)] == "." for setting in self.settings
-        }
-        return [f"{name}{mark}" for name, has_parts in parts.items() for mark in ("=." if has_parts else "=")]
+        return [f"{each.name}{mark}" for each in self.settings for mark in ("=." if each.has_parts else "=")]
 
     def options(self) -> list[str]:
         """What completion offers for an option."""

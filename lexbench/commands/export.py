@@ -1,6 +1,7 @@
 """`lexbench export`."""
 
 import argparse
+import json
 
 from lexbench.commands import hydra_config
 from lexbench.commands.command import CONFIG_DIR, METHOD, MODEL, UNUSED, Command, Setting, length_of, part
@@ -15,8 +16,6 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print the configuration."""
-    import json
-
     from lexbench.core.checkpoint import read_known_model
     from lexbench.core.method import read_method
     from lexbench.methods import export

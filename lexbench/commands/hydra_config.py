@@ -42,7 +42,7 @@ def jobs(
     A launcher (hydra/launcher=joblib) runs the jobs of a sweep in other processes. `keep` is called here with what each
     job returned, in order. An error ends only its own job; the first one is raised after all jobs.
     """
-    words = arguments(command, words)
+    words = _overrides(command, words)
     flags = [word for word in words if word.startswith("-")]
     if set(flags) - {*SWEEP, *ONCE}:  # nothing is run
         shown(command.config_name, words)
@@ -120,7 +120,7 @@ def composed(command: Command, words: list[str]) -> tuple[dict[str, Any], dict[s
     def settled() -> Any:
         GlobalHydra.instance().clear()
         with initialize_config_dir(version_base="1.3", config_dir=str(registry.asset("configs"))):
-            return compose(command.config_name, overrides=arguments(command, words), return_hydra_config=True)
+            return compose(command.config_name, overrides=_overrides(command, words), return_hydra_config=True)
 
     config = _translated(settled)
     choices = dict(config.hydra.runtime.choices)
@@ -161,7 +161,7 @@ def _raised_in(error: Exception) -> str:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
-def arguments(command: Command, words: list[str]) -> list[str]:
+def _overrides(command: Command, words: list[str]) -> list[str]:
     """The words as hydra takes them: flags first, names of settings and of the registry checked.
 
     Parameters (method.factor) are checked when the object is built, because only its class knows them.

@@ -9,29 +9,31 @@ from lexbench.commands.command import Command, run_folders
 def _arguments(parser: argparse.ArgumentParser) -> None:
     run_folders(parser)
     parser.add_argument(
-        "--rows", choices=("method", "model"), default="method", help="what is ranked (default: method)"
+        "--rows", choices=("method", "model"), default="method", help="what is ranked (default: %(default)s)"
     )
     parser.add_argument(
         "--columns",
         choices=("length", "summary"),
         default="length",
-        help="a column for each length, or summaries such as the effective length (default: length)",
+        help="a column for each length, or summaries such as the effective length (default: %(default)s)",
     )
     parser.add_argument(
         "--rule",
         choices=("monotone", "any", "fixed"),
         default="monotone",
-        help="how the effective length is found; fixed is RULER's rule (default: monotone)",
+        help="how the effective length is found; fixed is RULER's rule (default: %(default)s)",
     )
     parser.add_argument(
-        "--margin", type=float, help="allowed loss inside the effective length: nats per token, or points of a score"
+        "--margin",
+        type=float,
+        help="allowed loss inside the effective length, in nats per token or points of a score; the threshold of fixed",
     )
     parser.add_argument("--task", nargs="+", default=[], metavar="NAME", help="only these tasks")
     parser.add_argument(
         "--format",
         choices=("markdown", "csv", "latex", "json", "html"),
         default="markdown",
-        help="format of the table (default: markdown)",
+        help="format of the table (default: %(default)s)",
     )
     parser.add_argument(
         "--published",

@@ -22,7 +22,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--similarity",
         choices=("difflib", "levenshtein"),
         default="difflib",
-        help="similarity of code (default: difflib)",
+        help="similarity of code (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON: a score by data set, or by bucket")
 

@@ -1,6 +1,7 @@
 """`lexbench show`."""
 
 import argparse
+import json
 from pathlib import Path
 
 from lexbench.commands import hydra_config
@@ -15,8 +16,6 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print the attention, or draw it."""
-    import json
-
     from lexbench.core.checkpoint import read_known_model
     from lexbench.core.method import read_method
     from lexbench.report.show import table

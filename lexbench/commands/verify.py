@@ -1,6 +1,8 @@
 """`lexbench verify`."""
 
 import argparse
+import json
+from dataclasses import asdict
 from typing import Any
 
 from lexbench.commands import hydra_config
@@ -28,8 +30,6 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 
 def _compare_backends(options: argparse.Namespace, words: list[str]) -> int:
-    import json
-
     from lexbench.studies.parity import compare
 
     others = [compare.against(word) for word in options.against]
@@ -45,9 +45,6 @@ def _compare_backends(options: argparse.Namespace, words: list[str]) -> int:
 
 
 def _check_methods(options: argparse.Namespace, words: list[str]) -> int:
-    import json
-    from dataclasses import asdict
-
     from lexbench.core.checkpoint import read_model
     from lexbench.core.method import read_method
     from lexbench.core.record import Refused

@@ -7,7 +7,7 @@ from lexbench.commands.command import Command, run_folders
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     run_folders(parser)
-    parser.add_argument("--port", type=int, default=8000, help="port; 0 takes any free one (default: 8000)")
+    parser.add_argument("--port", type=int, default=8000, help="port; 0 takes any free one (default: %(default)s)")
 
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
