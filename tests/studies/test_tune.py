@@ -4,7 +4,6 @@ import csv
 import itertools
 import json
 import math
-import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -17,7 +16,6 @@ import yaml
 
 from lexbench import Attention, Model, Refused
 from lexbench.backends.chance import Chance
-from lexbench.commands import main
 from lexbench.core import registry
 from lexbench.core.checkpoint import read_model
 from lexbench.core.task import Score, Scored, Write, Written
@@ -546,14 +544,6 @@ def test_both_run_folders_say_what_they_are_measured_with(lexlet: Model, tmp_pat
         assert page["config"]["seeds"] == [seed] and page["config"]["lengths"] == [256, 1024]
         assert [method["name"] for method in page["config"]["method"]] == ["none", "pi"]
         assert page["provenance"]["model_revision"] == "chance" and page["provenance"]["python"]
-
-
-def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main.main(["tune", "--help"])
-    said = capsys.readouterr().out
-    for name in Settings.__dataclass_fields__:
-        assert re.search(rf"^  (?:.* )?{name}[.=]\S+ .*\w", said, re.MULTILINE), name
 
 
 def test_a_method_is_priced_as_it_is_deployed(lexlet: Model, tmp_path: Path) -> None:
