@@ -53,6 +53,7 @@ def _check_methods(options: argparse.Namespace, words: list[str]) -> int:
     rows: list[tuple[str, int, list[verify.Check] | str]] = []
 
     def job(config: dict[str, Any], choices: dict[str, str]) -> None:
+        from lexbench.backends import capabilities
         from lexbench.runner.backend_pool import opened
 
         model = read_model(config["model"])
@@ -60,7 +61,7 @@ def _check_methods(options: argparse.Namespace, words: list[str]) -> int:
         length = length_of(config) or 2 * model.trained_length
         backend = opened(model, part(config, choices, "backend"), length)
         try:
-            if not isinstance(backend, verify.Verifiable):
+            if not capabilities(backend).verifiable:
                 raise Refused(f"{backend.name} shows no logits to verify: use backend=hf")
             rows.append((label, length, verify.verify(backend, method.attention(model, length), length)))
         except Refused as refusal:
