@@ -63,6 +63,7 @@ SWEEPS = f"""\
 --cfg job         print all settings and stop
 {CONFIG_DIR}
 """
+RESUMES = "Repeat the command to resume after an interruption.\n\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +111,7 @@ class Command:
             help=self.help,
             description=self.help,
             epilog=self.epilog,
-            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=28),
+            formatter_class=Formatter,
             add_help=not self.foreign,
         )
         self.arguments(parser)
@@ -122,6 +123,13 @@ class Command:
         content = yaml.safe_load((registry.asset("configs") / f"{self.config_name}.yaml").read_text(encoding="utf-8"))
         groups = {name: value for each in content["defaults"] if isinstance(each, dict) for name, value in each.items()}
         return {**groups, **content}
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Leaves line breaks of the epilog as they are, and more room for names."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28)
 
 
 class Parser(argparse.ArgumentParser):

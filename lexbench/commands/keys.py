@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import BACKEND, CORPUS, METHOD, MODEL, SWEEPS, Command, Setting, part
+from lexbench.commands.command import BACKEND, CORPUS, METHOD, MODEL, RESUMES, SWEEPS, Command, Setting, part
 
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
@@ -31,7 +31,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="keys",
-    help="find the key tokens of a corpus with an evaluator model, for task=long_ppl; repeat the command to resume",
+    help="find the key tokens of a corpus with an evaluator model, for task=long_ppl",
     call=call,
     settings=(
         *(MODEL, METHOD, CORPUS, BACKEND),
@@ -43,5 +43,5 @@ COMMAND = Command(
         Setting("loss=2.0", "highest loss of the token with the whole context, in nats"),
         Setting("n=50", "documents", default="all that are long enough"),
     ),
-    epilog=SWEEPS,
+    epilog=RESUMES + SWEEPS,
 )

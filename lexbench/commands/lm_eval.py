@@ -14,7 +14,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="lm_eval",
-    help="run lm-evaluation-harness with its own arguments, which --help lists, and --model lexbench",
+    help="run lm-evaluation-harness with --model lexbench; --help lists its arguments",
     call=call,
     foreign=True,
 )

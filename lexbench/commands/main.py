@@ -29,7 +29,7 @@ from lexbench.commands import (
     verify,
     view,
 )
-from lexbench.commands.command import Command, Parser
+from lexbench.commands.command import Command, Formatter, Parser
 from lexbench.core.record import Refused
 from lexbench.core.version import __version__
 
@@ -76,8 +76,9 @@ def parser() -> Parser:
     whole = Parser(
         prog="lexbench",
         description="Measure how a language model's quality changes with length, with any positional method.",
-        epilog='Completion in bash: eval "$(lexbench -sc install=bash)". LEXBENCH_TRACEBACK=1 shows the full traceback '
-        "of an error.",
+        epilog='Completion in bash: eval "$(lexbench -sc install=bash)"\n'
+        "LEXBENCH_TRACEBACK=1 shows the full traceback of an error.",
+        formatter_class=Formatter,
     )
     whole.add_argument("--version", action="version", version=__version__)
     commands = whole.add_subparsers(required=True, metavar="COMMAND")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import BACKEND, CORPUS, METHOD, MODEL, SWEEPS, TASK, Command, Setting, part
+from lexbench.commands.command import BACKEND, CORPUS, METHOD, MODEL, RESUMES, SWEEPS, TASK, Command, Setting, part
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +65,7 @@ def _job(config: dict[str, Any], choices: dict[str, str]) -> Any:
 
 COMMAND = Command(
     name="run",
-    help="measure a model with a method on tasks, over several lengths; repeat the command to resume",
+    help="measure a model with a method on tasks, over several lengths",
     call=call,
     arguments=_arguments,
     settings=(
@@ -91,5 +91,5 @@ COMMAND = Command(
         ),
         Setting("dry_run=true", "the same as --dry-run"),
     ),
-    epilog=SWEEPS,
+    epilog=RESUMES + SWEEPS,
 )

@@ -4,7 +4,18 @@ import argparse
 from typing import Any
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import BACKEND, CORPUS, MODEL, SWEEPS, Command, Setting, length_of, part, settings_of
+from lexbench.commands.command import (
+    BACKEND,
+    CORPUS,
+    MODEL,
+    RESUMES,
+    SWEEPS,
+    Command,
+    Setting,
+    length_of,
+    part,
+    settings_of,
+)
 
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
@@ -33,7 +44,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="search",
-    help="search LongRoPE's factors for a model and a length, by perplexity; repeat the command to resume",
+    help="search LongRoPE's factors for a model and a length, by perplexity",
     call=call,
     settings=(
         *(MODEL, CORPUS, BACKEND),
@@ -61,5 +72,5 @@ COMMAND = Command(
         Setting("crossovers=16", "new candidates of a generation, from two parents each"),
         Setting("probability=0.3", "probability that a factor mutates, or comes from the second parent"),
     ),
-    epilog=f"Search on texts that you do not measure the method on: corpus=NAME.\n\n{SWEEPS}",
+    epilog=f"{RESUMES}Search on texts that you do not measure the method on: corpus=NAME.\n\n{SWEEPS}",
 )

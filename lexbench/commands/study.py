@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import CONFIG_DIR, Command, Setting
+from lexbench.commands.command import CONFIG_DIR, RESUMES, Command, Setting
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="study",
-    help="train many small models alike, evaluate them alike, write a page of results; repeat the command to resume",
+    help="train many small models alike, evaluate them alike, and write a page of results",
     call=call,
     arguments=_arguments,
     config="suite",
@@ -45,5 +45,5 @@ COMMAND = Command(
         Setting("n=16", "samples of a cell", default="what the study has for each task"),
         Setting("workers=2", "processes that run at once and share the cores"),
     ),
-    epilog=f"Every training and every evaluation is a process of its own.\n\n{CONFIG_DIR}\n",
+    epilog=f"{RESUMES}Every training and every evaluation is a process of its own.\n\n{CONFIG_DIR}\n",
 )

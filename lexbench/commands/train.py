@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import SWEEPS, Command, Setting, part
+from lexbench.commands.command import RESUMES, SWEEPS, Command, Setting, part
 from lexbench.core import registry
 
 
@@ -54,7 +54,7 @@ def _texts(entries: Any, split: str, setting: str) -> list[Any]:
 
 COMMAND = Command(
     name="train",
-    help="train a small model with any encoding, or continue from a trained one; repeat the command to resume",
+    help="train a small model with any encoding, or continue from a trained one",
     call=call,
     settings=(
         Setting(
@@ -80,5 +80,5 @@ COMMAND = Command(
         ),
         Setting("held_out=[pydoc]", "texts of the held-out loss", default="the test split of corpora"),
     ),
-    epilog=f"Several trainings: -m encoding=rope,alibi,xpos recipe.seed=0,1,2\n\n{SWEEPS}",
+    epilog=f"{RESUMES}{SWEEPS}Example of several trainings: -m encoding=rope,alibi,xpos recipe.seed=0,1,2\n",
 )

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import BACKEND, CORPUS, MODEL, SWEEPS, Command, Setting, part, settings_of
+from lexbench.commands.command import BACKEND, CORPUS, MODEL, RESUMES, SWEEPS, Command, Setting, part, settings_of
 
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
@@ -30,7 +30,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 COMMAND = Command(
     name="tune",
-    help="find the best method and its parameters for a model at one length; repeat the command to resume",
+    help="find the best method and its parameters for a model at one length",
     call=call,
     settings=(
         *(MODEL, CORPUS, BACKEND),
@@ -61,5 +61,5 @@ COMMAND = Command(
             "range of a method's parameter (configs/tune.yaml); +space.pi.factor=[4,8] adds one",
         ),
     ),
-    epilog=SWEEPS,
+    epilog=RESUMES + SWEEPS,
 )
