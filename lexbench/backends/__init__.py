@@ -125,17 +125,16 @@ class Backend(Protocol):
 
 
 def capabilities(backend: Any) -> Capabilities:
-    """What a backend states; of a plug-in that states nothing, what its methods imply."""
-    stated = getattr(backend, "capabilities", None)
-    if isinstance(stated, Capabilities):
-        return stated
+    """What a backend states, and what the optional methods that a plug-in defines imply."""
+    stated = getattr(backend, "capabilities", Capabilities())
 
-    def has(*names: str) -> bool:
-        return all(hasattr(backend, name) for name in names)
+    def defines(*names: str) -> bool:
+        own = (getattr(type(backend), name, None) for name in names)
+        return all(each not in (None, getattr(Backend, name)) for each, name in zip(own, names, strict=True))
 
     return Capabilities(
-        remote=has("answers", "close"),
-        recalls=has("reuse", "sees_no_future"),
-        batches=has("alike", "together"),
-        verifiable=has("logits", "logits_together", "realised", "all_layers_attended"),
+        remote=stated.remote or defines("answers", "close"),
+        recalls=stated.recalls or defines("sees_no_future"),
+        batches=stated.batches or defines("alike", "together"),
+        verifiable=stated.verifiable or defines("logits", "logits_together", "realised", "all_layers_attended"),
     )
