@@ -1,4 +1,4 @@
-"""Sweeps elsewhere: processes, Slurm, ray. Numbers, tables and exit codes are those of the same sweep here."""
+"""Sweeps elsewhere: processes, Slurm. Numbers, tables and exit codes are those of the same sweep here."""
 
 import os
 import pickle
@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from hydra import compose, initialize_config_dir
 from hydra.plugins.launcher import Launcher
 from hydra.utils import instantiate
 
-from hydra_plugins import lexbench_ray
 from lexbench.commands import hydra_config, main, run
 from lexbench.core import registry
 
@@ -57,11 +55,6 @@ def test_a_launcher_is_what_its_yaml_says(file: Path) -> None:
         ("joblib", "timeout", 60.0),
         ("submitit_local", "gpus_per_node", 1),
         ("submitit_local", "timeout_min", 5),
-        ("ray", "num_gpus", 0.5),
-        ("ray", "memory_gb", 16),
-        ("ray", "timeout_min", 90),
-        ("ray", "max_retries", 0),
-        ("ray", "address", "auto"),
     ],
 )
 def test_what_a_job_gets_is_a_setting(name: str, setting: str, value: object) -> None:
@@ -87,7 +80,7 @@ def test_a_missing_package_is_named_by_its_extra(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["-m", "hydra/launcher=slurm"], "choose from basic, joblib, ray, submitit_local, submitit_slurm"),
+        (["-m", "hydra/launcher=slurm"], "choose from basic, joblib, submitit_local, submitit_slurm"),
         (["-m", "hydra/launcher=joblib", "hydra.launcher.jobs=2"], "hydra.launcher.jobs"),
         (["hydra/launcher=joblib"], "a launcher starts the jobs of a sweep, this is one run: add -m"),
     ],
@@ -185,17 +178,15 @@ def test_an_error_travels_as_itself_or_in_words() -> None:
     assert isinstance(foreign, ValueError) and str(foreign) == "gone, 404"
 
 
-def test_a_ray_job_needs_what_the_settings_say() -> None:
-    given = ["num_cpus=4", "num_gpus=0.5", "memory_gb=16", "max_retries=2", "timeout_min=90", "address=auto"]
-    launcher = instantiate(composed("hydra/launcher=ray", *(f"hydra.launcher.{setting}" for setting in given)))
-    assert launcher.needs == {"num_cpus": 4, "num_gpus": 0.5, "memory": 16 * 1024**3, "max_retries": 2}
-    assert launcher.init == {"log_to_driver": False, "logging_level": "warning", "address": "auto"}
-    assert launcher.timeout_min == 90
-
-
-def test_a_ray_job_that_takes_too_long_is_ended() -> None:
-    with pytest.raises(TimeoutError, match=r"longer than 0\.0001 minutes"), lexbench_ray._at_most(1e-4):
-        Event().wait(60)
+def test_the_old_launcher_for_ray_is_the_executor_with_a_message(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["hydra/launcher=ray", "hydra.launcher.num_gpus=0.5", "hydra.launcher.memory_gb=16", "n=2"]
+    assert hydra_config._overrides(run.COMMAND, ["-m", *given]) == [
+        "-m",
+        *["executor=ray", "ray.gpus=0.5", "ray.memory_gb=16", "n=2"],
+    ]
+    assert "hydra/launcher=ray is executor=ray now" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"hydra\.launcher\.timeout_min has no counterpart with executor=ray"):
+        hydra_config._overrides(run.COMMAND, ["-m", "hydra/launcher=ray", "hydra.launcher.timeout_min=90"])
 
 
 SBATCH = """#!{python}
@@ -278,7 +269,7 @@ def test_a_sweep_elsewhere_is_the_sweep_here(name: str, serial: tuple[str, dict[
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["basic", "joblib", "ray", "submitit_local"])
+@pytest.mark.parametrize("name", ["basic", "joblib", "submitit_local"])
 def test_an_error_in_one_job_elsewhere_is_one_line(name: str, tmp_path: Path) -> None:
     done = sweep(tmp_path, "method=pi,none,ntk", "method.factor=4", "backend=chance", f"hydra/launcher={name}")
     assert done.returncode == 2
