@@ -74,8 +74,9 @@ class VariableTracking(Task):
 
     Constant over lengths, for each sample: everything but the haystack, i.e. chains, names, values, question, room, the
     share of the haystack before each statement, and where running text starts. Only the haystack grows. Names (five
-    upper-case letters) and values (five digits) are uniform, distinct, and new in each sample. The least length is the
-    largest need among the n samples, so near it n decides whether a length is refused.
+    upper-case letters) and values (five digits) are uniform, distinct, and new in each sample. Running text may
+    contain the same digits; only a statement assigns them. The least length is the largest need among the n samples, so
+    near it n decides whether a length is refused.
 
     The statements of a chain keep their order, each at the end of a sentence. Every chain starts at a uniform depth,
     and its other statements are uniform behind that; so only their values distinguish chains, not where they start or
