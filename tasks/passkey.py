@@ -24,9 +24,9 @@ class Passkey(Task):
         The grass is green. ... The pass key is 40213. Remember it. 40213 is the pass key. ... back again.
         What is the pass key? The pass key is                    <- the model writes " 40213"
 
-    Constant over lengths: the number of digits, the wording, one needle. Only the noise grows. Each sample draws its own
-    key and depth from its own seed; keys are uniform. The noise is always the same five sentences, and the needle
-    stands between two of them. Chance: one key in 9 * 10^(digits - 1).
+    Constant over lengths: the number of digits, the wording, one needle. Only the noise grows. Each sample draws its
+    key and depth from its own seed; keys are uniform. The noise repeats the same five sentences, and the needle is
+    inserted between two of them. Chance: one key in 9 * 10^(digits - 1).
 
     Scores: `accuracy` (strict): the answer begins with the key, quoted or not, and lists no other number. `contains`:
     the key occurs anywhere in the answer. Only new tokens are scored, so echoing the prompt earns nothing.

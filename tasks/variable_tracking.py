@@ -120,7 +120,9 @@ class VariableTracking(Task):
         if self.haystack == "noise":
             object.__setattr__(self, "corpus", None)
         elif self.corpus is None:
-            raise ValueError("variable_tracking with haystack=text needs a corpus, got none: give one, or haystack=noise")
+            raise ValueError(
+                "variable_tracking with haystack=text needs a corpus, got none: give one, or haystack=noise"
+            )
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """How many chains in which haystack, and how the answer is scored."""
@@ -156,7 +158,7 @@ class VariableTracking(Task):
         )
 
     def _example(self, rng: np.random.Generator, chains: Sequence[Chain]) -> str:
-        """Statements of the chains, randomly mixed and without a haystack, then the first chain's question and answer."""
+        """Statements of the chains, randomly mixed, then the first chain's question and answer."""
         left = [chain.statements() for chain in chains]
         turns = rng.permutation(np.repeat(np.arange(len(chains)), self.hops + 1))
         text = "".join(left[turn].pop(0) for turn in turns).lstrip()
@@ -187,9 +189,7 @@ class VariableTracking(Task):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and lenient accuracy."""
-        return score_items(
-            question, answer, rf"(?-i:[A-Z]{{{LETTERS}}})", lambda text: text.replace("VAR ", "")
-        )
+        return score_items(question, answer, rf"(?-i:[A-Z]{{{LETTERS}}})", lambda text: text.replace("VAR ", ""))
 
 
 def _chains(rng: np.random.Generator, size: int) -> Iterator[Chain]:
