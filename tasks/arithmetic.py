@@ -74,8 +74,8 @@ class Arithmetic(Task):
     The count of each term does reveal it: addition has no order, so the task does not test order.
 
     On the line (wrap=false, the survey's form: every result lies between 0 and m-1) the results are independent and
-    uniform, and each term is the step to the next result. A prefix says nothing, but a suffix does: if the running sums of the
-    last terms span 9, only one result is possible. For ten numbers, the last terms alone give
+    uniform, and each term is the step to the next result. A prefix says nothing, but a suffix does: if the running sums
+    of the last terms span 9, only one result is possible. For ten numbers, the last terms alone give
 
         terms     1      2      4      8      16     32     64
         bits      0.709  1.172  1.771  2.422  2.970  3.260  3.320     of log2(10) = 3.322

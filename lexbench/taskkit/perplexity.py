@@ -63,7 +63,7 @@ GAP = re.compile(
 
 
 def _breaks(encoded: Encoded) -> NDArray[np.int64]:
-    """For every gap, the first token that begins in it or directly behind it; white space at the text's end is no gap."""
+    """For every gap, the first token that begins in it or directly behind it; the end of the text is no gap."""
     gaps = [gap.span() for gap in GAP.finditer(encoded.text) if gap.end() < len(encoded.text)]
     begins, ends = np.asarray(gaps, dtype=np.int64).reshape(-1, 2).T
     found = np.searchsorted(encoded.starts, begins)
