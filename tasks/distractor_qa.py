@@ -11,7 +11,7 @@ import numpy as np
 
 from lexbench import Answer, AnyQuestion, Choose, Chosen, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
 from lexbench.taskkit import haystack, matching, people, squad_hotpot
-from lexbench.taskkit.documents import Case, Document
+from lexbench.taskkit.passages import Case, Passage
 from lexbench.taskkit.prompt import around, bos_and_chat, check_at_least, check_length, room_for
 from lexbench.taskkit.scoring import score_choice, score_written
 
@@ -33,7 +33,7 @@ class Fixed:
     case: Case
     gold: list[Tokens]
     """Tokens of the needed documents; empty in the control."""
-    others: list[tuple[Tokens, Document]]
+    others: list[tuple[Tokens, Passage]]
     """The first distractors, with their tokens."""
     before: Tokens
     after: Tokens
@@ -232,7 +232,7 @@ class DistractorQa(Task):
 
     def _filling(
         self, tokenizer: Tokenizer, fixed: Fixed, left: int
-    ) -> tuple[list[tuple[Tokens, Document]], Tokens, Document]:
+    ) -> tuple[list[tuple[Tokens, Passage]], Tokens, Passage]:
         """All distractors that fit in whole; the tokens of the one that is cut short, and that document."""
         others = list(fixed.others)
         for document in fixed.case.others:

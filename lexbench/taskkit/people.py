@@ -14,7 +14,7 @@ import numpy as np
 
 from lexbench.core.task import Tokenizer
 from lexbench.taskkit import sampling
-from lexbench.taskkit.documents import Case, Document
+from lexbench.taskkit.passages import Case, Passage
 
 PERSON = (
     "{name}, a pupil of {teacher}, was born in {birthplace} on {birthday}. "
@@ -87,9 +87,7 @@ def case(tokenizer: Tokenizer, rng: np.random.Generator, cluster: str, hops: int
     )
 
 
-def people(
-    tokenizer: Tokenizer, rng: np.random.Generator, kind: str, same_size: bool
-) -> Iterator[tuple[str, Document]]:
+def people(tokenizer: Tokenizer, rng: np.random.Generator, kind: str, same_size: bool) -> Iterator[tuple[str, Passage]]:
     """Names and documents of people, each the pupil of the next one."""
     spelled = {noun: _distinct(rng, noun) for noun in VALUES}
     facts = {each: spelled[KINDS[each].noun] for each in KINDS}
@@ -101,7 +99,7 @@ def people(
     for teacher in spelled["names"]:
         told = {each: next(values) for each, values in facts.items()}
         alike = tuple(told[each] for each in KINDS if KINDS[each].noun == KINDS[kind].noun)
-        yield name, Document(PERSON.format(name=name, teacher=teacher, **told), told[kind], alike)
+        yield name, Passage(PERSON.format(name=name, teacher=teacher, **told), told[kind], alike)
         name = teacher
 
 

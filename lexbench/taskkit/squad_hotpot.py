@@ -15,7 +15,7 @@ import numpy as np
 
 from lexbench.core.record import Refused
 from lexbench.taskkit import matching
-from lexbench.taskkit.documents import Case, Document
+from lexbench.taskkit.passages import Case, Passage
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Data:
         return Case(
             question=item.question,
             references=item.references,
-            gold=tuple(map(Document, item.gold)),
-            others=map(Document, self._others(item, rng)),
+            gold=tuple(map(Passage, item.gold)),
+            others=map(Passage, self._others(item, rng)),
             cluster=item.cluster,
             chance=1 / 2 if matching.normalised(item.references[0]) in matching.OPPOSITES else 0.0,
         )

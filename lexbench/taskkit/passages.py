@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Document:
+class Passage:
     """A text. A made one also has its answer to the question's kind (`taskkit.people`)."""
 
     text: str
@@ -21,9 +21,9 @@ class Case:
     question: str
     references: tuple[str, ...]
     """Right answers, the usual one first."""
-    gold: tuple[Document, ...]
+    gold: tuple[Passage, ...]
     """All needed documents; the last one holds the answer."""
-    others: Iterator[Document]
+    others: Iterator[Passage]
     """Distractors, drawn when they are needed."""
     cluster: str
     chance: float
