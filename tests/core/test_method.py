@@ -79,14 +79,14 @@ def test_a_part_that_refuses_refuses_for_all() -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"compose": []}, "compose lists methods, got"),
-        ({"compose": "yarn"}, "compose lists methods, got 'yarn'"),
-        ({"compose": ["yarn", 5]}, "compose lists methods by name, got 5"),
-        ({"compose": ["yarn", ["log_n"]]}, r"compose lists methods by name, got \['log_n'\]"),
-        ({"compose": [{"factor": 8}]}, "lacks its name, got"),
+        ({"compose": []}, "compose must be a list of methods, got"),
+        ({"compose": "yarn"}, "compose must be a list of methods, got 'yarn'"),
+        ({"compose": ["yarn", 5]}, "compose must list methods by name, got 5"),
+        ({"compose": ["yarn", ["log_n"]]}, r"compose must list methods by name, got \['log_n'\]"),
+        ({"compose": [{"factor": 8}]}, "needs a name, got"),
         ({"compose": ["yarn", "log_m"]}, "unknown method 'log_m': did you mean log_n"),
         ({"compose": [{"name": "yarn", "factr": 8}]}, "unknown parameter method.factr: did you mean factor"),
-        ({"compose": ["yarn"], "factor": 8}, "composed methods take their own parameters, got method.factor"),
+        ({"compose": ["yarn"], "factor": 8}, "a composed method has no parameters of its own, got method.factor"),
     ],
 )
 def test_a_wrong_list_is_one_line(config: dict[str, Any], said: str) -> None:

@@ -363,7 +363,7 @@ def test_the_table_shows_metric_and_n_and_doubled_runs(folder: Folder) -> None:
         "gov_report     rouge_l               100.00  200",
         "passage_count  count                 100.00  400",
         "lcc            code_sim_levenshtein  100.00  500",
-        "passage_count has 400 predictions, its data 200 or 300",
+        "passage_count has 400 predictions, its official data 200 or 300",
     ]
     place = folder("pred_e/model", passage_count=[prediction()] * 300)
     assert longbench.score_folder(place).splitlines() == [

@@ -19,7 +19,7 @@ from scipy import stats
 import lexbench
 from lexbench import Choose, Frame, Refused, Sample, Write, Written
 from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
-from lexbench.taskkit import sampling
+from lexbench.taskkit import people, sampling
 from tests.answerers import perfect
 
 HEADER = "Answer the question from these documents, in a few words."
@@ -278,22 +278,20 @@ def test_options_of_one_length_that_are_too_few_are_refused(
     lexlet: FastTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 64 dates all have one token, of a thousand behind them none."""
-    module = sys.modules[type(qa()).__module__]
     usual, longer = ["a"] * 64, ["much longer than that"] * 1000
-    monkeypatch.setattr(module, "_distinct", lambda rng, noun: iter(usual + longer))
-    people = qa(options=4)._people(lexlet, np.random.default_rng(0), "birthday")  # type: ignore[attr-defined]
+    monkeypatch.setattr(people, "_distinct", lambda rng, noun: iter(usual + longer))
+    made = people.people(lexlet, np.random.default_rng(0), "birthday", same_size=True)
     with pytest.raises(
         Refused, match=r"distractor_qa finds no further answer of \d+ tokens in 1000: leave options out"
     ):
-        list(people)
+        list(made)
 
 
 @pytest.mark.parametrize("noun", ["names", "dates", "objects"])
 def test_values_come_once_each_and_then_no_more(noun: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules[type(qa()).__module__]
-    few = sampling.Combined([part[:3] for part in module.VALUES[noun].lists[:2]], module.VALUES[noun].between)
-    monkeypatch.setitem(module.VALUES, noun, few)
-    values = module._distinct(np.random.default_rng(0), noun)
+    few = sampling.Combined([part[:3] for part in people.VALUES[noun].lists[:2]], people.VALUES[noun].between)
+    monkeypatch.setitem(people.VALUES, noun, few)
+    values = people._distinct(np.random.default_rng(0), noun)
     assert sorted(next(values) for _ in range(9)) == sorted(map(few.spell, range(9)))
     with pytest.raises(Refused, match=f"9 different {noun}, the documents need more: lower length"):
         next(values)
@@ -301,16 +299,15 @@ def test_values_come_once_each_and_then_no_more(noun: str, monkeypatch: pytest.M
 
 def test_values_are_as_many_as_is_said() -> None:
     """90^3 names; 28 days, 12 months, 400 years; all dates real, all objects of four words."""
-    module = sys.modules[type(qa()).__module__]
-    counts = {noun: values.count for noun, values in module.VALUES.items()}
+    counts = {noun: values.count for noun, values in people.VALUES.items()}
     assert counts == {"names": 90**3, "dates": 28 * 12 * 400, "objects": 10 * 16 * 16 * 48}
-    assert {kind.noun for kind in module.KINDS.values()} == set(counts)
+    assert {kind.noun for kind in people.KINDS.values()} == set(counts)
     for noun, form in (("dates", r"([1-9]|1\d|2[0-8]) [A-Z][a-z]+ 1[5-8]\d\d"), ("objects", r"[a-z]+( [a-z]+){3}")):
-        values = module.VALUES[noun]
+        values = people.VALUES[noun]
         spelled = list(map(values.spell, range(values.count)))
         assert len(set(spelled)) == values.count
         assert all(re.fullmatch(form, value) for value in spelled)
-    assert module.VALUES["names"].spell(90**3 - 1) == "Zuzuzu"
+    assert people.VALUES["names"].spell(90**3 - 1) == "Zuzuzu"
 
 
 def test_chance_is_the_likelier_guess(tokenizer: FastTokenizer) -> None:
@@ -647,8 +644,8 @@ def test_the_data_is_known_by_its_hash(tmp_path: Path, squad: str) -> None:
         ("a.json", "{", r"data .*a.json cannot be read \(.*\): give task.data=FILE"),
         ("a.jsonl", '{"context": "x"}\n{', r"data .*a.jsonl cannot be read \(.*\): give task.data=FILE"),
         ("a.json", "[]", "data .*a.json has no question with an answer: give task.data=FILE"),
-        ("a.json", '[{"q": 1}]', r"row 1 of data .*a.json has neither .* form \(KeyError: 'context'\): give task.data"),
-        ("a.json", "[3]", r"row 1 of data .*a.json has neither SQuAD's nor HotpotQA's form \(TypeError: "),
+        ("a.json", '[{"q": 1}]', r"row 1 of data .*a.json must have .* form \(KeyError: 'context'\): give task.data"),
+        ("a.json", "[3]", r"row 1 of data .*a.json must have SQuAD's or HotpotQA's form \(TypeError: "),
         ("a.json", '{"title": 1}', r"row 1 of data .* form \(KeyError: 'data'\): give task.data"),
         ("a.json", '{"data": [{"paragraphs": [{}]}]}', r"row 1 of data .* form \(KeyError: 'qas'\): give task.data"),
         (
@@ -737,7 +734,7 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer) -> 
         assert {question.length for question in asked(task, tokenizer, least, 6)} == {least}
         with pytest.raises(Refused, match=f"needs at least {least} tokens, asked for {least - 1}"):
             task.questions(tokenizer, least - 1, 6, 0)
-    with pytest.raises(Refused, match=r"answer has \d+ tokens, its room 2: raise room"):
+    with pytest.raises(Refused, match=r"room of at least \d+ tokens for its answer, got 2: raise room"):
         qa(room=2).questions(tokenizer, 900, 1, 0)
 
 
@@ -748,9 +745,9 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer) -> 
         ({"options": 1}, "options must be at least 2, got 1"),
         ({"hops": 3}, "hops must be 1 or 2, got 3"),
         ({"options": 2, "room": 9}, "writes nothing with options, got room=9: leave it out"),
-        ({"hops": 2, "data": "x"}, "hops=2 is for made documents: leave it out"),
-        ({"options": 2, "dataset": "x"}, "options=2 is for made documents: leave it out"),
-        ({"data_hash": "abc"}, "data_hash=abc is of data: give data, or leave it out"),
+        ({"hops": 2, "data": "x"}, "needs made documents for hops=2: leave it out"),
+        ({"options": 2, "dataset": "x"}, "needs made documents for options=2: leave it out"),
+        ({"data_hash": "abc"}, "no data for data_hash=abc: give data, or leave it out"),
     ],
 )
 def test_a_wrong_parameter_is_an_error(parameters: dict[str, Any], message: str) -> None:

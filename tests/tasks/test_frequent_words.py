@@ -207,7 +207,7 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer) -> 
     assert {question.length for question in asked(frequent(), tokenizer, least, 6)} == {least}
     with pytest.raises(Refused, match=f"needs at least {least} tokens, asked for {least - 1}"):
         frequent().questions(tokenizer, least - 1, 6, 0)
-    with pytest.raises(Refused, match=r"answer has \d+ tokens, its room 3: raise room"):
+    with pytest.raises(Refused, match=r"room of at least \d+ tokens for its answer, got 3: raise room"):
         frequent(room=3).questions(tokenizer, 900, 1, 0)
 
 

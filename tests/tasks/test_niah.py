@@ -481,7 +481,7 @@ def test_the_room_is_the_answers_and_four_tokens_a_value(tokenizer: FastTokenize
         for question in asked(niah(name), tokenizer, 600, 3):
             assert question.room == len(tokenizer.encode(question.answer).ids) + 4 * values
     assert asked(niah(room=99), tokenizer, 600, 1)[0].room == 99
-    with pytest.raises(Refused, match=r"niah's answer has 8 tokens, its room 7: raise room"):
+    with pytest.raises(Refused, match=r"niah needs a room of at least 8 tokens for its answer, got 7: raise room"):
         niah(room=7).questions(tokenizer, 600, 1, 0)
     assert "room 99" in niah(room=99).protocol(tokenizer)
 
@@ -538,10 +538,10 @@ def test_too_few_keys_are_refused(tokenizer: FastTokenizer, monkeypatch: pytest.
         ({"strata": 0}, "strata must be at least 1, got 0"),
         ({"room": 0}, "room must be at least 1, got 0"),
         ({"options": 1}, "options must be at least 2, got 1"),
-        ({"options": 3, "values": 2}, "options are for one value asked for, got values=2 and queries=1"),
-        ({"options": 3, "queries": 2}, "options are for one value asked for, got values=1 and queries=2"),
+        ({"options": 3, "values": 2}, "options need values=1 and queries=1, got values=2 and queries=1"),
+        ({"options": 3, "queries": 2}, "options need values=1 and queries=1, got values=1 and queries=2"),
         ({"options": 3, "room": 9}, "writes nothing with options, got room=9: leave it out"),
-        ({"haystack": "needles", "distractors": 3}, "as many as fit, got distractors=3: set haystack=noise or text"),
+        ({"haystack": "needles", "distractors": 3}, "as many needles as fit, got distractors=3: set haystack=noise or text"),
     ],
 )
 def test_wrong_parameters_are_errors(parameters: dict[str, Any], message: str) -> None:

@@ -74,7 +74,7 @@ def test_striking_out_values_gets_what_the_docstring_says(tokenizer: FastTokeniz
     """One who knows which values have been asked, but no key, names any of the others: 1 / (those left) each time."""
     task = lexbench.task("recall")
     expected = sum(Fraction(1, left) for left in range(1, 9)) / 8
-    assert f"{float(expected):.2f} of 8 pairs" in str(type(task).__doc__)
+    assert f"{float(expected):.2f} for 8 pairs" in str(type(task).__doc__)
     for question in asked(task, tokenizer, 160, 8):
         right = question.tokens[question.places]
         gone = [[option in right[:number] for option in question.options] for number in range(len(right))]
@@ -145,7 +145,7 @@ def test_the_least_length_is_said_and_is_the_least(
 def test_more_pairs_than_keys_are_refused(tokenizer: FastTokenizer) -> None:
     task = lexbench.task("recall", pairs=None)
     assert asked(task, tokenizer, 1 + 8 * 20, 1)
-    with pytest.raises(Refused, match="recall has 26 keys, 241 tokens ask for 30: raise key"):
+    with pytest.raises(Refused, match="recall has 26 keys, 241 tokens need 30: raise key"):
         task.questions(tokenizer, 1 + 8 * 30, 1, 0)
 
 

@@ -347,7 +347,7 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer) -> 
     assert {question.length for question in asked(tracking(), tokenizer, least, 6)} == {least}
     with pytest.raises(Refused, match=f"needs at least {least} tokens, asked for {least - 1}"):
         tracking().questions(tokenizer, least - 1, 6, 0)
-    with pytest.raises(Refused, match=r"answer has \d+ tokens, its room 3: raise room"):
+    with pytest.raises(Refused, match=r"room of at least \d+ tokens for its answer, got 3: raise room"):
         tracking(room=3).questions(tokenizer, 900, 1, 0)
     with pytest.raises(Refused, match="take a larger corpus"):
         tracking(Synthetic(count=1, words=10), haystack="text").questions(tokenizer, 900, 1, 0)
@@ -358,7 +358,7 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer) -> 
     [
         *(({name: 0}, f"{name} must be at least 1, got 0") for name in ("chains", "hops", "strata", "room")),
         ({"haystack": "essay"}, "haystack must be noise or text, got 'essay'"),
-        ({"haystack": "text", "corpus": None}, "haystack text needs a corpus"),
+        ({"haystack": "text", "corpus": None}, "with haystack=text needs a corpus"),
     ],
 )
 def test_a_wrong_parameter_is_an_error(parameters: dict[str, Any], message: str) -> None:
