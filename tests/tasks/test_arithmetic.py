@@ -469,7 +469,9 @@ def test_numbers_of_several_tokens_can_be_written_and_chosen(
     encode = tokenizer.encode
     monkeypatch.setattr(tokenizer, "encode", lambda text: encode(re.sub(r"(\d)", r"\1_", text)))
     for ask in ("write", "choose"):
-        with pytest.raises(Refused, match="arithmetic needs a room of at least 2 tokens for its answer, got 1: raise room"):
+        with pytest.raises(
+            Refused, match="arithmetic needs a room of at least 2 tokens for its answer, got 1: raise room"
+        ):
             lexbench.task("arithmetic", room=1).questions(tokenizer, 300, 1, 0)
         for question in asked(lexbench.task("arithmetic", ask=ask), tokenizer, 300, 4):
             *_, line = lines(tokenizer, question)

@@ -187,7 +187,9 @@ def test_what_does_not_fit_is_refused_with_a_remedy(
         lexbench.task("long_ppl", corpus=corpus, keys=str(tmp_path / "nowhere.jsonl"))
     file = written(tmp_path / "keys.jsonl", corpus)
     task = lexbench.task("long_ppl", corpus=corpus, keys=file)
-    with pytest.raises(Refused, match=r"keys.jsonl must hold key tokens of this corpus, got another one's: make one by"):
+    with pytest.raises(
+        Refused, match=r"keys.jsonl must hold key tokens of this corpus, got another one's: make one by"
+    ):
         asked(lexbench.task("long_ppl", corpus=numbers(100, 100), keys=file), counting, 64, 1)
     with pytest.raises(
         Refused, match=r"needs 4 documents with key tokens of which the evaluator read 64 .* has 3 \(.*: lower"

@@ -541,7 +541,10 @@ def test_too_few_keys_are_refused(tokenizer: FastTokenizer, monkeypatch: pytest.
         ({"options": 3, "values": 2}, "options need values=1 and queries=1, got values=2 and queries=1"),
         ({"options": 3, "queries": 2}, "options need values=1 and queries=1, got values=1 and queries=2"),
         ({"options": 3, "room": 9}, "writes nothing with options, got room=9: leave it out"),
-        ({"haystack": "needles", "distractors": 3}, "as many needles as fit, got distractors=3: set haystack=noise or text"),
+        (
+            {"haystack": "needles", "distractors": 3},
+            "as many needles as fit, got distractors=3: set haystack=noise or text",
+        ),
     ],
 )
 def test_wrong_parameters_are_errors(parameters: dict[str, Any], message: str) -> None:

@@ -184,7 +184,9 @@ def test_a_room_too_small_for_the_answer_is_refused(tokenizer: FastTokenizer) ->
     written_tokens = len(tokenizer.encode(question.answer).ids)
     assert asked(tokenizer, 700, 1, room=written_tokens)[0].room == written_tokens
     room = written_tokens - 1
-    with pytest.raises(Refused, match=f"room of at least {written_tokens} tokens for its answer, got {room}: raise room"):
+    with pytest.raises(
+        Refused, match=f"room of at least {written_tokens} tokens for its answer, got {room}: raise room"
+    ):
         asked(tokenizer, 700, 1, room=room)
 
 
