@@ -253,7 +253,7 @@ def test_a_file_of_its_own_and_a_name_among_several_say_the_template(chat_folder
         ([{"name": "tool_use", "template": "x"}], "this one has none"),
         ("{% for", r"chat template of .* cannot be rendered \(.*\): set task.chat=false"),
         ("{{ raise_exception('tools only') }}", r"cannot be rendered \(tools only\): set task.chat=false"),
-        ("{{ 'hello' }}", "does not show what the user says: set task.chat=false"),
+        ("{{ 'hello' }}", "does not contain the user message: set task.chat=false"),
     ],
 )
 def test_a_template_that_cannot_be_used_is_an_error_only_where_one_is_asked_for(
