@@ -179,6 +179,7 @@ class Probed:
     reach        [1]                    7/8 of the length: at least an eighth of the queries see these n (unmasked)
     preference   [layers, heads, bins]  mean of s[n] over the distances of each bin
     curve        [length]               mean of s[n] over all heads of all layers that see distance n
+    edges        [bins + 1]             tokens: bin b has distances edges[b] to edges[b + 1] - 1; two bins per octave
 
     Over the last queries of the probe:
 
@@ -186,7 +187,6 @@ class Probed:
     entropy      [layers, heads]        nats
     first_mass   [layers, heads]        share of the weight on the first tokens
     mass         [layers, heads, bins]  share of the weight at the distances of each bin
-    edges        [bins + 1]             tokens: bin b has distances edges[b] to edges[b + 1] - 1; two bins per octave
     """
 
 

@@ -143,7 +143,7 @@ def test_a_line_that_is_damaged_inside_the_file_is_named(tmp_path: Path) -> None
     file = tmp_path / "cells" / f"{this.id}.jsonl"
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join([lines[0], b"{torn\n", *lines[2:]]))
-    with pytest.raises(ValueError, match=rf"{file.name} hold a line that is no JSON: delete it"):
+    with pytest.raises(ValueError, match=rf"{file.name} must hold JSON lines: delete it"):
         store.resume(this)
 
 
@@ -250,7 +250,7 @@ def test_a_cell_that_another_process_has_finished_stays_as_it_is(tmp_path: Path)
 def test_a_cell_that_lacks_samples_is_not_finished(tmp_path: Path) -> None:
     this = cell("passkey", "none", 256)
     store = fill(tmp_path, this, SAMPLES[:2])
-    with pytest.raises(ValueError, match=rf"cell {this.id} of .* holds 2 of 5 samples: run the same command again"):
+    with pytest.raises(ValueError, match=rf"cell {this.id} of .* has 2 of 5 samples: run the same command again"):
         store.finish(this, range(5))
     assert not store.finished(this) and len(store.resume(this)) == 2
     for sample in SAMPLES[2:]:
