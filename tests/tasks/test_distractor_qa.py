@@ -57,7 +57,7 @@ def asked(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int, se
     return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Write)]
 
 
-def people(text: str) -> dict[str, Person]:
+def persons_in(text: str) -> dict[str, Person]:
     """Persons by name, as whole documents tell of them."""
     return {match["name"]: match.groupdict() for match in re.finditer(PERSON, text)}
 
@@ -66,7 +66,7 @@ def read(text: str) -> tuple[str, Person]:
     """Kind of fact that is asked for, and the person whose it is."""
     question = text.rpartition("\nQuestion: ")[2].splitlines()[0]
     [(kind, who)] = [(kind, found[1]) for form, kind in KINDS.items() if (found := re.fullmatch(form, question))]
-    known = people(text)
+    known = persons_in(text)
     person = known[who.removeprefix("the teacher of ")]
     return kind, known[person["teacher"]] if who.startswith("the teacher of ") else person
 
@@ -105,7 +105,7 @@ def test_a_plain_reader_finds_the_answer_and_no_other(
             assert person[kind] == question.facts["expected"][0]
             assert question.answer == " " + person[kind]
             assert text.count(person[kind]) == 1
-            known = people(text).values()
+            known = persons_in(text).values()
             assert len(known) == question.facts["documents"] > 2
             names = [one[key] for one in known for key in ("name", "birthplace", "home")]
             for values in (names, [one["birthday"] for one in known], [one["keepsake"] for one in known]):
@@ -133,7 +133,7 @@ def test_the_one_asked_about_is_somebody_elses_teacher_like_nearly_all(tokenizer
     for hops in (1, 2):
         for question in asked(qa(hops=hops), tokenizer, 1500, 16):
             text = tokenizer.decode(question.prompt)
-            known = people(text)
+            known = persons_in(text)
             teachers = {person["teacher"] for person in known.values()}
             assert len(set(known) - teachers) == 1
             assert read(text)[1]["name"] in teachers
@@ -180,7 +180,7 @@ def test_with_few_documents_the_nearest_place_is_taken(tokenizer: FastTokenizer)
     assert len(two) > 24
     for question in two:
         text = tokenizer.decode(question.prompt)
-        first = next(iter(people(text).values())) == read(text)[1]
+        first = next(iter(persons_in(text).values())) == read(text)[1]
         assert first or question.index % 8 > 1
         assert not first or question.index % 8 < 6
         assert (question.facts["depth"] < 0.5) == first
@@ -200,7 +200,7 @@ def test_a_sample_is_the_same_at_every_length_but_for_more_documents(lexlet: Fas
         short, long = (asked(qa(hops=hops), lexlet, length, 8) for length in (800, 2400))
         for one, other in zip(short, long, strict=True):
             assert (one.answer, one.room, one.facts["question"]) == (other.answer, other.room, other.facts["question"])
-            known = [people(lexlet.decode(question.prompt)) for question in (one, other)]
+            known = [persons_in(lexlet.decode(question.prompt)) for question in (one, other)]
             assert known[0].items() < known[1].items()
             sizes = {length: [len(lexlet.encode(str(person)).ids) for person in known[length]] for length in (0, 1)}
             assert len(known[1]) > 2.5 * len(known[0]) and sizes
@@ -215,7 +215,7 @@ def test_the_control_lacks_the_documents_that_are_needed(tokenizer: FastTokenize
             assert one.answer == other.answer
             text = tokenizer.decode(one.prompt)
             assert one.facts["expected"][0] not in text
-            assert read(tokenizer.decode(other.prompt))[1]["name"] not in people(text)
+            assert read(tokenizer.decode(other.prompt))[1]["name"] not in persons_in(text)
             assert int(one.facts["depth"] * 8) == one.index % 8
             assert one.chance < 1e-4
 
@@ -234,11 +234,11 @@ def test_options_stand_in_the_text_as_answers_of_the_kind(
             kind, person = read(text)
             values = [each.decode(option) for option in question.options]
             assert len(set(values)) == 4
-            assert set(values) <= {f" {one[kind]}" for one in people(text).values()}
+            assert set(values) <= {f" {one[kind]}" for one in persons_in(text).values()}
             assert values[question.expected] == f" {person[kind]}"
             if hops == 2:
                 pupil = re.findall(r"the teacher of (\w+)", text)[0]
-                assert f" {people(text)[pupil][kind]}" in values
+                assert f" {persons_in(text)[pupil][kind]}" in values
             sample = task.score(question, perfect(question, each))
             assert sample.scores == {"accuracy": 1}
             assert sample.depth == question.facts["depth"]
@@ -324,7 +324,7 @@ def test_only_the_answer_written_first_is_right(tokenizer: FastTokenizer) -> Non
     [town] = question.facts["expected"]
     text = tokenizer.decode(question.prompt)
     kind, person = read(text)
-    others = [one[kind] for one in people(text).values() if one is not person and one[kind] != town]
+    others = [one[kind] for one in persons_in(text).values() if one is not person and one[kind] != town]
     own = person["home" if kind == "birthplace" else "birthplace"]
     expected = {
         f" {town}": (1, 1),
@@ -369,7 +369,7 @@ def test_the_facts_name_what_else_the_documents_tell(tokenizer: FastTokenizer) -
             text = tokenizer.decode(question.prompt)
             kind, _ = read(text)
             sort = ("birthplace", "home") if kind in ("birthplace", "home") else (kind,)
-            told = {one[each] for one in people(text).values() for each in sort} - {question.facts["expected"][0]}
+            told = {one[each] for one in persons_in(text).values() for each in sort} - {question.facts["expected"][0]}
             extra = [each for each in question.facts["others"] if not re.match(r"[A-Z][a-z]+ \d+, ", each)]
             assert told < set(extra) and len(extra) == len(told) + len(sort)
     assert "others" not in qa(options=3).questions(tokenizer, 1200, 1, 0)[0].facts
@@ -382,7 +382,7 @@ def test_dates_may_be_written_in_both_ways(tokenizer: FastTokenizer) -> None:
     for text in (f" {day} {month} {year}", f" {month} {day}, {year}.", f"{month} {day} {year}"):
         assert accuracy(task, tokenizer, text, question)[0] == 1
     assert accuracy(task, tokenizer, f" {month} {day}, {year}", question) == (1, 1)
-    others = [one["birthday"] for one in people(tokenizer.decode(question.prompt)).values()]
+    others = [one["birthday"] for one in persons_in(tokenizer.decode(question.prompt)).values()]
     other = next(each for each in others if each != question.facts["expected"][0])
     a_day, a_month, a_year = other.split()
     for text in (f" {day} {month} {year}, {other}", f"{month} {day}, {year} or {a_month} {a_day}, {a_year}"):
