@@ -11,7 +11,7 @@ import numpy as np
 
 from lexbench import Answer, AnyQuestion, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, matching, sampling
-from lexbench.taskkit.prompt import around, bos_and_chat, check_at_least, check_length, room_for
+from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
 from lexbench.taskkit.scoring import score_items
 
 HEADER = "This numbered list has words that occur more often than others.\n"
@@ -27,19 +27,14 @@ COUNTED = 10_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Fixed:
+class FixedWords(Fixed):
     """The parts of a sample that are the same at every length."""
 
-    index: int
     common: list[str]
     words: list[Tokens]
     """The common words and as many other words."""
     more: Iterator[Tokens]
     """Further words, to fill the length."""
-    before: Tokens
-    after: Tokens
-    room: int
-    answer: str
     least: int
     """Prompt and room with every occurrence of `words`, in tokens."""
 
@@ -104,7 +99,7 @@ class CommonWords(Task):
         check_length("common_words", least, length, "raise length or lower times")
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
 
-    def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> Fixed:
+    def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedWords:
         spelled = _distinct(self.rng("words", seed, index))
         common = list(itertools.islice(spelled, self.common))
         more = (tokenizer.encode(f" {word}").ids for word in spelled)
@@ -116,7 +111,7 @@ class CommonWords(Task):
         numbers = sum(len(_number(tokenizer, place)) for place in range(1, sum(times) + 1))
         listed = numbers + sum(count * len(word) for count, word in zip(times, words, strict=True))
         least = len(before) + listed + len(after) + room
-        return Fixed(
+        return FixedWords(
             index=index,
             common=common,
             words=words,
@@ -132,7 +127,7 @@ class CommonWords(Task):
         """Occurrences of each of so many words, the common ones first."""
         return [self.times] * self.common + [self.others] * (words - self.common)
 
-    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: Fixed) -> Write:
+    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedWords) -> Write:
         words, left = list(fixed.words), length - fixed.least
         listed = sum(self._times(len(words)))
         for word in fixed.more:
@@ -147,15 +142,8 @@ class CommonWords(Task):
         order = self.rng("order", seed, fixed.index).permutation(each)
         items = [part for place, word in enumerate(order, start=1) for part in (_number(tokenizer, place), words[word])]
         filler = haystack.noise(tokenizer, left, str(fixed.index))
-        return Write(
-            index=fixed.index,
-            cluster=filler.name,
-            prompt=np.concatenate([fixed.before, filler.tokens, *items, fixed.after]),
-            room=fixed.room,
-            answer=fixed.answer,
-            chance=1 / math.comb(len(words), self.common),
-            facts={"expected": fixed.common, "different": len(words), "listed": listed},
-        )
+        facts = {"expected": fixed.common, "different": len(words), "listed": listed}
+        return fixed.write([filler.tokens, *items], filler.name, 1 / math.comb(len(words), self.common), facts)
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and lenient accuracy."""

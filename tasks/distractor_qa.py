@@ -12,7 +12,7 @@ import numpy as np
 from lexbench import Answer, AnyQuestion, Choose, Chosen, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
 from lexbench.taskkit import haystack, matching, people, squad_hotpot
 from lexbench.taskkit.passages import Case, Passage
-from lexbench.taskkit.prompt import around, bos_and_chat, check_at_least, check_length, room_for
+from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
 from lexbench.taskkit.scoring import score_choice, score_written
 
 HEADER = "Answer the question from these documents, in a few words."
@@ -26,24 +26,19 @@ ORDERS = 100
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Fixed:
+class FixedCase(Fixed):
     """The parts of a sample that are the same at every length."""
 
-    index: int
     case: Case
     gold: list[Tokens]
     """Tokens of the needed documents; empty in the control."""
     others: list[tuple[Tokens, Passage]]
     """The first distractors, with their tokens."""
-    before: Tokens
-    after: Tokens
-    room: int
 
     @property
     def least(self) -> int:
         """Prompt and room with these documents only, in tokens."""
-        documents = [*self.gold, *(tokens for tokens, _ in self.others)]
-        return len(self.before) + sum(map(len, documents)) + len(self.after) + self.room
+        return self.tokens + sum(map(len, [*self.gold, *(tokens for tokens, _ in self.others)]))
 
 
 @dataclass(frozen=True)
@@ -173,13 +168,13 @@ class DistractorQa(Task):
             raise ValueError(f"distractor_qa needs {wanted}: give that data, or leave data_hash out")
         return data
 
-    def _fixed(self, tokenizer: Tokenizer, index: int, case: Case) -> Fixed:
+    def _fixed(self, tokenizer: Tokenizer, index: int, case: Case) -> FixedCase:
         gold = case.gold if self.needle else ()
         others = itertools.islice(case.others, max(1, (self.options or 0) - max(1, len(gold))))
         before, after = around(tokenizer, self.chat, [HEADER], ASK.format(question=case.question), BEGIN)
         answers = case.references[:1] if self.options else case.references
         written = max(len(tokenizer.encode(f" {answer}").ids) for answer in answers)
-        return Fixed(
+        return FixedCase(
             index=index,
             case=case,
             gold=[_encoded(tokenizer, document.text) for document in gold],
@@ -187,9 +182,10 @@ class DistractorQa(Task):
             before=before,
             after=after,
             room=room_for("distractor_qa", written, self.room, 0 if self.options else MARGIN),
+            answer=f" {case.references[0]}",
         )
 
-    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: Fixed) -> Write | Choose:
+    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedCase) -> Write | Choose:
         case, rng = fixed.case, self.rng("places", seed, fixed.index)
         others, filler, cut = self._filling(tokenizer, fixed, length - fixed.least)
         depth = haystack.stratified(fixed.index, self.strata, rng)
@@ -198,7 +194,6 @@ class DistractorQa(Task):
             documents, depth = _arranged(filler, unplaced, fixed.gold[-1], depth, self.strata, rng)
         else:
             documents = [filler, *(unplaced[place] for place in rng.permutation(len(unplaced)))]
-        prompt = np.concatenate([fixed.before, *documents, fixed.after])
         whole, expected = len(documents) - 1, list(case.references)
         facts = {"expected": expected, "question": case.question, "depth": depth, "documents": whole}
         if self.options:
@@ -211,7 +206,7 @@ class DistractorQa(Task):
             return Choose(
                 index=fixed.index,
                 cluster=case.cluster,
-                prompt=prompt,
+                prompt=np.concatenate([fixed.before, *documents, fixed.after]),
                 options=tuple(tokenizer.encode(f" {value}").ids for value in values),
                 expected=place,
                 facts=facts,
@@ -220,18 +215,11 @@ class DistractorQa(Task):
             told = [*case.gold, cut, *(document for _, document in others)]
             named = (value for document in told for value in document.alike if value != expected[0])
             facts["others"] = [form for value in named for form in people.forms(value)]
-        return Write(
-            index=fixed.index,
-            cluster=case.cluster,
-            prompt=prompt,
-            room=fixed.room,
-            answer=f" {expected[0]}",
-            chance=max(case.chance, 1 / whole) if self.needle and not self._official else case.chance,
-            facts=facts,
-        )
+        chance = max(case.chance, 1 / whole) if self.needle and not self._official else case.chance
+        return fixed.write(documents, case.cluster, chance, facts)
 
     def _filling(
-        self, tokenizer: Tokenizer, fixed: Fixed, left: int
+        self, tokenizer: Tokenizer, fixed: FixedCase, left: int
     ) -> tuple[list[tuple[Tokens, Passage]], Tokens, Passage]:
         """All distractors that fit in whole; the tokens of the one that is cut short, and that document."""
         others = list(fixed.others)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lexbench import Answer, AnyQuestion, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, matching, sampling
-from lexbench.taskkit.prompt import around, bos_and_chat, check_at_least, check_length, room_for
+from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
 from lexbench.taskkit.scoring import score_items
 
 HEADER = "This coded text repeats some words more often than others.\n"
@@ -27,23 +27,13 @@ MARGIN = 8
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Fixed:
+class FixedWords(Fixed):
     """The parts of a sample that are the same at every length."""
 
-    index: int
     words: list[str]
     """By rank, the three to name first, without the dots."""
     pieces: list[Tokens]
     """Tokens of the dots and of each word."""
-    before: Tokens
-    after: Tokens
-    room: int
-    answer: str
-
-    @property
-    def tokens(self) -> int:
-        """Prompt and room without the coded text."""
-        return len(self.before) + len(self.after) + self.room
 
     def coded(self, counts: NDArray[np.int64]) -> int:
         """Tokens of a coded text with these counts of the pieces."""
@@ -105,13 +95,13 @@ class FrequentWords(Task):
         check_length("frequent_words", max(sample.tokens + sample.coded(shortest) for sample in samples), length)
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
 
-    def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> Fixed:
+    def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedWords:
         drawn = sampling.letters(self.rng("words", seed, index), LETTERS, SIZE)
         new = sampling.unused(drawn, "frequent_words finds no further word", "lower vocabulary")
         words = list(itertools.islice(new, self.vocabulary - 1))
         answer = " " + ", ".join(words[:NAMED])
         before, after = around(tokenizer, self.chat, [HEADER], ASK, BEGIN)
-        return Fixed(
+        return FixedWords(
             index=index,
             words=words,
             pieces=[tokenizer.encode(text).ids for text in (DOTS, *(f" {word}" for word in words))],
@@ -132,22 +122,16 @@ class FrequentWords(Task):
         """Whether the counts of the words to name, and of the word after them, decrease strictly."""
         return bool((np.diff(self._counts(total)[1 : NAMED + 2]) < 0).all())
 
-    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: Fixed) -> Write:
+    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedWords) -> Write:
         space = length - fixed.tokens
         totals = range(space + 1)  # a piece has at least one token
         largest = bisect.bisect_right(totals, space, key=lambda total: fixed.coded(self._counts(total))) - 1
         counts = self._counts(next(total for total in range(largest, 0, -1) if self._separate(total)))
         order = self.rng("order", seed, fixed.index).permutation(np.repeat(np.arange(self.vocabulary), counts))
         filler = haystack.noise(tokenizer, space - fixed.coded(counts), str(fixed.index), [DOTS])
-        return Write(
-            index=fixed.index,
-            cluster=filler.name,
-            prompt=np.concatenate([fixed.before, filler.tokens, *(fixed.pieces[rank] for rank in order), fixed.after]),
-            room=fixed.room,
-            answer=fixed.answer,
-            chance=1 / math.comb(self.vocabulary - 1, NAMED),
-            facts={"expected": fixed.words[:NAMED], "counts": counts[1:].tolist()},
-        )
+        body = [filler.tokens, *(fixed.pieces[rank] for rank in order)]
+        facts = {"expected": fixed.words[:NAMED], "counts": counts[1:].tolist()}
+        return fixed.write(body, filler.name, 1 / math.comb(self.vocabulary - 1, NAMED), facts)
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and lenient accuracy."""

@@ -22,7 +22,7 @@ from lexbench import (
     Write,
 )
 from lexbench.taskkit import haystack, sampling
-from lexbench.taskkit.prompt import around, check_at_least, check_length, room_for
+from lexbench.taskkit.prompt import Fixed, around, check_at_least, check_length, room_for
 from lexbench.taskkit.scoring import score_choice, score_items
 
 HEADER = "Remember the special magic {kind}s in this text.\n"
@@ -59,10 +59,9 @@ KINDS = {
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Fixed:
+class FixedNeedles(Fixed):
     """The parts of a sample that are the same at every length."""
 
-    index: int
     keys: list[str]
     values: list[str]
     """The right values, in the order of their keys."""
@@ -72,17 +71,11 @@ class Fixed:
     """Values of other keys, with their needles."""
     more: Iterator[tuple[str, Tokens]]
     """Further values of other keys, without end."""
-    before: Tokens
-    """Tokens before the haystack."""
-    after: Tokens
-    answer: str
-    room: int
 
     @property
     def least(self) -> int:
         """Prompt and room without a haystack, in tokens."""
-        needles = [*self.needles, *(needle for _, needle in self.others)]
-        return len(self.before) + sum(map(len, needles)) + len(self.after) + self.room
+        return self.tokens + sum(map(len, [*self.needles, *(needle for _, needle in self.others)]))
 
 
 @dataclass(frozen=True)
@@ -186,7 +179,7 @@ class Niah(Task):
         check_length("niah", max(sample.least for sample in samples), length)
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
 
-    def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> Fixed:
+    def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedNeedles:
         rng = self.rng("needles", seed, index)
         strings = {kind: _distinct(kind, rng) for kind in (self.key_kind, self.value_kind)}
         values = strings[self.value_kind]
@@ -199,7 +192,7 @@ class Niah(Task):
         answer = " " + ", ".join(value for _, value in pairs)
         spare = 0 if self.options else MARGIN * len(pairs)
         before, after = self._around(tokenizer, keys)
-        return Fixed(
+        return FixedNeedles(
             index=index,
             keys=keys,
             values=[value for _, value in pairs],
@@ -234,25 +227,17 @@ class Niah(Task):
         prefix = (PREFIX_ONE if one else PREFIX_SEVERAL).format(**words)
         return around(tokenizer, self.chat, [HEADER.format(**words)], ask, f" {prefix}")
 
-    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: Fixed) -> Write | Choose:
+    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedNeedles) -> Write | Choose:
         body, depths, others, name = self._body(tokenizer, length - fixed.least, seed, fixed)
-        prompt = np.concatenate([fixed.before, body, fixed.after])
         facts = {"expected": fixed.values, "keys": fixed.keys, "depth": depths[0], "depths": depths}
         if self.options:
+            prompt = np.concatenate([fixed.before, body, fixed.after])
             options, place = self._choices(tokenizer, seed, fixed, others)
             return Choose(index=fixed.index, cluster=name, prompt=prompt, options=options, expected=place, facts=facts)
-        return Write(
-            index=fixed.index,
-            cluster=name,
-            prompt=prompt,
-            room=fixed.room,
-            answer=fixed.answer,
-            chance=self._chance(len(others) // self._each),
-            facts=facts,
-        )
+        return fixed.write([body], name, self._chance(len(others) // self._each), facts)
 
     def _body(
-        self, tokenizer: Tokenizer, left: int, seed: int, fixed: Fixed
+        self, tokenizer: Tokenizer, left: int, seed: int, fixed: FixedNeedles
     ) -> tuple[Tokens, list[float], list[str], str]:
         """The haystack with all needles, the depths of the queried ones, the other values in it, and its name.
 
@@ -281,7 +266,7 @@ class Niah(Task):
         return body.tokens, depths, [value for value, _ in others], body.name
 
     def _choices(
-        self, tokenizer: Tokenizer, seed: int, fixed: Fixed, others: list[str]
+        self, tokenizer: Tokenizer, seed: int, fixed: FixedNeedles, others: list[str]
     ) -> tuple[tuple[Tokens, ...], int]:
         """Tokens of the options in random order, wrong ones from the text if possible; and the right one's place.
 

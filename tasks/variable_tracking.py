@@ -11,7 +11,7 @@ import numpy as np
 
 from lexbench import Answer, AnyQuestion, Corpus, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, sampling
-from lexbench.taskkit.prompt import around, bos_and_chat, check_at_least, check_length, room_for
+from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
 from lexbench.taskkit.scoring import score_items
 
 HEADER = "Variables are assigned values in this text. Remember them.\n"
@@ -46,22 +46,17 @@ class Chain:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Fixed:
-    """The parts of a sample that are the same at every length: all but the haystack."""
+class FixedChains(Fixed):
+    """The parts of a sample that are the same at every length."""
 
-    index: int
     chain: Chain
-    before: Tokens
     needles: list[list[Tokens]]
     """Tokens of each chain's statements, those of the queried chain first; in the control these are empty."""
-    after: Tokens
-    room: int
 
     @property
     def least(self) -> int:
         """Prompt and room without a haystack, in tokens."""
-        statements = sum(len(needle) for chain in self.needles for needle in chain)
-        return len(self.before) + statements + len(self.after) + self.room
+        return self.tokens + sum(len(needle) for chain in self.needles for needle in chain)
 
 
 @dataclass(frozen=True)
@@ -139,7 +134,7 @@ class VariableTracking(Task):
         check_length("variable_tracking", max(sample.least for sample in samples), length)
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
 
-    def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> Fixed:
+    def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedChains:
         rng = self.rng("chains", seed, index)
         new = _chains(rng, self.hops + 1)
         chain, *others = itertools.islice(new, self.chains)
@@ -148,13 +143,14 @@ class VariableTracking(Task):
         needles = [[tokenizer.encode(each).ids for each in one.statements()] for one in (chain, *others)]
         if not self.needle:
             needles[0] = [np.empty(0, np.int64)] * (self.hops + 1)
-        return Fixed(
+        return FixedChains(
             index=index,
             chain=chain,
-            before=before,
             needles=needles,
+            before=before,
             after=after,
             room=room_for("variable_tracking", len(tokenizer.encode(chain.answer()).ids), self.room, MARGIN),
+            answer=chain.answer(),
         )
 
     def _example(self, rng: np.random.Generator, chains: Sequence[Chain]) -> str:
@@ -164,7 +160,7 @@ class VariableTracking(Task):
         text = "".join(left[turn].pop(0) for turn in turns).lstrip()
         return f"{HEADER}{text}{chains[0].question()}{BEGIN}{chains[0].answer()}.\n\n"
 
-    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: Fixed) -> Write:
+    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedChains) -> Write:
         rng, of_text = self.rng("places", seed, fixed.index), self.rng("text", seed, fixed.index)
         body = haystack.fill(self.corpus, tokenizer, length - fixed.least, str(fixed.index), of_text)
         begins = [haystack.stratified(fixed.index, self.strata, rng), *rng.random(self.chains - 1)]
@@ -173,15 +169,8 @@ class VariableTracking(Task):
         needles = [needle for chain in order for needle in fixed.needles[chain]]
         tokens, realised = haystack.insert(body, needles, [each for one in order for each in depths[one]], self.strata)
         depth = realised[order.index(0) * (self.hops + 1)]
-        return Write(
-            index=fixed.index,
-            cluster=body.name,
-            prompt=np.concatenate([fixed.before, tokens, fixed.after]),
-            room=fixed.room,
-            answer=fixed.chain.answer(),
-            chance=self._chance(),
-            facts={"expected": list(fixed.chain.names), "value": fixed.chain.value, "depth": depth},
-        )
+        facts = {"expected": list(fixed.chain.names), "value": fixed.chain.value, "depth": depth}
+        return fixed.write([tokens], body.name, self._chance(), facts)
 
     def _chance(self) -> float:
         """Chance of guessing one of several chains in the text, or else any names."""

@@ -1,11 +1,43 @@
 """What tasks with a prompt share: checks of parameters and of the length, the room, the text around the haystack."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from lexbench.core.record import Refused
-from lexbench.core.task import Tokenizer, Tokens
+from lexbench.core.task import Tokenizer, Tokens, Write
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fixed:
+    """The parts of a sample that are the same at every length: all but the haystack."""
+
+    index: int
+    before: Tokens
+    """Prompt before the haystack."""
+    after: Tokens
+    """Prompt behind the haystack."""
+    room: int
+    answer: str
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of these parts: prompt and room."""
+        return len(self.before) + len(self.after) + self.room
+
+    def write(self, body: Sequence[Tokens], cluster: str, chance: float, facts: Mapping[str, Any]) -> Write:
+        """The question with this body between the fixed parts of its prompt."""
+        return Write(
+            index=self.index,
+            cluster=cluster,
+            prompt=np.concatenate([self.before, *body, self.after]),
+            room=self.room,
+            answer=self.answer,
+            chance=chance,
+            facts=facts,
+        )
 
 
 def check_at_least(task: str, parameters: object, **least: int) -> None:
