@@ -273,7 +273,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: Attention(mixture=(SCALED, WIDE), scale=2.0), "needs at least 2 attentions and no other slot"),
     (lambda: Attention(mixture=(SCALED, Attention(mixture=(SCALED, WIDE)))), "mixture cannot hold mixture"),
     (lambda: Attention(mixture=(SCALED, Attention(dynamic=Dynamic(2.0, 16)))), "mixture cannot hold dynamic"),
-    (lambda: Attention(mixture=(WIDE, Attention(head_ratios=HeadRatios((1.0,))))), "mixture have no head_ratios"),
+    (lambda: Attention(mixture=(WIDE, Attention(head_ratios=HeadRatios((1.0,))))), "mixture cannot hold head_ratios"),
     (lambda: Attention(layers=(0,), otherwise=Attention(mixture=(SCALED, WIDE))), "mixture must be for all layers"),
     (lambda: Attention(scale=2.0, otherwise=WIDE), "otherwise is for the other layers, got no layers: name layers"),
     (lambda: Attention(keep_first=4, head_ratios=HeadRatios((1.0,))), "keep_first cannot be combined with head_"),

@@ -156,7 +156,7 @@ def test_a_stretch_that_leaves_two_lengths_possible_asks_for_the_trained_one(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
     path = str(folder(tmp_path, config))
-    with pytest.raises(ValueError, match=r"model.trained_length is not said .* give model.trained_length=\.\.\."):
+    with pytest.raises(ValueError, match=r"model.trained_length is ambiguous.* give model.trained_length=\.\.\."):
         read_model({"path": path})
     stretched = read_model({"path": path, "trained_length": 16384})
     assert stretched.trained_length == 16384
@@ -434,14 +434,14 @@ def test_end_tokens_are_those_of_generation_before_those_of_the_config(tmp_path:
 
 def test_what_an_interrupted_download_leaves_is_said(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"has no \*.safetensors: get it again"):
+    with pytest.raises(ValueError, match=r"has no \*.safetensors: download it again"):
         weight_files(tmp_path)
     shards = ["model-1.safetensors", "model-2.safetensors", "model-3.safetensors"]
     index = {"weight_map": {f"layer.{place}": name for place, name in enumerate(shards)}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     (tmp_path / shards[0]).write_bytes(b"")
     (tmp_path / shards[1]).symlink_to(tmp_path / "blob.incomplete")  # as in a hub's cache
-    with pytest.raises(ValueError, match=r"lacks model-2\.safetensors, 2 of 3 parts: get it again"):
+    with pytest.raises(ValueError, match=r"lacks model-2\.safetensors, 2 of 3 parts: download it again"):
         weight_files(tmp_path)
     (tmp_path / "model.safetensors.index.json").unlink()
     with pytest.raises(ValueError, match=r"model-2.safetensors in model folder .* is a broken link"):

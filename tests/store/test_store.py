@@ -100,7 +100,7 @@ def test_numbers_of_numpy_in_facts_become_plain_ones(tmp_path: Path) -> None:
     facts = {"place": np.int64(3), "share": np.float32(0.5), "row": np.array([1, 2])}
     store = fill(tmp_path, this, [Sample(index=0, cluster="a", tokens=1, facts=facts)])
     assert store.resume(this)[0].facts == {"place": 3, "share": 0.5, "row": [1, 2]}
-    with pytest.raises(TypeError, match="facts must hold plain values"):
+    with pytest.raises(TypeError, match="facts must hold JSON values"):
         store.append(this, Sample(index=1, cluster="a", tokens=1, facts={"folder": tmp_path}))
 
 

@@ -279,7 +279,7 @@ def test_a_file_that_is_missing_cut_off_or_something_else_is_an_error(lexlet: Mo
     whole = file.read_text()
     for content in ("", "{}\n", "[]\n", whole[: len(whole) // 2], "".join(whole.splitlines(True)[:-1]), "\x00\n"):
         file.write_text(content)
-        with pytest.raises(ValueError, match=r"keys.jsonl is no whole file of key tokens of format 1: make one"):
+        with pytest.raises(ValueError, match=r"keys.jsonl must be a whole file of key tokens of format 1: make one"):
             key_tokens.read(file)
 
 

@@ -90,7 +90,7 @@ def test_retrieval_is_a_share_of_all_numbers(prediction: str, expected: float) -
 
 
 def test_retrieval_needs_a_paragraph_in_the_answer() -> None:
-    with pytest.raises(ValueError, match="answer '15' names no paragraph"):
+    with pytest.raises(ValueError, match="answer '15' must name a paragraph"):
         metrics.retrieval("15", "15")
 
 
@@ -389,7 +389,7 @@ def test_odd_line_ends_inside_a_prediction_end_no_line(folder: Folder) -> None:
 @pytest.mark.parametrize(
     ("files", "options", "message"),
     [
-        ({}, {}, r"holds no \.jsonl: give one with predictions"),
+        ({}, {}, r"has no \.jsonl: give one with predictions"),
         (
             {"qaspr": [prediction()]},
             {},
@@ -399,9 +399,9 @@ def test_odd_line_ends_inside_a_prediction_end_no_line(folder: Folder) -> None:
         (
             {"qasper": json.dumps(prediction()) + "\n{oops\n"},
             {},
-            r"qasper\.jsonl:2 is not a JSON object: mend or remove",
+            r"qasper\.jsonl:2 must be a JSON object: correct or remove",
         ),
-        ({"qasper": "[1]\n"}, {}, r"qasper\.jsonl:1 is not a JSON object"),
+        ({"qasper": "[1]\n"}, {}, r"qasper\.jsonl:1 must be a JSON object"),
         ({"qasper": '{"answers": ["a"]}\n'}, {}, r"qasper\.jsonl:1 has no field 'pred': it must be a string"),
         (
             {"qasper": '{"pred": null, "answers": ["a"]}\n'},
@@ -421,7 +421,7 @@ def test_odd_line_ends_inside_a_prediction_end_no_line(folder: Folder) -> None:
             r"qasper\.jsonl:1 has a wrong length: it must be a whole num",
         ),
         ({"trec": [prediction()]}, {}, r"trec\.jsonl:1 has a wrong all_classes: it must be a list of strings"),
-        ({"passage_retrieval_en": [prediction()]}, {}, r"passage_retrieval_en\.jsonl:1: answer '8' names no paragraph"),
+        ({"passage_retrieval_en": [prediction()]}, {}, r"passage_retrieval_en\.jsonl:1: answer '8' must name a paragraph"),
         (
             {"lcc": [prediction()]},
             {"similarity": "fuzzy"},
@@ -446,5 +446,5 @@ def test_a_missing_folder_is_said(tmp_path: Path) -> None:
 def test_a_file_that_is_no_text_is_said(folder: Folder) -> None:
     place = folder()
     (place / "qasper.jsonl").write_bytes(b'{"pred": "\xff"}\n')
-    with pytest.raises(ValueError, match=r"qasper\.jsonl:1 is not a JSON object"):
+    with pytest.raises(ValueError, match=r"qasper\.jsonl:1 must be a JSON object"):
         longbench.rescore(place)

@@ -53,7 +53,7 @@ def qa(name: str = "distractor_qa", **parameters: Any) -> lexbench.Task:
     return lexbench.task(name, **parameters)
 
 
-def asked(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Write]:
+def questions_of(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Write]:
     return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Write)]
 
 
@@ -97,7 +97,7 @@ def test_a_plain_reader_finds_the_answer_and_no_other(
 ) -> None:
     task = qa(**parameters)
     for each in (tokenizer, lexlet):
-        for question in asked(task, each, length, 24):
+        for question in questions_of(task, each, length, 24):
             assert len(question.prompt) + question.room == question.length == length
             assert question.prompt[0] == each.bos
             text = each.decode(question.prompt)
@@ -117,7 +117,7 @@ def test_a_plain_reader_finds_the_answer_and_no_other(
 
 def test_the_prompt_reads_as_in_the_docstring(tokenizer: FastTokenizer) -> None:
     """One document is cut short, at the beginning or behind the golden one; nothing else is there but documents."""
-    for question in asked(qa(), tokenizer, 900, 16):
+    for question in questions_of(qa(), tokenizer, 900, 16):
         text = tokenizer.decode(question.prompt)
         body, _, ask = text.removeprefix(HEADER).rpartition("\nQuestion: ")
         assert ask.endswith("?\nAnswer:")
@@ -131,7 +131,7 @@ def test_the_prompt_reads_as_in_the_docstring(tokenizer: FastTokenizer) -> None:
 
 def test_the_one_asked_about_is_somebody_elses_teacher_like_nearly_all(tokenizer: FastTokenizer) -> None:
     for hops in (1, 2):
-        for question in asked(qa(hops=hops), tokenizer, 1500, 16):
+        for question in questions_of(qa(hops=hops), tokenizer, 1500, 16):
             text = tokenizer.decode(question.prompt)
             known = persons_in(text)
             teachers = {person["teacher"] for person in known.values()}
@@ -142,7 +142,7 @@ def test_the_one_asked_about_is_somebody_elses_teacher_like_nearly_all(tokenizer
 
 
 def test_all_kinds_of_facts_are_asked_alike(lexlet: FastTokenizer) -> None:
-    questions = asked(qa(), lexlet, 400, 200)
+    questions = questions_of(qa(), lexlet, 400, 200)
     kinds = Counter(read(lexlet.decode(question.prompt))[0] for question in questions)
     assert len(kinds) == 4
     assert stats.chisquare(list(kinds.values())).pvalue > 0.001
@@ -156,7 +156,7 @@ def test_the_golden_document_stands_equally_often_in_every_stratum(
     lexlet: FastTokenizer, hops: int, length: int
 ) -> None:
     """Of 80 samples 10 in each of 8 parts, by the place of the document's middle in the text of all documents."""
-    questions = asked(qa(hops=hops), lexlet, length, 80)
+    questions = questions_of(qa(hops=hops), lexlet, length, 80)
     for question in questions[:24]:
         text = lexlet.decode(question.prompt)
         body = text.removeprefix(HEADER).rpartition("\nQuestion: ")[0]
@@ -168,14 +168,14 @@ def test_the_golden_document_stands_equally_often_in_every_stratum(
 
 def test_within_a_stratum_places_are_uniform(lexlet: FastTokenizer) -> None:
     """One part: the depth is uniform over the places (Kolmogorov-Smirnov, 0.001), none of them at the very ends."""
-    depths = [question.facts["depth"] for question in asked(qa(strata=1), lexlet, 1500, 150)]
+    depths = [question.facts["depth"] for question in questions_of(qa(strata=1), lexlet, 1500, 150)]
     assert stats.kstest(depths, "uniform").pvalue > 0.001
     assert 0 < min(depths) < 0.1 and 0.9 < max(depths) < 1
 
 
 def test_with_few_documents_the_nearest_place_is_taken(tokenizer: FastTokenizer) -> None:
     """Two documents: early depths put the golden one first, late ones last; of all, about half."""
-    questions = asked(qa(), tokenizer, least_of(qa(), tokenizer, 48), 48)
+    questions = questions_of(qa(), tokenizer, least_of(qa(), tokenizer, 48), 48)
     two = [question for question in questions if question.facts["documents"] == 2]
     assert len(two) > 24
     for question in two:
@@ -188,7 +188,7 @@ def test_with_few_documents_the_nearest_place_is_taken(tokenizer: FastTokenizer)
 
 def test_the_first_of_two_hops_may_stand_anywhere(lexlet: FastTokenizer) -> None:
     before = []
-    for question in asked(qa(hops=2), lexlet, 1500, 120):
+    for question in questions_of(qa(hops=2), lexlet, 1500, 120):
         text = lexlet.decode(question.prompt)
         pupil = re.findall(r"the teacher of (\w+)", text)[0]
         before.append(text.index(f"Document: {pupil}") < text.index(f"Document: {read(text)[1]['name']}"))
@@ -197,7 +197,7 @@ def test_the_first_of_two_hops_may_stand_anywhere(lexlet: FastTokenizer) -> None
 
 def test_a_sample_is_the_same_at_every_length_but_for_more_documents(lexlet: FastTokenizer) -> None:
     for hops in (1, 2):
-        short, long = (asked(qa(hops=hops), lexlet, length, 8) for length in (800, 2400))
+        short, long = (questions_of(qa(hops=hops), lexlet, length, 8) for length in (800, 2400))
         for one, other in zip(short, long, strict=True):
             assert (one.answer, one.room, one.facts["question"]) == (other.answer, other.room, other.facts["question"])
             known = [persons_in(lexlet.decode(question.prompt)) for question in (one, other)]
@@ -208,8 +208,8 @@ def test_a_sample_is_the_same_at_every_length_but_for_more_documents(lexlet: Fas
 
 def test_the_control_lacks_the_documents_that_are_needed(tokenizer: FastTokenizer) -> None:
     for hops in (1, 2):
-        usual = asked(qa(hops=hops), tokenizer, 900, 16)
-        control = asked(qa(hops=hops, needle=False), tokenizer, 900, 16)
+        usual = questions_of(qa(hops=hops), tokenizer, 900, 16)
+        control = questions_of(qa(hops=hops, needle=False), tokenizer, 900, 16)
         for one, other in zip(control, usual, strict=True):
             assert one.length == 900
             assert one.answer == other.answer
@@ -311,16 +311,18 @@ def test_values_are_as_many_as_is_said() -> None:
 
 
 def test_chance_is_the_likelier_guess(tokenizer: FastTokenizer) -> None:
-    for question in asked(qa(), tokenizer, 900, 4):
+    for question in questions_of(qa(), tokenizer, 900, 4):
         assert question.chance == 1 / question.facts["documents"]
     kinds = {"birthplace": 90**3, "home": 90**3, "birthday": 134400, "keepsake": 122880}
-    for control, usual in zip(asked(qa(needle=False), tokenizer, 900, 8), asked(qa(), tokenizer, 900, 8), strict=True):
+    for control, usual in zip(
+        questions_of(qa(needle=False), tokenizer, 900, 8), questions_of(qa(), tokenizer, 900, 8), strict=True
+    ):
         assert control.chance == 1 / kinds[read(tokenizer.decode(usual.prompt))[0]]
 
 
 def test_only_the_answer_written_first_is_right(tokenizer: FastTokenizer) -> None:
     task = qa()
-    question = next(q for q in asked(task, tokenizer, 900, 30) if "town" in q.facts["question"])
+    question = next(q for q in questions_of(task, tokenizer, 900, 30) if "town" in q.facts["question"])
     [town] = question.facts["expected"]
     text = tokenizer.decode(question.prompt)
     kind, person = read(text)
@@ -365,7 +367,7 @@ def test_only_the_answer_written_first_is_right(tokenizer: FastTokenizer) -> Non
 def test_the_facts_name_what_else_the_documents_tell(tokenizer: FastTokenizer) -> None:
     """All towns, dates or objects of whole documents but the answer, by a plain reader; at most one cut one's more."""
     for hops in (1, 2):
-        for question in asked(qa(hops=hops), tokenizer, 1200, 24):
+        for question in questions_of(qa(hops=hops), tokenizer, 1200, 24):
             text = tokenizer.decode(question.prompt)
             kind, _ = read(text)
             sort = ("birthplace", "home") if kind in ("birthplace", "home") else (kind,)
@@ -377,7 +379,7 @@ def test_the_facts_name_what_else_the_documents_tell(tokenizer: FastTokenizer) -
 
 def test_dates_may_be_written_in_both_ways(tokenizer: FastTokenizer) -> None:
     task = qa()
-    question = next(q for q in asked(task, tokenizer, 900, 30) if "date" in q.facts["question"])
+    question = next(q for q in questions_of(task, tokenizer, 900, 30) if "date" in q.facts["question"])
     day, month, year = question.facts["expected"][0].split()
     for text in (f" {day} {month} {year}", f" {month} {day}, {year}.", f"{month} {day} {year}"):
         assert accuracy(task, tokenizer, text, question)[0] == 1
@@ -501,7 +503,7 @@ def test_squad_is_asked_with_its_paragraph_among_others(
     contexts = {row["context"].strip() for row in squad_rows()}
     own = {row["question"]: row for row in squad_rows()}
     for each, length in ((tokenizer, 900), (lexlet, 901)):
-        for question in asked(task, each, length, 72):
+        for question in questions_of(task, each, length, 72):
             assert len(question.prompt) + question.room == question.length == length
             row = own[question.facts["question"]]
             first = row["answers"]["text"][0]
@@ -525,7 +527,7 @@ def test_squad_is_asked_with_its_paragraph_among_others(
 def test_one_alias_is_enough_for_contains(tokenizer: FastTokenizer, squad: str) -> None:
     """As RULER's string_match_part: not the share of the aliases."""
     task = qa("qa_squad", data=squad)
-    [question] = asked(task, tokenizer, 900, 1)
+    [question] = questions_of(task, tokenizer, 900, 1)
     assert len(question.facts["expected"]) == 2
     assert accuracy(task, tokenizer, f"It is {question.facts['expected'][0]}", question) == (0, 1)
 
@@ -533,7 +535,7 @@ def test_one_alias_is_enough_for_contains(tokenizer: FastTokenizer, squad: str) 
 def test_hotpotqa_is_asked_with_both_documents_and_its_own_others(tokenizer: FastTokenizer, hotpot: str) -> None:
     task = qa("qa_hotpotqa", data=hotpot).for_lengths([600])
     texts = {f"{title}\n{''.join(sentences).strip()}" for row in HOTPOT for title, sentences in row["context"]}
-    for question in asked(task, tokenizer, 900, 40):
+    for question in questions_of(task, tokenizer, 900, 40):
         assert question.length == 900
         number = int(re.findall(r"\d+", question.facts["question"])[0])
         text = tokenizer.decode(question.prompt)
@@ -555,7 +557,7 @@ def test_hotpotqa_is_asked_with_both_documents_and_its_own_others(tokenizer: Fas
 @pytest.mark.parametrize("length", [900, 1500])
 def test_the_official_golden_document_is_spread_evenly(tokenizer: FastTokenizer, squad: str, length: int) -> None:
     """56 questions, 7 in each of 8 parts, at every length; in RULER all of one size stand at one place."""
-    questions = asked(qa("qa_squad", data=squad), tokenizer, length, 56)
+    questions = questions_of(qa("qa_squad", data=squad), tokenizer, length, 56)
     counts = np.bincount([int(question.facts["depth"] * 8) for question in questions], minlength=8)
     assert counts.tolist() == [7] * 8
     assert len({round(question.facts["depth"], 3) for question in questions}) > 20
@@ -563,12 +565,12 @@ def test_the_official_golden_document_is_spread_evenly(tokenizer: FastTokenizer,
 
 def test_official_questions_are_the_same_at_every_length_and_come_once(tokenizer: FastTokenizer, squad: str) -> None:
     task = qa("qa_squad", data=squad)
-    short, long = (asked(task, tokenizer, length, 72) for length in (900, 1800))
+    short, long = (questions_of(task, tokenizer, length, 72) for length in (900, 1800))
     assert [q.facts["question"] for q in short] == [q.facts["question"] for q in long]
     assert len({q.facts["question"] for q in short}) == 72
-    again = asked(task, tokenizer, 900, 72)
+    again = questions_of(task, tokenizer, 900, 72)
     assert [q.prompt.tolist() for q in short] == [q.prompt.tolist() for q in again]
-    other = asked(task, tokenizer, 900, 72, seed=1)
+    other = questions_of(task, tokenizer, 900, 72, seed=1)
     assert [q.facts["question"] for q in short] != [q.facts["question"] for q in other]
     with pytest.raises(Refused, match="needs 73 questions, the data has 72: lower n"):
         task.questions(tokenizer, 900, 73, 0)
@@ -579,7 +581,7 @@ def test_others_differ_from_sample_to_sample(tokenizer: FastTokenizer, squad: st
     contexts = {row["context"].strip() for row in squad_rows()}
     shown = [
         contexts & set(documents_of(tokenizer.decode(question.prompt)))
-        for question in asked(qa("qa_squad", data=squad), tokenizer, 900, 3)
+        for question in questions_of(qa("qa_squad", data=squad), tokenizer, 900, 3)
     ]
     assert stats.hypergeom.sf(4, 59, 8, 8) < 1e-3
     assert all(len(shown[one] & shown[other]) <= 4 for one, other in ((0, 1), (0, 2), (1, 2)))
@@ -587,7 +589,7 @@ def test_others_differ_from_sample_to_sample(tokenizer: FastTokenizer, squad: st
 
 
 def test_the_official_control_lacks_the_paragraph(tokenizer: FastTokenizer, squad: str) -> None:
-    for question in asked(qa("qa_squad", data=squad, needle=False), tokenizer, 900, 30):
+    for question in questions_of(qa("qa_squad", data=squad, needle=False), tokenizer, 900, 30):
         assert question.length == 900
         assert question.facts["expected"][0] not in tokenizer.decode(question.prompt)
 
@@ -596,7 +598,7 @@ def test_data_that_is_too_small_is_refused(tokenizer: FastTokenizer, squad: str)
     with pytest.raises(Refused, match=r"lacks \d+ tokens of documents to fill the length: lower it or give more data"):
         qa("qa_squad", data=squad).questions(tokenizer, 20000, 1, 0)
     least = least_of(qa("qa_squad", data=squad), tokenizer, 4)
-    assert {q.length for q in asked(qa("qa_squad", data=squad), tokenizer, least, 4)} == {least}
+    assert {q.length for q in questions_of(qa("qa_squad", data=squad), tokenizer, least, 4)} == {least}
 
 
 @pytest.mark.parametrize("form", ["official", "jsonl", "parquet", "elsewhere"])
@@ -618,9 +620,9 @@ def test_all_forms_of_one_data_give_the_same_questions(
         given = {"data": written_to(tmp_path / "rows.json", rows)}
     task = qa(name, **given).for_lengths([600])
     assert task.data_hash == usual.data_hash  # type: ignore[attr-defined]
-    one, other = (asked(each, tokenizer, 900, 8) for each in (usual, task))
+    one, other = (questions_of(each, tokenizer, 900, 8) for each in (usual, task))
     assert [q.prompt.tolist() for q in one] == [q.prompt.tolist() for q in other]
-    unsettled = asked(qa(name, **given), tokenizer, 900, 8)
+    unsettled = questions_of(qa(name, **given), tokenizer, 900, 8)
     assert [q.prompt.tolist() for q in one] == [q.prompt.tolist() for q in unsettled]
 
 
@@ -714,11 +716,11 @@ def test_the_yamls_name_the_datasets() -> None:
 
 
 def test_a_chat_asks_the_same_in_its_template(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = asked(qa(), tokenizer, 700, 4)
+    plain = questions_of(qa(), tokenizer, 700, 4)
     before, after = (tokenizer.encode(text).ids for text in ("User: ", "\n\nModel:\n"))
     monkeypatch.setattr(tokenizer, "frame", lambda chat: Frame(before, after) if chat else None)
     task = qa(chat=True)
-    for question, other in zip(asked(task, tokenizer, 700, 4), plain, strict=True):
+    for question, other in zip(questions_of(task, tokenizer, 700, 4), plain, strict=True):
         assert question.length == 700
         assert question.answer == other.answer
         text = tokenizer.decode(question.prompt)
@@ -731,7 +733,7 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer) -> 
     for parameters in ({}, {"hops": 2}, {"needle": False}):
         task = qa(**parameters)
         least = least_of(task, tokenizer, 6)
-        assert {question.length for question in asked(task, tokenizer, least, 6)} == {least}
+        assert {question.length for question in questions_of(task, tokenizer, least, 6)} == {least}
         with pytest.raises(Refused, match=f"needs at least {least} tokens, asked for {least - 1}"):
             task.questions(tokenizer, least - 1, 6, 0)
     with pytest.raises(Refused, match=r"room of at least \d+ tokens for its answer, got 2: raise room"):
@@ -769,7 +771,7 @@ def test_the_protocol_says_what_is_asked(tokenizer: FastTokenizer, squad: str) -
 
 
 def fingerprint(task: lexbench.Task, tokenizer: FastTokenizer, n: int, seed: int = 0) -> list[str]:
-    said = [(q.prompt.tolist(), q.room, q.answer, dict(q.facts)) for q in asked(task, tokenizer, 700, n, seed)]
+    said = [(q.prompt.tolist(), q.room, q.answer, dict(q.facts)) for q in questions_of(task, tokenizer, 700, n, seed)]
     return [hashlib.sha256(json.dumps(each).encode()).hexdigest() for each in said]
 
 
@@ -782,7 +784,7 @@ def test_questions_follow_from_seed_and_index_in_any_process(lexlet: FastTokeniz
     code = (
         f"import importlib.util as u; s = u.spec_from_file_location('here', {__file__!r}); m = u.module_from_spec(s); "
         "s.loader.exec_module(m); t = m.load_tokenizer(m.Path(m.lexbench.__file__).parent / 'lexlet'); "
-        f"m.asked(m.qa(hops=2), t, 500, 2); print(*m.fingerprint(m.qa('qa_squad', data={squad!r}), t, 3))"
+        f"m.questions_of(m.qa(hops=2), t, 500, 2); print(*m.fingerprint(m.qa('qa_squad', data={squad!r}), t, 3))"
     )
     root = Path(__file__).parent.parent.parent
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
