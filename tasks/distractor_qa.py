@@ -212,8 +212,8 @@ class DistractorQa(Task):
                 facts=facts,
             )
         if not self._official:
-            told = [*case.gold, cut, *(document for _, document in others)]
-            named = (value for document in told for value in document.alike if value != expected[0])
+            shown = [*case.gold, cut, *(document for _, document in others)]
+            named = (value for document in shown for value in document.alike if value != expected[0])
             facts["others"] = [form for value in named for form in people.forms(value)]
         chance = max(case.chance, 1 / whole) if self.needle and not self._official else case.chance
         return fixed.write(documents, case.cluster, chance, facts)

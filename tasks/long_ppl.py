@@ -63,7 +63,7 @@ class LongPpl(Task):
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Which tokens, how much context, averaging, BOS."""
         return (
-            f"LongPPL: the same key tokens at every length ({self._said()}), in documents read to "
+            f"LongPPL: the same key tokens at every length ({self._keys()}), in documents read to "
             f"{self.document_tokens} tokens or more; context: at least the length less "
             f"{self.stride or 'a quarter of it'}, or all of the document; {AVERAGING}; {bos_policy(tokenizer)}; "
             "documents not joined"
@@ -99,7 +99,7 @@ class LongPpl(Task):
         targets = np.asarray(question.facts["targets"])
         return replace(sample, nll=np.asarray(answer.nll, np.float32)[targets - targets[0]], words=None)
 
-    def _said(self) -> str:
+    def _keys(self) -> str:
         """The key tokens, for the protocol."""
         if self.keys is None:
             return "none given"

@@ -97,9 +97,9 @@ def people(tokenizer: Tokenizer, rng: np.random.Generator, kind: str, same_size:
         )
     name = next(spelled["names"])
     for teacher in spelled["names"]:
-        told = {each: next(values) for each, values in facts.items()}
-        alike = tuple(told[each] for each in KINDS if KINDS[each].noun == KINDS[kind].noun)
-        yield name, Passage(PERSON.format(name=name, teacher=teacher, **told), told[kind], alike)
+        drawn = {each: next(values) for each, values in facts.items()}
+        alike = tuple(drawn[each] for each in KINDS if KINDS[each].noun == KINDS[kind].noun)
+        yield name, Passage(PERSON.format(name=name, teacher=teacher, **drawn), drawn[kind], alike)
         name = teacher
 
 
