@@ -1,4 +1,4 @@
-"""The slots of an Attention, against their definitions worked out by hand."""
+"""The slots of an Attention against definitions computed by hand."""
 
 import json
 import math
@@ -104,7 +104,7 @@ def test_a_line_stops_at_its_cap() -> None:
 
 
 def seen(remap: Remapping, length: int) -> list[list[float | None]]:
-    """Distances of a whole text, None where the key comes after the query."""
+    """Distances of a whole text; None if the key comes after the query."""
     positions = np.arange(length)
     found = seen_distances(remap, positions, positions)
     return [[None if np.isnan(x) else x for x in row] for row in found.tolist()]

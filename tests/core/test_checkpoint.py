@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself: config.json in its many forms, and what identifies a folder."""
+"""Facts from the many forms of config.json, and fingerprints of folders."""
 
 import hashlib
 import json
@@ -380,7 +380,7 @@ LARGE = (256 << 20) + (1 << 17)
 
 @pytest.fixture
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a model whose weights are above 256 MB, and a cache of our own."""
+    """A model folder with weights above 256 MB, and a separate cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with (weights(tmp_path / "model") / "model.safetensors").open("wb") as stream:
         stream.truncate(LARGE)
@@ -403,7 +403,7 @@ def test_the_fingerprint_of_a_large_file_sees_every_byte(large: Path) -> None:
 
 
 def test_the_fingerprint_of_a_file_up_to_256_mb_stays_what_it_was(tmp_path: Path) -> None:
-    """Cells that were measured are found by it: written out here as it was first published."""
+    """Old cells are found by this hash: the rule is repeated here as first published."""
     path = weights(tmp_path)
     written = b"".join(
         f"{file.name}:{file.stat().st_size}:".encode() + file.read_bytes()

@@ -1,4 +1,4 @@
-"""Several methods at once: where that has one meaning, and one line where it has none."""
+"""Composition of methods, and one-line errors for methods that do not compose."""
 
 from pathlib import Path
 from typing import Any

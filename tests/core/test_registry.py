@@ -1,4 +1,4 @@
-"""The registry: names, parameters, labels, and what a user adds from outside."""
+"""The registry: names, parameters, labels, and a user's own registry."""
 
 from pathlib import Path
 

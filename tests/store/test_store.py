@@ -1,4 +1,4 @@
-"""A run folder keeps samples exactly, whatever kills the process that fills it."""
+"""A run folder keeps samples exactly, even if its process is killed."""
 
 import errno
 import fcntl
@@ -293,7 +293,7 @@ def test_a_claimed_cell_whose_file_has_vanished_is_not_begun_anew(tmp_path: Path
 
 
 def test_a_cell_that_another_process_finishes_meanwhile_needs_no_more_samples(tmp_path: Path) -> None:
-    """Where the file system knows no locks, both measure it."""
+    """If the file system does not support locks, both measure the cell."""
     this, store = cell("passkey", "none", 256), Store(tmp_path)
     with store.claimed(this):
         store.append(this, SAMPLES[0])
@@ -387,7 +387,7 @@ def test_other_tools_read_a_cell_as_a_table(tmp_path: Path) -> None:
 
 
 NEW = ("chance", "parts", "statistics", "prompt")
-"""Fields that the first files lack."""
+"""Fields that the oldest files lack."""
 
 
 def test_files_of_older_versions_are_read(tmp_path: Path) -> None:

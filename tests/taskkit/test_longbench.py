@@ -20,7 +20,7 @@ LONG_SUMMARIES = ("gov_report", "multi_news", "vcsum", "dureader")
 
 
 def package_rouge(prediction: str, answer: str) -> float:
-    """What the official code does with the package."""
+    """The official code's use of the package."""
     try:
         scores = Rouge().get_scores([prediction], [answer], avg=True)
     except Exception:
@@ -154,7 +154,7 @@ def test_rouge_score_by_hand() -> None:
 
 
 def test_official_rouge_is_the_packages() -> None:
-    """Random texts, blank sentences among them; the package itself gives what is expected."""
+    """Random texts with blank sentences; the package computes the expected values."""
     rng = np.random.default_rng(0)
     pieces = np.array(["a", "b", "c", "d", "e", ".", " .", ". ", "\n", "  "])
     for _ in range(500):
@@ -253,7 +253,7 @@ def test_buckets_begin_at_their_bounds() -> None:
 
 
 def linked(source: Path, target: Path, names: Collection[str]) -> Path:
-    """A folder with some of another's files."""
+    """A folder with some files of another one."""
     for name in names:
         (target / f"{name}.jsonl").symlink_to((source / f"{name}.jsonl").resolve())
     return target
@@ -308,7 +308,7 @@ def prediction(pred: str = "8", answer: str = "8", length: int = 100, **more: An
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    """Writes predictions by data set into a folder."""
+    """Write predictions by data set into a folder."""
 
     def write(name: str = "pred/model", **files: list[dict[str, Any]] | str) -> Path:
         place = tmp_path / name
@@ -421,7 +421,11 @@ def test_odd_line_ends_inside_a_prediction_end_no_line(folder: Folder) -> None:
             r"qasper\.jsonl:1 has a wrong length: it must be a whole num",
         ),
         ({"trec": [prediction()]}, {}, r"trec\.jsonl:1 has a wrong all_classes: it must be a list of strings"),
-        ({"passage_retrieval_en": [prediction()]}, {}, r"passage_retrieval_en\.jsonl:1: answer '8' must name a paragraph"),
+        (
+            {"passage_retrieval_en": [prediction()]},
+            {},
+            r"passage_retrieval_en\.jsonl:1: answer '8' must name a paragraph",
+        ),
         (
             {"lcc": [prediction()]},
             {"similarity": "fuzzy"},

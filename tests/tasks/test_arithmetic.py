@@ -1,4 +1,4 @@
-"""Arithmetic: right by an independent reader; the same at every depth; and nothing but all numbers tells the result."""
+"""Arithmetic: right by an independent reader, equal at every depth, and only all numbers together give the result."""
 
 import itertools
 import re
@@ -33,13 +33,13 @@ def questions_of(
 
 
 def lines(tokenizer: FastTokenizer, question: Write | Choose | Mark) -> list[str]:
-    """Of the text before the result asked, blanks made one; empty lines too."""
+    """Lines of the text before the result, empty ones included, with single blanks."""
     tokens = question.tokens[:-1] if isinstance(question, Mark) else question.prompt
     return [" ".join(line.split()) for line in tokenizer.decode(tokens).split("\n")]
 
 
 def numbers(line: str) -> tuple[int, ...]:
-    """First number and terms of a line, shown results left out."""
+    """First number and terms of a line, without shown results."""
     return tuple(map(int, re.findall(r"[+-]?\d+", re.sub(r"=\d*", "", line))))
 
 
@@ -56,7 +56,7 @@ def running(line: str, wrap: bool, size: int = 10) -> list[int]:
 
 
 def length_for(task: Task, tokenizer: FastTokenizer, terms: int) -> int:
-    """The least length that has so many terms."""
+    """The least length with so many terms."""
     for length in range(4, 2000):
         try:
             [question] = task.questions(tokenizer, length, 1, 0)
@@ -118,7 +118,7 @@ def test_the_form_is_that_of_the_docstring(tokenizer: FastTokenizer) -> None:
 
 @pytest.mark.parametrize("shown", [True, False])
 def test_as_many_terms_as_fit_and_blank_lines_in_front(tokenizer: FastTokenizer, shown: bool) -> None:
-    """Blank lines count down from one length to the next, and a term comes where they would be as many as it has."""
+    """From length to length blank lines increase by one token, until another term fits."""
     task = lexbench.task("arithmetic", ask="mark", shown=shown, **BARE)
     each = len(tokenizer.encode(" +3 =8" if shown else " +3").ids)
     bare = 1 + len(tokenizer.encode("5" if shown else "5 =8").ids)  # BOS
@@ -133,10 +133,10 @@ def test_as_many_terms_as_fit_and_blank_lines_in_front(tokenizer: FastTokenizer,
 
 @pytest.fixture
 def every_sum(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int, bool], Sums]:
-    """All sums that a task can draw of so many results and terms, each as likely as any: (numbers, result)."""
+    """All possible sums of so many results and terms, equally likely: (numbers, result)."""
 
     class Digits:
-        """Instead of random numbers: the digits of the sample's index."""
+        """Replaces random numbers by the digits of the sample's index."""
 
         def __init__(self, index: int) -> None:
             self.index = index
@@ -159,7 +159,7 @@ def every_sum(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> Call
 def test_on_the_circle_all_numbers_but_any_one_tell_nothing(
     every_sum: Callable[[int, int, bool], Sums], size: int, terms: int
 ) -> None:
-    """Exhaustively: whatever the others are, the one left out takes every result once.
+    """Exhaustively: for any other numbers, the missing one gives every result once.
 
     So another number at any place gives another result, and no part of the numbers tells anything of it.
     """
@@ -227,7 +227,7 @@ def told(size: int, terms: int) -> tuple[float, float]:
 def test_what_a_suffix_tells_on_the_line_is_counted_right(
     every_sum: Callable[[int, int, bool], Sums], size: int, terms: int
 ) -> None:
-    """Every sum that can be drawn, grouped by its last terms, against the dynamic program."""
+    """All possible sums, grouped by their last terms, against the dynamic program."""
     sums = every_sum(size, terms, False)
     for last in range(1, terms + 1):
         groups: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
@@ -341,7 +341,7 @@ def test_where_results_are_shown_the_sum_may_go_on(tokenizer: FastTokenizer) -> 
 
 
 def test_all_ways_of_asking_ask_the_same_sums(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a room of one token, as an option or a mark has, the very same; a larger room takes off last terms."""
+    """With a room of one token, like an option or a mark, the same numbers; a larger room removes the last terms."""
     usual = tokenizer.frame(False)
     monkeypatch.setattr(tokenizer, "frame", lambda chat: Frame(usual.before, np.asarray([9])) if chat else usual)
     ways: list[dict[str, Any]] = [{"room": 1}, {"ask": "choose"}, {"ask": "mark"}]
@@ -363,7 +363,7 @@ def test_all_ways_of_asking_ask_the_same_sums(tokenizer: FastTokenizer, monkeypa
 
 
 def test_chance_is_what_any_one_answer_gets(tokenizer: FastTokenizer) -> None:
-    """600 results are counted as they come: each of the ten within four deviations of a tenth (sd 0.0122)."""
+    """Among 600 results, each of the ten is within four deviations of a tenth (sd 0.0122)."""
     task = lexbench.task("arithmetic")
     questions = questions_of(task, tokenizer, 200, 600)
     for digit in "0379":
@@ -410,7 +410,7 @@ def test_the_embedded_model_can_do_the_running_form(tmp_path: Path, one_thread: 
 
 
 def test_other_tokenizers_can_be_asked(shared: Path) -> None:
-    """A blank that a tokenizer puts before whatever it is given does not stand between a sign and its number."""
+    """A blank that the tokenizer prepends to every text does not separate a sign from its number."""
     tokenizer = load_tokenizer(shared / "stories260K-hf")
     for ask, wrap, shown in FORMS:
         task = lexbench.task("arithmetic", ask=ask, wrap=wrap, shown=shown)
@@ -439,7 +439,7 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer, ask
 def test_examples_that_do_not_fit_are_refused_at_once(
     tokenizer: FastTokenizer, parameters: dict[str, Any], least: int
 ) -> None:
-    """By their number alone: an example has 4 terms of 3 tokens, its first number, `=`, result and line end."""
+    """By counting: an example has 4 terms of 3 tokens, its first number, `=`, result and line end."""
     begun = time.perf_counter()
     with pytest.raises(Refused, match="needs at least") as refusal:
         lexbench.task("arithmetic", **parameters).questions(tokenizer, 300, 4, 0)

@@ -1,4 +1,4 @@
-"""Common words: a plain counter finds them, what is held constant is, and the scorer cannot be fooled."""
+"""Common words: a plain counter finds them, the constants are constant, and the scorer cannot be fooled."""
 
 import hashlib
 import json
@@ -82,7 +82,7 @@ def test_a_plain_counter_finds_the_answer_and_no_other(
 
 
 def test_the_prompt_reads_as_in_the_docstring(tokenizer: FastTokenizer) -> None:
-    """Before the list is cut noise, and less of it than one more word would take: 7 tokens, and 5 of its number."""
+    """Cut noise before the list, shorter than one more word with its number: 7 and 5 tokens."""
     noise = " The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
     for question in questions_of(common(), tokenizer, 800, 24):
         text = tokenizer.decode(question.prompt)
@@ -131,8 +131,8 @@ def test_what_grows_is_the_number_of_other_words_alone(lexlet: FastTokenizer) ->
 
 
 def test_the_order_is_uniform_and_differs_by_sample(lexlet: FastTokenizer) -> None:
-    """Where a common word stands, as a share of the list, is uniform (chi-square of tenths, 0.001); and the order of
-    one sample is not that of another (of one fixed order the places would be equal)."""
+    """The place of a common word, as a share of the list, is uniform (chi-square of tenths, 0.001), and samples have
+    different orders (with a fixed order the places would be equal)."""
     places = []
     for question in questions_of(common(), lexlet, 1200, 60):
         words = listed(lexlet.decode(question.prompt))
@@ -214,7 +214,7 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer) -> 
 def test_what_cannot_fit_is_refused_at_once(
     tokenizer: FastTokenizer, parameters: dict[str, Any], bound: int | None
 ) -> None:
-    """Every occurrence has a word and a number; up to 10,000 of these the least length itself is told."""
+    """Every occurrence has a word and a number; up to 10,000 tokens the least length is exact."""
     begun = time.perf_counter()
     with pytest.raises(Refused, match="raise length or lower times") as refusal:
         common(**parameters).questions(tokenizer, 2000, 4, 0)

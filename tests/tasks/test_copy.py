@@ -1,4 +1,4 @@
-"""Copying: an independent reader is always right, and whoever has not read the string gets chance."""
+"""Copying: an independent reader is always right, and a guess without the string scores at chance."""
 
 import re
 from typing import Any
@@ -20,7 +20,7 @@ def questions_of(task: Task, tokenizer: FastTokenizer, length: int, n: int, seed
 
 
 def always(question: Mark, option: int) -> Marked:
-    """The answer of one who names the same option everywhere."""
+    """An answer that names the same option everywhere."""
     nll = np.ones((len(question.places), len(question.options)), np.float32)
     nll[:, option] = 0
     return Marked(nll=nll)
@@ -70,7 +70,7 @@ def test_symbols_are_uniform_and_independent(tokenizer: FastTokenizer) -> None:
 def test_guessing_gets_exactly_chance_over_all_strings(
     tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every string of three out of three symbols once: naming any one symbol is right at a third of the places."""
+    """All strings of three out of three symbols: naming one symbol everywhere is right at a third of the places."""
     task = lexbench.task("copy", symbols=3)
 
     class Digits:

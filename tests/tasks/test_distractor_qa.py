@@ -1,4 +1,4 @@
-"""Questions over documents: a plain reader answers them, golden documents are spread evenly, scores are not fooled."""
+"""Questions over documents: a plain reader answers them, gold documents are spread evenly, scores cannot be fooled."""
 
 import hashlib
 import json
@@ -58,12 +58,12 @@ def questions_of(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: 
 
 
 def persons_in(text: str) -> dict[str, Person]:
-    """Persons by name, as whole documents tell of them."""
+    """Persons by name, from all uncut documents."""
     return {match["name"]: match.groupdict() for match in re.finditer(PERSON, text)}
 
 
 def read(text: str) -> tuple[str, Person]:
-    """Kind of fact that is asked for, and the person whose it is."""
+    """The queried kind of fact, and its person."""
     question = text.rpartition("\nQuestion: ")[2].splitlines()[0]
     [(kind, who)] = [(kind, found[1]) for form, kind in KINDS.items() if (found := re.fullmatch(form, question))]
     known = persons_in(text)
@@ -116,7 +116,7 @@ def test_a_plain_reader_finds_the_answer_and_no_other(
 
 
 def test_the_prompt_reads_as_in_the_docstring(tokenizer: FastTokenizer) -> None:
-    """One document is cut short, at the beginning or behind the golden one; nothing else is there but documents."""
+    """One document is cut short, at the start or behind the gold one; the rest are whole documents."""
     for question in questions_of(qa(), tokenizer, 900, 16):
         text = tokenizer.decode(question.prompt)
         body, _, ask = text.removeprefix(HEADER).rpartition("\nQuestion: ")
@@ -174,7 +174,7 @@ def test_within_a_stratum_places_are_uniform(lexlet: FastTokenizer) -> None:
 
 
 def test_with_few_documents_the_nearest_place_is_taken(tokenizer: FastTokenizer) -> None:
-    """Two documents: early depths put the golden one first, late ones last; of all, about half."""
+    """Two documents: the gold one is first at early depths and last at late ones; about half of all each."""
     questions = questions_of(qa(), tokenizer, least_of(qa(), tokenizer, 48), 48)
     two = [question for question in questions if question.facts["documents"] == 2]
     assert len(two) > 24
@@ -249,7 +249,7 @@ def test_options_stand_in_the_text_as_answers_of_the_kind(
 
 @pytest.mark.parametrize("hops", [1, 2])
 def test_in_the_control_no_option_is_in_the_text(lexlet: FastTokenizer, hops: int) -> None:
-    """So one who prefers what was read chooses by chance; also at lengths where a cut document shows its values."""
+    """So preferring values of the text is at chance, also at lengths where a cut document shows its values."""
     for length in range(900, 908):
         usual = qa(hops=hops, options=4).questions(lexlet, length, 8, 0)
         control = qa(hops=hops, options=4, needle=False).questions(lexlet, length, 8, 0)
@@ -277,7 +277,7 @@ def test_the_least_length_holds_all_options(tokenizer: FastTokenizer) -> None:
 def test_options_of_one_length_that_are_too_few_are_refused(
     lexlet: FastTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 64 dates all have one token, of a thousand behind them none."""
+    """64 values of one token, then a thousand longer ones."""
     usual, longer = ["a"] * 64, ["much longer than that"] * 1000
     monkeypatch.setattr(people, "_distinct", lambda rng, noun: iter(usual + longer))
     made = people.people(lexlet, np.random.default_rng(0), "birthday", same_size=True)
@@ -365,7 +365,7 @@ def test_only_the_answer_written_first_is_right(tokenizer: FastTokenizer) -> Non
 
 
 def test_the_facts_name_what_else_the_documents_tell(tokenizer: FastTokenizer) -> None:
-    """All towns, dates or objects of whole documents but the answer, by a plain reader; at most one cut one's more."""
+    """All towns, dates or objects of uncut documents except the answer; at most those of the cut one more."""
     for hops in (1, 2):
         for question in questions_of(qa(hops=hops), tokenizer, 1200, 24):
             text = tokenizer.decode(question.prompt)
@@ -398,7 +398,7 @@ def test_dates_may_be_written_in_both_ways(tokenizer: FastTokenizer) -> None:
 
 
 def paragraph(article: int, part: int) -> dict[str, Any]:
-    """With a question that has an answer, or two in the first paragraph, and one that has none."""
+    """One question with an answer (two in the first paragraph), and one without."""
     said = f"{article}{part} miles"
     answers = [{"text": text, "answer_start": 0} for text in (said, f"{said}\n long", said)]
     asked = [f"How long is river {part} of town {article}?", f"And how far does it flow in town {article}?"]
@@ -436,7 +436,7 @@ HOTPOT: list[dict[str, Any]] = [
 
 
 def squad_rows() -> list[dict[str, Any]]:
-    """As the hub has them."""
+    """In the hub's form."""
     return [
         {
             "title": article["title"],
@@ -454,7 +454,7 @@ def squad_rows() -> list[dict[str, Any]]:
 
 
 def hotpot_rows() -> list[dict[str, Any]]:
-    """As the hub has them."""
+    """In the hub's form."""
     return [
         {
             "id": row["_id"],
@@ -474,7 +474,7 @@ def hotpot_rows() -> list[dict[str, Any]]:
 
 
 def written_to(file: Path, content: Any) -> str:
-    """The file, with a JSON value, or with one in each line."""
+    """A file with one JSON value, or one per line."""
     lines = content if file.suffix == ".jsonl" else [content]
     file.write_text("\n".join(json.dumps(each) for each in lines) + "\n")
     return str(file)
@@ -491,7 +491,7 @@ def hotpot(tmp_path: Path) -> str:
 
 
 def documents_of(text: str) -> list[str]:
-    """Whole ones, and one that is cut; behind another one there may be no more of it than the mark of a document."""
+    """Whole documents and a cut one, of which only the word Document may be left."""
     body = text.removeprefix(HEADER).rpartition("\nQuestion: ")[0]
     return [re.sub(r"\n(D|Do|Doc|Docu|Docum|Docume|Documen|Document:?)?$", "", part) for part in body.split(MARK)[1:]]
 
@@ -525,7 +525,7 @@ def test_squad_is_asked_with_its_paragraph_among_others(
 
 
 def test_one_alias_is_enough_for_contains(tokenizer: FastTokenizer, squad: str) -> None:
-    """As RULER's string_match_part: not the share of the aliases."""
+    """Like RULER's string_match_part: not the share of the aliases."""
     task = qa("qa_squad", data=squad)
     [question] = questions_of(task, tokenizer, 900, 1)
     assert len(question.facts["expected"]) == 2
@@ -556,7 +556,7 @@ def test_hotpotqa_is_asked_with_both_documents_and_its_own_others(tokenizer: Fas
 
 @pytest.mark.parametrize("length", [900, 1500])
 def test_the_official_golden_document_is_spread_evenly(tokenizer: FastTokenizer, squad: str, length: int) -> None:
-    """56 questions, 7 in each of 8 parts, at every length; in RULER all of one size stand at one place."""
+    """56 questions, 7 in each of 8 strata, at every length; in RULER all of a size have one depth."""
     questions = questions_of(qa("qa_squad", data=squad), tokenizer, length, 56)
     counts = np.bincount([int(question.facts["depth"] * 8) for question in questions], minlength=8)
     assert counts.tolist() == [7] * 8
@@ -577,7 +577,7 @@ def test_official_questions_are_the_same_at_every_length_and_come_once(tokenizer
 
 
 def test_others_differ_from_sample_to_sample(tokenizer: FastTokenizer, squad: str) -> None:
-    """Some 7 of 59 by chance: that two samples share more than 4 has a probability below 1e-3 (hypergeometric)."""
+    """About 7 random ones of 59: the probability of sharing more than 4 is below 1e-3 (hypergeometric)."""
     contexts = {row["context"].strip() for row in squad_rows()}
     shown = [
         contexts & set(documents_of(tokenizer.decode(question.prompt)))
@@ -678,7 +678,7 @@ def test_a_dataset_that_does_not_exist_is_an_error_in_one_line(tmp_path: Path) -
 def test_without_network_the_official_questions_are_refused(
     tokenizer: FastTokenizer, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once: the hub is asked neither for each length nor again."""
+    """The hub is queried once, not per length."""
     calls = []
 
     def unreachable(*name: Any, **more: Any) -> None:

@@ -1,4 +1,4 @@
-"""Frequent words: a plain counter finds them, counts are as the law says, and the scorer cannot be fooled."""
+"""Frequent words: a plain counter finds them, counts follow the law, and the scorer cannot be fooled."""
 
 import hashlib
 import itertools
@@ -44,7 +44,7 @@ def questions_of(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: 
 
 
 def coded(text: str) -> list[str]:
-    """Words of the coded text, dots left out."""
+    """Words of the coded text, without dots."""
     assert text.startswith(HEADER) and text.endswith(ASK)
     return re.findall(r"[^\s.]+", text.removeprefix(HEADER).removesuffix(ASK))
 
@@ -137,7 +137,7 @@ def test_words_and_shares_are_the_same_at_every_length(lexlet: FastTokenizer) ->
 
 
 def test_the_order_is_uniform_and_differs_by_sample(lexlet: FastTokenizer) -> None:
-    """Where the most frequent word stands is uniform (chi-square of tenths, 0.001), in another way in each sample."""
+    """The places of the most frequent word are uniform (chi-square of tenths, 0.001) and differ between samples."""
     places = []
     for question in questions_of(frequent(), lexlet, 1500, 60):
         words = re.findall(r"[b-z]{6}|\.\.\.", lexlet.decode(question.prompt).removeprefix(HEADER).removesuffix(ASK))

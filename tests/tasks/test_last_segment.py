@@ -1,4 +1,4 @@
-"""The same targets at every length, and real numbers of a real model."""
+"""The same targets at every length, and numbers of a real model."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_a_stream_is_cut_out_of_joined_documents(numbers: Callable[..., Corpus],
 def test_targets_in_a_stream_may_follow_bos_but_never_hold_it(
     numbers: Callable[..., Corpus], counting_with_bos: Tokenizer, counting_without_bos: Tokenizer
 ) -> None:
-    """Documents of 8 tokens are whole targets behind BOS; without BOS the first token has nothing honest before it."""
+    """With BOS all 8 tokens of a document are targets; without BOS the first token has no context."""
     task = lexbench.task("last_segment", corpus=numbers(*[8] * 20), targets=8, longest=27, stream=True)
     for question in questions_of(task, counting_with_bos, 18, 18):
         first = 10_000 * (int(question.cluster[1:]) + 1)
@@ -80,7 +80,7 @@ def test_every_document_gives_a_place_before_one_gives_two(numbers: Callable[...
 def test_targets_of_two_places_are_disjoint_and_fill_the_document(
     numbers: Callable[..., Corpus], counting_with_bos: Tokenizer
 ) -> None:
-    """100 tokens of a place, BOS counted: targets may end at text tokens 99 to 199, so 11 places of 10 fit."""
+    """A place has 100 tokens with BOS: targets may end at text tokens 99 to 199, so 11 places of 10 fit."""
     task = lexbench.task("last_segment", corpus=numbers(199), targets=10, longest=100)
     scored = [token for question in questions_of(task, counting_with_bos, 20, 11) for token in targets(question)]
     assert len(set(scored)) == 110
@@ -147,7 +147,7 @@ def stories_likelihood(shared: Path, context: int, n: int) -> float:
 
 @pytest.mark.usefixtures("one_thread")
 def test_stories260k_has_its_known_likelihood_inside_the_trained_length(shared: Path) -> None:
-    """Known from 96 places of other choice: their standard error is 0.033, ours as well."""
+    """Known from 96 other places: their standard error is 0.033, and so is ours."""
     assert stories_likelihood(shared, 64, 96) == pytest.approx(1.525, abs=0.1)
 
 

@@ -1,4 +1,4 @@
-"""LongPPL: the same key tokens at every length, windows that hold enough before each, and files that do not fit."""
+"""LongPPL: the same key tokens at every length, enough context before each, and files that do not fit."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +27,7 @@ def corpus(numbers: Callable[..., Corpus]) -> Corpus:
 
 
 def written(file: Path, corpus: Corpus, places: Any = PLACES, short: int = 8, end: int = 10**9) -> str:
-    """A file of key tokens: each a word, numbers of five digits and a blank apart."""
+    """A file of key tokens: each is a word; words are five digits and a blank."""
     spans = {f"n{number}": [[6 * word, 6 * word + 5] for word in words] for number, words in enumerate(places)}
     return key_file(file, corpus, spans, short, end)
 
@@ -43,7 +43,7 @@ def questions_of(task: lexbench.Task, tokenizer: Tokenizer, length: int, n: int,
 
 
 def targets(question: Score) -> list[int]:
-    """Tokens whose NLL the sample keeps: told by giving each token its own number as NLL."""
+    """Tokens whose NLL is in the sample: each token gets its own number as NLL."""
     sample = lexbench.task("long_ppl").score(question, Scored(nll=question.tokens[question.start :].astype(np.float32)))
     assert sample.nll is not None
     return [int(value) for value in sample.nll]
@@ -127,7 +127,7 @@ def test_a_uniform_model_has_the_vocabulary_and_a_flawless_one_one(
 
 
 def plan_cell(task: lexbench.Task, corpus: Corpus) -> Any:
-    """A cell that only names things."""
+    """A cell with names only."""
     names = ("model", "method", "task", "protocol", "backend", "dtype", "kernel", "corpus", "version", "id")
     facts = {**dict.fromkeys(names, "x"), "length": 160, "trained_length": 160, "seed": 0, "n": 3, "identity": {}}
     return type("Cell", (), facts)
@@ -145,7 +145,7 @@ def test_bytes_are_those_of_the_key_tokens_alone(task: lexbench.Task, tokenizer:
 
 
 def digits(question: Score) -> list[int]:
-    """Target tokens by the facts: places in the document, of which tokens[start] is the first."""
+    """Target tokens from the facts: places in the document; tokens[start] is the first."""
     first = question.facts["targets"][0]
     return [int(question.tokens[question.start + place - first]) for place in question.facts["targets"]]
 
@@ -232,7 +232,7 @@ def test_documents_of_just_the_longest_length_count_and_first_tokens_never(
 def test_no_length_is_longer_than_what_the_evaluator_has_read(
     tmp_path: Path, corpus: Corpus, counting: Tokenizer
 ) -> None:
-    """It read 50 words and the first digits of another: 51 tokens, and BOS."""
+    """The evaluator read 50 words and part of another: 51 tokens and BOS."""
     prefix = len(counting.prefix)
     for end, most in ((300, 50), (302, 51)):
         file = written(tmp_path / "keys.jsonl", corpus, [[20, 40], [30], [], []], end=end)

@@ -1,4 +1,4 @@
-"""LongBench as a task: the user's data and prompts, over-long prompts by choice, buckets, and nothing silently."""
+"""LongBench as a task: the user's data and prompts, truncation, buckets, and no silent change."""
 
 import dataclasses
 import hashlib
@@ -36,7 +36,7 @@ QUICK = {"gov_report", "vcsum", "hotpotqa", "multifieldqa_zh", "trec", "passage_
 
 
 def example(dataset: str, number: int, **more: Any) -> dict[str, Any]:
-    """An example in the official form, with a document of its own."""
+    """An example in the official form, with its own document."""
     classified = longbench.DATASETS[dataset].metric == "classification"
     return {
         "input": f"asked {number}?",
@@ -56,7 +56,7 @@ Data = Callable[..., Path]
 
 @pytest.fixture
 def data(tmp_path: Path) -> Data:
-    """Writes examples by file name into a folder of official data."""
+    """Write examples by file name into a folder of official data."""
 
     def write(**files: list[dict[str, Any]]) -> Path:
         place = tmp_path / "data"
@@ -151,7 +151,7 @@ def test_suites_are_the_official_ones(data: Data) -> None:
 
 
 def test_our_wording_is_fixed_by_the_version(data: Data) -> None:
-    """Another wording is another version of the task: raise it, and write the new hash here."""
+    """A new wording needs a new version of the task: raise it, and put the new hash here."""
     file = ROOT / "tasks" / "longbench_prompts.yaml"
     prompts = yaml.safe_load(file.read_text())
     assert list(prompts) == list(longbench.DATASETS)
@@ -300,7 +300,7 @@ def test_two_tokens_of_a_prompt_without_words_are_the_least(
 
 
 def long_and_short(data: Data) -> str:
-    """Of six examples the odd ones are long."""
+    """Six examples; the odd ones are long."""
     rows = [example("qasper", number, context="word " * (400 if number % 2 else 10)) for number in range(6)]
     return str(data(qasper=rows))
 
@@ -422,7 +422,9 @@ def test_a_wrong_parameter_is_an_error(parameters: dict[str, Any], message: str)
 
 
 def test_wrong_data_are_an_error(ten: str, tokenizer: FastTokenizer, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"data folder .* has no qasper_e\.jsonl: give a folder with the official files"):
+    with pytest.raises(
+        ValueError, match=r"data folder .* has no qasper_e\.jsonl: give a folder with the official files"
+    ):
         lexbench.task("longbench", data=ten, e=True)
     with pytest.raises(ValueError, match=r"data .*qasper\.jsonl is no folder and no zip archive"):
         lexbench.task("longbench", data=f"{ten}/qasper.jsonl")
@@ -464,7 +466,7 @@ def saved_tokenizer(folder: str) -> FastTokenizer:
 
 
 def from_hub(tokenizer: FastTokenizer, folder: Path) -> str:
-    """What a process without network prints."""
+    """Output of a process without a network."""
     (folder / "tokenizer.json").write_text(tokenizer._tokenizer.to_str())
     (folder / "tokenizer_config.json").write_text('{"bos_token": "<s>"}')
     done = subprocess.run(

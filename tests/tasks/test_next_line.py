@@ -1,4 +1,4 @@
-"""Next line: real statements, the same ones at every length, whose names stand where they are said to stand."""
+"""Next line: real statements, the same ones at every length, with names at the stated distances."""
 
 import difflib
 import keyword
@@ -85,7 +85,7 @@ def just_there(tokenizer: FastTokenizer, question: Write) -> None:
 
 
 def all_names(text: str, question: Write) -> bool:
-    """Whether the names of the line, found without Python's parser, all stand in a text."""
+    """Whether a text contains all names of the line, found without Python's parser."""
     code = re.sub(r"""[rbf]*(".*?"|'.*?')""", "", question.facts["expected"])
     names = set(re.findall(r"[^\W\d]\w*", code)) - set(keyword.kwlist) - set(re.findall(r"(\w+)=[^=]", code))
     return all(re.search(rf"\b{name}\b", text) for name in names)
@@ -128,7 +128,7 @@ def last(items):
 
 
 def test_only_whole_statements_of_known_names_that_are_far_are_asked_for(tokenizer: FastTokenizer) -> None:
-    """By hand: in the others a name is new, or the only one; or they are no statement that has a line for itself."""
+    """By hand: the other lines have a new name or only one name, or are not one statement per line."""
     filler = "\n".join(f"x{number} = {number}" for number in range(5)) + "\n"
     text = "# to fill\n" * 60 + FILE.format(filler=filler) + "    total.first(collections.deque)\n"
     given: dict[str, Any] = {"corpus": Source((text,)), "longest": 600, "room": 40}
@@ -199,7 +199,7 @@ def test_each_answer_gets_what_it_is_worth(tokenizer: FastTokenizer) -> None:
 
 
 def test_a_line_within_a_merged_token_begins_right_behind_the_text_before_it(tokenizer: FastTokenizer) -> None:
-    """A tokenizer that joins a line's end with the next one's indentation, or with the text before it."""
+    """A tokenizer that joins a line end with the next indentation, or with the text before."""
 
     class Lines(FastTokenizer):
         def encode(self, text: str) -> lexbench.Encoded:
@@ -246,14 +246,14 @@ def test_parameters_follow_from_the_runs_lengths_and_wrong_ones_are_errors(token
 
 
 def around(tokenizer: FastTokenizer) -> list[int]:
-    """Tokens of a chat that are no code."""
+    """Tokens of a chat template."""
     pieces = ("<user>", "Continue this Python file by its next line. Write that line and nothing else.\n\n", "<model>")
     return [int(token) for piece in pieces for token in tokenizer.encode(piece).ids]
 
 
 @pytest.mark.parametrize("end", ["\r", "\r\n"])
 def test_files_with_carriage_returns_have_no_lines(tokenizer: FastTokenizer, end: str) -> None:
-    """Python ends a line at each, a text's lines do not; without them the same file has its line."""
+    """Python ends a line at each carriage return, our lines do not; without them the same file has its line."""
     text = "# to fill\n" * 60 + FILE.format(filler="x = 1\n" * 10) + "    total.first(collections.deque)\n"
     given: dict[str, Any] = {"near": 80, "longest": 600, "room": 40}
     assert questions_of(tokenizer, 200, 1, corpus=Source((text,)), **given)

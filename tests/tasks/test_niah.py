@@ -1,4 +1,4 @@
-"""Needles: prompts that a plain reader can answer, spread evenly, and scores that cannot be fooled."""
+"""Needles: a plain reader answers the prompts, depths are spread evenly, and scores cannot be fooled."""
 
 import hashlib
 import itertools
@@ -122,7 +122,7 @@ def test_a_small_vocabulary_fits_into_128_tokens(lexlet: FastTokenizer, length: 
 
 @pytest.mark.parametrize("name", YAMLS)
 def test_a_plain_reader_answers_every_question(tokenizer: FastTokenizer, lexlet: FastTokenizer, name: str) -> None:
-    """What the text says of the keys is unique, all of it, and what is expected."""
+    """The values of the queried keys in the text are distinct and are the expected ones."""
     task = niah(name)
     for words, length in ((tokenizer, 480), (tokenizer, 1500), (lexlet, 512)):
         for question in questions_of(task, words, length, 12):
@@ -184,7 +184,7 @@ print(hashlib.sha256(b"".join(question.prompt.tobytes() for question in question
 
 @pytest.mark.parametrize("name", YAMLS)
 def test_all_but_the_haystack_is_the_same_at_every_length(tokenizer: FastTokenizer, name: str) -> None:
-    """What a shorter text has besides its needles, a longer one begins with."""
+    """Without needles, a longer text begins with the shorter one."""
     for short, long in zip(
         questions_of(niah(name), tokenizer, 600, 4), questions_of(niah(name), tokenizer, 1700, 4), strict=True
     ):
@@ -215,7 +215,7 @@ def test_depths_have_exactly_equal_counts_in_all_strata(tokenizer: FastTokenizer
 
 
 def test_depths_within_their_strata_and_of_all_other_needles_are_uniform(tokenizer: FastTokenizer) -> None:
-    """Kolmogorov and Smirnov at 4096 tokens, where sentences end every tenth of a stratum."""
+    """Kolmogorov-Smirnov at 4096 tokens, where sentences end every tenth of a stratum."""
     questions = questions_of(niah("niah_multiquery", strata=4), tokenizer, 4096, 120)
     first = np.asarray([question.facts["depths"][0] for question in questions])
     others = np.asarray([question.facts["depths"][1:] for question in questions]).ravel()
@@ -256,7 +256,7 @@ def test_needles_stand_once_at_their_depth_between_two_sentences(tokenizer: Fast
 @pytest.mark.parametrize("parameters", [{"distractors": 20}, {"haystack": "needles"}, {"values": 3, "queries": 3}])
 @pytest.mark.parametrize("kind", ["word", "number", "uuid"])
 def test_keys_and_values_are_all_distinct(tokenizer: FastTokenizer, kind: str, parameters: dict[str, Any]) -> None:
-    """Also keys of the same kind as the values, and from sample to sample."""
+    """Also keys of the same kind as the values, and across samples."""
     seen: Counter[str] = Counter()
     for question in questions_of(niah(key_kind=kind, value_kind=kind, **parameters), tokenizer, 6000, 3):
         needles = re.findall(FOUND, tokenizer.decode(question.prompt))
@@ -267,7 +267,7 @@ def test_keys_and_values_are_all_distinct(tokenizer: FastTokenizer, kind: str, p
 
 
 def test_strings_are_uniform(tokenizer: FastTokenizer) -> None:
-    """Chi-square of first digits, of hexadecimal digits, of first letters of keys against those of all keys."""
+    """Chi-square of first digits, hexadecimal digits, and first letters of keys against those of all keys."""
     questions = questions_of(niah("niah_single_1"), tokenizer, 200, 600)
     digits = Counter(question.facts["expected"][0][0] for question in questions)
     assert set(digits) == set("123456789")
@@ -311,7 +311,7 @@ def test_the_control_is_the_same_without_the_needles_asked_for(tokenizer: FastTo
 
 
 def possible(name: str) -> int:
-    """Sets of values that may be asked for."""
+    """All possible sets of right values."""
     if name in ("niah_single_3", "niah_multikey_3"):
         return 2**128
     all_numbers = 9_000_000
@@ -361,7 +361,7 @@ def test_guessing_among_the_values_in_the_text_gives_the_chance(tokenizer: FastT
 
 
 def test_naming_the_values_of_any_key_gets_the_chance(tokenizer: FastTokenizer) -> None:
-    """Of each text every key once: exactly one is right."""
+    """Guess every key of each text once: exactly one is right."""
     task = niah("niah_single_1", values=2, distractors=2)
     for question in questions_of(task, tokenizer, 700, 6):
         known: dict[str, list[str]] = {}
@@ -502,7 +502,7 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer, nam
 
 
 def test_other_needles_fill_the_text_to_the_last_that_fits(tokenizer: FastTokenizer) -> None:
-    """From length to length the noise behind them grows by a token, until there is room for exactly one more."""
+    """From length to length the noise behind them grows by a token, until one more needle fits."""
     left = []
     for length in range(500, 560):
         [question] = questions_of(niah("niah_multikey_2"), tokenizer, length, 1)
@@ -601,7 +601,7 @@ def chatty(tmp_path: Path, tokenizer: FastTokenizer) -> FastTokenizer:
 
 @pytest.mark.parametrize("name", ["niah_single_1", "niah_multiquery"])
 def test_a_chat_asks_the_same_in_the_models_template(chatty: FastTokenizer, tmp_path: Path, name: str) -> None:
-    """The user's message within what transformers writes, and behind it the beginning of the answer."""
+    """The user message in transformers' rendering, followed by the first words of the answer."""
     from transformers import PreTrainedTokenizerFast
 
     theirs = PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"), bos_token="<s>")
@@ -662,7 +662,7 @@ def test_options_are_distinct_and_of_equally_many_tokens(
 
 @pytest.mark.parametrize("parameters", CHOICES, ids=str)
 def test_in_the_control_no_option_is_in_the_text(tokenizer: FastTokenizer, parameters: dict[str, Any]) -> None:
-    """So one who prefers what was read chooses by chance; the right one and its place are as with the needle."""
+    """So preferring values of the text is at chance; the right value and its place are as with the needle."""
     pairs = zip(
         chosen(niah(**parameters, needle=False), tokenizer, 700, 10),
         chosen(niah(**parameters), tokenizer, 700, 10),
@@ -700,7 +700,7 @@ def test_the_right_option_stands_anywhere(tokenizer: FastTokenizer) -> None:
 
 
 def test_wrong_options_are_of_any_other_needles(tokenizer: FastTokenizer) -> None:
-    """Their shares of the other lines above them are uniform, as far as some nine lines allow."""
+    """The share of other lines above them is uniform, as far as about nine lines allow."""
     shares = []
     for question in chosen(niah(options=2, haystack="needles"), tokenizer, 600, 150):
         text = tokenizer.decode(question.prompt)
@@ -712,7 +712,7 @@ def test_wrong_options_are_of_any_other_needles(tokenizer: FastTokenizer) -> Non
 
 
 def test_options_without_equals_are_refused(lexlet: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Words of many numbers of tokens: not each one drawn has the commonest."""
+    """Words differ in their number of tokens, so not every drawn word has the usual number."""
     monkeypatch.setattr(sampling, "TRIES", 1)
     with pytest.raises(Refused, match=r"niah finds no further word of \d+ tokens in 1: lower options"):
         niah(value_kind="word", options=9).questions(lexlet, 700, 3, 0)

@@ -10,7 +10,7 @@ from lexbench import Corpus, Refused, Score, Tokenizer
 
 
 def windows_of(task: lexbench.Task, tokenizer: Tokenizer, length: int) -> list[tuple[list[int], list[int]]]:
-    """(what is given, targets) of each question; numbers count from 1 in a document."""
+    """(context, targets) of each question; tokens count from 1 in a document."""
     found = []
     for question in task.questions(tokenizer, length, 1, 0):
         assert isinstance(question, Score)
@@ -42,7 +42,7 @@ def test_targets_have_half_a_window_before_them_on_average(
 def test_one_window_of_a_whole_document_is_every_protocols_window(
     numbers: Callable[..., Corpus], counting: Tokenizer
 ) -> None:
-    """Where nothing is left to slide, sliding, disjoint and prefix windows are one and the same."""
+    """If a window covers the document, sliding, disjoint and prefix windows are the same."""
     names = ["non_overlapping", "sliding", "prefix"]
     tasks = [lexbench.task(name, corpus=numbers(90, 80), document_tokens=64) for name in names]
     assert (

@@ -1,4 +1,4 @@
-"""Parity: an independent reader is always right, and all bits but one tell nothing."""
+"""Parity: an independent reader is always right, and all bits but one say nothing."""
 
 import re
 from collections import defaultdict
@@ -52,7 +52,7 @@ def test_shown_the_parity_so_far_stands_behind_every_bit(tokenizer: FastTokenize
 
 
 def test_all_bits_but_any_one_tell_nothing(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every string of seven bits once: whatever six of them are, both parities are left."""
+    """All strings of seven bits: for any six bits, both parities are possible."""
     task = lexbench.task("parity")
 
     class Digits:

@@ -1,4 +1,4 @@
-"""Passkey: prompts of the asked length, depths spread evenly, and a scorer that cannot be fooled."""
+"""Passkey: exact lengths, depths spread evenly, and a scorer that cannot be fooled."""
 
 import re
 
@@ -52,7 +52,7 @@ def test_the_needle_stands_at_its_depth_between_two_sentences(tokenizer: FastTok
 
 
 def test_depths_are_spread_evenly_over_the_strata(tokenizer: FastTokenizer) -> None:
-    """160 samples in 8 parts: 20 in each, up to the few that a sentence's end moves over a border."""
+    """160 samples in 8 parts: 20 in each, except a few that a sentence's end moves over a border."""
     depths = [question.facts["depth"] for question in questions_of(lexbench.task("passkey"), tokenizer, 4096, 160)]
     counts = np.bincount([min(int(depth * 8), 7) for depth in depths], minlength=8)
     assert abs(counts - 20).max() <= 2

@@ -1,4 +1,4 @@
-"""Planted summary: notes where they should be, and a score that neither lists, copies nor mixtures can fool."""
+"""Planted summary: notes at their depths, and a score that lists, copies and mixtures cannot fool."""
 
 import itertools
 import re
@@ -71,7 +71,7 @@ def test_the_notes_are_as_many_at_every_length_and_no_word_is_in_two_slots(token
 
 
 def test_each_kind_of_answer_gets_what_it_is_worth(tokenizer: FastTokenizer) -> None:
-    """(accuracy, recall, precision) by hand: three notes are asked for."""
+    """(accuracy, recall, precision) by hand: with three notes."""
     [question] = questions_of(tokenizer, 400, 1)
     one, two, three = question.facts["expected"]
     who, did, what, where = ([fact.split()[place] for fact in (one, two, three)] for place in (0, 1, 3, 6))
@@ -146,7 +146,7 @@ def test_a_sample_says_where_each_note_stood_and_whether_it_was_found(tokenizer:
 
 
 class Chatting(FastTokenizer):
-    """With a template around a user's message."""
+    """With a chat template."""
 
     def frame(self, chat: bool) -> lexbench.Frame:
         plain = super().frame(False)

@@ -1,4 +1,4 @@
-"""What every perplexity protocol must hold, and every task's questions: uniform model, coverage, off-by-one, seeds."""
+"""Rules for every perplexity protocol and every task's questions: uniform model, coverage, off-by-one, seeds."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ TEXTS = Synthetic(count=8, words=600)
 
 
 def variants(name: str, corpus: Corpus, lengths: list[int]) -> Iterator[lexbench.Task]:
-    """A task with its defaults, and with what else moves its windows."""
+    """A task with its defaults, and with other parameters of its windows."""
     further: dict[str, list[dict[str, Any]]] = {
         "sliding": [{"stride": 1}, {"stride": 9}],
         "last_segment": [{"stream": True}],
@@ -65,7 +65,7 @@ def test_a_uniform_model_has_the_vocabulary_as_perplexity(tokenizer: FastTokeniz
 def test_every_target_is_scored_once(
     numbers: Callable[..., Corpus], counting: Tokenizer, name: str, length: int
 ) -> None:
-    """Of a document's 64 tokens all but a first one without BOS; of a prefix as many as fit."""
+    """All 64 tokens of a document, without BOS all but the first; for a prefix as many as fit."""
     first = 0 if counting.prefix else 1
     end = (length if name == "prefix" else 64) - len(counting.prefix)
     for task in variants(name, numbers(70, 100), [12, 20, 64]):
@@ -75,10 +75,10 @@ def test_every_target_is_scored_once(
 
 @pytest.mark.parametrize("name", PERPLEXITY)
 def test_a_model_that_repeats_the_token_before_knows_a_constant_text(numbers: Callable[..., Corpus], name: str) -> None:
-    """And one that adds one to the token before knows a count: perplexity 1 wherever a token stands before a target."""
+    """A model that adds one to the last token has perplexity 1 on counting texts, for targets with a token before."""
 
     class Same:
-        """One token, 7, over and over; no BOS."""
+        """Every text is the token 7, repeated; no BOS."""
 
         bos, prefix, vocabulary = None, (), 8
 
@@ -108,7 +108,7 @@ def test_a_model_that_repeats_the_token_before_knows_a_constant_text(numbers: Ca
 
 @pytest.mark.parametrize("name", ["sliding", "non_overlapping", "prefix"])
 def test_units_of_windows_add_up_to_the_scored_text(tokenizer: FastTokenizer, name: str) -> None:
-    """Bytes and words of all targets are those of the text that they spell, decoded and counted anew."""
+    """Bytes and words of all targets equal those of their decoded text."""
     lengths = [20, 47, 64]
     for task in variants(name, TEXTS, lengths):
         for length in lengths:

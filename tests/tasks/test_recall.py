@@ -1,4 +1,4 @@
-"""Associative recall: an independent reader is always right; guessing without keys gets what is said."""
+"""Associative recall: an independent reader is always right; guesses without keys score as documented."""
 
 import itertools
 import re
@@ -71,7 +71,7 @@ def test_naming_one_value_always_gets_exactly_chance(tokenizer: FastTokenizer, p
 
 
 def test_striking_out_values_gets_what_the_docstring_says(tokenizer: FastTokenizer) -> None:
-    """One who knows which values have been asked, but no key, names any of the others: 1 / (those left) each time."""
+    """Cross out the values of earlier queries and name any other value: 1 / (values left) each time."""
     task = lexbench.task("recall")
     expected = sum(Fraction(1, left) for left in range(1, 9)) / 8
     assert f"{float(expected):.2f} for 8 pairs" in str(type(task).__doc__)
@@ -99,7 +99,7 @@ def test_queries_come_in_any_order_with_any_values(tokenizer: FastTokenizer) -> 
 
 @pytest.mark.parametrize("power", [1.0, 0.5, 0.01, 2.0])
 def test_places_have_the_weights_of_the_power_law(tokenizer: FastTokenizer, power: float) -> None:
-    """Two queries drawn one after the other, of weights j^(power - 1): slot j is taken with probability
+    """Two queries drawn without replacement, with weights j^(power - 1): slot j is taken with probability
     p_j (1 + sum of p_i / (1 - p_i) over the others)."""
     slots, n = 20, 1500
     length = 1 + 4 + 2 * slots
@@ -123,7 +123,7 @@ def test_distance_grows_with_length_and_the_number_of_pairs_does_not(tokenizer: 
 
 
 def test_pairs_can_grow_with_the_length(tokenizer: FastTokenizer) -> None:
-    """A quarter of the text in pairs of four tokens, in tens."""
+    """A quarter of the text are pairs of four tokens, in tens."""
     task = lexbench.task("recall", pairs=None, key=3)
     expected = {161: 10, 320: 10, 321: 20, 1024: 60, 4097: 250}
     assert {length: questions_of(task, tokenizer, length, 1)[0].facts["pairs"] for length in expected} == expected

@@ -48,7 +48,7 @@ def questions_of(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: 
 
 
 def read(text: str) -> tuple[list[str], str, int]:
-    """Names that hold the asked value, by following each name to its own value; that value; how many are asked for."""
+    """Names that hold the queried value, by following each name; that value; the number in the question."""
     given = dict(re.findall(STATEMENT, text))
     [(count, value)] = re.findall(ASK, text)
 
@@ -116,7 +116,7 @@ def test_statements_of_every_chain_stand_in_its_order(tokenizer: FastTokenizer) 
 @pytest.mark.parametrize("haystack", ["noise", "text"])
 @pytest.mark.parametrize("length", [1500, 3000])
 def test_depths_of_the_first_statement_are_spread_evenly(lexlet: FastTokenizer, haystack: str, length: int) -> None:
-    """160 samples in 8 parts: 20 in each, and in each half of the samples 10; the depth is as the text tells it."""
+    """160 samples in 8 parts: 20 in each, and in each half of the samples 10; the depth is measured in the text."""
     questions = questions_of(tracking(haystack=haystack), lexlet, length, 160)
     for question in questions[:24]:
         text = lexlet.decode(question.prompt)
@@ -132,7 +132,7 @@ def test_depths_of_the_first_statement_are_spread_evenly(lexlet: FastTokenizer, 
 
 
 def chains_of(text: str) -> list[list[int]]:
-    """Of each chain in a text the places of its statements, in order."""
+    """Places of the statements of each chain in a text, in order."""
     given, places = {}, {}
     for statement in re.finditer(STATEMENT, text):
         given[statement[1]], places[statement[1]] = statement[2].removeprefix("VAR "), statement.start()
@@ -151,7 +151,7 @@ def chains_of(text: str) -> list[list[int]]:
 def test_where_a_chain_begins_or_ends_does_not_tell_that_it_is_asked(
     lexlet: FastTokenizer, chains: int, hops: int, length: int, strata: int
 ) -> None:
-    """The chain that begins or ends first or last is the asked one once in `chains`: binomial tests of 1600 samples."""
+    """The chain that starts or ends first or last is the queried one once in `chains`: binomial tests, n = 1600."""
     task, right = tracking(chains=chains, hops=hops, strata=strata), np.zeros(4, np.int64)
     for question in (each for seed in range(4) for each in questions_of(task, lexlet, length, 400, seed)):
         text = lexlet.decode(question.prompt)
@@ -164,8 +164,8 @@ def test_where_a_chain_begins_or_ends_does_not_tell_that_it_is_asked(
 
 
 def test_other_chains_and_later_statements_are_uniform(lexlet: FastTokenizer) -> None:
-    """Kolmogorov-Smirnov at 0.001: the other chain's first statement is uniform, and of either chain the second one is
-    the least of 4 uniform depths behind the first."""
+    """Kolmogorov-Smirnov at 0.001: the other chain's first statement is uniform, and the second statement of each
+    chain is the least of 4 uniform depths behind the first."""
     firsts, seconds = [], []
     for question in questions_of(tracking(), lexlet, 4096, 160):
         body = re.split(ASK, lexlet.decode(question.prompt).removeprefix(HEADER))[0]
@@ -183,7 +183,7 @@ def test_other_chains_and_later_statements_are_uniform(lexlet: FastTokenizer) ->
 
 
 def test_where_two_chains_meet_either_may_come_first(tokenizer: FastTokenizer) -> None:
-    """At the least length there is no haystack: whose statements stand first is a fair coin."""
+    """At the least length there is no haystack: which chain comes first is a fair coin."""
     task = tracking(chains=2, hops=1)
     with pytest.raises(Refused) as refusal:
         task.questions(tokenizer, 9, 200, 0)
@@ -220,7 +220,7 @@ def test_names_and_values_are_uniform_and_never_repeat(lexlet: FastTokenizer) ->
 
 @dataclass(frozen=True)
 class Digits:
-    """All numbers of five digits that stand in a text of digits alone, so that no value is new to it."""
+    """A text of digits that contains all five-digit numbers, and so every value."""
 
     count: int = 70_000
 
@@ -233,7 +233,7 @@ class Digits:
 
 
 def test_on_a_corpus_of_digits_all_but_the_haystack_is_constant(tokenizer: FastTokenizer) -> None:
-    """Values stand in the text by chance; a reader of statements is not misled."""
+    """Values occur in the text by chance; a reader of statements is not misled."""
     task, met = tracking(Digits(), haystack="text"), 0
     short, long = (questions_of(task, tokenizer, length, 8) for length in (700, 60_000))
     for one, other in zip(short, long, strict=True):
@@ -247,7 +247,7 @@ def test_on_a_corpus_of_digits_all_but_the_haystack_is_constant(tokenizer: FastT
 
 
 def test_a_corpus_needs_no_more_tokens_than_are_used(tokenizer: FastTokenizer) -> None:
-    """One of exactly so many tokens as a prompt has of text is enough, one of fewer is not."""
+    """A corpus with exactly the prompt's tokens of text suffices, a smaller one does not."""
     with pytest.raises(Refused) as refusal:
         tracking(haystack="text").questions(tokenizer, 9, 4, 0)
     least = int(re.findall(r"\d+", refusal.value.reason)[0])
@@ -301,7 +301,7 @@ def test_a_chat_asks_the_same_in_its_template(tokenizer: FastTokenizer, monkeypa
 
 
 def test_chance_is_the_likelier_guess(tokenizer: FastTokenizer) -> None:
-    """The names of any one chain; of one chain, or where the asked one is missing, any 2 of 26^5 names."""
+    """Any one chain; with one chain, or without the queried one, any 2 of 26^5 names."""
     any_two = 2 / (26**5 * (26**5 - 1))
     expected = {(2, 4, True): 1 / 2, (3, 1, True): 1 / 3, (1, 1, True): any_two, (3, 1, False): any_two}
     for (chains, hops, needle), chance in expected.items():
@@ -310,7 +310,7 @@ def test_chance_is_the_likelier_guess(tokenizer: FastTokenizer) -> None:
 
 
 def test_naming_any_chain_gets_the_chance(tokenizer: FastTokenizer) -> None:
-    """Of each text every chain once: exactly one is right."""
+    """Guess every chain of each text once: exactly one is right."""
     task = tracking(chains=3, hops=1)
     for question in questions_of(task, tokenizer, 700, 8):
         given = dict(re.findall(STATEMENT, tokenizer.decode(question.prompt)))
