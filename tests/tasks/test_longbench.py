@@ -426,7 +426,7 @@ def test_wrong_data_are_an_error(ten: str, tokenizer: FastTokenizer, tmp_path: P
         ValueError, match=r"data folder .* has no qasper_e\.jsonl: give a folder with the official files"
     ):
         lexbench.task("longbench", data=ten, e=True)
-    with pytest.raises(ValueError, match=r"data .*qasper\.jsonl is no folder and no zip archive"):
+    with pytest.raises(ValueError, match=r"data .*qasper\.jsonl must be a folder or a zip archive"):
         lexbench.task("longbench", data=f"{ten}/qasper.jsonl")
     with zipfile.ZipFile(tmp_path / "empty.zip", "w") as archive:
         archive.writestr("__MACOSX/qasper.jsonl", "")
