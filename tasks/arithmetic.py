@@ -1,4 +1,4 @@
-"""Arithmetic of stable difficulty: add and subtract small numbers, more of them the longer the text is."""
+"""Arithmetic of constant difficulty: add and subtract small numbers; longer texts have more of them."""
 
 import re
 from collections.abc import Sequence
@@ -24,26 +24,28 @@ from lexbench import (
     Written,
 )
 from lexbench.taskkit import matching
+from lexbench.taskkit.prompt import bos_and_chat, check_at_least, check_length, room_for
 from lexbench.taskkit.scoring import score_choice, score_marks, score_written
 
 Whole = NDArray[np.int64]
 CIRCLE = "Numbers go round from 0 to {last}: {last} +1 =0 and 0 -1 ={last}.\n"
 LINE = "Add and subtract from left to right.\n"
-ASKED = {
+SCORED = {
     "write": "strict: the result comes first, greedy",
     "choose": "the likeliest of the {numbers} results",
     "mark": "the likeliest of the {numbers} results at every place asked, given all right tokens before it",
 }
+"""How the answer is scored, by `ask`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """What a line is joined from, each tokenized as it stands behind a new line."""
+    """The parts of a line, each tokenized as it is behind a new line."""
 
     digits: Whole
     """[numbers, tokens]"""
     steps: Whole
-    """[terms, tokens] from the lowest upwards."""
+    """[terms, tokens] in ascending order."""
     equals: Whole
     end: Whole
     """The new line."""
@@ -53,58 +55,57 @@ class Pieces:
 class Arithmetic(Task):
     """Add and subtract small numbers; only the number of terms grows (the survey arXiv 2312.17044, appendix A.3).
 
-        Numbers go round from 0 to 9: 9 +1 =0 and 0 -1 =9.       <- the rule, left out by explained=false
-        7 -2 +5 +5 -1 =4                                         <- examples of a fixed number of terms
+        Numbers go round from 0 to 9: 9 +1 =0 and 0 -1 =9.       <- the rule; explained=false leaves it out
+        7 -2 +5 +5 -1 =4                                         <- examples with a fixed number of terms
         3 +0 -4 +2 =1
         8 +5 -3 +1 ... -4 =                                      <- the model writes "6"
 
-    Held constant over lengths: the rule, the examples, the range of numbers, and, at every depth, the distribution of
-    the running result, uniform. What grows is the number of terms, to as many as fit; blank lines before all else,
-    fewer than a term (and, where shown, its result) has tokens, make the length exact.
+    Constant over lengths: the rule, the examples, the range of numbers, and the distribution of the running result,
+    which is uniform at every depth. Only the number of terms grows, to as many as fit. Blank lines at the start, fewer
+    than the tokens of one term, make the length exact.
 
-    On the circle (wrap=true, results modulo m = `numbers`) the first number is uniform in 0..m-1 and every term
-    uniform among m steps that differ modulo m (-4..+5 of ten), all independent. Hence
+    On the circle (wrap=true: results modulo m = `numbers`) the first number is uniform in 0..m-1 and every term is
+    uniform among m steps that differ modulo m (-4..+5 for ten numbers), all independent. Hence
 
-    - the triple of running result, term and next result has one and the same distribution at every depth;
-    - another term at any one place gives another result, at every place alike;
-    - all numbers but any one tell nothing: the missing one is uniform, and so, given all others, is the result. No
-      prefix, no suffix and no sample of the text gives more than chance.
+    - the triple of running result, term and next result has the same distribution at every depth;
+    - changing any one term changes the result, by the same amount at every place;
+    - all numbers but one say nothing about the result: it stays uniform. So no part of the input reveals the answer.
 
-    What does tell is how often each term occurs: addition has no order, and the task tests none.
+    The count of each term does reveal it: addition has no order, so the task does not test order.
 
-    On the line (wrap=false, the survey's form: every result between 0 and m-1) the results are independent and
-    uniform, each term the step to the next. A prefix tells nothing, but a suffix does: terms that add up to 9 from
-    their lowest point to their highest leave one result only. Of ten numbers, the last terms alone tell
+    On the line (wrap=false, the survey's form: every result lies between 0 and m-1) the results are independent and
+    uniform, and each term is the step to the next result. A prefix says nothing, but a suffix does: if the running sums
+    of the last terms span 9, only one result is possible. For ten numbers, the last terms alone give
 
         terms     1      2      4      8      16     32     64
         bits      0.709  1.172  1.771  2.422  2.970  3.260  3.320     of log2(10) = 3.322
         accuracy  0.190  0.271  0.410  0.613  0.833  0.969  0.999     of the best guess from them
 
-    so that no text asks for a memory of much more than 32 terms; `needed`, in a sample's facts, counts how many numbers
-    from the end tell its result: all of them on the circle, two (the last result and a term) where results are shown.
+    so no text needs a memory of much more than 32 terms. `needed` in a sample's facts is how many numbers from the end
+    determine its result: all numbers on the circle; two (the last result and a term) if results are shown.
 
-    With shown=true every result is written behind its term: `5 +3 =8 -6 =2`. That needs no long memory, only the last
-    result and the term, at whatever distance from the start: the same arithmetic without the counting. Asked by mark,
-    it shows in `right` and `nll` at which `place` a model loses it (the config running_arithmetic, in the words of the
-    lesson `running_sums` that the embedded model learned; on the line a term alone guesses 0.19, not 0.1).
+    With shown=true every result follows its term: `5 +3 =8 -6 =2`. That is the same arithmetic without the long memory:
+    the last result and the term suffice at any distance from the start. With ask=mark, `right` and `nll` show at which
+    `place` a model loses the result. (The config running_arithmetic does this in the wording of the lesson
+    `running_sums` of the embedded model; on the line a term alone scores 0.19, not 0.1.)
 
-    Scores: `accuracy`, strict: what is written begins with the result, and that line neither lists nor reckons on ("6,
-    3", "6 +1 =7"; where results are shown, the sum may go on), or the likeliest option is it; for write also `first`,
-    the first number anywhere in what was written; for mark, accuracy is the mean over places, and `exact` is 1 where
-    all are right. Chance is 1 / numbers. In whatever way it is asked, sample i has the same examples and the same
-    numbers; what room takes away are the last terms.
+    Scores: `accuracy`: the answer begins with the result and its line goes on with neither a list nor a calculation
+    ("6, 3", "6 +1 =7"; with shown results the sum may go on), or the likeliest option is the result. For write also
+    `first`: the first number anywhere in the answer is the result. For mark, accuracy is the mean over the places, and
+    `exact` is 1 if all are right. Chance is 1 / numbers. Sample i has the same examples and numbers for every `ask`; a
+    larger room only removes the last terms.
 
     Args:
-        ask: write, choose (which result is likeliest) or mark (teacher-forced, at every result of the question that is
-            shown: with shown=false at the last one); marks need results of one token each.
-        shown: every result, or none but those of the examples and the one asked.
-        wrap: whether numbers go round, or stay between their ends.
-        numbers: 0 to numbers - 1 are results; at most 10.
+        ask: write, choose (the likeliest result) or mark (teacher-forced, at every shown result of the question; with
+            shown=false at the last one); marks need results of one token each.
+        shown: show every result of the question; otherwise only those of the examples.
+        wrap: whether numbers wrap around, or stay between their ends.
+        numbers: results are 0 to numbers - 1; at most 10.
         explained: begin with the rule.
-        shots: examples; their number and length are the same for every length.
-        shot_terms: terms of an example.
-        room: tokens to write; None: those of a result, and four more.
-        chat: ask in the model's chat template; not for marks.
+        shots: number of examples, the same for every length.
+        shot_terms: terms per example.
+        room: tokens to write; None: those of a result and four more.
+        chat: use the model's chat template; not for marks.
     """
 
     form: ClassVar[tuple[str, ...]] = ("ask", "room", "chat")
@@ -119,39 +120,35 @@ class Arithmetic(Task):
     chat: bool = False
 
     def __post_init__(self) -> None:
-        if self.ask not in ASKED:
-            raise ValueError(f"arithmetic's ask must be one of {', '.join(ASKED)}, got {self.ask}")
+        if self.ask not in SCORED:
+            raise ValueError(f"arithmetic's ask must be one of {', '.join(SCORED)}, got {self.ask}")
         if not 2 <= self.numbers <= 10:
             raise ValueError(f"arithmetic's numbers must be 2 to 10, got {self.numbers}: results are single digits")
-        for name, least in (("shots", 0), ("shot_terms", 1), ("room", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"arithmetic's {name} must be at least {least}, got {value}")
+        check_at_least("arithmetic", self, shots=0, shot_terms=1, room=1)
         if self.room is not None and self.ask != "write":
             raise ValueError(f"arithmetic's room is for ask=write, got room={self.room} with ask={self.ask}: drop it")
         if self.chat and self.ask == "mark":
-            raise ValueError("arithmetic's marks stand in running text, got chat=true: set ask to write or choose")
+            raise ValueError("arithmetic's ask=mark needs running text, got chat=true: set ask to write or choose")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """One line: what is added up, what of it is seen, how it is asked and scored."""
+        """Which numbers, which results are shown, and how the answer is scored."""
         results = f"results modulo {self.numbers}" if self.wrap else f"results between 0 and {self.numbers - 1}"
         seen = "each one shown" if self.shown else "none shown"
         rule = "the rule and " if self.explained else ""
-        start = "BOS" if tokenizer.prefix else "no BOS"
         return (
             f"arithmetic, {results}, {seen}, behind {rule}{self.shots} examples of {self.shot_terms} terms; "
-            f"{self.ask}, {ASKED[self.ask].format(numbers=self.numbers)}, {start}{', chat template' * self.chat}"
+            f"{self.ask}, {SCORED[self.ask].format(numbers=self.numbers)}, {bos_and_chat(tokenizer, self.chat)}"
         )
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """One sum a sample, of as many terms as fit."""
+        """One sum per sample, of as many terms as fit."""
         pieces, frame = self._pieces(tokenizer), tokenizer.frame(self.chat)
         rule = (CIRCLE if self.wrap else LINE).format(last=self.numbers - 1) if self.explained else ""
         header = tokenizer.encode(rule).ids
         return [self._question(pieces, frame, header, length, seed, index) for index in range(n)]
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
-        """Accuracy of what was written, of the choice, or of the marks."""
+        """Accuracy of the written answer, of the choice, or of the marks."""
         if isinstance(question, Choose) and isinstance(answer, Chosen):
             return score_choice(question, answer)
         if isinstance(question, Mark) and isinstance(answer, Marked):
@@ -169,7 +166,7 @@ class Arithmetic(Task):
         )
 
     def _bare(self, text: str) -> str:
-        """What was written, further terms as a list; behind a result that is shown they are left out."""
+        """The answer with further terms as a list, so that they count as wrong; after a shown result without them."""
         text = text.lstrip("= \t\n")
         if self.shown:
             text = re.sub(r"^(\d+)[ \t]*[+-].*", r"\1", text)
@@ -179,26 +176,23 @@ class Arithmetic(Task):
         self, pieces: Pieces, frame: Frame, header: Whole, length: int, seed: int, index: int
     ) -> Write | Choose | Mark:
         digit = pieces.digits.shape[1]
-        room = (self.room or digit + 4) if self.ask == "write" else digit
-        if room < digit:
-            raise Refused(f"arithmetic's answer has {digit} tokens, its room {room}: raise room")
+        room = room_for("arithmetic", digit, self.room, 4) if self.ask == "write" else digit
         bare, each = self._tokens(pieces)
         shown = self.shots * (bare + self.shot_terms * each + len(pieces.end))
         space = length - sum(map(len, [frame.before, header, frame.after])) - shown - (bare - digit) - room
-        if space < each:
-            raise Refused(f"arithmetic needs at least {length - space + each} tokens, asked for {length}: raise length")
+        check_length("arithmetic", length - space + each, length)
         rng = self.rng(length, seed, index)
         shots = [header]
         for _ in range(self.shots):
             shots += [self._line(pieces, *self._walk(rng, self.shot_terms)), pieces.end]
         results, steps = self._walk(rng, space // each)
-        asked = self._line(pieces, results, steps)[:-digit]
+        question = self._line(pieces, results, steps)[:-digit]
         blank = np.repeat(pieces.end, space % each)
-        prompt = np.concatenate([frame.before, blank, *shots, asked, frame.after])
+        prompt = np.concatenate([frame.before, blank, *shots, question, frame.after])
         return self._ask(pieces, prompt, room, results, index)
 
     def _ask(self, pieces: Pieces, prompt: Whole, room: int, results: Whole, index: int) -> Write | Choose | Mark:
-        """The question for the result behind a prompt."""
+        """The question for the result that follows the prompt."""
         result, cluster, terms = int(results[-1]), str(index), len(results) - 1
         facts = {"expected": str(result), "terms": terms, "needed": self._needed(results)}
         if self.ask == "choose":
@@ -220,7 +214,7 @@ class Arithmetic(Task):
         )
 
     def _walk(self, rng: np.random.Generator, terms: int) -> tuple[Whole, Whole]:
-        """Running results [terms + 1], the first number before them, and the terms between them."""
+        """Running results [terms + 1], from the first number on, and the terms between them."""
         drawn = rng.integers(self.numbers, size=terms + 1)
         if not self.wrap:
             return drawn, np.diff(drawn)
@@ -229,19 +223,19 @@ class Arithmetic(Task):
 
     @property
     def _least(self) -> int:
-        """The lowest term; all to its negative on the line, as many as there are numbers on the circle."""
+        """The lowest term. On the line terms go up to its negative; on the circle there are `numbers` of them."""
         return -((self.numbers - 1) // 2) if self.wrap else 1 - self.numbers
 
     def _needed(self, results: Whole) -> int:
-        """Numbers, counted from the end, that one has to read before they leave one result."""
+        """How many numbers from the end of the text determine the result."""
         if self.shown:
             return 2
         if self.wrap:
             return len(results)
         back = results[::-1]
         spans = np.maximum.accumulate(back) - np.minimum.accumulate(back)
-        told = np.flatnonzero(spans == self.numbers - 1)
-        return int(told[0]) if len(told) else len(results)
+        determined = np.flatnonzero(spans == self.numbers - 1)
+        return int(determined[0]) if len(determined) else len(results)
 
     def _line(self, pieces: Pieces, results: Whole, steps: Whole) -> Whole:
         """Tokens of a sum, up to its result."""
@@ -252,12 +246,12 @@ class Arithmetic(Task):
         return np.concatenate([digits[0], np.hstack([terms, equals, digits[1:]]).reshape(-1)])
 
     def _tokens(self, pieces: Pieces) -> tuple[int, int]:
-        """Tokens of a line without terms, and those that each term adds."""
+        """Tokens of a line without terms, and tokens per term."""
         digit, step, answer = pieces.digits.shape[1], pieces.steps.shape[1], len(pieces.equals) + pieces.digits.shape[1]
         return (digit, step + answer) if self.shown else (digit + answer, step)
 
     def _pieces(self, tokenizer: Tokenizer) -> Pieces:
-        """The vocabulary of lines; Refused where the number of tokens would tell of what they say."""
+        """The parts of lines as tokens; Refused if their number of tokens reveals which number or term they are."""
         behind = len(tokenizer.encode("\n").ids)
         least, count = self._least, self.numbers if self.wrap else 2 * self.numbers - 1
         terms = [f" {term:+d}" for term in range(least, least + count)]
@@ -267,10 +261,10 @@ class Arithmetic(Task):
         for what, rows in (("numbers", digits), ("terms", steps)):
             sizes = sorted({len(row) for row in rows})
             if len(sizes) > 1:
-                need = f"arithmetic needs {what} of equally many tokens, here they have {sizes[0]} to {sizes[-1]}"
+                need = f"arithmetic needs {what} of equally many tokens, got {sizes[0]} to {sizes[-1]}"
                 raise Refused(f"{need}: take another tokenizer")
             if len({tuple(row) for row in rows}) < len(rows):
-                raise Refused(f"arithmetic needs {what} told apart by their tokens, these are not: other tokenizer")
+                raise Refused(f"arithmetic needs {what} with different tokens, got equal ones: take another tokenizer")
         if self.ask == "mark" and len(digits[0]) > 1:
-            raise Refused(f"arithmetic's marks need numbers of 1 token, here they have {len(digits[0])}: ask=choose")
+            raise Refused(f"arithmetic's ask=mark needs numbers of 1 token, got {len(digits[0])}: set ask=choose")
         return Pieces(np.stack(digits), np.stack(steps), found[-1], tokenizer.encode("\n").ids[-1:])

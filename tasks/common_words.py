@@ -1,4 +1,4 @@
-"""Common words: a long list in which a few words come again and again, and which these are."""
+"""Common words: name the few words of a long list that occur most often."""
 
 import functools
 import itertools
@@ -9,49 +9,39 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
+from lexbench import Answer, AnyQuestion, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, matching, sampling
-from lexbench.taskkit.scoring import score_written
+from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
+from lexbench.taskkit.scoring import score_items
 
 HEADER = "This numbered list has words that occur more often than others.\n"
 ASK = "\nWhich {common} words occur most often in the list?"
 BEGIN = " The words are"
 WORDS = sampling.SPOKEN
-"""All that there are would make a list of some four million tokens."""
+"""Enough for a list of about four million tokens."""
 ITEM = rf"(?:[{sampling.CONSONANTS}][{sampling.VOWELS}]){{{len(WORDS.lists)}}}"
 MARGIN = 8
 """Tokens to write beyond those of the answer."""
 COUNTED = 10_000
-"""Tokens up to which the least length is told exactly; above, a lower bound of it refuses at once."""
+"""Up to here the least length is computed exactly; above, a lower bound refuses without making any list."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Asked:
-    """All that one sample has at the least."""
+class FixedWords(Fixed):
+    """The parts of a sample that are the same at every length."""
 
-    index: int
     common: list[str]
     words: list[Tokens]
-    """The common words and as many others."""
+    """The common words and as many other words."""
     more: Iterator[Tokens]
-    """Still others."""
-    before: Tokens
-    after: Tokens
-    room: int
-    answer: str
+    """Further words, to fill the length."""
     least: int
-    """Tokens in all, with every occurrence of `words`."""
+    """Prompt and room with every occurrence of `words`, in tokens."""
 
 
 @dataclass(frozen=True)
 class CommonWords(Task):
-    """Name the words of a numbered list that occur most often in it (RULER's cwe).
-
-    After Hsieh et al., RULER (arXiv 2404.06654); words our own. Held constant over lengths: of sample i the common
-    words, how many they are, how often each occurs, how often each other word occurs, and so the ratio of the two. What
-    grows is the number of different other words, and with it the share of the list that they take. (RULER has 10 common
-    words, 30 times against 3, but 6 times against 1 below 4096 tokens, where its difficulty jumps; `common=10 times=30
-    others=3` is the former. Its lists of one size all have one order, and it shows an answered example first.)
+    """Name the words that occur most often in a numbered list (cwe of RULER, Hsieh et al., arXiv 2404.06654).
 
         This numbered list has words that occur more often than others.              <- header
         1. kavodu
@@ -60,21 +50,26 @@ class CommonWords(Task):
         ...
         Which 3 words occur most often in the list? The words are                    <- " kavodu, teluga, bifosa"
 
-    Words are three syllables of a consonant and a vowel, new in each sample, all different and equally long, so that
-    none is a part of another. The order is by chance, anew in each sample. Others are added as long as the next one
-    fits with all its occurrences; what is then left is filled, before the list, with sentences of noise, the last one
-    cut. There are at least as many other words as common ones. The least length is the most that any of the n samples
-    needs, so near it n decides whether a length is refused. Chance is any words of the list.
+    Constant over lengths, for each sample: the common words, their number, how often each occurs and how often each
+    other word occurs. Only the number of different other words grows, at least as many as there are common ones. A
+    further word is added as long as all its occurrences fit; noise sentences before the list, the last one cut, fill
+    the rest. Words are three syllables (consonant and vowel), new in each sample, distinct and equally long, so that no
+    word contains another. The order is random. The least length is the largest need among the n samples, so near it n
+    decides whether a length is refused. Chance: any `common` words of the list.
 
-    Scores: `accuracy`, strict: what is written begins with exactly the common words, in any order, numbered or not;
-    `contains`: the share of them that stand somewhere in it (RULER's string_match_all).
+    The wording is ours. RULER has 10 common words, which occur 30 times and others 3 times (`common=10 times=30
+    others=3`), but 6 times and once below 4096 tokens, where its difficulty jumps. RULER uses one order for all lists
+    of a size, and shows an answered example first.
+
+    Scores: `accuracy` (strict): the answer begins with exactly the common words, in any order, numbered or not.
+    `contains`: the share of them that occur anywhere in the answer (RULER's string_match_all).
 
     Args:
-        common: words that are asked for.
-        times: that each of them occurs.
-        others: times that each other word occurs, fewer than `times`.
-        room: tokens to write; None: those of the answer, and eight more.
-        chat: ask in the model's chat template; the answer's first words come after it.
+        common: number of words to name.
+        times: occurrences of each common word.
+        others: occurrences of each other word, fewer than `times`.
+        room: tokens to write; None: those of the answer and eight more.
+        chat: use the model's chat template; the first words of the answer come after it.
     """
 
     form: ClassVar[tuple[str, ...]] = ("room", "chat")
@@ -85,51 +80,38 @@ class CommonWords(Task):
     chat: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("common", "others", "room"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"common_words' {name} must be at least 1, got {value}")
+        check_at_least("common_words", self, common=1, others=1, room=1)
         if self.times <= self.others:
             raise ValueError(f"common_words' times must be more than others={self.others}, got {self.times}")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """One line: what is asked and how it is scored."""
-        start = ("BOS" if tokenizer.prefix else "no BOS") + (", chat template" if self.chat else "")
+        """How often words occur and how the answer is scored."""
         return (
             f"common words: {self.common} words {self.times} times each among others {self.others} times each, "
-            f"strict: exactly these words come first, greedy, {start}"
+            f"strict: exactly these words come first, greedy, {bos_and_chat(tokenizer, self.chat)}"
         )
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """Prompts of exactly length - room tokens, one a sample."""
-        least = 2 * self.common * (self.times + self.others)  # a word and its number have a token each, or more
-        samples = [self._asked(tokenizer, seed, index) for index in range(n)] if least <= max(length, COUNTED) else []
+        """One prompt of exactly length - room tokens per sample."""
+        least = 2 * self.common * (self.times + self.others)  # at least a token for each word and each number
+        samples = [self._fixed(tokenizer, seed, index) for index in range(n)] if least <= max(length, COUNTED) else []
         least = max([least, *(sample.least for sample in samples)])
-        if length < least:
-            raise Refused(
-                f"common_words needs at least {least} tokens, asked for {length}: raise length or lower times"
-            )
+        check_length("common_words", least, length, "raise length or lower times")
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
 
-    def _asked(self, tokenizer: Tokenizer, seed: int, index: int) -> Asked:
+    def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedWords:
         spelled = _distinct(self.rng("words", seed, index))
         common = list(itertools.islice(spelled, self.common))
         more = (tokenizer.encode(f" {word}").ids for word in spelled)
         words = [*(tokenizer.encode(f" {word}").ids for word in common), *itertools.islice(more, self.common)]
         answer = " " + ", ".join(common)
-        written = len(tokenizer.encode(answer).ids)
-        if self.room is not None and self.room < written:
-            raise Refused(f"common_words' answer has {written} tokens, its room {self.room}: raise room")
-        frame, begin = tokenizer.frame(self.chat), BEGIN.lstrip() if self.chat else BEGIN
-        ask = tokenizer.encode(ASK.format(common=self.common)).ids
-        before = np.concatenate([frame.before, tokenizer.encode(HEADER).ids])
-        after = np.concatenate([ask, frame.after, tokenizer.encode(begin).ids])
-        room = self.room or written + MARGIN
+        room = room_for("common_words", len(tokenizer.encode(answer).ids), self.room, MARGIN)
+        before, after = around(tokenizer, self.chat, [HEADER], ASK.format(common=self.common), BEGIN)
         times = self._times(len(words))
         numbers = sum(len(_number(tokenizer, place)) for place in range(1, sum(times) + 1))
         listed = numbers + sum(count * len(word) for count, word in zip(times, words, strict=True))
         least = len(before) + listed + len(after) + room
-        return Asked(
+        return FixedWords(
             index=index,
             common=common,
             words=words,
@@ -142,13 +124,13 @@ class CommonWords(Task):
         )
 
     def _times(self, words: int) -> list[int]:
-        """How often each of so many words occurs."""
+        """Occurrences of each of so many words, the common ones first."""
         return [self.times] * self.common + [self.others] * (words - self.common)
 
-    def _question(self, tokenizer: Tokenizer, length: int, seed: int, asked: Asked) -> Write:
-        words, left = list(asked.words), length - asked.least
+    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedWords) -> Write:
+        words, left = list(fixed.words), length - fixed.least
         listed = sum(self._times(len(words)))
-        for word in asked.more:
+        for word in fixed.more:
             further = range(listed + 1, listed + self.others + 1)
             cost = self.others * len(word) + sum(len(_number(tokenizer, place)) for place in further)
             if cost > left:
@@ -157,39 +139,24 @@ class CommonWords(Task):
             left -= cost
             listed += self.others
         each = np.repeat(np.arange(len(words)), self._times(len(words)))
-        order = self.rng("order", seed, asked.index).permutation(each)
+        order = self.rng("order", seed, fixed.index).permutation(each)
         items = [part for place, word in enumerate(order, start=1) for part in (_number(tokenizer, place), words[word])]
-        filler = haystack.noise(tokenizer, left, str(asked.index))
-        return Write(
-            index=asked.index,
-            cluster=filler.name,
-            prompt=np.concatenate([asked.before, filler.tokens, *items, asked.after]),
-            room=asked.room,
-            answer=asked.answer,
-            chance=1 / math.comb(len(words), self.common),
-            facts={"expected": asked.common, "different": len(words), "listed": listed},
-        )
+        filler = haystack.noise(tokenizer, left, str(fixed.index))
+        facts = {"expected": fixed.common, "different": len(words), "listed": listed}
+        return fixed.write([filler.tokens, *items], filler.name, 1 / math.comb(len(words), self.common), facts)
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and lenient accuracy."""
-        assert isinstance(question, Write) and isinstance(answer, Written)
-        return score_written(
-            question,
-            answer,
-            {
-                "accuracy": matching.strict(matching.unnumbered(answer.text), question.facts["expected"], ITEM),
-                "contains": matching.contains_all(answer.text, question.facts["expected"]),
-            },
-        )
+        return score_items(question, answer, ITEM, matching.unnumbered)
 
 
 def _distinct(rng: np.random.Generator) -> Iterator[str]:
-    """Words by chance, each once; Refused after the last one."""
+    """All words in random order; Refused after the last one."""
     lack = f"common_words has {WORDS.count} different words, the list needs more: raise others or lower length"
     return map(WORDS.spell, sampling.distinct(rng, WORDS.count, lack))
 
 
 @functools.lru_cache(maxsize=1 << 18)
 def _number(tokenizer: Tokenizer, place: int) -> Tokens:
-    """What stands before a word."""
+    """Tokens of the line number in front of a word."""
     return tokenizer.encode(f"\n{place}.").ids

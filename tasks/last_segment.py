@@ -1,40 +1,41 @@
-"""Last-segment perplexity, the headline: the same targets at every length, more and more context before them."""
+"""Last-segment perplexity, the headline: the same targets at every length, under growing context."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
 from lexbench import Answer, AnyQuestion, Corpus, Refused, Sample, Score, Scored, Task, Tokenizer
-from lexbench.taskkit.perplexity import AVERAGING, EncodedCorpus, bos_policy, encoded_corpus, place_of
+from lexbench.taskkit.perplexity import AVERAGING, EncodedCorpus, bos_policy, encoded_corpus, in_turns, place_of
+from lexbench.taskkit.prompt import check_at_least, check_length
 from lexbench.taskkit.scoring import score_likelihood
 
 
 @dataclass(frozen=True)
 class LastSegment(Task):
-    """The last `targets` tokens of a text, given the length - targets tokens in front of them.
-
-    The protocol of Jianlin Su's ReRoPE (kexue.fm/archives/9708 and its repository bojone/rerope): what is scored stays
-    the same from length to length, so a difference between two lengths is what the added context does, for better or
-    worse. Every other protocol mixes that with other targets.
+    """Score the last `targets` tokens of a text, given the length - targets tokens before them.
 
         a place in a document      a b c d e f g h i j k l m n          targets: the last 4, at every length
         length 6 with BOS                            BOS j k l m n      one token of context, and BOS
         length 12 with BOS               BOS d e f g h i j k l m n
 
-    n places: one in each document that is long enough, in the seed's order, then a second one in each, and so on;
-    targets of two places are disjoint. The places depend on seed, `targets` and `longest`, never on length or n.
+    This is the protocol of Jianlin Su's ReRoPE (kexue.fm/archives/9708, repository bojone/rerope). The targets stay the
+    same at every length, so a difference between two lengths is the effect of the added context. Every other protocol
+    mixes that with a change of targets.
+
+    Places: one in each document that is long enough, in the seed's order, then a second one in each, and so on, up to
+    n. Targets of two places are disjoint. The places depend on seed, `targets` and `longest`, not on length or n.
     Intervals cluster by document.
 
     Args:
-        corpus: where documents come from.
-        targets: tokens that are scored; None: half of the run's shortest length.
-        longest: tokens of text that a place has, whatever the length; None: the run's longest length.
-        stream: join all documents, each after BOS, and let the context run over their borders (targets of one place
-            still lie in one document, and BOS is none of them); for corpora of short texts. A window then begins
-            anywhere, with no BOS of its own. The cluster is the targets' document; neighbours may share context.
+        corpus: of the documents.
+        targets: tokens to score; None: half of the run's shortest length.
+        longest: tokens of text that every place has, at any length; None: the run's longest length.
+        stream: join all documents, each after BOS, and let the context cross their borders; for corpora of short
+            texts. The targets of a place are still in one document, and BOS is never a target. A window begins
+            anywhere, without a BOS of its own. The cluster is the targets' document; neighbours may share context.
     """
 
     corpus: Corpus
@@ -43,17 +44,14 @@ class LastSegment(Task):
     stream: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("targets", "longest"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"last_segment's {name} must be at least 1, got {value}")
+        check_at_least("last_segment", self, targets=1, longest=1)
 
     def for_lengths(self, lengths: Sequence[int]) -> Self:
-        """Targets that fit the shortest length, places that fit the longest."""
+        """Choose targets that fit the shortest length, and places that fit the longest."""
         return replace(self, targets=self.targets or max(1, min(lengths) // 2), longest=self.longest or max(lengths))
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """One line: targets, context, averaging, BOS."""
+        """Targets, context, averaging, BOS."""
         joined = f"joined documents, each after BOS{'' if tokenizer.bos is not None else ' (there is none)'}"
         begin = f"{joined}, BOS never a target" if self.stream else f"{bos_policy(tokenizer)}; documents not joined"
         return (
@@ -62,17 +60,17 @@ class LastSegment(Task):
         )
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """One question a place."""
+        """One question per place."""
         task = self.for_lengths([length])
         assert task.targets is not None and task.longest is not None
         least = task.targets + (1 if self.stream else max(1, len(tokenizer.prefix)))
-        if length < least:
-            need = f"last_segment with {task.targets} targets needs at least {least} tokens"
-            raise Refused(f"{need}, asked for {length}: raise length or lower targets")
+        check_length(f"last_segment with {task.targets} targets", least, length, "raise length or lower targets")
         if length > task.longest:
             raise Refused(f"last_segment's places have {task.longest} tokens, asked for {length}: raise longest")
         texts = encoded_corpus(self.corpus, tokenizer)
-        places = list(itertools.islice(task._places(texts, seed), n))
+        order = task.rng("documents", seed).permutation(len(texts)).tolist()
+        found = in_turns(order, lambda document: task._ends(texts, document, seed))
+        places = list(itertools.islice(found, n))
         if len(places) < n:
             raise Refused(task._too_few(texts, n, len(places)))
         return [task._question(texts, length, index, *place) for index, place in enumerate(places)]
@@ -82,21 +80,8 @@ class LastSegment(Task):
         assert isinstance(question, Score) and isinstance(answer, Scored)
         return score_likelihood(question, answer)
 
-    def _places(self, texts: EncodedCorpus, seed: int) -> Iterator[tuple[int, int]]:
-        """(document, end of the targets in it): every document's first place before any one's second."""
-        order = self.rng("documents", seed).permutation(len(texts)).tolist()
-        ends: dict[int, list[int]] = {}
-        for turn in itertools.count():
-            for document in order:
-                if turn == 0:
-                    ends[document] = self._ends(texts, document, seed)
-                if turn < len(ends[document]):
-                    yield document, ends[document][turn]
-            if turn >= max(map(len, ends.values()), default=0):
-                return
-
     def _ends(self, texts: EncodedCorpus, document: int, seed: int) -> list[int]:
-        """Where targets may end in a document, in random order: a grid of disjoint segments, its offset random."""
+        """Ends of disjoint target segments in a document, in random order: a grid with a random offset."""
         rng = self.rng("places", seed, texts.name(document))
         targets, longest = self.targets or 0, self.longest or 0
         if self.stream:

@@ -1,4 +1,4 @@
-"""LongPPL: perplexity of the tokens that only a long context makes predictable."""
+"""LongPPL: perplexity of the key tokens, which only a long context makes predictable."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,39 +8,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench import Answer, AnyQuestion, Corpus, Refused, Sample, Score, Scored, Task, Tokenizer
-from lexbench.taskkit import key_tokens as key_tokens
+from lexbench.taskkit import key_tokens
 from lexbench.taskkit.perplexity import AVERAGING, EncodedCorpus, bos_policy, encoded_corpus
+from lexbench.taskkit.prompt import check_at_least, check_length
 from lexbench.taskkit.scoring import score_likelihood
 
 
 @dataclass(frozen=True)
 class LongPpl(Task):
-    """Perplexity of a corpus's key tokens (Fang et al. 2024, arXiv 2410.23771), the same ones at every length.
-
-    An evaluator has chosen them once, by what the far context does for it, and `lexbench keys` has written them to
-    a file: characters, so that models of any tokenizer are measured on the same ones (see
-    `lexbench.taskkit.key_tokens`). Windows are as long as the length says. The document's first window holds all
-    key tokens that it can; each further one ends at a key token, and its key tokens lie at most `stride` apart, so
-    that each has length - stride tokens in front of it at the least, or all of its document. What is between key
-    tokens is read and not scored:
+    """Score a corpus's key tokens (LongPPL, Fang et al. 2024, arXiv 2410.23771), the same ones at every length.
 
         document, length 8, stride 4; [key tokens]      a b c d e [f] g h  i [j] k [l] m n o [p]
-        first window, to its full length                a b c d e [f] g h
-        second, back from l                                     e  f  g h  i [j] k [l]
-        third, back from p                                                 i  j  k  l  m n o [p]
+        first window, of the full length                a b c d e [f] g h
+        second window, ends at l                                e  f  g h  i [j] k [l]
+        third window, ends at p                                            i  j  k  l  m n o [p]
 
-    Held constant over lengths: documents and key tokens. n documents that have key tokens, in the seed's order;
-    intervals cluster by document. At the evaluator's own `longest` it is the paper's LongPPL (whose code gives
-    the measured model no BOS, and the evaluator one); at a shorter length it says what the model loses without the
-    rest.
+    An evaluator model chooses the key tokens once, by how much the long context helps it, and `lexbench keys` writes
+    them to a file (see `lexbench.taskkit.key_tokens`). The file holds characters, so models with any tokenizer are
+    measured on the same key tokens.
+
+    Windows have `length` tokens. A document's first window scores all key tokens in it. Every further window ends at a
+    key token, and its key tokens spread over at most `stride` tokens, so each has at least length - stride tokens
+    before it, or all of its document. Tokens between key tokens are read but not scored.
+
+    Constant over lengths: documents and key tokens. The n documents are the first in the seed's order that have key
+    tokens; intervals cluster by document. At the evaluator's own `longest` this is the paper's LongPPL (whose code uses
+    BOS for the evaluator but not for the measured model); a shorter length shows what the model loses without the rest.
 
     Args:
-        corpus: where the documents come from: that for which the keys were made.
-        keys: file that `lexbench keys` has written.
-        document_tokens: documents of which the evaluator read fewer, BOS counted, are left out, so that no length is
-            longer than what its key tokens can tell of. None: the longest length of the run.
-        stride: tokens over which a window's key tokens spread; None: a quarter of the length. Never so many that a key
-            token would have less than the short context by which it was found.
+        corpus: the one from which the key tokens were made.
+        keys: file written by `lexbench keys`.
+        document_tokens: leave out documents of which the evaluator read fewer tokens, with BOS, so that no length
+            exceeds what the evaluator has read. None: the longest length of the run.
+        stride: tokens over which the key tokens of a window may spread; None: a quarter of the length. Reduced if
+            needed, so that no key token has less than the short context with which it was found.
     """
 
     corpus: Corpus
@@ -48,39 +49,35 @@ class LongPpl(Task):
     document_tokens: int | None = None
     stride: int | None = None
     keys_hash: str | None = field(default=None, init=False)
-    """Of the file: part of the identity, as its name says nothing."""
+    """Hash of the file; unlike its name, part of the identity."""
 
     def __post_init__(self) -> None:
-        for name in ("document_tokens", "stride"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"long_ppl's {name} must be at least 1, got {value}")
+        check_at_least("long_ppl", self, document_tokens=1, stride=1)
         if self.keys is not None:
             object.__setattr__(self, "keys_hash", key_tokens.read(self.keys).hash)
 
     def for_lengths(self, lengths: Sequence[int]) -> Self:
-        """Documents long enough for the longest length."""
+        """Choose documents that are long enough for the longest length."""
         return self if self.document_tokens else replace(self, document_tokens=max(lengths))
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """One line: which tokens, how much context, averaging, BOS."""
+        """Which tokens, how much context, averaging, BOS."""
         return (
-            f"LongPPL: the same key tokens at every length ({self._said()}), in documents read to "
+            f"LongPPL: the same key tokens at every length ({self._keys()}), in documents read to "
             f"{self.document_tokens} tokens or more; context: at least the length less "
             f"{self.stride or 'a quarter of it'}, or all of the document; {AVERAGING}; {bos_policy(tokenizer)}; "
             "documents not joined"
         )
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """Every window with key tokens of n documents."""
+        """Every window with key tokens, of n documents."""
         found, prefix = key_tokens.read(self.keys) if self.keys else None, len(tokenizer.prefix)
         least = prefix + 1 + (found.rule.short if found else 1)
-        if length < least:
-            raise Refused(f"long_ppl needs at least {least} tokens, asked for {length}: raise length")
+        check_length("long_ppl", least, length)
         if found is None:
             raise Refused(f"long_ppl needs a file of key tokens, got none: {key_tokens.MAKE}, then give task.keys=FILE")
         if found.corpus != self.corpus.fingerprint():
-            raise Refused(f"{self.keys} holds the key tokens of another corpus: {key_tokens.MAKE}")
+            raise Refused(f"{self.keys} must hold key tokens of this corpus, got another one's: {key_tokens.MAKE}")
         task, width = self.for_lengths([length]), length - prefix
         if length > (task.document_tokens or 0):
             raise Refused(
@@ -96,14 +93,14 @@ class LongPpl(Task):
         return [_question(texts, index, width, *window) for index, window in enumerate(windows)]
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
-        """The NLL of the key tokens; words make no sense of them."""
+        """The NLL of the key tokens, without a number of words: key tokens are no running text."""
         assert isinstance(question, Score) and isinstance(answer, Scored)
         sample = score_likelihood(question, answer)
         targets = np.asarray(question.facts["targets"])
         return replace(sample, nll=np.asarray(answer.nll, np.float32)[targets - targets[0]], words=None)
 
-    def _said(self) -> str:
-        """The keys, for the protocol's line."""
+    def _keys(self) -> str:
+        """The key tokens, for the protocol."""
         if self.keys is None:
             return "none given"
         found = key_tokens.read(self.keys)
@@ -116,7 +113,7 @@ class LongPpl(Task):
     def _documents(
         self, texts: EncodedCorpus, found: key_tokens.KeyTokens, n: int, seed: int
     ) -> list[tuple[int, NDArray[np.int64]]]:
-        """n documents that were read far enough, each with the places of its key tokens, in the seed's order."""
+        """The first n documents of which the evaluator read enough, each with its key tokens, in the seed's order."""
         need = (self.document_tokens or 0) - len(texts.prefix)
         chosen: list[tuple[int, NDArray[np.int64]]] = []
         most = 0
@@ -127,7 +124,7 @@ class LongPpl(Task):
             read = int(np.searchsorted(texts[document].starts, found.ends[name]))
             most = max(most, read + len(texts.prefix))
             targets = key_tokens.tokens_within(texts[document], found.spans[name])
-            targets = targets[targets > 0]  # a first token may have nothing before it
+            targets = targets[targets > 0]  # without BOS, the first token has no context
             if read >= need and len(targets):
                 chosen.append((document, targets))
         if len(chosen) < n:
@@ -140,7 +137,7 @@ class LongPpl(Task):
 
 
 def _windows(targets: NDArray[np.int64], width: int, stride: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """(end, key tokens) of each window of `width` tokens, without BOS."""
+    """(end, key tokens) of each window of `width` tokens plus BOS."""
     while len(targets):
         own = targets[targets < max(int(targets[0]) + stride, width)]
         yield max(int(own[-1]) + 1, width), own

@@ -13,6 +13,7 @@ import yaml
 
 from lexbench import Answer, AnyQuestion, Frame, Refused, Sample, Task, Tokenizer, Write, Written
 from lexbench.taskkit import longbench
+from lexbench.taskkit.prompt import bos_and_chat, check_at_least, check_length
 from lexbench.taskkit.scoring import score_written
 
 OURS = Path(__file__).with_name("longbench_prompts.yaml")
@@ -25,41 +26,42 @@ TRUNCATION = {
 
 @dataclass(frozen=True)
 class LongBench(Task):
-    """One of the 21 data sets of LongBench, or of the 13 of LongBench-E (Bai et al., arXiv 2308.14508).
+    """Answer one of the 21 data sets of LongBench, or of the 13 of LongBench-E (Bai et al., arXiv 2308.14508).
 
-    The data are the user's or the hub's (THUDM/LongBench), nothing is shipped. Here `length` is a ceiling: prompts have
-    the lengths that they have, and prompt and room must fit in it. Held constant over lengths: examples, their order
-    and the wording. What changes, unless every prompt fits, is how many are cut or left out: every table counts them.
+        length 3532, room 32      [first 1750 tokens of the prompt] [last 1750 tokens]      <- truncation=middle
 
-    Asked are the first n examples of a permutation that depends on data set and seed alone; where there are fewer, all.
-    Samples are also shown by the official buckets of stored length (`words 0-4k`; Chinese is counted in `characters`)
-    and by their own prompt's tokens before anything is cut (`tokens 0-4k`). Examples on one document are one cluster.
+    The data are the user's or the hub's (THUDM/LongBench); none are shipped. `length` limits prompt and room; prompts
+    keep their own lengths. Constant over lengths: examples, order and wording. Only the number of cut or skipped
+    examples changes; every table shows it.
 
-    Scores, in [0, 1]: the official metric, oddities included (see `lexbench.taskkit.longbench.metrics`), under a
-    name that says what it is, `qa_f1` or `code_sim_difflib`; for summaries also `rouge_l` as the package
-    `rouge-score` computes it. A flawless answer has less than 1 where the official metric gives less: 1 - 5e-9 of
-    ROUGE-L, or a line of code with a comment.
+    The examples are the first n of a permutation that depends on data set and seed, or all if there are fewer. Results
+    are also shown by the official buckets of stored length (`words 0-4k`; `characters` for Chinese) and by the tokens
+    of the uncut prompt (`tokens 0-4k`). Examples on the same document form one cluster.
 
-    Official numbers need the official prompts (dataset2prompt.json), truncation=middle and, for a limit of 3500 tokens
-    on prompts, a length of 3500 + room, and the tokens of a chat template. Two things differ even then: the middle is
-    cut out of token ids, which are not decoded and encoded again; and on samsum writing goes on after the first line,
-    where the official code stops and forbids an empty answer, though only the first line counts for both.
+    Scores, in [0, 1]: the official metric with its oddities (see `lexbench.taskkit.longbench.metrics`), named after
+    what it is: `qa_f1`, `code_sim_difflib`; for summaries also `rouge_l` as the package `rouge-score` computes it. The
+    official metric of a flawless answer may be below 1: 1 - 5e-9 for ROUGE-L, or less for code with a comment.
+
+    Official numbers need the official prompts (dataset2prompt.json), truncation=middle and, for the prompt limit of
+    3500 tokens, a length of 3500 + room + the tokens of the chat template. Two differences remain: we cut the middle
+    out of the token ids, without decoding and encoding again; and on samsum we write on after the first line, where
+    the official code stops and forbids an empty answer. Both score the first line only.
 
     Args:
         dataset: qasper, hotpotqa, lcc, ...
         e: LongBench-E, whose lengths are spread evenly.
-        data: folder with the official DATASET.jsonl (DATASET_e.jsonl of LongBench-E), or the official data.zip; None:
-            the hub's.
-        prompts: JSON file of data set to prompt, as the official dataset2prompt.json; None: our own wording.
-        truncation: where prompt and room exceed the length: `middle` keeps the first and the last half of the prompt,
-            `skip` leaves the example out (each sample's facts say how many were), `error` refuses the cell.
-        chat: whether the chat template surrounds the prompt; None: as official, where the model has one, but not for
-            few-shot and code sets.
+        data: folder with the official DATASET.jsonl (LongBench-E: DATASET_e.jsonl), or the official data.zip; None: the
+            hub's.
+        prompts: JSON file from data set to prompt, like the official dataset2prompt.json; None: our own wording.
+        truncation: if prompt and room exceed the length: `middle` keeps the first and the last half of the prompt,
+            `skip` leaves the example out (each sample's facts have the number), `error` refuses the cell.
+        chat: whether to use the chat template; None: as officially, if the model has one, but not for few-shot and
+            code sets.
         room: tokens to write; None: the official limit.
-        similarity: of code: `difflib`, or `levenshtein`, which the official code takes where it is installed.
+        similarity: for code: `difflib`, or `levenshtein`, which the official code uses if it is installed.
     """
 
-    dataset: str = field(default_factory=lambda: "qasper")  # no plain default: labels always name the data set
+    dataset: str = field(default_factory=lambda: "qasper")  # not a plain default, so that labels always name it
     e: bool = False
     data: str | longbench.Source | None = None
     prompts: str | longbench.Source | None = None
@@ -73,8 +75,7 @@ class LongBench(Task):
         longbench.check_similarity(self.similarity)
         if self.truncation not in TRUNCATION:
             raise ValueError(f"longbench's truncation must be one of {', '.join(TRUNCATION)}, got {self.truncation!r}")
-        if self.room is not None and self.room < 1:
-            raise ValueError(f"longbench's room must be at least 1, got {self.room}")
+        check_at_least("longbench", self, room=1)
         if isinstance(self.data, str):
             object.__setattr__(self, "data", longbench.Source.find(self.data, self._stem))
         if isinstance(self.prompts, str):
@@ -85,8 +86,8 @@ class LongBench(Task):
         self._wording()
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """One line: data set, wording, template, what happens to over-long prompts, metric."""
-        said = [
+        """Data set, wording, template, treatment of over-long prompts, metric."""
+        parts = [
             f"LongBench{'-E' if self.e else ''} {self.dataset}: "
             + ("our own wording" if self.prompts is None else f"prompts {self.prompts}"),
             "chat template" if self._uses_chat(tokenizer) else "no chat template",
@@ -94,18 +95,17 @@ class LongBench(Task):
             f"at most {self._room} tokens written, greedy",
             f"official {self._facts.metric_name(self.similarity).removesuffix('_official')}"
             + " of the first line" * self._facts.first_line,
-            "BOS" if tokenizer.prefix else "no BOS",
+            bos_and_chat(tokenizer),
         ]
-        return ", ".join(said)
+        return ", ".join(parts)
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """One question an example; prompt and room are at most `length` tokens."""
+        """One question per example; prompt and room have at most `length` tokens."""
         frame = tokenizer.frame(self._uses_chat(tokenizer))
         wording = self._wording()
         words = len(tokenizer.encode(wording.format(context="", input="")).ids)
         least = len(frame.before) + len(frame.after) + max(2, words) + self._room
-        if length < least:
-            raise Refused(f"longbench's {self.dataset} needs at least {least} tokens, asked for {length}: raise length")
+        check_length(f"longbench's {self.dataset}", least, length)
         assert not isinstance(self.data, str)
         source = self.data or longbench.from_hub(self._stem)
         examples = longbench.read_examples(source, classes=self._facts.metric == "classification")
@@ -123,7 +123,7 @@ class LongBench(Task):
         return [self._question(cell, *each) for each in questions]
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
-        """The official metric, and for summaries the ROUGE-L of `rouge-score`."""
+        """The official metric, for summaries also the ROUGE-L of `rouge-score`."""
         assert isinstance(question, Write) and isinstance(answer, Written)
         facts, unit = question.facts, self._facts.unit
         judged = (self.dataset, answer.text, facts["answers"])
@@ -161,7 +161,7 @@ class LongBench(Task):
         return True
 
     def _wording(self) -> str:
-        """The data set's prompt, with places for `context` and `input`; ValueError where it is not one."""
+        """The data set's prompt, a format string with {context} and {input}; ValueError if it is not one."""
         assert not isinstance(self.prompts, str)
         if self.prompts is None:
             return str(yaml.safe_load(OURS.read_text(encoding="utf-8"))[self.dataset])
@@ -169,22 +169,23 @@ class LongBench(Task):
         try:
             prompts = json.loads(self.prompts.read())
         except ValueError as error:
-            raise ValueError(f"prompts {name} are no JSON ({error}): give the official dataset2prompt.json") from None
+            raise ValueError(f"prompts {name} must be JSON ({error}): give the official dataset2prompt.json") from None
         wording = prompts.get(self.dataset) if isinstance(prompts, dict) else None
         if not isinstance(wording, str):
-            raise ValueError(f"prompts {name} have none for {self.dataset}: add it")
+            raise ValueError(f"prompts {name} must have one for {self.dataset}: add it")
         try:
             places = {place for _, place, _, _ in string.Formatter().parse(wording) if place is not None}
         except ValueError:  # a single brace
             places = set()
         if not {"context"} <= places <= {"context", "input"}:
             raise ValueError(
-                f"prompt of {self.dataset} in {name} must have {{context}}, and {{input}} where it is asked"
+                f"prompt of {self.dataset} in {name} must have {{context}}, may have {{input}} and no other braces: "
+                "give the official dataset2prompt.json"
             )
         return wording
 
     def _fitted(self, ids: np.ndarray, frame: Frame, length: int, name: str) -> tuple[np.ndarray | None, int]:
-        """The prompt's tokens within the frame, cut where they must be, and how many they were; None: left out."""
+        """The prompt's tokens, cut if needed (None: left out), and their number before the cut."""
         whole = len(frame.before) + len(ids) + len(frame.after)
         space = length - self._room - len(frame.before) - len(frame.after)
         if len(ids) > space and self.truncation == "error":

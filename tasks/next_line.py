@@ -1,4 +1,4 @@
-"""Next line: a line of Python whose names stand far before it, the same lines at every length."""
+"""Next line: complete a line of Python whose names occur far before it; the same lines at every length."""
 
 import ast
 import bisect
@@ -14,71 +14,73 @@ from typing import ClassVar, Self
 import numpy as np
 
 from lexbench import Answer, AnyQuestion, Corpus, Encoded, Frame, Refused, Sample, Task, Tokenizer, Write, Written
-from lexbench.taskkit.perplexity import EncodedCorpus, encoded_corpus
+from lexbench.taskkit.perplexity import EncodedCorpus, encoded_corpus, in_turns
+from lexbench.taskkit.prompt import bos_and_chat, check_at_least, check_length
 from lexbench.taskkit.scoring import score_written
 
 INSTRUCTION = "Continue this Python file by its next line. Write that line and nothing else.\n\n"
 STATEMENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Raise, ast.Assert, ast.Delete, ast.Expr)
 SHORTEST = 12
-"""Characters of a line, at the least."""
+"""Least characters of a line."""
 SPARE = 4
-"""Tokens of the room beyond those of the line, at the least."""
+"""Least tokens of the room beyond those of the line."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A statement that has a line for itself."""
+    """A line that consists of one statement."""
 
     begin: int
-    """First character behind the last one before it that is no white space."""
+    """Character at which the white space before the line begins."""
     end: int
     text: str
     last: Mapping[str, int]
-    """Each of its names -> character at which it last occurred before."""
+    """Each name in the line -> character of its last occurrence before the line."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A line as a question asks for it."""
+    """A line among the tokens of its document."""
 
     line: Line
     end: int
-    """Tokens of the document that end before the line begins."""
+    """Number of tokens that end before the line begins."""
     rest: str
-    """Text between them and the line, where a token runs into it."""
+    """Text between these tokens and the line, if a token crosses the start of the line."""
     distance: int
-    """Tokens from the farthest name's last occurrence to the line."""
+    """Tokens from the line back to the farthest of its names' last occurrences."""
 
 
 @dataclass(frozen=True)
 class NextLine(Task):
-    """Complete a file by its next line (after RepoBench, Liu et al. 2023, arXiv 2306.03091, in one file).
-
-    What is asked for stays the same from length to length, only the file's text before it grows: a difference between
-    two lengths is what the added context does.
+    """Complete a file by its next line (after RepoBench, Liu et al. 2023, arXiv 2306.03091, within one file).
 
         length 64                                     self.pending = deque()\\n    ...\\n        -> self._wake(fd)
         length 512     import ... def _wake(self, fd): ... self.pending = deque()\\n    ...\\n   -> self._wake(fd)
 
-    A line is one whole simple statement of Python (assignment, call, return, raise, assert, del) of 12 characters or
-    more and two names or more. It can be known from the file: every name in it occurs within the context of the longest
-    length. And it needs context: one of them does not occur in the last `near` tokens. n lines: one in each file, in
-    the seed's order, then a second one in each, and so on; they depend on seed, `near`, `longest` and `room`, never on
-    length or n. In a chat they are the same ones: its template takes some of the context, so that at the longest length
-    a name may lie out of it, as the line's group tells. Clusters are files.
+    The lines stay the same at every length and only the file's text before them grows, so a difference between two
+    lengths is the effect of the added context.
 
-    The prompt ends where the text before the line does, so the model writes the line's indentation too. Scores, of the
-    first line written that is not empty (nor a fence of code), stripped: `accuracy`, 1 where it is the line exactly;
-    `edit_similarity`, difflib's ratio, 2 matches / (characters of both). Groups `names in context` and `names out of
-    context` say whether all names of the line occur in the prompt. Guessing gives nothing.
+    A line is one simple Python statement (assignment, call, return, raise, assert, del) with at least 12 characters and
+    two names. The file determines it: every name occurs within the context of the longest length. It needs context: at
+    least one name does not occur in the last `near` tokens. Lines: one of each file, in the seed's order, then a second
+    one of each, and so on, up to n; they depend on seed, `near`, `longest` and `room`, not on length or n. A chat asks
+    for the same lines, but its template takes some of the context, so at the longest length a name may be outside it;
+    the groups show this. Clusters are files.
+
+    The prompt ends before the white space in front of the line, so the model also writes the indentation. Scores of the
+    first written line that is neither empty nor a code fence, stripped: `accuracy`, 1 if it equals the line;
+    `edit_similarity`, difflib's ratio, 2 matches / (characters of both). The groups `names in context` and `names out
+    of context` say whether all names of the line occur in the prompt. Chance is 0.
 
     Args:
-        corpus: files of Python; others have no lines.
-        near: tokens before a line in which one of its names does not occur; None: half of the run's shortest length.
-        longest: tokens of text, room and BOS that a line has, whatever the length; None: the run's longest length.
-        room: tokens to write; lines of nearly as many tokens are left out. None: a quarter of the run's shortest
+        corpus: Python files; other files have no lines.
+        near: tokens before a line in which at least one of its names does not occur; None: half of the run's shortest
+            length.
+        longest: text, room and BOS of every line in tokens, at any length; None: the run's longest length.
+        room: tokens to write; lines with nearly as many tokens are left out. None: a quarter of the run's shortest
             length, at most 64.
-        chat: ask in the model's chat template.
+        chat: use the model's chat template.
     """
 
     form: ClassVar[tuple[str, ...]] = ("chat",)
@@ -89,13 +91,10 @@ class NextLine(Task):
     chat: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("near", "longest", "room"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"next_line's {name} must be at least 1, got {value}")
+        check_at_least("next_line", self, near=1, longest=1, room=1)
 
     def for_lengths(self, lengths: Sequence[int]) -> Self:
-        """Room and distance that fit the shortest length, lines that fit the longest."""
+        """Choose room and distance that fit the shortest length, and lines that fit the longest."""
         return replace(
             self,
             near=self.near or max(1, min(lengths) // 2),
@@ -104,8 +103,8 @@ class NextLine(Task):
         )
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """One line: which lines, how much context, how it is scored, BOS."""
-        start = "chat template" if self.chat else "BOS" if tokenizer.prefix else "no BOS"
+        """Which lines, how much context, how the answer is scored, BOS."""
+        start = "chat template" if self.chat else bos_and_chat(tokenizer)
         return (
             f"next line: the same lines of Python at every length, only their context grows (places of {self.longest} "
             f"tokens, a name not in the last {self.near}), room {self.room}, strict: the first line is the line, "
@@ -113,19 +112,20 @@ class NextLine(Task):
         )
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """Prompts of exactly length - room tokens, one a line."""
+        """One prompt of exactly length - room tokens per line."""
         task = self.for_lengths([length])
         frame = tokenizer.frame(self.chat)
         if self.chat:
             frame = Frame(np.concatenate([frame.before, tokenizer.encode(INSTRUCTION).ids]), frame.after)
         least = (task.room or 0) + len(frame.before) + len(frame.after) + 1
-        if length < least:
-            raise Refused(f"next_line needs at least {least} tokens, asked for {length}: raise length or lower room")
+        check_length("next_line", least, length, "raise length or lower room")
         if length > (task.longest or 0):
             raise Refused(f"next_line's places have {task.longest} tokens, asked for {length}: raise longest")
         texts = encoded_corpus(self.corpus, tokenizer)
         reach = (task.longest or 0) - (task.room or 0) - len(tokenizer.prefix)
-        found = list(itertools.islice(task._places(texts, tokenizer, reach, seed), n))
+        order = task.rng("documents", seed).permutation(len(texts)).tolist()
+        places = in_turns(order, lambda document: task._lines(texts, tokenizer, document, reach, seed))
+        found = list(itertools.islice(places, n))
         if len(found) < n:
             raise Refused(
                 f"next_line needs {n} lines of Python with {task.longest} tokens, the corpus has {len(found)}: lower n "
@@ -148,22 +148,10 @@ class NextLine(Task):
             parts=("names in context" if question.facts["in_context"] else "names out of context",),
         )
 
-    def _places(self, texts: EncodedCorpus, tokenizer: Tokenizer, reach: int, seed: int) -> Iterator[tuple[int, Place]]:
-        """(document, place): every document's first one before any one's second."""
-        order = self.rng("documents", seed).permutation(len(texts)).tolist()
-        left = {document: self._lines(texts, tokenizer, document, reach, seed) for document in order}
-        while left:
-            for document in list(left):
-                place = next(left[document], None)
-                if place is None:
-                    del left[document]
-                else:
-                    yield document, place
-
     def _lines(
         self, texts: EncodedCorpus, tokenizer: Tokenizer, document: int, reach: int, seed: int
     ) -> Iterator[Place]:
-        """A document's lines that can be asked for, in random order."""
+        """The usable lines of a document, in random order."""
         encoded, rng = texts[document], self.rng("lines", seed, texts.name(document))
         lines = _statements(encoded.text)
         for number in rng.permutation(len(lines)).tolist():
@@ -200,12 +188,12 @@ class NextLine(Task):
 
 
 def _answer(encoded: Encoded, line: Line) -> str:
-    """The line as a flawless model writes it: line ends and indentation first."""
+    """The line as a flawless model writes it, with line ends and indentation before it."""
     return encoded.text[line.begin : line.end]
 
 
 def _place(encoded: Encoded, line: Line) -> Place:
-    """Where a line begins among the tokens, and how far back its names are."""
+    """The place of a line among the tokens, and the distance of its names."""
     end = int(np.searchsorted(encoded.starts, line.begin))
     rest = ""
     if end > 0 and (end == len(encoded.starts) or encoded.starts[end] > line.begin):
@@ -217,15 +205,15 @@ def _place(encoded: Encoded, line: Line) -> Place:
 
 @functools.lru_cache(maxsize=256)
 def _statements(text: str) -> Sequence[Line]:
-    """Lines of a file that are one simple statement each, of two names or more that all occurred before.
+    """All lines of one simple statement with at least two names, which all occur before the line.
 
-    A file with carriage returns has none: Python ends a line at each.
+    None in a file with carriage returns, at which Python ends a line.
     """
     if "\r" in text:
         return ()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of old escapes
+            warnings.simplefilter("ignore")  # about old escape sequences
             tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return ()
@@ -253,6 +241,6 @@ def _names(node: ast.stmt) -> set[str]:
 
 
 def _before(places: Sequence[int], begin: int) -> int:
-    """The last place before another one; -1 where there is none."""
+    """The last place before `begin`; -1 if there is none."""
     count = bisect.bisect_left(places, begin)
     return places[count - 1] if count else -1

@@ -1,4 +1,4 @@
-"""Needles in a haystack: values hidden in a text under their keys, and asked for at its end."""
+"""Needle in a haystack: find values by their keys in a long text."""
 
 import itertools
 import math
@@ -15,17 +15,15 @@ from lexbench import (
     Choose,
     Chosen,
     Corpus,
-    Refused,
     Sample,
     Task,
     Tokenizer,
     Tokens,
     Write,
-    Written,
 )
-from lexbench.taskkit import haystack, matching, sampling
-from lexbench.taskkit.perplexity import encoded_corpus
-from lexbench.taskkit.scoring import score_choice, score_written
+from lexbench.taskkit import haystack, sampling
+from lexbench.taskkit.prompt import Fixed, around, check_at_least, check_length, room_for
+from lexbench.taskkit.scoring import score_choice, score_items
 
 HEADER = "Remember the special magic {kind}s in this text.\n"
 NEEDLE = " One of the special magic {kind}s for {key} is: {value}."
@@ -34,17 +32,17 @@ ASK_SEVERAL = "\nWhat are the special magic {kind}s for {keys}?"
 PREFIX_ONE = "The special magic {kind} for {keys} is:"
 PREFIX_SEVERAL = "The special magic {kind}s for {keys} are:"
 MARGIN = 4
-"""Tokens to write for each value beyond those of the answer."""
+"""Tokens to write beyond those of the answer, per value."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What keys and values are made of: strings by number."""
+    """A set of strings from which keys or values are drawn."""
 
     count: int
     spell: Callable[[int], str]
     item: str
-    """Regular expression of one, in lower case."""
+    """Regular expression of one string, in lower case."""
 
 
 KINDS = {
@@ -61,75 +59,67 @@ KINDS = {
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Hidden:
-    """What one sample hides and asks, at whatever length."""
+class FixedNeedles(Fixed):
+    """The parts of a sample that are the same at every length."""
 
-    index: int
     keys: list[str]
     values: list[str]
-    """Those asked for, in the order of their keys."""
+    """The right values, in the order of their keys."""
     needles: list[Tokens]
-    """Theirs, in the same order; without tokens in the control."""
+    """Needles of these values, in the same order; empty in the control."""
     others: list[tuple[str, Tokens]]
-    """Values that are not asked for, with their needles."""
+    """Values of other keys, with their needles."""
     more: Iterator[tuple[str, Tokens]]
-    """Still others, without end."""
-    lead: Tokens
-    """What stands before the haystack."""
-    ask: Tokens
-    """What stands behind it."""
-    answer: str
-    room: int
+    """Further values of other keys, without end."""
 
     @property
     def least(self) -> int:
-        """Tokens without any haystack."""
-        needles = [*self.needles, *(needle for _, needle in self.others)]
-        return len(self.lead) + sum(map(len, needles)) + len(self.ask) + self.room
+        """Prompt and room without a haystack, in tokens."""
+        return self.tokens + sum(map(len, [*self.needles, *(needle for _, needle in self.others)]))
 
 
 @dataclass(frozen=True)
 class Niah(Task):
-    """Find values by their keys in a long text (the retrieval family of RULER, Hsieh et al., arXiv 2404.06654).
+    """Find values by their keys in a long text (the niah tasks of RULER, Hsieh et al., arXiv 2404.06654).
 
         Remember the special magic numbers in this text.
         The grass is green. ... One of the special magic numbers for brave-otter is: 4021377. ... back again.
         What is the special magic number for brave-otter? The special magic number for brave-otter is:
 
-    and the model writes " 4021377". The form of the needle is RULER's, all other words are our own.
+    and the model writes " 4021377". The needle has RULER's form; the other wording is ours.
 
-    Held constant over lengths: of sample i everything but the haystack. Its keys, values, needles, question and room,
-    the share of the text before each needle, and the place where running text begins are the same ones at every length
-    (they follow from seed and index), and the haystack grows at its end. With haystack=needles, RULER's form of
-    multikey_2 and 3, the other needles are the haystack, so that their number grows with the length; for a fixed number
-    take noise or text with `distractors`. Keys and values are random, and all of a sample's are distinct. The least
-    length is the most that any of the n samples needs, so near it n decides whether a length is refused.
+    Constant over lengths, for each sample: keys, values, needles, question, room, the share of the text before each
+    needle, and where running text starts; all follow from seed and index. Only the haystack grows, at its end. With
+    haystack=needles (RULER's multikey_2 and multikey_3) the haystack consists of other needles, so their number grows
+    with the length; for a fixed number use noise or text with `distractors`. Keys and values are random and distinct
+    within a sample. The least length is the largest need among the n samples, so near it n decides whether a length is
+    refused.
 
-    Depth: the share of the text, the needle itself not counted, that stands before the first needle asked for.
-    Sample i's is drawn from part i modulo `strata`, so that all parts have equally many; the needle stands at the
-    nearest end of a sentence, of that part if there is one, and the depth as realised is recorded. All other needles
-    stand anywhere, each place as likely. So a heatmap by depth reads: score given that a needle asked for stands here
-    and others anywhere. By the mean of several depths it would not, as one at each end is no needle in the middle.
+    Depth: the share of the text before the first queried needle, without that needle. It is drawn from stratum i modulo
+    `strata` for sample i, so all strata get equally many samples. The needle is inserted at the nearest end of a
+    sentence, inside the stratum if possible, and the realised depth is recorded. All other needles have uniform places.
+    So a heatmap by depth shows the score when one queried needle is at that depth and the others are anywhere. (A mean
+    depth of several needles would mislead: one at each end would count as the middle.)
 
-    Scores: `accuracy`, strict: the answer begins with a list of exactly the values asked for, in any order; `contains`,
-    RULER's string_match_all: the share of them that occur anywhere in what was written. Chance is the likelier of two
-    guesses: any values at all; or, where other keys stand in the text, all values of any `queries` of its keys.
+    Scores: `accuracy` (strict): the answer begins with a list of exactly the right values, in any order. `contains`:
+    the share of them that occur anywhere in the answer (RULER's string_match_all). Chance is the better of two
+    guesses: any values of the kind, or, if other keys are in the text, all values of any `queries` of its keys.
 
     Args:
-        corpus: of the running text; used with haystack=text only.
-        haystack: noise (the usual five sentences), text (of the corpus), or needles (of other keys, as many as fit, the
-            rest noise).
+        corpus: of the running text, for haystack=text.
+        haystack: noise (the usual five sentences), text (of the corpus), or needles (as many needles of other keys as
+            fit, then noise).
         key_kind: word (an adjective and a noun), number (7 digits) or uuid.
-        value_kind: likewise.
-        values: of each key; all of them are asked for.
-        queries: keys asked for.
-        distractors: other keys, with as many values each, that stand in noise or text and are not asked for.
-        strata: depths are stratified into this many equal parts.
-        room: tokens to write; None: those of the answer, and four more for each value.
-        chat: ask in the model's chat template; the beginning of the answer stands behind it.
-        options: choose the answer by likelihood among so many values, first those in the text, then any others; all
-            have equally many tokens. In the control none is in the text. None: the model writes.
-        needle: False is the control: the same without the needles asked for, where nobody can know.
+        value_kind: the same choices.
+        values: per key; the question asks for all of them.
+        queries: keys in the question.
+        distractors: other keys in noise or text, each with `values` values.
+        strata: stratify depths into this many equal parts.
+        room: tokens to write; None: those of the answer and four more per value.
+        chat: use the model's chat template; the first words of the answer come after it.
+        options: choose by likelihood among this many values with equally many tokens, taken from the text first; in the
+            control none of them is in the text. None: the model writes.
+        needle: False is the control: the same prompt without the queried needles, so that no model can know.
     """
 
     form: ClassVar[tuple[str, ...]] = ("needle", "room", "chat")
@@ -154,33 +144,25 @@ class Niah(Task):
         ):
             if getattr(self, name) not in choices:
                 raise ValueError(f"niah's {name} must be one of {', '.join(choices)}, got {getattr(self, name)}")
-        for name, least in (
-            ("values", 1),
-            ("queries", 1),
-            ("distractors", 0),
-            ("strata", 1),
-            ("room", 1),
-            ("options", 2),
-        ):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"niah's {name} must be at least {least}, got {value}")
+        check_at_least("niah", self, values=1, queries=1, distractors=0, strata=1, room=1, options=2)
         if self.options and self.values * self.queries > 1:
-            asked = f"values={self.values} and queries={self.queries}"
-            raise ValueError(f"niah's options are for one value asked for, got {asked}: leave options out")
+            several = f"values={self.values} and queries={self.queries}"
+            raise ValueError(f"niah's options need values=1 and queries=1, got {several}: leave options out")
         if self.options and self.room:
             raise ValueError(f"niah writes nothing with options, got room={self.room}: leave it out")
         if self.haystack == "needles" and self.distractors:
-            fill = f"haystack=needles takes as many as fit, got distractors={self.distractors}"
-            raise ValueError(f"niah with {fill}: set haystack=noise or text")
+            raise ValueError(
+                f"niah with haystack=needles takes as many needles as fit, got distractors={self.distractors}: "
+                "set haystack=noise or text"
+            )
         if self.haystack != "text":
             object.__setattr__(self, "corpus", None)
         elif self.corpus is None:
-            raise ValueError("niah with haystack=text needs a corpus, got none: give one or set haystack=noise")
+            raise ValueError("niah with haystack=text needs a corpus, got none: give one, or haystack=noise")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """One line: what is hidden where, what is asked, how it is scored."""
-        asked = f"keys asked {self.queries} ({self.key_kind}), values a key {self.values} ({self.value_kind})"
+        """Which needles in which haystack, and how the answer is scored."""
+        keys = f"keys asked {self.queries} ({self.key_kind}), values a key {self.values} ({self.value_kind})"
         where = {"text": "running text", "needles": "other needles"}.get(self.haystack, self.haystack)
         others = "as many as fit, more at greater length" if self.haystack == "needles" else self.distractors
         control = "" if self.needle else ", control without the needles"
@@ -189,17 +171,15 @@ class Niah(Task):
         scored = f"the likeliest of {self.options} values of equally many tokens" if self.options else written
         chat = "chat template, " if self.chat else ""
         start = "BOS" if tokenizer.prefix else "no BOS"
-        return f"needles in {where}: {asked}, other keys {others}{control}; {scored}; {chat}{start}"
+        return f"needles in {where}: {keys}, other keys {others}{control}; {scored}; {chat}{start}"
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """Prompts of exactly length - room tokens, one a sample."""
-        samples = [self._hidden(tokenizer, seed, index) for index in range(n)]
-        least = max(sample.least for sample in samples)
-        if length < least:
-            raise Refused(f"niah needs at least {least} tokens, asked for {length}: raise length")
+        """One prompt of exactly length - room tokens per sample."""
+        samples = [self._fixed(tokenizer, seed, index) for index in range(n)]
+        check_length("niah", max(sample.least for sample in samples), length)
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
 
-    def _hidden(self, tokenizer: Tokenizer, seed: int, index: int) -> Hidden:
+    def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedNeedles:
         rng = self.rng("needles", seed, index)
         strings = {kind: _distinct(kind, rng) for kind in (self.key_kind, self.value_kind)}
         values = strings[self.value_kind]
@@ -210,136 +190,107 @@ class Niah(Task):
         more = self._more(tokenizer, strings[self.key_kind], values)
         needles = [self._needle(tokenizer, *pair) if self.needle else np.empty(0, np.int64) for pair in pairs]
         answer = " " + ", ".join(value for _, value in pairs)
-        written = len(tokenizer.encode(answer).ids)
-        room = self.room or written + (0 if self.options else MARGIN * len(pairs))
-        if room < written:
-            raise Refused(f"niah's answer has {written} tokens, its room {room}: raise room")
-        lead, ask = self._around(tokenizer, keys)
-        return Hidden(
+        spare = 0 if self.options else MARGIN * len(pairs)
+        before, after = self._around(tokenizer, keys)
+        return FixedNeedles(
             index=index,
             keys=keys,
             values=[value for _, value in pairs],
             needles=needles,
             others=list(itertools.islice(more, 1 if self.haystack == "needles" else self.distractors * self.values)),
             more=more,
-            lead=lead,
-            ask=ask,
+            before=before,
+            after=after,
             answer=answer,
-            room=room,
+            room=room_for("niah", len(tokenizer.encode(answer).ids), self.room, spare),
         )
 
     def _more(self, tokenizer: Tokenizer, keys: Iterator[str], values: Iterator[str]) -> Iterator[tuple[str, Tokens]]:
-        """Values of keys that are not asked for, with their needles; one a key where they are the haystack."""
+        """Values of other keys, with their needles."""
         for key in keys:
             for value in itertools.islice(values, self._each):
                 yield value, self._needle(tokenizer, key, value)
 
     @property
     def _each(self) -> int:
-        """Values of each key that is not asked for."""
+        """Values of each other key."""
         return 1 if self.haystack == "needles" else self.values
 
     def _needle(self, tokenizer: Tokenizer, key: str, value: str) -> Tokens:
         return tokenizer.encode(NEEDLE.format(kind=self.value_kind, key=key, value=value)).ids
 
     def _around(self, tokenizer: Tokenizer, keys: list[str]) -> tuple[Tokens, Tokens]:
-        """Tokens before the haystack and behind it."""
-        frame = tokenizer.frame(self.chat)
+        """Tokens before and behind the haystack."""
         one = len(keys) * self.values == 1
         words = {"kind": self.value_kind, "keys": " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))}
         ask = (ASK_ONE if one else ASK_SEVERAL).format(**words)
         prefix = (PREFIX_ONE if one else PREFIX_SEVERAL).format(**words)
-        behind = [ask, prefix] if self.chat else [ask, f" {prefix}"]
-        question, beginning = (tokenizer.encode(text).ids for text in behind)
-        header = tokenizer.encode(HEADER.format(**words)).ids
-        return np.concatenate([frame.before, header]), np.concatenate([question, frame.after, beginning])
+        return around(tokenizer, self.chat, [HEADER.format(**words)], ask, f" {prefix}")
 
-    def _question(self, tokenizer: Tokenizer, length: int, seed: int, hidden: Hidden) -> Write | Choose:
-        fixed = [hidden.lead, hidden.ask, *hidden.needles]
-        body, depths, others, name = self._body(tokenizer, length - hidden.room - sum(map(len, fixed)), seed, hidden)
-        prompt = np.concatenate([hidden.lead, body, hidden.ask])
-        facts = {"expected": hidden.values, "keys": hidden.keys, "depth": depths[0], "depths": depths}
+    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedNeedles) -> Write | Choose:
+        body, depths, others, name = self._body(tokenizer, length - fixed.least, seed, fixed)
+        facts = {"expected": fixed.values, "keys": fixed.keys, "depth": depths[0], "depths": depths}
         if self.options:
-            options, place = self._choices(tokenizer, seed, hidden, others)
-            return Choose(index=hidden.index, cluster=name, prompt=prompt, options=options, expected=place, facts=facts)
-        return Write(
-            index=hidden.index,
-            cluster=name,
-            prompt=prompt,
-            room=hidden.room,
-            answer=hidden.answer,
-            chance=self._chance(len(others) // self._each),
-            facts=facts,
-        )
+            prompt = np.concatenate([fixed.before, body, fixed.after])
+            options, place = self._choices(tokenizer, seed, fixed, others)
+            return Choose(index=fixed.index, cluster=name, prompt=prompt, options=options, expected=place, facts=facts)
+        return fixed.write([body], name, self._chance(len(others) // self._each), facts)
 
     def _body(
-        self, tokenizer: Tokenizer, space: int, seed: int, hidden: Hidden
+        self, tokenizer: Tokenizer, left: int, seed: int, fixed: FixedNeedles
     ) -> tuple[Tokens, list[float], list[str], str]:
-        """The haystack with all needles, the depths of those asked for, the other values in it, and its name.
+        """The haystack with all needles, the depths of the queried ones, the other values in it, and its name.
 
-        `space` is for all but the needles asked for.
+        `left` is the number of tokens beyond the fixed parts.
         """
-        rng = self.rng("places", seed, hidden.index)
-        depth = haystack.stratified(hidden.index, self.strata, rng)
-        others = list(hidden.others)
-        left = space - sum(len(needle) for _, needle in others)
+        rng = self.rng("places", seed, fixed.index)
+        depth = haystack.stratified(fixed.index, self.strata, rng)
+        others = list(fixed.others)
         if self.haystack == "needles":
-            while len((other := next(hidden.more))[1]) <= left:
+            while len((other := next(fixed.more))[1]) <= left:
                 others.append(other)
                 left -= len(other[1])
         lines = [needle for _, needle in others]
-        if self.corpus is not None:
-            body = haystack.text(encoded_corpus(self.corpus, tokenizer), left, rng)
-        else:
-            body = haystack.noise(tokenizer, left, str(hidden.index))
+        body = haystack.fill(self.corpus, tokenizer, left, str(fixed.index), rng)
         if self.haystack == "needles":
             body, lines = haystack.joined(lines, body), []
         places: list[int] = []
-        for needle in [*lines, *hidden.needles[1:]]:
+        for needle in [*lines, *fixed.needles[1:]]:
             body, place = haystack.put(body, needle, rng.random())
             places = [each + len(needle) * (each >= place) for each in places] + [place]
-        first = hidden.needles[0]
+        first = fixed.needles[0]
         body, place = haystack.put(body, first, depth, self.strata)
         places = [place, *(each + len(first) * (each >= place) for each in places[len(lines) :])]
-        rest = [max(1, len(body.tokens) - len(needle)) for needle in hidden.needles]
+        rest = [max(1, len(body.tokens) - len(needle)) for needle in fixed.needles]
         depths = [place / tokens for place, tokens in zip(places, rest, strict=True)]
         return body.tokens, depths, [value for value, _ in others], body.name
 
     def _choices(
-        self, tokenizer: Tokenizer, seed: int, hidden: Hidden, others: list[str]
+        self, tokenizer: Tokenizer, seed: int, fixed: FixedNeedles, others: list[str]
     ) -> tuple[tuple[Tokens, ...], int]:
-        """Tokens of the options, first those of other values in the text, in any order; and the right one's place.
+        """Tokens of the options in random order, wrong ones from the text if possible; and the right one's place.
 
-        In the control the right one is not in the text, so no other is: having been read tells nothing.
+        In the control the right value is not in the text, so the wrong ones must not be either.
         """
-        rng, wrong = self.rng("options", seed, hidden.index), (self.options or 0) - 1
+        rng, wrong = self.rng("options", seed, fixed.index), (self.options or 0) - 1
         place = int(rng.integers(wrong + 1))
         drawn = [others[place] for place in rng.permutation(len(others))[: wrong if self.needle else 0]]
-        drawn += [value for value, _ in itertools.islice(hidden.more, wrong - len(drawn))]
-        values = [*drawn[:place], *hidden.values, *drawn[place:]]
+        drawn += [value for value, _ in itertools.islice(fixed.more, wrong - len(drawn))]
+        values = [*drawn[:place], *fixed.values, *drawn[place:]]
         return tuple(tokenizer.encode(f" {value}").ids for value in values), place
 
     def _chance(self, others: int) -> float:
-        """Of guessing all values asked for: any at all, or those of any keys in the text if it has other keys."""
+        """Chance of guessing all right values: any values of the kind, or those of any keys if the text has others."""
         anything = 1 / math.comb(KINDS[self.value_kind].count, self.values * self.queries)
         keys = 1 / math.comb(self.queries + others, self.queries)
         return max(anything, keys) if others and self.needle else anything
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
-        """Strict and official accuracy of what was written, or accuracy of the choice."""
-        expected, depth = question.facts["expected"], question.facts["depth"]
+        """Strict and official accuracy of a written answer, or accuracy of the choice."""
         if isinstance(question, Choose):
             assert isinstance(answer, Chosen)
-            return score_choice(question, answer, depth=depth)
-        assert isinstance(question, Write) and isinstance(answer, Written)
-        return score_written(
-            question,
-            answer,
-            {
-                "accuracy": matching.strict(answer.text, expected, KINDS[self.value_kind].item),
-                "contains": matching.contains_all(answer.text, expected),
-            },
-        )
+            return score_choice(question, answer, depth=question.facts["depth"])
+        return score_items(question, answer, KINDS[self.value_kind].item)
 
 
 def _distinct(kind: str, rng: np.random.Generator) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Non-overlapping perplexity: a document cut into disjoint windows."""
+"""Non-overlapping perplexity: cut a document into disjoint windows."""
 
 from dataclasses import dataclass
 
@@ -8,30 +8,29 @@ from lexbench.taskkit.perplexity import AVERAGING, DocumentTask, bos_policy
 
 @dataclass(frozen=True)
 class NonOverlapping(DocumentTask):
-    """Disjoint windows of `length` tokens, each alone (Press, Smith and Lewis, Shortformer, arXiv 2012.15832).
-
-    The cheapest protocol, and the one with the least before its targets: half a window on average. A longer window
-    lowers this number also where the model does no better at any one position (the early token curse, same paper).
+    """Score disjoint windows of `length` tokens separately (Press, Smith and Lewis, Shortformer, arXiv 2012.15832).
 
         length 4 with BOS, eight tokens          BOS a b c  |  BOS d e f  |  BOS g h
         length 4 without BOS                         a b c d  |  d e f g  |  g h          (the first of each: no target)
 
-    A document's last window is as short as what is left.
+    The cheapest protocol, with the shortest contexts: half a window on average. A longer window lowers this number even
+    if the model predicts no better at any position (the early token curse, same paper). A document's last window has
+    the tokens that are left.
 
     Args:
-        corpus: where the documents come from.
+        corpus: of the documents.
         document_tokens: see `DocumentTask`.
     """
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """One line: windows, targets, averaging, BOS."""
+        """Windows, targets, averaging, BOS."""
         return (
             f"non-overlapping: window = length, disjoint, targets: each token once of the first {self.document_tokens} "
             f"of a document; {AVERAGING}; {bos_policy(tokenizer)}; documents not joined"
         )
 
     def windows(self, document_tokens: int, length: int, has_bos: bool) -> list[tuple[int, int, int]]:
-        """Each begins with BOS, or with the token before its targets."""
+        """Disjoint targets; each window begins with BOS, or with the token before its targets."""
         given = 0 if has_bos else 1
         firsts = range(given, document_tokens, length - 1)
         return [(first - given, first, min(first + length - 1, document_tokens)) for first in firsts]

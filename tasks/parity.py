@@ -6,41 +6,41 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Choose, Chosen, Mark, Marked, Refused, Sample, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, Choose, Chosen, Mark, Marked, Sample, Task, Tokenizer
+from lexbench.taskkit.prompt import bos_and_chat, check_length
 from lexbench.taskkit.sampling import single_tokens
 from lexbench.taskkit.scoring import score_choice, score_marks
 
 
 @dataclass(frozen=True)
 class Parity(Task):
-    """Tell whether a string of bits has an odd number of ones: 1, or an even one: 0 (Hahn, 1906.06755; 2207.04901).
+    """Say whether a bit string has an odd number of ones (1) or an even one (0) (Hahn, 1906.06755; 2207.04901).
 
-        1 0 1 1 0 1 =              none shown: which of 0 and 1 follows? Every token is as written here, without blanks
-        1 = 1 0 = 1 1 = 0 1 = 1    shown: the parity so far behind every bit, marked at each of them
+        1 0 1 1 0 1 =              not shown: does 0 or 1 follow? Every character is one token; there are no blanks
+        1 = 1 0 = 1 1 = 0 1 = 1    shown: the parity so far follows every bit and is marked there
 
-    The bits fill the text: their number grows with the length, and nothing else. Bits are independent and uniform, and
-    so is the parity at every depth: changing any one bit changes it, and all bits but any one tell nothing of it, so
-    that no prefix, suffix or sample of the text gives more than chance, which is 1/2 exactly. None shown, all bits must
-    be counted, the hardest way of asking arithmetic on a circle (arithmetic's numbers=2); shown, the last parity and
-    the bit are all it takes, at whatever distance from the start. Blank lines in front make the length exact.
+    Constant over lengths: everything but the number of bits. Bits are independent and uniform, and so is the parity at
+    every depth: flipping any one bit flips it, and all bits but one say nothing about it. So no part of the input
+    reveals the answer, and chance is exactly 1/2. Not shown, all bits must be counted: the hardest setting of modular
+    arithmetic (`arithmetic` with numbers=2). Shown, the last parity and the bit suffice, at any distance from the
+    start. Blank lines at the start make the length exact.
 
-    Scores: `accuracy`, the right one is the likelier; where shown, its mean over places, and `exact`, 1 where all are.
+    Scores: `accuracy`, 1 if the right one of 0 and 1 is likelier; shown, the mean over the places, and `exact`, 1 if
+    every place is right.
 
     Args:
-        shown: the parity so far behind every bit, asked at each; else only the last one.
+        shown: show the parity after every bit and mark each; otherwise ask for the last one only.
     """
 
     shown: bool = False
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """One line: what is counted, and what is asked."""
-        asked = "shown and asked behind every bit" if self.shown else "asked behind the last bit"
-        return (
-            f"parity of a string of bits, {asked}, the likelier of 0 and 1, {'BOS' if tokenizer.prefix else 'no BOS'}"
-        )
+        """What is counted and where the parity is scored."""
+        where = "shown and asked behind every bit" if self.shown else "asked behind the last bit"
+        return f"parity of a string of bits, {where}, the likelier of 0 and 1, {bos_and_chat(tokenizer)}"
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """One string a sample."""
+        """One string per sample."""
         symbols = single_tokens(tokenizer, "01=", "parity")
         return [self._question(tokenizer, symbols, length, seed, index) for index in range(n)]
 
@@ -57,10 +57,7 @@ class Parity(Task):
         prefix = np.asarray(tokenizer.prefix, np.int64)
         space = length - len(prefix)
         each, fixed = (3, 0) if self.shown else (1, 2)
-        if space < each + fixed:
-            raise Refused(
-                f"parity needs at least {len(prefix) + each + fixed} tokens, asked for {length}: raise length"
-            )
+        check_length("parity", len(prefix) + each + fixed, length)
         bits = self.rng(length, seed, index).integers(2, size=(space - fixed) // each)
         parities, cluster = bits.cumsum() % 2, str(index)
         facts = {"expected": int(parities[-1]), "bits": len(bits)}

@@ -1,4 +1,4 @@
-"""Passkey retrieval: a number hidden in noise, asked for at the end."""
+"""Passkey retrieval: find a number that is hidden in noise."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,8 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Refused, Sample, Task, Tokenizer, Write, Written
+from lexbench import Answer, AnyQuestion, Sample, Task, Tokenizer, Write, Written
 from lexbench.taskkit import haystack, matching
+from lexbench.taskkit.prompt import around, bos_and_chat, check_at_least, check_length, room_for
 from lexbench.taskkit.scoring import score_written
 
 HEADER = "A pass key is hidden in this text. Remember it.\n"
@@ -17,25 +18,24 @@ ASK = "\nWhat is the pass key? The pass key is"
 
 @dataclass(frozen=True)
 class Passkey(Task):
-    """Find one random number in repeated noise (the task of Mohtashami and Jaggi, arXiv 2305.16300; words our own).
-
-    Held constant over lengths: the key's digits, the wording, one needle; only the noise grows. Chance is one key in
-    9 * 10^(digits - 1). Keys are uniform and drawn anew for each sample; key and depth come from the sample's own seed.
-    The noise is always the same, and the needle stands between two of its sentences.
+    """Find one random number in repeated noise (Mohtashami and Jaggi, arXiv 2305.16300; the wording is ours).
 
         A pass key is hidden in this text. Remember it.          <- header
         The grass is green. ... The pass key is 40213. Remember it. 40213 is the pass key. ... back again.
         What is the pass key? The pass key is                    <- the model writes " 40213"
 
-    Scores: `accuracy`, strict: what is written begins with the key, in quotes or not, and lists no other number;
-    `contains`, as others score: the key stands somewhere in what was written. Only new tokens are scored, so an echo of
-    the prompt gives nothing.
+    Constant over lengths: the number of digits, the wording, one needle. Only the noise grows. Each sample draws its
+    key and depth from its own seed; keys are uniform. The noise repeats the same five sentences, and the needle is
+    inserted between two of them. Chance: one key in 9 * 10^(digits - 1).
+
+    Scores: `accuracy` (strict): the answer begins with the key, quoted or not, and lists no other number. `contains`:
+    the key occurs anywhere in the answer. Only new tokens are scored, so echoing the prompt earns nothing.
 
     Args:
-        digits: of the key, the first is never 0.
-        strata: depths are stratified into this many equal parts, sample i in part i modulo strata.
-        room: tokens to write; None: those of a key, and four more.
-        needle: False is the control: the same prompt without the needle, where no model can find the key.
+        digits: of the key; the first digit is never 0.
+        strata: stratify depths into this many equal parts; sample i lies in part i modulo strata.
+        room: tokens to write; None: the key's tokens and four more.
+        needle: False is the control: the same prompt without the needle, so that no model can know the key.
     """
 
     form: ClassVar[tuple[str, ...]] = ("needle", "room")
@@ -46,21 +46,18 @@ class Passkey(Task):
     needle: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("digits", "strata", "room"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"passkey's {name} must be at least 1, got {value}")
+        check_at_least("passkey", self, digits=1, strata=1, room=1)
         if self.digits > 18:
-            raise ValueError(f"passkey's digits must be at most 18, got {self.digits}: a key is one whole number")
+            raise ValueError(f"passkey's digits must be at most 18, got {self.digits}: a key is a 64-bit integer")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """One line: what is asked and how it is scored."""
+        """What is hidden and how the answer is scored."""
         control = "" if self.needle else ", control without the needle"
-        start = "BOS" if tokenizer.prefix else "no BOS"
+        start = bos_and_chat(tokenizer)
         return f"passkey of {self.digits} digits in noise{control}, strict: the key comes first, greedy, {start}"
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """Prompts of exactly length - room tokens, one a sample."""
+        """One prompt of exactly length - room tokens per sample."""
         return [self._question(tokenizer, length, seed, index) for index in range(n)]
 
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, index: int) -> Write:
@@ -69,21 +66,16 @@ class Passkey(Task):
         key = str(rng.integers(low, 10 * low))
         depth = haystack.stratified(index, self.strata, rng)
         needle = tokenizer.encode(NEEDLE.format(key=key)).ids if self.needle else np.empty(0, np.int64)
-        header = np.concatenate([np.asarray(tokenizer.prefix, np.int64), tokenizer.encode(HEADER).ids])
-        ask = tokenizer.encode(ASK).ids
-        least = len(tokenizer.encode(f" {key}").ids)
-        room = self.room or least + 4
-        if room < least:
-            raise Refused(f"passkey's key has {least} tokens, its room {room}: raise room")
-        space = length - room - len(header) - len(needle) - len(ask)
-        if space < 0:
-            raise Refused(f"passkey needs at least {length - space} tokens, asked for {length}: raise length")
-        noise = haystack.noise(tokenizer, space, str(index))
+        before, after = around(tokenizer, False, [HEADER], ASK, "")
+        room = room_for("passkey", len(tokenizer.encode(f" {key}").ids), self.room, 4)
+        fixed = len(before) + len(needle) + len(after) + room
+        check_length("passkey", fixed, length)
+        noise = haystack.noise(tokenizer, length - fixed, str(index))
         body, depths = haystack.insert(noise, [needle], [depth], self.strata)
         return Write(
             index=index,
             cluster=noise.name,
-            prompt=np.concatenate([header, body, ask]),
+            prompt=np.concatenate([before, body, after]),
             room=room,
             answer=f" {key}",
             chance=1 / (9 * low),

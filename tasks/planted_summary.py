@@ -1,4 +1,4 @@
-"""Planted summary: notes hidden in running text, to be listed at the end."""
+"""Planted summary: list the notes that are hidden in running text."""
 
 import re
 from collections.abc import Sequence
@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Corpus, Refused, Sample, Task, Tokenizer, Write, Written
+from lexbench import Answer, AnyQuestion, Corpus, Sample, Task, Tokenizer, Write, Written
 from lexbench.taskkit import haystack
 from lexbench.taskkit.perplexity import encoded_corpus
+from lexbench.taskkit.prompt import around, bos_and_chat, check_at_least, check_length, room_for
 from lexbench.taskkit.scoring import score_written
 
 HEADER = "Remember the notes in this text.\n"
@@ -23,7 +24,7 @@ SLOTS = (
     "basket bell book bottle box clock coat cup door drum flag hat key lamp mirror pipe ring rope table vase",
     "barn bridge castle church farm forest garden hall harbor market mill park school shop tower valley",
 )
-"""Who, did, what, where: no word is in two of them."""
+"""Who, did, what, where; no word is in two slots."""
 CHOICES = tuple(slot.lower().split() for slot in SLOTS)
 WORDS = {word for choices in CHOICES for word in choices}
 ITEM = re.compile(r"\s*(?:[-*•–—]|\d+[.)])(.*)")
@@ -31,32 +32,32 @@ ITEM = re.compile(r"\s*(?:[-*•–—]|\d+[.)])(.*)")
 
 @dataclass(frozen=True)
 class PlantedSummary(Task):
-    """List the notes that stand in a text, and nothing else: a summary that can be marked without a judge.
-
-    Held constant over lengths: the number of notes, their wording and what one says; only the text between them grows.
-    One note lies in each of so many equal parts of the text. No two notes of a text share a word of theirs, so a mix
-    of two is right nowhere. Chance is one note in as many as can be made.
+    """List the notes in a text and nothing else: a summary that can be scored without a judge.
 
         Remember the notes in this text.                             <- header
         ... Note: Cora sold the clock in the mill. ... Note: Ivan hid the vase in the barn. ...
         The notes in this text, one a line:
         -                                                            <- the model writes " Cora sold the clock ..."
 
-    What is written counts as a list: its first line, and those behind it to the first that is no item. Items begin with
-    a bullet or a number, or hold, as all before them do, the four words of a possible note. An item is right if it
-    holds the four words of one note, in any order and with any others, but none of another note that might have been:
-    naming everything is right nowhere. Only new tokens are scored.
+    Constant over lengths: the number of notes, their wording and content. Only the text between them grows. The text is
+    divided into as many equal parts as there are notes, with one note in each. Two notes of a text share no slot word
+    (who, did, what, where), so a mixture of two notes is never right. Chance: one of all possible notes.
 
-    Scores: `recall`, the share of notes that have an item; `precision`, the share of items that are right, each note
-    once; `accuracy`, 2 / (1/recall + 1/precision), so that inventing costs what forgetting does; `rouge_l`, the F
-    measure of the longest common subsequence of words of all that was written (Lin 2004), for comparison only: it
-    pays for the wording that all notes share. Where each note stood, and whether it was found, is in `statistics`.
+    The list in the answer is its first line and the lines behind it, up to the first that is no item. An item begins
+    with a bullet or a number, or contains the four slot words of a possible note, as do all items before it. An item is
+    right if it contains the four slot words of one note, in any order, and no other slot word; so naming everything is
+    never right. Only new tokens are scored.
+
+    Scores: `recall`, the share of notes with a right item; `precision`, the share of items that are right, each note
+    counted once; `accuracy`, 2 / (1/recall + 1/precision), so that an invented note costs as much as a missing one;
+    `rouge_l`, F measure of the longest common subsequence of words over the whole answer (Lin 2004), for comparison
+    only: it rewards the wording that all notes share. `statistics` has each note's depth and whether it was found.
 
     Args:
         corpus: of the running text.
-        notes: planted.
-        room: tokens to write; None: those of a flawless list, and a quarter more.
-        chat: ask in the model's chat template; the list's first bullet is written for it.
+        notes: number of notes.
+        room: tokens to write; None: those of a flawless list and a quarter more.
+        chat: use the model's chat template; the first bullet of the list comes after it.
     """
 
     form: ClassVar[tuple[str, ...]] = ("room", "chat")
@@ -68,20 +69,19 @@ class PlantedSummary(Task):
     def __post_init__(self) -> None:
         most = min(map(len, CHOICES))
         if not 1 <= self.notes <= most:
-            raise ValueError(f"planted_summary's notes must be from 1 to {most}, got {self.notes}: none shares a word")
-        if self.room is not None and self.room < 1:
-            raise ValueError(f"planted_summary's room must be at least 1, got {self.room}")
+            raise ValueError(f"planted_summary's notes must be 1 to {most}, got {self.notes}: notes share no word")
+        check_at_least("planted_summary", self, room=1)
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """One line: what is asked and how it is scored."""
-        start = "chat template" if self.chat else "BOS" if tokenizer.prefix else "no BOS"
+        """How many notes, and how the answer is scored."""
+        start = "chat template" if self.chat else bos_and_chat(tokenizer)
         return (
             f"planted summary: list {self.notes} notes in running text, strict: F1 of items with all words of a note, "
             f"greedy, {start}"
         )
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """Prompts of exactly length - room tokens, one a sample."""
+        """One prompt of exactly length - room tokens per sample."""
         return [self._question(tokenizer, length, seed, index) for index in range(n)]
 
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, index: int) -> Write:
@@ -90,26 +90,18 @@ class PlantedSummary(Task):
         facts = [FACT.format(*fact) for fact in zip(*words, strict=True)]
         depths = [haystack.stratified(part, self.notes, rng) for part in range(self.notes)]
         answer = f"\n{BULLET}".join(f" {fact}." for fact in facts)
-        frame = tokenizer.frame(self.chat)
+        before, after = around(tokenizer, self.chat, [HEADER], ASK, BULLET)
         notes = [tokenizer.encode(NOTE.format(fact)).ids for fact in facts]
-        before = [frame.before, tokenizer.encode(HEADER).ids]
-        after = [tokenizer.encode(ASK).ids, frame.after, tokenizer.encode(BULLET).ids]
         written = len(tokenizer.encode(answer).ids)
-        room = self.room or -(-5 * written // 4)
-        if room < written:
-            raise Refused(f"planted_summary's answer has {written} tokens, its room {room}: raise room")
-        space = length - room - sum(map(len, [*before, *notes, *after]))
-        if space < 0:
-            raise Refused(
-                f"planted_summary of {self.notes} notes needs at least {length - space} tokens, asked for {length}: "
-                "raise length or lower notes"
-            )
-        text = haystack.text(encoded_corpus(self.corpus, tokenizer), space, rng)
+        room = room_for("planted_summary", written, self.room, -(-written // 4))
+        fixed = len(before) + sum(map(len, notes)) + len(after) + room
+        check_length(f"planted_summary of {self.notes} notes", fixed, length, "raise length or lower notes")
+        text = haystack.text(encoded_corpus(self.corpus, tokenizer), length - fixed, rng)
         body, realised = haystack.insert(text, notes, depths, self.notes)
         return Write(
             index=index,
             cluster=text.name,
-            prompt=np.concatenate([*before, body, *after]),
+            prompt=np.concatenate([before, body, after]),
             room=room,
             answer=answer,
             chance=self.notes / float(np.prod([len(choices) for choices in CHOICES])),
@@ -139,12 +131,12 @@ class PlantedSummary(Task):
 
 
 def _drawn(rng: np.random.Generator, slot: str, count: int) -> list[int]:
-    """Places of different words of a slot."""
+    """Places of `count` different words of a slot."""
     return [int(place) for place in rng.permutation(len(slot.split()))[:count]]
 
 
 def _items(text: str) -> list[str]:
-    """The list that a text begins with, behind its first bullet."""
+    """The list at the start of the answer, whose first bullet is in the prompt."""
     first, *lines = text.split("\n")
     items = [first] if first.strip() else []
     for line in filter(str.strip, lines):
@@ -156,12 +148,12 @@ def _items(text: str) -> list[str]:
 
 
 def _tells(text: str) -> bool:
-    """Whether a text holds all words of some note that might have been."""
+    """Whether a text contains all slot words of a possible note."""
     return all(_known(text) & set(choices) for choices in CHOICES)
 
 
 def _known(text: str) -> frozenset[str]:
-    """The words of a text that notes are made of."""
+    """The slot words in a text."""
     return frozenset(WORDS & set(re.findall(r"\w+", text.lower())))
 
 

@@ -1,4 +1,4 @@
-"""Prefix perplexity: one pass over the first tokens of a document."""
+"""Prefix perplexity: score the first tokens of a document in one pass."""
 
 from dataclasses import dataclass
 
@@ -8,28 +8,27 @@ from lexbench.taskkit.perplexity import AVERAGING, DocumentTask, bos_policy
 
 @dataclass(frozen=True)
 class Prefix(DocumentTask):
-    """The first `length` tokens of a document in one pass, every one a target with all tokens before it.
-
-    The number is a mean over everything from nothing to length - 1 tokens before a target, and its targets grow with
-    the length: a collapse beyond the trained length is diluted by what was scored inside it (compare `last_segment`).
-    This is what one gets by cutting documents to a maximal length, as evaluations of YaRN (arXiv 2309.00071) do when
-    their window is the whole of the text.
+    """Score the first `length` tokens of a document in one pass, each given all tokens before it.
 
         length 6 with BOS      BOS a b c d e
         targets                    a b c d e
 
+    The number is a mean over contexts of 0 to length - 1 tokens, and the set of targets grows with the length: targets
+    inside the trained length dilute a collapse beyond it (compare `last_segment`). Cutting documents to a maximal
+    length gives this number, e.g. evaluations of YaRN (arXiv 2309.00071) whose window is the whole text.
+
     Args:
-        corpus: where the documents come from.
+        corpus: of the documents.
         document_tokens: see `DocumentTask`; here it only keeps the documents the same at every length.
     """
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """One line: what is read, targets, averaging, BOS."""
+        """Window, targets, averaging, BOS."""
         return (
             "prefix: one window, a document's first tokens, all targets: they grow with length; "
             f"documents have at least {self.document_tokens} tokens; {AVERAGING}; {bos_policy(tokenizer)}; not joined"
         )
 
     def windows(self, document_tokens: int, length: int, has_bos: bool) -> list[tuple[int, int, int]]:
-        """One."""
+        """One window."""
         return [(0, 0 if has_bos else 1, length - has_bos)]

@@ -1,4 +1,4 @@
-"""Associative recall: many keys with a value each, asked for later on."""
+"""Associative recall: keys with values, and each key is asked for later."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench import Answer, AnyQuestion, Mark, Marked, Refused, Sample, Task, Tokenizer
+from lexbench.taskkit.prompt import bos_and_chat, check_length
 from lexbench.taskkit.sampling import single_tokens
 from lexbench.taskkit.scoring import score_marks
 
@@ -14,9 +15,9 @@ KEYS = "abcdefghijklmnopqrstuvwxyz"
 VALUES = "0123456789"
 NOISE = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 LONGEST = 13
-"""Symbols of a key: 26^13 keys are the most that 63 bits can number."""
+"""Symbols of a key: 26^13 keys still fit in 63 bits."""
 STEEPEST = 16
-"""Power: weights to the 15th, which 64-bit floats hold at every length."""
+"""Power: j^15 fits in a 64-bit float at every length."""
 
 
 @dataclass(frozen=True)
@@ -26,27 +27,27 @@ class Recall(Task):
         c 7 x 0 h 2 Q T x 0 A M M B c 7 W P D h 2 F      no blanks: every symbol is one token
                           ^           ^         ^        marked: which of the values is it?
 
-    The pairs stand first: keys of small letters, all different, each with a digit. Behind them every key is asked
-    once, in random order, at places among random capitals. With `power` 1 places are uniform; below it they crowd to
-    the pairs, place j of the text behind them having weight j^(power - 1) (0.01 in the paper, where noise is of the
-    whole vocabulary and the value of an asked key is not shown).
+    The text starts with the pairs: distinct keys of lower-case letters, each with a digit. Then every key is queried
+    once, in random order, at places among random capital letters. With power=1 the places are uniform; below 1 they
+    crowd near the pairs: place j of the rest of the text has weight j^(power - 1). (The paper uses power 0.01, noise
+    from the whole vocabulary, and does not show the value behind a query.)
 
-    Held constant over lengths by default: the number of pairs, of queries and of symbols; the distance from a query to
-    its pair grows, on average by half of the length; it is a mark's `place` but for the few tokens of the pairs. With
-    pairs=null their number grows instead, a quarter of the text being pairs, and with it what must be kept in mind.
+    Constant over lengths by default: the number of pairs, queries and symbols. The distance from a query to its pair
+    grows; its mean is half of the length, and a mark's `place` equals it up to the few tokens of the pairs. With
+    pairs=null the number of pairs grows instead (a quarter of the text), and with it the load on memory.
 
-    Chance: values occur equally often, each of `pairs` digits once, or all ten digits if there are more pairs, and the
-    options are the values of the text. Every key is asked once, so that naming one and the same value always gets
-    exactly 1 / options, and so does naming any at random. Only one who keeps account of which values have been asked
-    and strikes them out gets more without any key: (1 + 1/2 + ... + 1/pairs) / pairs of up to ten, 0.34 of 8 pairs.
+    Chance: values occur equally often (each of `pairs` digits once, or all ten digits for more pairs), and the options
+    are the values in the text. Every key is queried once, so always naming one value, or naming values at random,
+    scores exactly 1 / options. A model that crosses out the values seen so far scores more without reading any key:
+    (1 + 1/2 + ... + 1/pairs) / pairs for up to ten pairs, e.g. 0.34 for 8 pairs.
 
-    Scores: `accuracy`, the share of queries where the right value is the likeliest, given all right tokens before it;
-    `exact`, 1 where every one is right.
+    Scores: `accuracy`, the share of queries where the right value is the likeliest, given the right tokens before it;
+    `exact`, 1 if every query is right.
 
     Args:
-        pairs: up to 10, or a multiple of 10; None: as many tens as take a quarter of the text.
-        key: symbols of a key, so that there are 26^key keys; at most 13.
-        power: of the weight of a place, above 0 and at most 16.
+        pairs: up to 10, or a multiple of 10; None: as many tens as fit in a quarter of the text.
+        key: symbols per key, which gives 26^key keys; at most 13.
+        power: of the place weights, above 0 and at most 16.
     """
 
     pairs: int | None = 8
@@ -64,17 +65,16 @@ class Recall(Task):
             raise ValueError(f"recall's power must be above 0 and at most {STEEPEST}, got {self.power}: 1 is uniform")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """One line: how many pairs, where they are asked for, and how."""
+        """How many pairs, where they are queried, and how the answer is scored."""
         pairs = "a quarter of the text in pairs" if self.pairs is None else f"{self.pairs} pairs"
         places = "uniform places" if self.power == 1 else f"places of weight j^{self.power - 1:g}"
-        start = "BOS" if tokenizer.prefix else "no BOS"
         return (
             f"recall of {pairs}, keys of {self.key}, each asked once at {places}, "
-            f"the likeliest of the values that occur, {start}"
+            f"the likeliest of the values that occur, {bos_and_chat(tokenizer)}"
         )
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """One text a sample."""
+        """One text per sample."""
         symbols = single_tokens(tokenizer, KEYS + VALUES + NOISE, "recall")
         return [self._question(tokenizer, symbols, length, seed, index) for index in range(n)]
 
@@ -95,26 +95,23 @@ class Recall(Task):
         rest = noise[rng.integers(len(noise), size=length - len(prefix) - known.size)]
         slots = len(rest) // wide
         weights = np.arange(1, slots + 1) ** (self.power - 1.0)
-        asked = rng.choice(slots, pairs, replace=False, p=weights / weights.sum())
-        rest[: slots * wide].reshape(slots, wide)[asked] = known
+        queries = rng.choice(slots, pairs, replace=False, p=weights / weights.sum())
+        rest[: slots * wide].reshape(slots, wide)[queries] = known
         return Mark(
             index=index,
             cluster=str(index),
             tokens=np.concatenate([prefix, known.reshape(-1), rest]),
-            places=len(prefix) + known.size + wide * np.sort(asked) + self.key,
+            places=len(prefix) + known.size + wide * np.sort(queries) + self.key,
             options=options,
             facts={"pairs": pairs},
         )
 
     def _pairs(self, space: int, before: int) -> int:
-        """Pairs in a text of so many tokens; Refused where there is no room for them, or there are too few keys."""
+        """Number of pairs in `space` tokens; Refused if they do not fit or there are too few keys."""
         wide = self.key + 1
         pairs = space // (4 * wide) // len(VALUES) * len(VALUES) if self.pairs is None else self.pairs
         least = before + (4 * wide * len(VALUES) if self.pairs is None else 2 * wide * self.pairs)
-        if before + space < least:
-            raise Refused(f"recall needs at least {least} tokens, asked for {before + space}: raise length")
+        check_length("recall", least, before + space)
         if pairs > len(KEYS) ** self.key:
-            raise Refused(
-                f"recall has {len(KEYS) ** self.key} keys, {before + space} tokens ask for {pairs}: raise key"
-            )
+            raise Refused(f"recall has {len(KEYS) ** self.key} keys, {before + space} tokens need {pairs}: raise key")
         return pairs

@@ -1,38 +1,38 @@
-"""Sliding-window perplexity: every token of a document once, in overlapping windows."""
+"""Sliding-window perplexity: score every token of a document once, in overlapping windows."""
 
 from dataclasses import dataclass
 
 from lexbench import Refused, Tokenizer
 from lexbench.taskkit.perplexity import AVERAGING, DocumentTask, bos_policy
+from lexbench.taskkit.prompt import check_at_least
 
 
 @dataclass(frozen=True)
 class Sliding(DocumentTask):
-    """Windows of `length` tokens that move by `stride`; each scores the tokens that no window before it has scored.
-
-    The evaluation of Press, Smith and Lewis (Shortformer, arXiv 2012.15832; ALiBi, arXiv 2108.12409, appendix B) with
-    a stride that need not be 1; position interpolation (arXiv 2306.15595) takes 256. A target has
-    between length - stride and length - 1 tokens before it, BOS counted, but for those of a document's first window,
-    which have what there is. The last window ends where the document ends, and is as long as the others:
+    """Move a window of `length` tokens by `stride`; each window scores the tokens that no earlier window scored.
 
         length 6 with BOS, stride 2, nine tokens       BOS a b c d e  |  BOS c d e f g  |  BOS e f g h i
         targets                                            a b c d e               f g               h i
 
+    This is the evaluation of Press, Smith and Lewis (Shortformer, arXiv 2012.15832; ALiBi, arXiv 2108.12409, appendix
+    B) with any stride; position interpolation (arXiv 2306.15595) uses 256. A target has length - stride to length - 1
+    tokens before it, with BOS; in a document's first window it has all tokens before it. The last window ends with the
+    document and is as long as the others.
+
     Args:
-        corpus: where the documents come from.
+        corpus: of the documents.
         document_tokens: see `DocumentTask`.
-        stride: tokens by which windows move; None: a quarter of the length, rounded down.
+        stride: tokens between the starts of two windows; None: a quarter of the length, rounded down.
     """
 
     stride: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.stride is not None and self.stride < 1:
-            raise ValueError(f"sliding's stride must be at least 1, got {self.stride}")
+        check_at_least("sliding", self, stride=1)
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """One line: windows, stride, targets, averaging, BOS."""
+        """Windows, stride, targets, averaging, BOS."""
         stride = self.stride or "a quarter of it"
         return (
             f"sliding: window = length, stride {stride}, targets: each token once of the first {self.document_tokens} "
@@ -40,7 +40,7 @@ class Sliding(DocumentTask):
         )
 
     def windows(self, document_tokens: int, length: int, has_bos: bool) -> list[tuple[int, int, int]]:
-        """All of one width; the first scores all that it can."""
+        """Windows of one width; the first scores all its tokens that have a token before them."""
         stride = self.stride or max(1, length // 4)
         if stride >= length:
             raise Refused(f"sliding by {stride} needs at least {stride + 1} tokens, asked for {length}: lower stride")

@@ -1,4 +1,4 @@
-"""Variable tracking: chains of assignments in a text, and which variables hold a value at its end."""
+"""Variable tracking: follow chains of assignments, and name all variables that hold a value."""
 
 import itertools
 import math
@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Corpus, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
-from lexbench.taskkit import haystack, matching, sampling
-from lexbench.taskkit.perplexity import encoded_corpus
-from lexbench.taskkit.scoring import score_written
+from lexbench import Answer, AnyQuestion, Corpus, Sample, Task, Tokenizer, Tokens, Write
+from lexbench.taskkit import haystack, sampling
+from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
+from lexbench.taskkit.scoring import score_items
 
 HEADER = "Variables are assigned values in this text. Remember them.\n"
 STATEMENT = " VAR {name} = {value}."
@@ -26,80 +26,75 @@ MARGIN = 8
 
 @dataclass(frozen=True)
 class Chain:
-    """A value, and the variables that hold it: the first one directly, each other one through the one before it."""
+    """A value and the variables that hold it: the first gets the value, each other one copies the variable before."""
 
     value: str
     names: tuple[str, ...]
 
     def statements(self) -> list[str]:
-        """One for each variable, in order."""
+        """One assignment per variable, in order."""
         given = [self.value, *(f"VAR {name}" for name in self.names[:-1])]
         return [STATEMENT.format(name=name, value=value) for name, value in zip(self.names, given, strict=True)]
 
-    def asked(self) -> str:
-        """The question for its variables."""
+    def question(self) -> str:
+        """The question for the chain's variables."""
         return ASK.format(count=len(self.names), value=self.value)
 
     def answer(self) -> str:
-        """What is to be written."""
+        """The right answer."""
         return " " + ", ".join(self.names)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Asked:
-    """All that one sample has besides its haystack."""
+class FixedChains(Fixed):
+    """The parts of a sample that are the same at every length."""
 
-    index: int
     chain: Chain
-    before: Tokens
     needles: list[list[Tokens]]
-    """Statements of each chain, first those of the asked one; these are without tokens in the control."""
-    after: Tokens
-    room: int
+    """Tokens of each chain's statements, those of the queried chain first; in the control these are empty."""
 
     @property
     def least(self) -> int:
-        """Tokens without any haystack."""
-        statements = sum(len(needle) for chain in self.needles for needle in chain)
-        return len(self.before) + statements + len(self.after) + self.room
+        """Prompt and room without a haystack, in tokens."""
+        return self.tokens + sum(len(needle) for chain in self.needles for needle in chain)
 
 
 @dataclass(frozen=True)
 class VariableTracking(Task):
-    """Find all variables that hold a value, where most of them got it from another variable (RULER's vt).
-
-    After Hsieh et al., RULER (arXiv 2404.06654); words our own. Held constant over lengths: of sample i everything but
-    the haystack: its chains and hops, names and values, the question, the room, the share of the haystack before each
-    statement, and the place where running text begins; the haystack grows. The least length is the most that any of the
-    n samples needs, so near it n decides whether a length is refused. Names (five upper-case letters) and values (five
-    digits) are uniform, all different and new in each sample. Running text may have the same digits: what they mean
-    follows from the form of a statement alone.
+    """Name all variables that hold a value, most of them copied (vt of RULER, Hsieh et al., arXiv 2404.06654).
 
         Variables are assigned values in this text. Remember them.                   <- header
         The grass is green. VAR QWXZB = 40213. The sky is blue. ... VAR PLMTR = VAR QWXZB. ... There and back again.
         Which 2 variables have the value 40213, directly or through others? The variables are    <- " QWXZB, PLMTR"
 
-    A chain's statements stand in its order, each at the end of a sentence. Every chain begins at a uniform depth, and
-    the rest of it is uniform behind that: chains are told apart by their values alone, not by where they begin or end.
-    The asked one's beginning is stratified over the samples; the share of the haystack before it is the sample's depth.
-    RULER has one chain, so that all names in the text are the answer (`chains=1 example=true` is its setting). Chance
-    is the likeliest guess without the value: the names of one chain, whichever, right once in `chains`; with one chain,
-    or in the control, any names at all.
+    Constant over lengths, for each sample: everything but the haystack, i.e. chains, names, values, question, room, the
+    share of the haystack before each statement, and where running text starts. Only the haystack grows. Names (five
+    upper-case letters) and values (five digits) are uniform, distinct, and new in each sample. Running text may
+    contain the same digits; only a statement assigns them. The least length is the largest need among the n samples, so
+    near it n decides whether a length is refused.
 
-    Scores: `accuracy`, strict: what is written begins with exactly the names, in any order, with or without VAR before
-    each; `contains`: the share of the names that stand somewhere in it (RULER's string_match_all).
+    The statements of a chain keep their order, each at the end of a sentence. Every chain starts at a uniform depth,
+    and its other statements are uniform behind that; so only their values distinguish chains, not where they start or
+    end. The depth of a sample is the share of the haystack before the queried chain's first statement.
+
+    Chance is the best guess without the value: any one chain (1 / chains); with one chain, or in the control, any
+    names. The wording is ours. RULER has one chain, where all names in the text are the answer: `chains=1
+    example=true`.
+
+    Scores: `accuracy` (strict): the answer begins with exactly the names, in any order, with or without VAR before
+    each. `contains`: the share of the names that occur anywhere in the answer (RULER's string_match_all).
 
     Args:
-        chains: of equally many statements; all but one are distractors.
-        hops: variables of a chain that take their value from another one.
+        chains: with equally many statements; all but one are distractors.
+        hops: variables per chain that copy another variable.
         haystack: "noise" (repeated sentences) or "text" (running text of the corpus).
-        example: whether an answered question about another, short text of the same form comes first.
-        strata: the asked chain's first statement is stratified by depth into this many equal parts, sample i in part
-            i modulo strata.
-        room: tokens to write; None: those of the answer, and eight more.
-        needle: False is the control: the same prompt without the asked chain.
-        chat: ask in the model's chat template; the answer's first words come after it.
-        corpus: of "text".
+        example: begin with an answered question about another, short text of the same form.
+        strata: stratify the depth of the queried chain into this many equal parts; sample i lies in part i modulo
+            strata.
+        room: tokens to write; None: those of the answer and eight more.
+        needle: False is the control: the same prompt without the queried chain.
+        chat: use the model's chat template; the first words of the answer come after it.
+        corpus: for haystack=text.
     """
 
     form: ClassVar[tuple[str, ...]] = ("needle", "room", "chat", "example")
@@ -114,107 +109,80 @@ class VariableTracking(Task):
     corpus: Corpus | None = None
 
     def __post_init__(self) -> None:
-        for name in ("chains", "hops", "strata", "room"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"variable_tracking's {name} must be at least 1, got {value}")
+        check_at_least("variable_tracking", self, chains=1, hops=1, strata=1, room=1)
         if self.haystack not in ("noise", "text"):
             raise ValueError(f"variable_tracking's haystack must be noise or text, got {self.haystack!r}")
         if self.haystack == "noise":
             object.__setattr__(self, "corpus", None)
         elif self.corpus is None:
-            raise ValueError("variable_tracking's haystack text needs a corpus: give corpus=... or haystack=noise")
+            raise ValueError(
+                "variable_tracking with haystack=text needs a corpus, got none: give one, or haystack=noise"
+            )
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """One line: what is asked and how it is scored."""
+        """How many chains in which haystack, and how the answer is scored."""
         control = "" if self.needle else ", control without the asked chain"
         shown = ", one example" if self.example else ""
-        start = ("BOS" if tokenizer.prefix else "no BOS") + (", chat template" if self.chat else "")
         return (
             f"variable tracking: {self.chains} chains of {self.hops} hops in {self.haystack}{shown}{control}, "
-            f"strict: exactly the asked names come first, greedy, {start}"
+            f"strict: exactly the asked names come first, greedy, {bos_and_chat(tokenizer, self.chat)}"
         )
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """Prompts of exactly length - room tokens, one a sample."""
-        samples = [self._asked(tokenizer, seed, index) for index in range(n)]
-        least = max(sample.least for sample in samples)
-        if length < least:
-            raise Refused(f"variable_tracking needs at least {least} tokens, asked for {length}: raise length")
+        """One prompt of exactly length - room tokens per sample."""
+        samples = [self._fixed(tokenizer, seed, index) for index in range(n)]
+        check_length("variable_tracking", max(sample.least for sample in samples), length)
         return [self._question(tokenizer, length, seed, sample) for sample in samples]
 
-    def _asked(self, tokenizer: Tokenizer, seed: int, index: int) -> Asked:
+    def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedChains:
         rng = self.rng("chains", seed, index)
         new = _chains(rng, self.hops + 1)
         chain, *others = itertools.islice(new, self.chains)
         shown = self._example(rng, list(itertools.islice(new, self.chains))) if self.example else ""
-        frame, begin = tokenizer.frame(self.chat), BEGIN.lstrip() if self.chat else BEGIN
+        before, after = around(tokenizer, self.chat, [shown, HEADER], chain.question(), BEGIN)
         needles = [[tokenizer.encode(each).ids for each in one.statements()] for one in (chain, *others)]
         if not self.needle:
             needles[0] = [np.empty(0, np.int64)] * (self.hops + 1)
-        written = len(tokenizer.encode(chain.answer()).ids)
-        if self.room is not None and self.room < written:
-            raise Refused(f"variable_tracking's answer has {written} tokens, its room {self.room}: raise room")
-        return Asked(
+        return FixedChains(
             index=index,
             chain=chain,
-            before=np.concatenate([frame.before, tokenizer.encode(shown).ids, tokenizer.encode(HEADER).ids]),
             needles=needles,
-            after=np.concatenate([tokenizer.encode(chain.asked()).ids, frame.after, tokenizer.encode(begin).ids]),
-            room=self.room or written + MARGIN,
+            before=before,
+            after=after,
+            room=room_for("variable_tracking", len(tokenizer.encode(chain.answer()).ids), self.room, MARGIN),
+            answer=chain.answer(),
         )
 
     def _example(self, rng: np.random.Generator, chains: Sequence[Chain]) -> str:
-        """Statements without a haystack, the question for the first chain and its answer; chains mix by chance."""
+        """Statements of the chains, randomly mixed, then the first chain's question and answer."""
         left = [chain.statements() for chain in chains]
         turns = rng.permutation(np.repeat(np.arange(len(chains)), self.hops + 1))
         text = "".join(left[turn].pop(0) for turn in turns).lstrip()
-        return f"{HEADER}{text}{chains[0].asked()}{BEGIN}{chains[0].answer()}.\n\n"
+        return f"{HEADER}{text}{chains[0].question()}{BEGIN}{chains[0].answer()}.\n\n"
 
-    def _question(self, tokenizer: Tokenizer, length: int, seed: int, asked: Asked) -> Write:
-        space, rng = length - asked.least, self.rng("places", seed, asked.index)
-        if self.corpus is None:
-            body = haystack.noise(tokenizer, space, str(asked.index))
-        else:
-            texts = encoded_corpus(self.corpus, tokenizer)
-            body = haystack.text(texts, space, self.rng("text", seed, asked.index))
-        begins = [haystack.stratified(asked.index, self.strata, rng), *rng.random(self.chains - 1)]
+    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedChains) -> Write:
+        rng, of_text = self.rng("places", seed, fixed.index), self.rng("text", seed, fixed.index)
+        body = haystack.fill(self.corpus, tokenizer, length - fixed.least, str(fixed.index), of_text)
+        begins = [haystack.stratified(fixed.index, self.strata, rng), *rng.random(self.chains - 1)]
         depths = [[begin, *(begin + (1 - begin) * np.sort(rng.random(self.hops)))] for begin in begins]
-        order = rng.permutation(self.chains).tolist()  # statements of two chains may meet at one end of a sentence
-        needles = [needle for chain in order for needle in asked.needles[chain]]
+        order = rng.permutation(self.chains).tolist()  # random, as statements of two chains may share a sentence end
+        needles = [needle for chain in order for needle in fixed.needles[chain]]
         tokens, realised = haystack.insert(body, needles, [each for one in order for each in depths[one]], self.strata)
         depth = realised[order.index(0) * (self.hops + 1)]
-        return Write(
-            index=asked.index,
-            cluster=body.name,
-            prompt=np.concatenate([asked.before, tokens, asked.after]),
-            room=asked.room,
-            answer=asked.chain.answer(),
-            chance=self._chance(),
-            facts={"expected": list(asked.chain.names), "value": asked.chain.value, "depth": depth},
-        )
+        facts = {"expected": list(fixed.chain.names), "value": fixed.chain.value, "depth": depth}
+        return fixed.write([tokens], body.name, self._chance(), facts)
 
     def _chance(self) -> float:
-        """Of naming any one chain of several in the text, or else any names."""
+        """Chance of guessing one of several chains in the text, or else any names."""
         return 1 / self.chains if self.chains > 1 and self.needle else 1 / math.comb(26**LETTERS, self.hops + 1)
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and lenient accuracy."""
-        assert isinstance(question, Write) and isinstance(answer, Written)
-        names = question.facts["expected"]
-        bare = answer.text.replace("VAR ", "")
-        return score_written(
-            question,
-            answer,
-            {
-                "accuracy": matching.strict(bare, names, rf"(?-i:[A-Z]{{{LETTERS}}})"),
-                "contains": matching.contains_all(answer.text, names),
-            },
-        )
+        return score_items(question, answer, rf"(?-i:[A-Z]{{{LETTERS}}})", lambda text: text.replace("VAR ", ""))
 
 
 def _chains(rng: np.random.Generator, size: int) -> Iterator[Chain]:
-    """Chains of `size` names; neither names nor values occur twice."""
+    """Chains of `size` names without end; all names and all values differ."""
     drawn = (str(rng.integers(*VALUES)) for _ in itertools.count())
     values = sampling.unused(drawn, "variable_tracking finds no further value", "lower chains")
     letters = sampling.letters(rng, string.ascii_uppercase, LETTERS)

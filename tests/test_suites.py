@@ -95,7 +95,7 @@ def test_what_no_suite_or_run_can_be_is_said_in_one_line() -> None:
         job("passkey", lengths=128)
     with pytest.raises(ValueError, match=r"multiples must be a list, got 2: e.g. multiples=\[2\]"):
         job("passkey", multiples=2)
-    with pytest.raises(ValueError, match=r"task.corpus is set by corpus=NAME for all of a run, got 3"):
+    with pytest.raises(ValueError, match=r"task.corpus is set by corpus=NAME for the whole run, got 3"):
         labels({"name": "sliding", "corpus": 3})
     with pytest.raises(ValueError, match="sliding's document_tokens must be at least 1, got 0"):
         labels({"name": "sliding", "document_tokens": 0})

@@ -1,12 +1,12 @@
-"""How positions enter attention at one length, as data: the narrow waist between methods and backends.
+"""How positions enter attention at one length, as data: methods produce it, backends apply it.
 
-Every slot changes one term of one formula. For query position i and key position j <= i:
+Each slot changes one term of this formula. For query position i and key position j <= i:
 
     logit(i, j) = scale^2 query_scale(i) R(f_q(i)) q . R(f_k(j)) k / sqrt(head_dim) + bias(i, j)
-    f_q, f_k: those of the remap's region that holds (i, j); i and j themselves without a remap
-    masked where mask.allowed(i, j) is false; R(t) turns pair p by t inv_freq[p]
+    f_q, f_k: from the remap's region that contains (i, j); without a remap f_q(i) = i and f_k(j) = j
+    masked if mask.allowed(i, j) is false; R(t) rotates pair p by t inv_freq[p]
 
-Positions are 0-based, attention is causal, and every slot left at None is the model's own.
+Positions are 0-based, attention is causal, and a slot that is None keeps the model's own.
 """
 
 import math
@@ -23,11 +23,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LogScale:
-    """Queries times ln(i + 1) / ln(trained_length) (Su, entropy invariance, kexue.fm/archives/8823)."""
+    """Multiply queries by ln(i + 1) / ln(trained_length) (Su, entropy invariance, kexue.fm/archives/8823)."""
 
     trained_length: float
     clip: bool = True
-    """Never below 1, so that nothing changes inside the trained length."""
+    """Keep the factor at least 1, so that nothing changes inside the trained length."""
 
     def __post_init__(self) -> None:
         if not self.trained_length > 1:
@@ -41,7 +41,7 @@ class LogScale:
 
 @dataclass(frozen=True)
 class Line:
-    """A map of positions: min(t / divisor + offset, cap), the quotient floored if `floor`. divisor inf: a constant."""
+    """Map position t to min(t / divisor + offset, cap); `floor` rounds the quotient down. divisor=inf: a constant."""
 
     divisor: float = 1.0
     offset: float = 0.0
@@ -53,35 +53,35 @@ class Line:
             raise ValueError(f"line needs a divisor above 0 and a finite offset, got {self.divisor} and {self.offset}")
 
     def __call__(self, positions: Positions) -> Floats:
-        """[n] positions at which to rotate."""
+        """[n] rotary positions."""
         quotient = positions / self.divisor
         return np.minimum((np.floor(quotient) if self.floor else quotient) + self.offset, self.cap)
 
 
 @dataclass(frozen=True)
 class Region:
-    """Pairs of query and key that are rotated alike."""
+    """Pairs of query and key that share their maps of positions."""
 
     query: Callable[[Positions], Floats]
-    """[n] positions of queries to [n] positions at which they are rotated."""
+    """[n] query positions to [n] rotary positions."""
     key: Callable[[Positions], Floats]
     holds: Callable[[Positions, Positions], NDArray[np.bool_]]
-    """(queries [n, 1], keys [1, m]) to [n, m] whether the pair belongs here; causality is understood."""
+    """(queries [n, 1], keys [1, m]) to [n, m] whether the region contains the pair; only causal pairs matter."""
 
 
 class Remapping(Protocol):
-    """What the slot `remap` takes: plain data whose regions part all causal pairs among them."""
+    """Value of the slot `remap`: plain data that divides all causal pairs into regions."""
 
     def regions(self) -> Sequence[Region]:
-        """Each pair with key <= query belongs to exactly one."""
+        """Each pair with key <= query is in exactly one region."""
 
 
 @dataclass(frozen=True)
 class Remap:
-    """Beyond the near window, queries are rotated at query(i) and keys at key(j)."""
+    """Beyond the near window, rotate queries at query(i) and keys at key(j)."""
 
     window: int
-    """Near where i - j < window."""
+    """A pair is near if i - j < window."""
     query: Line
     key: Line
 
@@ -90,7 +90,7 @@ class Remap:
             raise ValueError(f"remap window must be at least 1, got {self.window}")
 
     def regions(self) -> Sequence[Region]:
-        """Near and far."""
+        """The near and the far region."""
         return (
             Region(Line(), Line(), lambda i, j: i - j < self.window),
             Region(self.query, self.key, lambda i, j: i - j >= self.window),
@@ -99,10 +99,10 @@ class Remap:
 
 @dataclass(frozen=True)
 class Chunks:
-    """Positions begin anew every `size` tokens, and queries look back at older chunks from further away.
+    """Restart positions every `size` tokens; for older chunks a query has a larger position.
 
-    Keys stand at j mod size. A query sees its own chunk from i mod size, the chunk before from
-    min(i mod size + size, limit), all older ones from limit (dual chunk attention, arXiv 2402.17463).
+    Keys have position j mod size. A query has position i mod size for its own chunk, min(i mod size + size, limit) for
+    the chunk before, and limit for all older chunks (dual chunk attention, arXiv 2402.17463).
     """
 
     size: int
@@ -113,7 +113,7 @@ class Chunks:
             raise ValueError(f"chunks need 1 <= size <= limit, got {self.size} and {self.limit}")
 
     def regions(self) -> Sequence[Region]:
-        """Own chunk, the one before, all older ones."""
+        """The own chunk, the chunk before, all older chunks."""
         size, limit = self.size, float(self.limit)
         return (
             Region(self.inside, self.inside, lambda i, j: i // size == j // size),
@@ -124,16 +124,16 @@ class Chunks:
         )
 
     def inside(self, positions: Positions) -> Floats:
-        """[n] places inside the chunk."""
+        """[n] positions inside the chunk."""
         return (positions % self.size).astype(np.float64)
 
 
 @dataclass(frozen=True)
 class Stairs:
-    """Distances grow in steps: `steps` are (count, repeat), count steps that each last for repeat tokens.
+    """Let distances grow in steps: each entry (count, repeat) of `steps` is `count` steps of `repeat` tokens.
 
-    The last entry goes on for ever. Such a distance is no difference f_q(i) - f_k(j); but with repeat m it is one
-    for all queries of the same i mod m: floor((i - j) / m) = floor(i / m) + floor((i mod m - j) / m).
+    The last entry repeats without end. A stepped distance has not the form f_q(i) - f_k(j). But for queries with the
+    same i mod m, where m is the repeat, it has: floor((i - j) / m) = floor(i / m) + floor((i mod m - j) / m).
     """
 
     steps: tuple[tuple[int, int], ...]
@@ -143,7 +143,7 @@ class Stairs:
             raise ValueError(f"stairs need counts and repeats of at least 1, got {self.steps}")
 
     def regions(self) -> Sequence[Region]:
-        """One for each entry and each remainder of the query's position."""
+        """One region per entry and remainder of the query's position."""
         found: list[Region] = []
         begin = level = 0
         for number, (count, repeat) in enumerate(self.steps):
@@ -162,13 +162,13 @@ def _stair(begin: int, end: float, level: int, repeat: int, rest: int) -> Region
 
 
 def regions(remap: Remapping | None) -> Sequence[Region]:
-    """Those of the remap; without one, every pair is where it is."""
+    """The remap's regions; without a remap one region with the true positions."""
     everywhere = Region(Line(), Line(), lambda i, j: np.ones((len(i), j.shape[1]), dtype=bool))
     return (everywhere,) if remap is None else remap.regions()
 
 
 def seen_distances(remap: Remapping | None, queries: Positions, keys: Positions) -> Floats:
-    """[queries, keys] what stands in place of i - j; NaN where the key comes after the query."""
+    """[queries, keys] remapped distances, in place of i - j; NaN if the key comes after the query."""
     rows, columns = queries[:, None], keys[None, :]
     seen = np.full((len(queries), len(keys)), np.nan)
     for region in regions(remap):
@@ -179,7 +179,7 @@ def seen_distances(remap: Remapping | None, queries: Positions, keys: Positions)
 
 @dataclass(frozen=True)
 class Window:
-    """Each query sees its last `size` keys (itself counted) and the first `sinks` keys."""
+    """Each query sees the last `size` keys (including its own) and the first `sinks` keys."""
 
     size: int
     sinks: int = 0
@@ -222,15 +222,15 @@ class Slopes:
 
 @dataclass(frozen=True)
 class HeadRatios:
-    """Positions of each key head, and of the query heads that share it, are divided by a ratio of its own.
+    """Divide the positions of each key head, and of the query heads that share it, by a ratio (Ms-PoE, 2403.04797).
 
-    The more aware of positions a head is, the smaller its ratio: in every layer the heads are ranked by how many keys
-    got more than `threshold` times the mean weight from the last query of the prompt, before any division
-    (Ms-PoE, arXiv 2403.04797). Equal counts rank in the order of the heads.
+    In every layer the heads are ranked, and the highest rank gets the smallest ratio. A head's rank is its number of
+    keys with more than `threshold` times the mean weight, from the last query of the prompt and before any division.
+    Equal numbers rank in the order of the heads.
     """
 
     ratios: tuple[float, ...]
-    """One a key head, ascending."""
+    """One per key head, ascending."""
     threshold: float = 3.0
 
     def __post_init__(self) -> None:
@@ -240,10 +240,10 @@ class HeadRatios:
 
 @dataclass(frozen=True)
 class Dynamic:
-    """Frequencies follow the longest input so far, and cached keys keep those of a shorter one.
+    """Let frequencies follow the longest input so far; cached keys keep the frequencies of their time.
 
-    transformers' own dynamic rope, history and all: at n > trained_length tokens the base is
-    b (factor n / trained_length - (factor - 1))^(d/(d-2)).
+    This is the dynamic rope of transformers, including its dependence on history: at n > trained_length tokens the base
+    is b (factor n / trained_length - (factor - 1))^(d/(d-2)).
     """
 
     factor: float
@@ -252,14 +252,14 @@ class Dynamic:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Attention:
-    """What a method asks of a backend at one length. An empty one is the model unchanged."""
+    """What a method changes in attention at one length. `Attention()` changes nothing."""
 
     inv_freq: Floats | None = None
     """[rotated / 2] radians per token of each rotary pair."""
     scale: float | None = None
-    """Multiplies cos and sin, of queries and keys alike: logits times scale^2."""
+    """Multiplies cos and sin of queries and keys, so the logits by scale^2."""
     keep_first: int | None = None
-    """Tokens at the start that are rotated at the model's own frequencies all the same."""
+    """Number of first tokens that keep the model's own frequencies."""
     head_ratios: HeadRatios | None = None
     dynamic: Dynamic | None = None
     query_scale: LogScale | None = None
@@ -267,12 +267,12 @@ class Attention:
     mask: Window | Blocks | None = None
     bias: Slopes | None = None
     layers: tuple[int, ...] | None = None
-    """Layers that it holds for; None: all."""
+    """Layers to change; None: all."""
     otherwise: "Attention | None" = None
-    """What the other layers get; None: the model's own."""
+    """Attention of the other layers; None: the model's own."""
     mixture: tuple["Attention", ...] | None = None
-    """Several forward passes, and no other slot: next-token logits are the sum of each one's, weighted by the
-    softmax over the passes of its largest logit (Attention Buckets, arXiv 2312.04455)."""
+    """Several forward passes; excludes all other slots. The next-token logits are the weighted sum of the passes'
+    logits; the weights are a softmax over the passes of each pass's largest logit (Attention Buckets, 2312.04455)."""
 
     def __post_init__(self) -> None:
         if self.inv_freq is not None:
@@ -286,30 +286,31 @@ class Attention:
         self._check_together()
 
     def _check_together(self) -> None:
-        """ValueError where slots in use have no meaning together."""
+        """ValueError for slots that cannot be combined."""
         used = set(self.slots())
         if self.mixture is not None and (used != {"mixture"} or len(self.mixture) < 2):
-            raise ValueError(f"a mixture stands alone and holds at least 2 attentions, got {sorted(used)}")
+            slots = f"{len(self.mixture)} with slots {', '.join(sorted(used))}"
+            raise ValueError(f"mixture needs at least 2 attentions and no other slot, got {slots}")
         if self.otherwise is not None and self.otherwise.mixture is not None:
-            raise ValueError("a mixture is for all layers")
+            raise ValueError("mixture must be for all layers, got one in otherwise")
         for part in self.mixture or ():
             if remembers := {"mixture", "dynamic", "head_ratios"} & set(part.slots()):
-                raise ValueError(f"the passes of a mixture have no {', '.join(sorted(remembers))}")
+                raise ValueError(f"mixture cannot hold {', '.join(sorted(remembers))}")
         if self.otherwise is not None and self.layers is None:
-            raise ValueError("otherwise is for the other layers: name layers")
+            raise ValueError("otherwise is for the other layers, got no layers: name layers")
         for alone, others in (
             ("keep_first", {"remap", "head_ratios", "dynamic"}),
             ("dynamic", used - {"dynamic", "query_scale", "mask", "bias"}),
         ):
             if alone in used and (clash := used & others):
-                raise ValueError(f"{alone} has no meaning together with {', '.join(sorted(clash))}")
+                raise ValueError(f"{alone} cannot be combined with {', '.join(sorted(clash))}")
 
     def slots(self) -> tuple[str, ...]:
         """Names of the slots in use."""
         return tuple(f.name for f in fields(self) if getattr(self, f.name) is not None)
 
     def at(self, layer: int) -> "Attention":
-        """What holds for one layer, without `layers`."""
+        """The attention of one layer, without the slot `layers`."""
         if self.layers is None:
             return self
         if layer in self.layers:
@@ -317,14 +318,14 @@ class Attention:
         return Attention() if self.otherwise is None else self.otherwise.at(layer)
 
     def parts(self) -> tuple["Attention", ...]:
-        """The Attentions that hold for some layer, without `layers`; the model's own is an empty one."""
+        """The attentions of all groups of layers, without the slot `layers`; `Attention()` is the model's own."""
         if self.layers is None:
             return (self,)
         others = Attention() if self.otherwise is None else self.otherwise
         return (replace(self, layers=None, otherwise=None), *others.parts())
 
     def merged(self, other: "Attention") -> "Attention":
-        """Both at once: in every layer, and in every pass of a mixture; ValueError where both set a slot."""
+        """Combine two attentions in every layer and every pass of a mixture; ValueError if both set the same slot."""
         for one, two in ((self, other), (other, self)):
             if one.mixture is not None:
                 return Attention(mixture=tuple(part.merged(two) for part in one.mixture))
@@ -338,23 +339,23 @@ class Attention:
         return replace(self, **{name: getattr(other, name) for name in other.slots()})
 
     def check_fits(self, name: str, *, pairs: int | None, heads: int, kv_heads: int, layers: int) -> None:
-        """ValueError where a slot has another size than the network `name`; pairs None: it has no rotary positions."""
+        """ValueError if the size of a slot does not fit the network `name`; pairs None: no rotary positions."""
         if self.inv_freq is not None and pairs is not None and len(self.inv_freq) != pairs:
             raise ValueError(
                 f"inv_freq needs {pairs} pairs on {name}, got {len(self.inv_freq)}: check model.rotary_dim"
             )
         if self.bias is not None and len(self.bias.slopes) != heads:
-            raise ValueError(f"bias needs a slope for each of {heads} heads, got {len(self.bias.slopes)}")
+            raise ValueError(f"bias needs one slope for each of {heads} heads on {name}, got {len(self.bias.slopes)}")
         if self.head_ratios is not None and len(self.head_ratios.ratios) != kv_heads:
             ratios = len(self.head_ratios.ratios)
-            raise ValueError(f"head_ratios needs one for each of {kv_heads} key heads, got {ratios}")
+            raise ValueError(f"head_ratios needs one ratio for each of {kv_heads} key heads on {name}, got {ratios}")
         if self.layers is not None and not set(self.layers) <= set(range(layers)):
-            raise ValueError(f"layers must be among 0 to {layers - 1}, got {self.layers}")
+            raise ValueError(f"layers must be 0 to {layers - 1} on {name}, got {self.layers}")
         for part in (*(self.mixture or ()), *((self.otherwise,) if self.otherwise else ())):
             part.check_fits(name, pairs=pairs, heads=heads, kv_heads=kv_heads, layers=layers)
 
     def as_data(self) -> dict[str, Any]:
-        """Plain JSON values of the slots in use, each dataclass with its class name under `kind`."""
+        """JSON values of the slots in use; each dataclass has its class name under `kind`."""
         return {name: _plain(getattr(self, name)) for name in self.slots()}
 
 

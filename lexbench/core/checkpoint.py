@@ -1,4 +1,4 @@
-"""Checkpoints on disk or on the hub: where they are, what their config says, and what identifies them."""
+"""Checkpoints on disk or on the hub: find them, read their config, fingerprint their weights."""
 
 import difflib
 import hashlib
@@ -15,15 +15,15 @@ from lexbench.core.values import fits
 FILES = ["*.json", "*.jinja", "tokenizer.model"]
 WEIGHTS = ["*.safetensors"]
 OURS = "lexbench"
-"""model_type of what `lexbench train` makes, where it is no ordinary architecture."""
+"""model_type of checkpoints made by `lexbench train`, if transformers has no such architecture."""
 LARGE = 256 << 20
-"""Bytes above which a file's hash is kept for the next command."""
+"""Cache the hash of a file with more bytes than this."""
 OVERRULED = {"name", "trained_length", "parameters"}
-"""Facts that may be stated although the checkpoint says otherwise."""
+"""Facts that the user may state against the checkpoint."""
 
 
 def on_disk(path: str) -> Path | None:
-    """The folder that a model's path names, or None for a name on the hub; `lexbench:NAME` is one that we ship."""
+    """The folder of a model's path, or None for a name on the hub; `lexbench:NAME` is a model shipped with lexbench."""
     ours = path.startswith("lexbench:")
     folder = Path(__file__).parents[1] / path.removeprefix("lexbench:") if ours else Path(path).expanduser()
     if folder.is_dir():
@@ -34,7 +34,7 @@ def on_disk(path: str) -> Path | None:
 
 
 def locate(path: str, revision: str | None = None, weights: bool = True) -> Path:
-    """The folder of a checkpoint: on disk, or from the hub (downloaded, or found in the cache)."""
+    """The folder of a checkpoint: on disk, or downloaded from the hub or found in its cache."""
     if folder := on_disk(path):
         return folder
     from huggingface_hub import snapshot_download
@@ -44,10 +44,10 @@ def locate(path: str, revision: str | None = None, weights: bool = True) -> Path
 
 
 def _fetched(path: str, fetch: Callable[[], str]) -> Path:
-    """What the hub gives; ValueError in one line for a wrong name, no licence, no network, nothing cached."""
+    """Fetch from the hub; ValueError for a wrong name, a missing licence or no network and nothing in the cache."""
     from huggingface_hub import errors
 
-    transport = cast(type[Exception], vars(errors)["HTTPError"])  # of the HTTP library, of which the hub had several
+    transport = cast(type[Exception], vars(errors)["HTTPError"])  # its HTTP library depends on the hub's version
     try:
         return Path(fetch())
     except (OSError, ValueError, errors.EntryNotFoundError, transport) as error:
@@ -57,7 +57,7 @@ def _fetched(path: str, fetch: Callable[[], str]) -> Path:
 
 
 def read_config(path: str, revision: str | None = None) -> dict[str, Any]:
-    """A checkpoint's config.json, without its weights; ValueError where there is none or it is no JSON object."""
+    """Read a checkpoint's config.json, without its weights; ValueError if it is missing or not a JSON object."""
     if folder := on_disk(path):
         file = folder / "config.json"
         if not file.exists():
@@ -68,7 +68,7 @@ def read_config(path: str, revision: str | None = None) -> dict[str, Any]:
         file = _fetched(path, lambda: hf_hub_download(path, "config.json", revision=revision))
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # neither JSON nor, perhaps, text
+    except (ValueError, RecursionError) as error:  # not JSON, or not even text
         raise ValueError(f"config.json of {path} must be JSON ({error}): download it again") from None
     if not isinstance(config, dict):
         raise ValueError(f"config.json of {path} must be a JSON object, got {type(config).__name__}: download it again")
@@ -76,17 +76,18 @@ def read_config(path: str, revision: str | None = None) -> dict[str, Any]:
 
 
 def read_known_model(stated: Mapping[str, Any]) -> Model:
-    """The model's facts without a look at the checkpoint where the stated ones suffice."""
+    """The model's facts; does not read the checkpoint if the stated facts suffice."""
     known = {"name", "trained_length", "head_dim"} <= {key for key, value in stated.items() if value is not None}
     return read_model(stated, offline=known)
 
 
 def read_model(stated: Mapping[str, Any], offline: bool = False) -> Model:
-    """The model's facts: the checkpoint's own config, over it what the yaml or the user states.
+    """The model's facts: from the checkpoint's config, completed by the yaml and the user.
 
     Args:
-        stated: fields of `Model`; `trained_length`, `bos` and `name` may overrule the checkpoint, others must agree.
-        offline: do not look at the checkpoint, the stated facts are all.
+        stated: fields of `Model`; `trained_length`, `bos` and `name` overrule the checkpoint, others must agree with
+            it.
+        offline: use the stated facts only and do not read the checkpoint.
     """
     known = sorted(f.name for f in fields(Model))
     for key in stated:
@@ -107,7 +108,7 @@ def read_model(stated: Mapping[str, Any], offline: bool = False) -> Model:
     if missing == {"trained_length"} and "rope_scaling" in found:
         kind, factor = found["rope_scaling"].get("rope_type"), found["rope_scaling"].get("factor")
         raise ValueError(
-            f"model.trained_length is not said by the checkpoint, which stretches its angles ({kind} by {factor}) "
+            f"model.trained_length is ambiguous, as the checkpoint scales its angles ({kind} by {factor}) "
             "from one length to another: give model.trained_length=..."
         )
     if missing:
@@ -116,21 +117,22 @@ def read_model(stated: Mapping[str, Any], offline: bool = False) -> Model:
 
 
 def _facts(path: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a config.json says; ValueError where a value is of another kind than its name says."""
+    """The facts in a config.json; ValueError for a value of a wrong type."""
     try:
         return facts(config)
     except (TypeError, AttributeError, ValueError, ArithmeticError) as error:
         raise ValueError(f"config.json of {path} cannot be understood ({error}): download it again") from None
 
 
-# what a config.json says
+# facts of a config.json
 
 
 def facts(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of `Model` that a config.json of transformers 4 or 5 states; those that it leaves open are left out.
+    """Fields of `Model` in a config.json of transformers 4 or 5; unstated fields are left out.
 
-    `rope_scaling` comes in transformers 5's words (rope_type), without the base and the share that are facts of their
-    own. Layers that rotate differently have no one base: there it maps the kinds of layers to what each does.
+    `rope_scaling` has the names of transformers 5 (rope_type), without the base and the rotated share, which are facts
+    of their own. If kinds of layers rotate differently, there is no single base, and it maps each kind to its
+    parameters.
     """
     config = {**config, **(config.get("text_config") or {})}
     heads = _first(config, "num_attention_heads", "n_head", "n_heads")
@@ -156,19 +158,19 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _first(config: Mapping[str, Any], *names: str) -> Any:
-    """The first of these that is stated."""
+    """The first of these entries that is not null."""
     return next((config[name] for name in names if config.get(name) is not None), None)
 
 
 def _head_dim(config: Mapping[str, Any], width: int | None, heads: int | None) -> int | None:
-    if config.get("qk_rope_head_dim"):  # multi-head latent attention: a part without positions beside a rotated one
+    if config.get("qk_rope_head_dim"):  # multi-head latent attention: an unrotated part beside the rotated one
         return int(config.get("qk_nope_head_dim") or 0) + int(config["qk_rope_head_dim"])
     stated = config.get("head_dim") or IMPLIED_HEAD_DIM.get(config.get("model_type", ""))
     return stated or (width // heads if width and heads else None)
 
 
 def _rotary_dim(config: Mapping[str, Any], head_dim: int | None) -> int | None:
-    """Dimensions that are rotated; None: all."""
+    """Rotated dimensions; None: all."""
     stated = _first(config, "qk_rope_head_dim", "rotary_dim")
     if stated or head_dim is None:
         return int(stated) if stated else None
@@ -178,35 +180,35 @@ def _rotary_dim(config: Mapping[str, Any], head_dim: int | None) -> int | None:
 
 
 def _rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
-    """rope_parameters (transformers 5), else rope_scaling (transformers 4); both may stand in a file, or be null."""
+    """rope_parameters (transformers 5), else rope_scaling (transformers 4); a file may have both, or null."""
     return dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
 
 
 def _rope(config: Mapping[str, Any]) -> tuple[float | None, dict[str, Any] | None]:
-    """Base and scaling: (None, None) without rotary positions, (None, layers) where kinds of layers differ."""
+    """Base and scaling: (None, None) without rotary positions, (None, layers) if kinds of layers differ."""
     rope = _rope_parameters(config)
     layers = {kind: value for kind, value in rope.items() if isinstance(value, Mapping)}
     if layers:
         return None, {kind: dict(value) for kind, value in layers.items()}
-    if config.get("alibi"):  # Falcon: the file states a base also where it is not used
+    if config.get("alibi"):  # Falcon: the file has a base even if it is not used
         return None, None
     base = _first(rope, "rope_theta") or _first(config, "rope_theta", "rotary_emb_base")
     base = base or IMPLIED_BASE.get(config.get("model_type", ""))
     kind = _first(rope, "rope_type", "type") or "default"
-    said = {key: value for key, value in rope.items() if key not in ("rope_theta", "partial_rotary_factor", "type")}
-    scaling = {**said, "rope_type": kind} if kind != "default" else None
-    if local := config.get("rope_local_base_freq"):  # Gemma 3, as transformers 4 writes it
-        full = {**said, "rope_type": kind, "rope_theta": base}
+    rest = {key: value for key, value in rope.items() if key not in ("rope_theta", "partial_rotary_factor", "type")}
+    scaling = {**rest, "rope_type": kind} if kind != "default" else None
+    if local := config.get("rope_local_base_freq"):  # Gemma 3 in transformers 4
+        full = {**rest, "rope_type": kind, "rope_theta": base}
         return None, {"full_attention": full, "sliding_attention": {"rope_type": "default", "rope_theta": local}}
     return base, scaling
 
 
 def _trained_length(config: Mapping[str, Any], scaling: Mapping[str, Any] | None) -> int | None:
-    """What the config claims: max_position_embeddings; None where a stretch leaves two lengths possible.
+    """max_position_embeddings; None if a scaling factor makes it ambiguous.
 
-    A linear or yarn factor stretches one length to another. Where max_position_embeddings is the longer one
-    (original_max_position_embeddings times factor: gpt-oss), that is claimed. Elsewhere the file does not say whether
-    the stretch was trained (Vicuna 16k: 4096, linear 4) or added to be used later (Qwen2.5: 32768, yarn 4).
+    A linear or yarn factor scales one length to another. If max_position_embeddings is the longer of the two
+    (original_max_position_embeddings times factor, as in gpt-oss), it is the trained length. Otherwise the file does
+    not say whether the scaling was trained (Vicuna 16k: 4096, linear 4) or is for later use (Qwen2.5: 32768, yarn 4).
     """
     claimed: int | None = _first(config, "max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
     if claimed is None or scaling is None or scaling.get("rope_type") not in ("linear", "yarn"):
@@ -216,7 +218,7 @@ def _trained_length(config: Mapping[str, Any], scaling: Mapping[str, Any] | None
     return claimed if stretched == claimed else None
 
 
-# What transformers takes where a config.json is silent, as old ones are.
+# Defaults of transformers for entries that old config.json files lack.
 IMPLIED_BASE = {
     **dict.fromkeys(("codegen", "falcon", "gemma", "gemma2", "gpt_neox", "gptj", "granite", "llama", "mistral"), 1e4),
     **dict.fromkeys(("olmo", "olmo2", "persimmon", "phi", "phi3", "qwen2", "qwen3", "stablelm", "starcoder2"), 1e4),
@@ -225,26 +227,26 @@ IMPLIED_BASE = {
 IMPLIED_SHARE = {"gpt_neox": 0.25, "persimmon": 0.5, "phi": 0.5, "stablelm": 0.25}
 IMPLIED_HEAD_DIM = {"gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128}
 INTERLEAVED = {"codegen", "cohere", "cohere2", "deepseek_v2", "ernie4_5", "glm", "glm4", "gptj", "helium"}
-"""Types that rotate dimension 2p with 2p + 1."""
+"""Model types that rotate dimension 2p with 2p + 1."""
 
 
 # files of a folder
 
 
 def check_architecture(folder: Path) -> None:
-    """ValueError where transformers does not know the checkpoint's architecture."""
+    """ValueError if transformers does not know the checkpoint's architecture."""
     import transformers
 
     kind = read_config(str(folder)).get("model_type")
     if kind == OURS:
-        raise ValueError(f"{folder} holds an encoding that only backend=native runs: use it, or see lexbench convert")
+        raise ValueError(f"{folder} has an encoding that needs backend=native: use it, or see lexbench convert")
     if kind not in transformers.CONFIG_MAPPING:
         known = f"transformers {transformers.__version__}"
         raise ValueError(f"model_type {kind} of {folder} is unknown to {known}: upgrade it, or convert the checkpoint")
 
 
 def end_tokens(folder: Path) -> frozenset[int]:
-    """Ids at which the model ends what it writes: generation_config.json's, else config.json's."""
+    """Ids of the end tokens: from generation_config.json, else from config.json."""
     for name in ("generation_config.json", "config.json"):
         file = folder / name
         ends = read_object(file, "download it again").get("eos_token_id") if file.exists() else None
@@ -259,32 +261,32 @@ def end_tokens(folder: Path) -> frozenset[int]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The checkpoint's safetensors files; ValueError where there are none, or not all that its index names."""
+    """The checkpoint's safetensors files; ValueError if there are none, or some of its index are missing."""
     index = folder / "model.safetensors.index.json"
     named = read_object(index, "get it again").get("weight_map") if index.exists() else None
     parts = {str(name) for name in named.values()} if isinstance(named, Mapping) else set[str]()
     files = sorted(folder.glob("*.safetensors"))
     if missing := sorted(parts - {file.name for file in files if file.exists()}):
-        said = f"{missing[0]}, {len(missing)} of {len(parts)} parts"
-        raise ValueError(f"model folder {folder} lacks {said}: get it again, its download broke off")
+        lacking = f"{missing[0]}, {len(missing)} of {len(parts)} parts"
+        raise ValueError(f"model folder {folder} lacks {lacking}: download it again, it is incomplete")
     if broken := [file.name for file in files if not file.exists()]:
-        raise ValueError(f"{broken[0]} in model folder {folder} leads nowhere: get it again, its download broke off")
+        raise ValueError(f"{broken[0]} in model folder {folder} is a broken link: download the folder again")
     if not files:
         others = [file.name for file in folder.iterdir() if file.suffix in (".bin", ".pt", ".pth", ".ckpt")]
         found = f" (only {', '.join(sorted(others)[:3])})" if others else ""
-        remedy = "convert it, other formats can run code" if others else "get it again, all of it"
+        remedy = "convert it, other formats can run code" if others else "download it again"
         raise ValueError(f"model folder {folder} has no *.safetensors{found}: {remedy}")
     return files
 
 
 def modified(folder: Path) -> list[tuple[str, int, int]]:
-    """Name, bytes and time (ns) of the folder's files: the same as long as nobody writes to it."""
+    """Name, size (bytes) and mtime (ns) of the folder's files; unchanged unless somebody writes to it."""
     files = sorted(file for file in folder.iterdir() if file.is_file())
     return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 
 def fingerprint(folder: Path) -> str:
-    """Hash of config, tokenizer and weights; of a file above 256 MB, the SHA-256 of all of it goes in (`sha256`)."""
+    """Hash of config, tokenizer and weights; a file above 256 MiB enters by its SHA-256, which is cached (`sha256`)."""
     digest = hashlib.sha256()
     for file in [*sorted(folder.glob("*.json")), *folder.glob("tokenizer.model"), *weight_files(folder)]:
         size = file.stat().st_size

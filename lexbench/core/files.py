@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees the old one or the new one, never a part; and reading what must be an object."""
+"""Write files atomically (a reader sees the old file or the new one, never a part), lock and hash them."""
 
 import errno
 import fcntl
@@ -12,10 +12,10 @@ from typing import Any
 
 
 def read_object(file: Path, remedy: str) -> dict[str, Any]:
-    """The object that a JSON file holds; ValueError in one line, with the remedy, where it holds anything else."""
+    """Read a JSON file that must hold an object; otherwise ValueError in one line, with the remedy."""
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # neither JSON nor, perhaps, text; or nested without end
+    except (ValueError, RecursionError) as error:  # not JSON, not even text, or nested too deeply
         raise ValueError(f"{file} must be JSON ({error}): {remedy}") from None
     if not isinstance(value, dict):
         raise ValueError(f"{file} must be a JSON object, got {type(value).__name__}: {remedy}")
@@ -23,14 +23,14 @@ def read_object(file: Path, remedy: str) -> dict[str, Any]:
 
 
 def write_bytes(file: Path, content: bytes | memoryview) -> None:
-    """Replace a file atomically; on any failure the old one stays and nothing else is left behind."""
+    """Replace a file atomically; on failure the old file stays and no other file is left."""
     file.parent.mkdir(parents=True, exist_ok=True)
     while not _written(file, content):
         pass
 
 
 def _written(file: Path, content: bytes | memoryview) -> bool:
-    """Replace a file; False where somebody has cleared our half-written one away before we locked it."""
+    """Replace a file; False if another process removed our temporary file before we locked it."""
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     temporary = Path(name)
     with os.fdopen(handle, "wb") as stream:
@@ -50,7 +50,7 @@ def _written(file: Path, content: bytes | memoryview) -> bool:
 
 
 def clear_leftovers(folder: Path, name: str) -> None:
-    """Remove what processes have left that were killed while they wrote files of such a name: `*.parquet`."""
+    """Remove temporary files of killed processes; `name` is a pattern of the final name: `*.parquet`."""
     for file in folder.glob(f".{name}.*"):
         with suppress(FileNotFoundError), file.open("rb") as stream:
             if locked(stream.fileno(), wait=False, without=False):
@@ -58,9 +58,9 @@ def clear_leftovers(folder: Path, name: str) -> None:
 
 
 def locked(handle: int, wait: bool, without: bool = True) -> bool:
-    """Take the lock of an open file, which ends with the process; whether it is ours.
+    """Lock an open file until the process ends; returns whether we have the lock.
 
-    Where the file system knows no locks it is, or as `without` says.
+    Returns `without` if the file system does not support locks.
     """
     try:
         fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -74,7 +74,7 @@ def locked(handle: int, wait: bool, without: bool = True) -> bool:
 
 
 def sha256(file: Path) -> str:
-    """Hash of a file, kept in the user's cache for as long as path, size, times and inode stay what they are."""
+    """Hash of a file, cached in the user's cache folder while path, size, times and inode stay the same."""
     with file.open("rb") as stream:
         state = os.fstat(stream.fileno())
         known = [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
@@ -85,14 +85,14 @@ def sha256(file: Path) -> str:
         made = hashlib.file_digest(stream, "sha256").hexdigest()
         same = os.fstat(stream.fileno()).st_mtime_ns == state.st_mtime_ns
     place = _cache_file()
-    if same and place is not None:  # nobody wrote to the file meanwhile
+    if same and place is not None:  # the file did not change while it was read
         with suppress(OSError):
             write_text(place, json.dumps({**_cached(), name: [*known, made]}))
     return made
 
 
 def _cache_file() -> Path | None:
-    """Where hashes of files are kept; None where the user has no home."""
+    """The file of cached hashes; None if the user has no home folder."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     except RuntimeError:
@@ -101,7 +101,7 @@ def _cache_file() -> Path | None:
 
 
 def _cached() -> dict[str, Any]:
-    """Hashes by path; empty where there are none, or none that can be read."""
+    """Cached hashes by path; empty if the cache is missing or unreadable."""
     place = _cache_file()
     try:
         return read_object(place, "delete it") if place is not None else {}

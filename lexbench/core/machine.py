@@ -1,4 +1,4 @@
-"""What a run was measured with: versions, code, machine."""
+"""Provenance of a run (versions, git commit, machine), and memory."""
 
 import functools
 import importlib.metadata
@@ -17,7 +17,7 @@ PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "pyarrow", "datasets
 
 @functools.cache
 def gather() -> dict[str, Any]:
-    """Versions, git commit of a checkout, and the machine; nothing in it changes from minute to minute."""
+    """Versions, git commit of a checkout, and the machine: constant during a run."""
     return {
         "lexbench": __version__,
         "git": _git(),
@@ -32,7 +32,7 @@ def gather() -> dict[str, Any]:
 
 
 def forget_peak() -> bool:
-    """Count the most memory held anew from here on; whether this system can."""
+    """Reset the peak of memory use; returns whether the system supports it."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
@@ -45,7 +45,7 @@ def forget_peak() -> bool:
 
 
 def peak_bytes() -> int:
-    """Most memory held, since `forget_peak` where it can: the accelerator's, else the process's."""
+    """Peak memory of the accelerator, else of the process; since `forget_peak` if the system supports it."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         return int(torch.cuda.max_memory_allocated())
@@ -53,7 +53,7 @@ def peak_bytes() -> int:
 
 
 def free_bytes() -> int | None:
-    """Memory that can still be taken: the accelerator's, else the machine's; None where the system does not say."""
+    """Free memory of the accelerator, else of the machine; None if unknown."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         return int(torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
@@ -72,7 +72,7 @@ def _version(package: str) -> str | None:
 
 
 def _git() -> str | None:
-    """Commit of the checkout that lexbench runs from, `+` behind it where files differ from it."""
+    """Commit of the checkout of lexbench, with `+` if files differ from it."""
     here = Path(__file__).resolve().parents[1]
     if not (here.parent / ".git").exists():
         return None

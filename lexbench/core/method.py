@@ -1,4 +1,4 @@
-"""Methods from configs, alone or several at once: `method=[yarn,log_n]`."""
+"""Build methods from configs, one or several combined: `method=[yarn,log_n]`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,49 +12,49 @@ from lexbench.core.model import Model
 class Method(Protocol):
     """A frozen dataclass whose fields are its parameters.
 
-    A modifier also has `over(attention, model, length) -> Attention`: what the methods before it ask for, changed.
-    Composition calls it in place of `attention`.
+    A modifier also has `over(attention, model, length) -> Attention`, which changes the attention of the methods before
+    it. In a composition it is called instead of `attention`.
     """
 
     def attention(self, model: Model, length: int) -> Attention:
-        """How positions enter attention at `length` tokens; pure, and Refused where the model does not allow it."""
+        """How positions enter attention at `length` tokens; pure; Refused if the model does not allow the method."""
 
 
 @dataclass(frozen=True)
 class Composed:
-    """Several methods at once, where that has one meaning: each sets other slots, or changes those before it."""
+    """Several methods combined: each sets different slots, or changes the slots of the methods before it."""
 
     names: tuple[str, ...]
     parts: tuple[Method, ...]
 
     def attention(self, model: Model, length: int) -> Attention:
-        """The slots of all parts; ValueError where two set the same one, Refused where a part refuses."""
+        """The slots of all methods; ValueError if two set the same slot, Refused if a method refuses."""
         whole = Attention()
         for number, (name, part) in enumerate(zip(self.names, self.parts, strict=True)):
             if modify := getattr(part, "over", None):
                 whole = modify(whole, model, length)
                 continue
-            asked = part.attention(model, length)
+            attention = part.attention(model, length)
             try:
-                whole = whole.merged(asked)
+                whole = whole.merged(attention)
             except ValueError as clash:
                 before = "+".join(self.names[:number])
                 raise ValueError(
                     f"{before} and {name} do not compose: {clash}; take methods of different slots, "
-                    "those that change others last (resonance)"
+                    "modifiers (resonance) last"
                 ) from None
         return whole
 
 
 def named_method(name: str | Sequence[str | Mapping[str, Any]], **parameters: Any) -> Method:
-    """A method by name, or several at once: `named_method("yarn", factor=8)`, `named_method(["yarn", "log_n"])`."""
+    """A method by name, or several combined: `named_method("yarn", factor=8)`, `named_method(["yarn", "log_n"])`."""
     if isinstance(name, str):
         return read_method({**registry.read("method", name), **parameters, "name": name})[1]
     return read_method({"compose": name, **parameters})[1]
 
 
 def read_method(config: Mapping[str, Any]) -> tuple[str, Method, str]:
-    """Name, method and label of a method's config; `compose` in it lists names, or names with parameters."""
+    """Name, method and label from a method's config; its `compose` lists names, or names with parameters."""
     if "compose" not in config:
         name = str(config["name"])
         plain = {key: value for key, value in config.items() if key != "name"}
@@ -62,7 +62,7 @@ def read_method(config: Mapping[str, Any]) -> tuple[str, Method, str]:
         return name, method, registry.label(method, name, "method")
     if extra := sorted(set(config) - {"compose", "name", "_target_"}):
         raise ValueError(
-            f"composed methods take their own parameters, got method.{extra[0]}: "
+            f"a composed method has no parameters of its own, got method.{extra[0]}: "
             f"write method=[{{name:yarn,{extra[0]}:...}},log_n]"
         )
     found = [read_method(entry) for entry in method_entries(config["compose"])]
@@ -71,12 +71,12 @@ def read_method(config: Mapping[str, Any]) -> tuple[str, Method, str]:
 
 
 def method_entries(listed: Any) -> list[dict[str, Any]]:
-    """Each method's yaml with its parameters over it, and its name."""
+    """For each entry, the method's yaml, overridden by the entry's parameters, with the name."""
     if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
-        raise ValueError(f"compose lists methods, got {listed!r}: e.g. [yarn,log_n]")
+        raise ValueError(f"compose must be a list of methods, got {listed!r}: e.g. [yarn,log_n]")
     if wrong := [entry for entry in listed if not isinstance(entry, str | Mapping)]:
-        raise ValueError(f"compose lists methods by name, got {wrong[0]!r}: e.g. [yarn,{{name:rerope,window:64}}]")
+        raise ValueError(f"compose must list methods by name, got {wrong[0]!r}: e.g. [yarn,{{name:rerope,window:64}}]")
     given = [{"name": entry} if isinstance(entry, str) else dict(entry) for entry in listed]
     if nameless := [entry for entry in given if not isinstance(entry.get("name"), str)]:
-        raise ValueError(f"a composed method lacks its name, got {nameless[0]}: e.g. {{name:yarn,factor:8}}")
+        raise ValueError(f"a composed method needs a name, got {nameless[0]}: e.g. {{name:yarn,factor:8}}")
     return [{**registry.read("method", entry["name"]), **entry} for entry in given]

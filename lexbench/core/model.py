@@ -16,22 +16,22 @@ COUNTS = ("trained_length", "head_dim", "rotary_dim", "layers", "width", "heads"
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A network as methods see it. Only four facts are needed to resolve a method; the rest is optional."""
+    """A network as methods see it. Name, trained_length, head_dim and rope_base suffice; the rest is optional."""
 
     name: str
     trained_length: int
-    """Tokens of the longest text that it was trained on."""
+    """Length in training, in tokens."""
     head_dim: int
     rope_base: float | None = None
     """Base b of the rotary angles b^(-2p/d); None: no rotary positions."""
     rotary_dim: int | None = None
-    """Dimensions of a head that are rotated; None: all of them."""
+    """Rotated dimensions of a head; None: all."""
     rotary_layout: str = "half"
     """half (dimension p pairs with p + d/2) or interleaved (2p with 2p + 1)."""
     rope_scaling: Mapping[str, Any] | None = None
-    """How the checkpoint itself changes its angles (config.json's rope parameters); None: plain.
+    """The checkpoint's own change of the angles (rope parameters of config.json); None: plain RoPE.
 
-    Where kinds of layers rotate differently, each kind's own, and there is no `rope_base`.
+    If kinds of layers rotate differently, it maps each kind to its parameters, and `rope_base` is None.
     """
     layers: int | None = None
     width: int | None = None
@@ -40,9 +40,9 @@ class Model:
     vocabulary: int | None = None
     parameters: int | None = None
     bos: bool | None = None
-    """Whether BOS begins every context; None: as the tokenizer does."""
+    """Whether BOS begins every context; None: as in the tokenizer."""
     path: str | None = None
-    """Folder, or name on the hub."""
+    """Folder or name on the hub."""
     revision: str | None = None
 
     def __post_init__(self) -> None:
@@ -64,11 +64,11 @@ class Model:
 
     @property
     def rotated(self) -> int:
-        """Dimensions of a head that are rotated."""
+        """Rotated dimensions of a head."""
         return self.rotary_dim or self.head_dim
 
     def rotary_base(self) -> float:
-        """The base, where angles are the plain b^(-2p/d) that formulas start from; Refused elsewhere."""
+        """Base b if the angles are plain, b^(-2p/d), as formulas need them; otherwise Refused."""
         if self.rope_scaling is not None:
             kind = self.rope_scaling.get("rope_type", "layers of several kinds")
             raise Refused(f"{self.name} already scales its angles ({kind}), the formula starts from plain RoPE")

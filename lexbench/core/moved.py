@@ -1,4 +1,4 @@
-"""Names of lexbench 0.1 that live elsewhere now. They work until 0.3, with a warning."""
+"""Old names of lexbench 0.1. They work until 0.3, with a warning."""
 
 import importlib
 import warnings
@@ -21,11 +21,11 @@ NAMES: Mapping[str, str] = {
     "official_qa": "lexbench.taskkit.squad_hotpot",
     "scoring": "lexbench.taskkit.matching",
 }
-"""By old name under `lexbench`, the module, or module:name, that has it now."""
+"""Old name under `lexbench` -> its module, or module:name."""
 
 
 def find(name: str) -> Any:
-    """The object behind an old name; AttributeError for a name that never was."""
+    """The object of an old name; AttributeError for an unknown name."""
     if name not in NAMES:
         raise AttributeError(f"module 'lexbench' has no attribute {name!r}")
     module, _, attribute = NAMES[name].partition(":")

@@ -1,4 +1,4 @@
-"""What a cell leaves behind: samples (raw), records (derived), or a refusal with its reason."""
+"""Results of a cell: samples (raw), records (derived), or a refusal with its reason."""
 
 import functools
 import hashlib
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 
 class Refused(Exception):  # noqa: N818 (a refusal is a result, not an error)
-    """A cell has no honest answer: raised anywhere below the runner, recorded with its reason."""
+    """A cell has no honest answer. Raised anywhere below the runner, and recorded with its reason."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -20,77 +20,77 @@ class Refused(Exception):  # noqa: N818 (a refusal is a result, not an error)
 
 
 class Deferred(Refused):
-    """There is no answer now, and may be one later (a server is down): the next run measures the cell again."""
+    """No answer at the moment (e.g. a server is down): the next run measures the cell again."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sample:
-    """One example's outcome, with everything needed to recompute any metric later.
+    """The outcome of one example, with everything needed to recompute any metric later.
 
     A task fills `scores`, or `nll` with its units, never both.
     """
 
     index: int
-    """Place of the example in its cell; its seed is a hash of the cell's task, length, seed and this."""
+    """Number of the example in its cell; the example's seed is a hash of the cell's task, length, seed and this."""
     cluster: str
     """Document or haystack: examples of one cluster are not independent."""
     tokens: int
     """Realised length in tokens: BOS, prompt and room for the answer."""
     truncated: bool = False
     failed: str | None = None
-    """Why there is no answer. It counts as score 0; likelihoods and measures of attention leave it out, and say so."""
+    """Why there is no answer. A failure has score 0; likelihoods and measures of attention leave it out and say so."""
     scores: Mapping[str, float] = field(default_factory=dict)
-    """Metric name to value: in [0, 1], but for measures of attention."""
+    """Metric name to value; in [0, 1], except measures of attention."""
     chance: float | None = None
-    """The accuracy, on average, of guessing among all possible answers."""
+    """Expected accuracy of guessing among all possible answers."""
     parts: tuple[str, ...] = ()
-    """Groups in which it is shown besides the whole: `words 0-4k`; records of each are derived, too."""
+    """Groups with records of their own, besides the whole cell: `words 0-4k`."""
     statistics: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
-    """Raw arrays from which metrics and curves are made again: attention over distance, marks of each place."""
+    """Raw arrays to recompute metrics and curves: attention over distance, accuracy of each place."""
     nll: NDArray[np.float32] | None = None
     """[targets] negative log-likelihood of each target token, nats."""
     bytes: int | None = None
-    """UTF-8 bytes that the targets stand for."""
+    """UTF-8 bytes of the targets."""
     words: int | None = None
     """Whitespace-separated words that begin inside the targets."""
     prompt: str | None = None
-    """What was asked, as text; of a long one the parts that matter."""
+    """The question as text; a long one is shortened to the parts that matter."""
     output: str | None = None
     hit_room: bool | None = None
-    """The model wrote until its room ended."""
+    """Whether the model wrote until its room ended."""
     depth: float | None = None
-    """Where the needle stands, 0 (start) to 1 (end), as realised."""
+    """Realised depth of the needle, 0 (start) to 1 (end)."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What else a reader may want: the expected answer, the document's place."""
+    """Further facts for readers: the expected answer, the document, ..."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One (model, method, task, length, seed), as tables show it, and its whole identity."""
+    """One (model, method, task, length, seed) as shown in tables, and its whole identity."""
 
     model: str
     method: str
     """Name with every parameter that differs from its default: `yarn(factor=8.0)`."""
     task: str
-    """Likewise: `passkey(digits=7)`."""
+    """In the same form: `passkey(digits=7)`."""
     length: int
     trained_length: int
     seed: int
     n: int
-    """Samples asked."""
+    """Requested samples."""
     protocol: str
     backend: str
     dtype: str
     kernel: str
     corpus: str | None
     version: str
-    """Version of lexbench that measured; no part of the identity."""
+    """Version of lexbench at the measurement; not part of the identity."""
     identity: Mapping[str, Any]
-    """Plain JSON of everything that the numbers depend on; resuming, caching and comparison use its hash."""
+    """JSON values of everything that affects the numbers; resuming, caching and comparison use its hash."""
 
     @functools.cached_property
     def id(self) -> str:
-        """Hash of the identity: names the cell's files."""
+        """Hash of the identity, and name of the cell's files."""
         return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -102,29 +102,29 @@ class Record:
     """
 
     cell: str
-    """Hash of the cell's identity: names its sample file."""
+    """Hash of the cell's identity, and name of its sample file."""
     model: str
     method: str
     """Name with every parameter that differs from its default: `yarn(factor=8.0)`."""
     attention: str | None
-    """What the method came to at this length: each slot in use, frequencies by their ends; None: nothing is changed."""
+    """The method's attention at this length: every slot in use, frequencies by both ends; None: unchanged."""
     task: str
     length: int
-    """Tokens: prompt and room, BOS counted."""
+    """Tokens of prompt and room, with BOS."""
     trained_length: int
     seed: int
     metric: str | None
     """nll (nats per token), perplexity, bits_per_byte, word_perplexity, accuracy, ..."""
     part: str | None
-    """The group of samples that the row is about: `words 0-4k`; None: all of the cell's."""
+    """The group of samples, e.g. `words 0-4k`; None: all samples of the cell."""
     value: float | None
     chance: float | None
-    """Of accuracy: what guessing among all possible answers gives."""
+    """Expected accuracy of guessing among all possible answers."""
     low: float | None
-    """Lower end of the 95 % interval; None where one cluster allows none."""
+    """Lower end of the 95 % interval; None if there is only one cluster."""
     high: float | None
     interval: str | None
-    """wilson or cluster_bootstrap; of a mean over cells, mover."""
+    """wilson or cluster_bootstrap; for a mean over cells mover."""
     n: int
     """Samples behind the value."""
     clusters: int
@@ -136,13 +136,13 @@ class Record:
     hit_room: int
     refused: str | None
     protocol: str
-    """What exactly was measured: targets, windows, averaging, BOS; tables never mix two of them."""
+    """What exactly was measured: targets, windows, averaging, BOS. Tables never mix protocols."""
     backend: str
     dtype: str
     kernel: str
     corpus: str | None
     version: str
-    """Version of lexbench that measured."""
+    """Version of lexbench at the measurement."""
 
     @property
     def multiple(self) -> float:

@@ -1,8 +1,7 @@
-"""The registry: `configs/` and `tasks/`, and how their yamls become objects.
+"""The registry: the yamls in `configs/`, and the objects that they describe.
 
-A name exists because a yaml exists. A yaml names a class by `_target_: package.module.Class`, or by the file that
-defines it: `file: passkey.py` (beside the yaml, among our tasks, or an absolute path); every other key is a parameter
-of that class.
+Every yaml is a name. It names a class by `_target_: package.module.Class`, or by the file that defines it, `file:
+passkey.py` (beside the yaml, in our `tasks/`, or an absolute path). Every other key is a parameter of the class.
 """
 
 import ast
@@ -26,13 +25,13 @@ GROUPS = ("model", "method", "encoding", "task", "corpus", "backend")
 
 
 def asset(name: str) -> Path:
-    """A folder that a wheel carries inside the package, and a checkout beside it."""
+    """A folder that is inside the package in a wheel, and beside the package in a checkout."""
     inside = PACKAGE / name
     return inside if inside.is_dir() else PACKAGE.parent / name
 
 
 def config_dirs() -> list[Path]:
-    """Our registry, and those of the user: folders in LEXBENCH_CONFIG_PATH, colon-separated."""
+    """Our registry and the user's: the folders in LEXBENCH_CONFIG_PATH, colon-separated."""
     extra = [Path(entry) for entry in os.environ.get("LEXBENCH_CONFIG_PATH", "").split(os.pathsep) if entry]
     return [asset("configs"), *extra]
 
@@ -43,8 +42,8 @@ def names(group: str) -> list[str]:
 
 
 def read(group: str, name: str) -> dict[str, Any]:
-    """One yaml of the registry; ValueError with the choices for an unknown name."""
-    for folder in reversed(config_dirs()) if name in names(group) else ():  # a name, never a path
+    """Read one yaml of the registry; ValueError with the choices for an unknown name."""
+    for folder in reversed(config_dirs()) if name in names(group) else ():  # only names, no paths
         file = folder / group / f"{name}.yaml"
         if file.is_file():
             return _mapping(file)
@@ -54,32 +53,30 @@ def read(group: str, name: str) -> dict[str, Any]:
 def _mapping(file: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-    except (
-        yaml.YAMLError,
-        ValueError,
-        RecursionError,
-    ) as error:  # not even text, a date of month 13, nested without end
-        raise ValueError(f"config {file} is not valid yaml ({' '.join(str(error).split())}): mend it") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also: no text, a wrong date, nested too deeply
+        raise ValueError(f"config {file} must be valid yaml ({' '.join(str(error).split())}): correct it") from None
     if not isinstance(content, dict):
         raise ValueError(f"config {file} must hold keys and values, got {type(content).__name__}: e.g. factor: 8")
     return content
 
 
 def build(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
-    """The object that a yaml describes. `inserted` fills fields that a user does not write, where the class has them.
+    """Build the object that a yaml describes. `inserted` sets fields that users do not write, if the class has them.
 
-    Raises ValueError for an unknown or missing parameter, and whatever the class raises for a bad value.
+    Raises ValueError for an unknown or missing parameter, and whatever the class raises for a wrong value.
     """
     cls = class_of(config, noun)
     if noun in DOES and not hasattr(cls, DOES[noun]):
-        raise ValueError(f"class {cls.__name__} is no {noun}, it has no {DOES[noun]}: name another by _target_ or file")
+        raise ValueError(f"{noun} class {cls.__name__} must have {DOES[noun]}: name another by _target_ or file")
     config = {key: value for key, value in config.items() if key not in ("_target_", "file")}
     known = parameters(cls)
     for key in config:
         if key not in known:
             raise ValueError(f"unknown parameter {noun}.{key}: {_suggest(key, known)}")
         if key == "corpus" and not hasattr(config[key], "documents"):
-            raise ValueError(f"{noun}.corpus is set by corpus=NAME for all of a run, got {config[key]!r}: leave it out")
+            raise ValueError(
+                f"{noun}.corpus is set by corpus=NAME for the whole run, got {config[key]!r}: leave it out"
+            )
     values = {**{key: value for key, value in inserted.items() if key in known}, **config}
     lacking = [key for key, required in known.items() if required and key not in values]
     if lacking:
@@ -95,7 +92,7 @@ def _frozen(value: Any) -> Any:
 
 
 def _check(name: str, value: Any, hint: Any) -> None:
-    """ValueError where a plain value cannot be what the annotation says; other annotations are the class's affair."""
+    """ValueError for a plain value of a wrong type; the class itself checks other annotations."""
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     plain = [kind for kind in kinds if kind in (bool, int, float, str, type(None))]
     fits = any(isinstance(value, kind) or (kind is float and isinstance(value, int)) for kind in plain)
@@ -106,28 +103,24 @@ def _check(name: str, value: Any, hint: Any) -> None:
 
 
 def class_of(config: Mapping[str, Any], noun: str) -> type:
-    """The class that a yaml names."""
+    """The class of a yaml."""
     if "file" in config:
         return _class_in(Path(str(config["file"])), noun)
     if "_target_" not in config:
-        raise ValueError(f"{noun} config names no class: give _target_: package.module.Class")
+        raise ValueError(f"{noun} config must name a class: give _target_: package.module.Class")
     return _import(str(config["_target_"]))
 
 
 def parameters(cls: type) -> dict[str, bool]:
-    """Parameters of a class: name to whether it must be given."""
+    """Parameters of a class: name to whether it is required."""
     if is_dataclass(cls):
-        return {
-            f.name: f.default is MISSING and f.default_factory is MISSING  # the two ways to have a default
-            for f in fields(cls)
-            if f.init
-        }
+        return {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(cls) if f.init}
     signature = inspect.signature(cls)
     return {name: p.default is inspect.Parameter.empty for name, p in signature.parameters.items()}
 
 
 def label(instance: Any, name: str, noun: str) -> str:
-    """`name(parameter=value, ...)` with every parameter that the user changed; a corpus stands on its own."""
+    """`name(parameter=value, ...)` with every parameter that the user changed, except the corpus."""
     stated = read(noun, name) if name in names(noun) else {}
     usual = {f.name: _frozen(stated.get(f.name, f.default)) for f in fields(instance) if f.name != "corpus"}
     shown = [f for f in fields(instance) if f.name != "corpus" and getattr(instance, f.name) != usual[f.name]]
@@ -136,7 +129,7 @@ def label(instance: Any, name: str, noun: str) -> str:
 
 
 def summary(group: str, name: str) -> str:
-    """First line of what a yaml's class says of itself, read from its source: nothing is imported."""
+    """First line of the docstring of a yaml's class, read from the source without importing it."""
     config = read(group, name)
     for kind in ("suite", "compose"):
         if kind in config:
@@ -149,7 +142,7 @@ def summary(group: str, name: str) -> str:
         module, _, cls = str(config["_target_"]).rpartition(".")
         try:
             spec = importlib.util.find_spec(module)
-        except (ImportError, ValueError, AttributeError):  # of a package that is not there, or of no name at all
+        except (ImportError, ValueError, AttributeError):  # a missing package, or an empty name
             spec = None
         source = Path(spec.origin) if spec and spec.origin else Path()
     else:
@@ -174,12 +167,12 @@ def _import(target: str) -> type:
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"_target_ {target} cannot be imported ({error}): write package.module.Class") from None
     if not isinstance(found, type):
-        raise ValueError(f"_target_ {target} is not a class: write package.module.Class")
+        raise ValueError(f"_target_ {target} must be a class: write package.module.Class")
     return found
 
 
 def source_of(file: Path, noun: str) -> Path:
-    """Where a yaml's `file:` is: beside the yamls of its noun, or among our tasks; an absolute path is itself."""
+    """The place of a yaml's `file:`: beside the yamls of its group, or in our tasks; absolute paths stay."""
     beside = [folder / noun / file for folder in reversed(config_dirs())]
     return next((place for place in beside if place.is_file()), asset("tasks") / file)
 
@@ -191,18 +184,18 @@ DOES = {
     "corpus": "documents",
     "backend": "attend",
 }
-"""By noun, what tells its class from others in a file."""
+"""The attribute by which the class of a noun is recognised in a file."""
 
 
 def _class_in(file: Path, noun: str) -> type:
-    """The one class of a noun that a file defines."""
+    """The only class of a noun in a file."""
     if noun not in DOES:
-        raise ValueError(f"a {noun} is not read from a file: give _target_: package.module.Class")
+        raise ValueError(f"{noun} cannot be defined by a file: give _target_: package.module.Class")
     module = _module(source_of(file, noun), noun)
     own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
     found = [value for value in own if isinstance(value, type) and hasattr(value, DOES[noun])]
     if len(found) != 1:
-        raise ValueError(f"{noun} file {file} must define one class with {DOES[noun]}(...), it defines {len(found)}")
+        raise ValueError(f"{noun} file {file} must define one class with {DOES[noun]}(...), got {len(found)}")
     return found[0]
 
 
@@ -211,10 +204,10 @@ def _module(file: Path, noun: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"lexbench_{noun}_{abs(hash(file))}_{file.stem}", file)
     if spec is None or spec.loader is None or not file.is_file():
         raise ValueError(
-            f"{noun} file {file.name} is in no {noun}/ of the registry: give its --config-dir, or an absolute path"
+            f"{noun} file {file.name} is not in any {noun}/ of the registry: give its --config-dir, or an absolute path"
         )
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
+    sys.modules[spec.name] = module  # needed by dataclasses
     spec.loader.exec_module(module)
     return module
 

@@ -1,4 +1,4 @@
-"""Questions, answers, and what a task must do."""
+"""Questions, answers, tokenizers, and the base of all tasks."""
 
 import hashlib
 import json
@@ -16,12 +16,12 @@ Tokens = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Question:
-    """What all kinds of questions know."""
+    """The common part of all kinds of questions."""
 
     index: int
     cluster: str
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What scoring needs and a reader may want: expected answer, depth, document."""
+    """Facts for scoring and for readers: expected answer, depth, document."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -31,67 +31,67 @@ class Write(Question):
     prompt: Tokens
     room: int
     answer: str = ""
-    """All that a flawless model writes, with the space that it begins with."""
+    """What a flawless model writes, with its leading space."""
     chance: float = 0.0
-    """Accuracy, on average, of guessing among all possible answers."""
+    """Expected accuracy of guessing among all possible answers."""
     until: tuple[str, ...] = ()
-    """Texts after which nothing counts: writing may end as soon as one of them stands in the answer."""
+    """Stop texts: writing may end as soon as the answer contains one, and nothing behind it counts."""
 
     @property
     def length(self) -> int:
-        """Tokens in all: prompt and room."""
+        """Tokens of prompt and room."""
         return len(self.prompt) + self.room
 
     def said(self, text: str) -> bool:
-        """Whether one of the texts that end it stands in the answer."""
+        """Whether the answer contains a stop text."""
         return any(end in text for end in self.until)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Choose(Question):
-    """Which option follows the prompt? The one whose tokens are most likely there."""
+    """Choose the option whose tokens are likeliest behind the prompt."""
 
     prompt: Tokens
     options: tuple[Tokens, ...]
     expected: int
-    """Place of the right option among them."""
+    """Index of the right option."""
 
     def __post_init__(self) -> None:
-        assert len(self.options) > 1 and min(map(len, self.options)) > 0, "a choice needs options of a token or more"
+        assert len(self.options) > 1 and min(map(len, self.options)) > 0, "a choice needs non-empty options"
 
     @property
     def length(self) -> int:
-        """Tokens in all: prompt and the longest option."""
+        """Tokens of the prompt and the longest option."""
         return len(self.prompt) + max(map(len, self.options))
 
     @property
     def chance(self) -> float:
-        """Accuracy, on average, of guessing."""
+        """Expected accuracy of guessing."""
         return 1 / len(self.options)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Mark(Question):
-    """At each of many places, which option is the token there, given all right tokens before it?"""
+    """At each place, choose the likeliest option, given the right tokens before it (teacher forcing)."""
 
     tokens: Tokens
     places: NDArray[np.int64]
     """[places] ascending; tokens[places] are the right options."""
     options: Tokens
-    """[options] token ids, each once."""
+    """[options] distinct token ids."""
 
     def __post_init__(self) -> None:
-        assert len(self.places) > 0 and self.places[0] >= 1, "places to mark lie behind the first token"
+        assert len(self.places) > 0 and self.places[0] >= 1, "places to mark are behind the first token"
         assert np.isin(self.tokens[self.places], self.options).all(), "the right tokens are among the options"
 
     @property
     def length(self) -> int:
-        """Tokens in all."""
+        """Tokens of the text."""
         return len(self.tokens)
 
     @property
     def chance(self) -> float:
-        """Accuracy, on average, of guessing."""
+        """Expected accuracy of guessing."""
         return 1 / len(self.options)
 
 
@@ -102,7 +102,7 @@ class Score(Question):
     tokens: Tokens
     start: int
     bytes: int
-    """UTF-8 bytes that the targets stand for."""
+    """UTF-8 bytes of the targets."""
     words: int
 
     def __post_init__(self) -> None:
@@ -110,38 +110,38 @@ class Score(Question):
 
     @property
     def length(self) -> int:
-        """Tokens in all."""
+        """Tokens of the text."""
         return len(self.tokens)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Probe(Question):
-    """Measure attention over these tokens, which are read at once."""
+    """Measure attention over these tokens in one forward pass."""
 
     tokens: Tokens
     first: int = 4
-    """Tokens at the start whose share of attention is told apart (attention sinks, arXiv 2309.17453, keeps 4)."""
+    """Number of first tokens whose share of attention is measured (attention sinks, arXiv 2309.17453, use 4)."""
     last: int | None = None
-    """Queries at the end of the text over which attention weights are averaged; None: all."""
+    """Number of last queries over which attention weights are averaged; None: all."""
 
     def __post_init__(self) -> None:
-        assert self.first >= 1 and len(self.tokens) > 0, "a probe needs tokens, and a first one"
+        assert self.first >= 1 and len(self.tokens) > 0, "a probe needs at least one token, and first >= 1"
         assert self.last is None or 1 <= self.last <= len(self.tokens), f"last {self.last} of {len(self.tokens)} tokens"
 
     @property
     def length(self) -> int:
-        """Tokens in all."""
+        """Tokens of the text."""
         return len(self.tokens)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Written:
-    """Answer to Write: the new tokens only, never the prompt."""
+    """Answer to Write: the new tokens only, without the prompt."""
 
     tokens: Tokens
     text: str
     hit_room: bool
-    """The room ended before the model did."""
+    """Whether the room ended before the model stopped."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -149,7 +149,7 @@ class Scored:
     """Answer to Score."""
 
     nll: NDArray[np.float32]
-    """[targets] nats."""
+    """[targets] NLL of each target, nats."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -157,7 +157,7 @@ class Chosen:
     """Answer to Choose."""
 
     nll: NDArray[np.float64]
-    """[options] nats of each option's tokens together."""
+    """[options] summed NLL of each option's tokens, nats."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -165,26 +165,28 @@ class Marked:
     """Answer to Mark."""
 
     nll: NDArray[np.float32]
-    """[places, options] nats of each option, of the whole vocabulary."""
+    """[places, options] NLL of each option, normalised over the whole vocabulary, nats."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Probed:
-    """Answer to Probe: statistics of all attention logits and weights, everything applied."""
+    """Answer to Probe: statistics of attention logits and weights, with the whole method applied."""
 
     statistics: Mapping[str, NDArray[np.float64]]
-    """By name; s[n] is the mean logit at distance n over all queries of this text that see so far, NaN where none does.
+    """By name. s[n] is the mean logit at distance n over all queries that see distance n; NaN if none does.
 
     resolution   [layers, heads]        R(s), in (0, 1] (LEX, arXiv 2212.10554, eq. 4), over n below `reach`
-    reach        [1]                    7/8 of the length: below, an eighth of the queries see so far (unmasked)
+    reach        [1]                    7/8 of the length: at least an eighth of the queries see these n (unmasked)
     preference   [layers, heads, bins]  mean of s[n] over the distances of each bin
-    curve        [length]               mean of s[n] over all heads of all layers that see so far
-    distance     [layers, heads]        tokens from query to key, mean under the weights; as all below, over the last
-                                        queries of the probe
+    curve        [length]               mean of s[n] over all heads of all layers that see distance n
+    edges        [bins + 1]             tokens: bin b has distances edges[b] to edges[b + 1] - 1; two bins per octave
+
+    Over the last queries of the probe:
+
+    distance     [layers, heads]        mean tokens from query to key under the weights
     entropy      [layers, heads]        nats
     first_mass   [layers, heads]        share of the weight on the first tokens
     mass         [layers, heads, bins]  share of the weight at the distances of each bin
-    edges        [bins + 1]             tokens: bin b holds distances edges[b] to edges[b + 1] - 1, two bins an octave
     """
 
 
@@ -194,7 +196,7 @@ Answer = Written | Chosen | Marked | Scored | Probed
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """A text as tokens, each with its place in the text."""
+    """A tokenized text with the place of each token."""
 
     ids: Tokens
     starts: NDArray[np.int64]
@@ -202,7 +204,7 @@ class Encoded:
     text: str
 
     def units(self, first: int, last: int) -> tuple[int, int]:
-        """UTF-8 bytes, and words begun, of tokens first..last-1; neighbouring spans add up, all of them to `text`."""
+        """UTF-8 bytes, and words that begin, in tokens first..last-1; adjacent spans sum to the whole text."""
         begin = int(self.starts[first]) if first > 0 else 0
         end = int(self.starts[last]) if last < len(self.starts) else len(self.text)
         span = self.text[begin:end]
@@ -212,22 +214,22 @@ class Encoded:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """Tokens around what a user says, to the point where the model's answer begins."""
+    """Tokens before and behind a user message; the model's answer begins behind them."""
 
     before: Tokens
     after: Tokens
 
 
 class Tokenizer(Protocol):
-    """What tasks need of a tokenizer. Special tokens are never added by encode."""
+    """What tasks need of a tokenizer. `encode` never adds special tokens."""
 
     @property
     def prefix(self) -> tuple[int, ...]:
-        """Tokens that begin every context: BOS, or nothing."""
+        """Tokens at the start of every context: BOS, or nothing."""
 
     @property
     def bos(self) -> int | None:
-        """The token that begins a document."""
+        """The BOS token, if there is one."""
 
     @property
     def vocabulary(self) -> int:
@@ -237,16 +239,16 @@ class Tokenizer(Protocol):
         """Tokens of a text."""
 
     def decode(self, ids: Sequence[int] | Tokens) -> str:
-        """Text of tokens, special ones left out."""
+        """Text of tokens, without special tokens."""
 
     def frame(self, chat: bool) -> Frame:
-        """What begins every context alone; or the model's chat template around one message of a user.
+        """Only the prefix; or with `chat` the model's chat template around one user message.
 
-        Raises ValueError where a template is asked for and there is none.
+        Raises ValueError if `chat` is set and the model has no chat template.
         """
 
     def __hash__(self) -> int:
-        """What was encoded is kept by tokenizer."""
+        """Needed because encoded texts are cached per tokenizer."""
 
 
 class Task:
@@ -257,11 +259,11 @@ class Task:
 
     version: ClassVar[int] = 1
     form: ClassVar[tuple[str, ...]] = ()
-    """Parameters that say how a question is asked, not which one: they have no part in its randomness, so that all
-    forms of a task ask the same questions."""
+    """Parameters that change only the form of a question. They do not affect the seed, so all forms of a task have the
+    same questions."""
 
     def for_lengths(self, lengths: Sequence[int]) -> Self:
-        """The task with what depends on all of a run's lengths settled; most depend on none."""
+        """Set the parameters that depend on all lengths of a run; most tasks have none."""
         return self
 
     def protocol(self, tokenizer: Tokenizer) -> str:
@@ -269,23 +271,23 @@ class Task:
         raise NotImplementedError
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """Questions of `length` tokens, for n samples; the first ones do not depend on n.
+        """Questions of `length` tokens for n samples; a larger n only appends questions.
 
-        Raises Refused where the task has no honest question of that length.
+        Raises Refused if the task has no honest question of this length.
         """
         raise NotImplementedError
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
-        """The sample that an answer makes."""
+        """From a question and its answer to a sample."""
         raise NotImplementedError
 
     def rng(self, *place: int | str) -> np.random.Generator:
-        """Randomness of one place (length, seed, index): a hash of it, the task's name, version and parameters.
+        """A generator for a place (length, seed, index), seeded by a hash of place, class name, version, parameters.
 
-        Those of `form` count as their defaults. A corpus is none of them: the same text gives the same questions
-        wherever its file lies.
+        Parameters of `form` enter with their defaults. The corpus does not enter: the same text gives the same
+        questions wherever its file is.
         """
-        asked = [f for f in fields(self) if f.name != "corpus"]  # type: ignore[arg-type]
-        parameters = {f.name: str(f.default if f.name in self.form else getattr(self, f.name)) for f in asked}
+        hashed = [f for f in fields(self) if f.name != "corpus"]  # type: ignore[arg-type]
+        parameters = {f.name: str(f.default if f.name in self.form else getattr(self, f.name)) for f in hashed}
         key = json.dumps([type(self).__name__, self.version, parameters, *place], sort_keys=True)
         return np.random.default_rng(np.frombuffer(hashlib.sha256(key.encode()).digest(), dtype=np.uint32))

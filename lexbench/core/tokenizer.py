@@ -13,19 +13,18 @@ from lexbench.core.files import read_object
 from lexbench.core.task import Encoded, Frame, Tokens
 
 BLANK = "\u2581"
-"""How SentencePiece writes a blank."""
+"""SentencePiece's character for a blank."""
 
 
 class FastTokenizer:
-    """A `tokenizers.Tokenizer` with a policy for BOS (see `lexbench.task.Tokenizer`).
+    """A `tokenizers.Tokenizer` with a BOS policy (see `lexbench.core.task.Tokenizer`).
 
     Args:
         tokenizer: of the checkpoint.
-        bos: its id, where there is one.
-        begins_with_bos: whether it begins every context.
-        template: gives the text before a user's message and the text from its end to where the answer begins; special
-            tokens that these spell out are tokens. It is called when a chat is first asked for, so that a template that
-            cannot be read harms nobody else. None, or giving None: the model has no chat template.
+        bos: the BOS id, if there is one.
+        begins_with_bos: whether BOS begins every context.
+        template: returns the texts before and behind a user message; special tokens in them become tokens. It is called
+            on first use of a chat, so a broken template fails chats only. None, or returning None: no chat template.
     """
 
     def __init__(
@@ -39,7 +38,7 @@ class FastTokenizer:
             raise ValueError("model.bos is true, but the tokenizer has no BOS token: set model.bos=false")
         self.bos = bos
         self.prefix: tuple[int, ...] = (bos,) if begins_with_bos and bos is not None else ()
-        # A file may carry its user's habits: cutting at a length, padding, "<s>" in a text read as the token itself.
+        # A file may have been saved with truncation, with padding, or with "<s>" in a text read as the token.
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
@@ -49,18 +48,16 @@ class FastTokenizer:
 
     @property
     def vocabulary(self) -> int:
-        """Number of token ids, added tokens counted."""
+        """Number of token ids, with added tokens."""
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
     def encode(self, text: str) -> Encoded:
-        """Tokens of a text, no special ones added; one that a text spells out is text.
+        """Tokens of a text, without special tokens; a special token's name in the text stays text.
 
-        A tokenizer may put a blank before every text (Llama 2's does). One that begins with white space goes on where
-        another ended: it gets none, and has the tokens that it would have there.
+        Some tokenizers prepend a blank to every text (e.g. Llama 2's). A text that begins with white space continues
+        another text: it gets no such blank, and has the tokens that it would have there.
         """
-        given = (
-            self._prepends and len(text) > 1 and text.startswith(" ")
-        )  # the blank that is put there is the text's own
+        given = self._prepends and len(text) > 1 and text.startswith(" ")  # the tokenizer prepends the text's own blank
         encoding = self._tokenizer.encode(text[given:], add_special_tokens=False)
         ids = np.asarray(encoding.ids, dtype=np.int64)
         offsets = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2) + given
@@ -68,20 +65,20 @@ class FastTokenizer:
             ids, offsets = ids[1:], offsets[1:]
         starts, ends = offsets[:, 0], offsets[:, 1]
         starts[:1] = 0
-        # Pieces of one character all claim it, and so may a normalizer's: it belongs to the first of them.
+        # Several pieces of one character, or a normalizer's output, all report its offset: the first piece gets it.
         starts[1:] = np.maximum(starts[1:], np.maximum.accumulate(ends)[:-1])
         return Encoded(ids=ids, starts=starts, text=text)
 
     def decode(self, ids: Sequence[int] | Tokens) -> str:
-        """Text of tokens, special ones left out."""
+        """Text of tokens, without special tokens."""
         return str(self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=True))
 
     def frame(self, chat: bool) -> Frame:
-        """What begins every context alone; or the chat template around one message of a user.
+        """Only the prefix; or with `chat` the chat template around one user message.
 
-        BOS begins a chat too where it begins every context, once, whether or not the template writes it.
+        If BOS begins every context, it also begins a chat, once, whether or not the template contains it.
 
-        Raises ValueError where a template is asked for and there is none, or it cannot be rendered.
+        Raises ValueError if `chat` is set and the template is missing or cannot be rendered.
         """
         return self._chat if chat else Frame(np.asarray(self.prefix, dtype=np.int64), np.empty(0, np.int64))
 
@@ -99,11 +96,11 @@ class FastTokenizer:
 
 
 def load_tokenizer(folder: Path, bos: bool | None = None) -> FastTokenizer:
-    """The tokenizer of a checkpoint's folder.
+    """Load the tokenizer of a checkpoint's folder.
 
     Args:
-        folder: the checkpoint's, with tokenizer.json.
-        bos: whether BOS begins every context; None: as the tokenizer itself does.
+        folder: of the checkpoint, with tokenizer.json.
+        bos: whether BOS begins every context; None: as in the tokenizer's own configuration.
     """
     file = folder / "tokenizer.json"
     tokenizer = _from_file(file) if file.exists() else _convert(folder)
@@ -117,19 +114,19 @@ def load_tokenizer(folder: Path, bos: bool | None = None) -> FastTokenizer:
 
 
 MESSAGE = "\u2402message\u2403"
-"""Stands for what the user says where a template is rendered."""
+"""Placeholder of the user message when a template is rendered."""
 TODAY = datetime.date(2024, 7, 26)
-"""What templates that write the date write: the same cell has the same prompts on every day."""
+"""The date in templates that write one, fixed so that a cell has the same prompts on every day."""
 WRITTEN = "".join(f" | replace('%{part}', '{TODAY.strftime('%' + part)}')" for part in "aAbBdjmyYHMS")
 SAME_DAY = "{% macro strftime_now(form) %}{{ form" + WRITTEN + " }}{% endmacro %}\n"
-"""Put before a template, stands in for the function that gives it the date; transformers takes no other."""
+"""Prepended to a template, replaces transformers' date function, which cannot be set otherwise."""
 
 
 def _template(folder: Path, settings: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The chat template's text before and after a user's message, with the mark that calls for an answer.
+    """The chat template's texts before and behind a user message, with the generation prompt.
 
-    It is rendered as transformers does, but for the date, and that a model which may think first is told not to: the
-    room is for the answer.
+    Rendered as in transformers, with two differences: the date is fixed, and thinking is off, because the room is for
+    the answer.
     """
     file = folder / "chat_template.jinja"
     source = file.read_text(encoding="utf-8") if file.exists() else settings.get("chat_template")
@@ -153,7 +150,7 @@ def _template(folder: Path, settings: Mapping[str, Any]) -> tuple[str, str] | No
         raise ValueError(f"chat template of {folder} cannot be rendered ({reason}): set task.chat=false") from None
     before, found, after = str(rendered[0]).partition(MESSAGE)
     if not found:
-        raise ValueError(f"chat template of {folder} does not show what the user says: set task.chat=false")
+        raise ValueError(f"chat template of {folder} does not contain the user message: set task.chat=false")
     return before, after
 
 
@@ -163,7 +160,7 @@ def _content(token: str | dict[str, Any] | None) -> str | None:
 
 
 def _convert(folder: Path) -> tokenizers.Tokenizer:
-    """A slow tokenizer's fast form, by transformers."""
+    """Convert a slow tokenizer with transformers."""
     from transformers import AutoTokenizer
 
     try:
@@ -179,7 +176,7 @@ def _convert(folder: Path) -> tokenizers.Tokenizer:
 def _from_file(file: Path) -> tokenizers.Tokenizer:
     try:
         return tokenizers.Tokenizer.from_file(str(file))
-    except Exception as error:  # tokenizers raises no class of its own
+    except Exception as error:  # tokenizers raises plain Exception
         raise ValueError(f"tokenizer {file} cannot be read ({str(error)[:200]}): download it again") from None
 
 

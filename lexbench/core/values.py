@@ -1,4 +1,4 @@
-"""Plain values that a file holds, checked against the annotations of the class that they are to fill."""
+"""Check plain values from a file against the annotations of a dataclass."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
@@ -7,34 +7,34 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 LARGEST = 1 << 53
-"""Above every whole number that we write; below it they are exact in any file and library."""
+"""Bound of whole numbers in our files: below it they are exact in every file format and library."""
 AT_LEAST_ONE = ("length", "trained_length")
 
 
 def fitting(cls: type, values: Any, noun: str) -> dict[str, Any]:
-    """The values of a dataclass's fields, by name; ValueError for one that lacks, is unknown, or of another kind.
+    """The values of a dataclass's fields by name; ValueError for a missing or unknown name, or a value of a wrong type.
 
-    Whole numbers are at least 0, lengths at least 1.
+    Whole numbers must be at least 0, lengths at least 1.
     """
     if not isinstance(values, Mapping):
-        raise ValueError(f"{noun} must hold names and values, got {_said(values)}")
+        raise ValueError(f"{noun} must hold names and values, got {_shown(values)}")
     rules, needed = _rules(cls)
     if odd := sorted(values.keys() - rules.keys()) + sorted(needed - values.keys()):
-        raise ValueError(f"{noun} differs in {', '.join(map(_said, odd[:5]))}")
+        raise ValueError(f"{noun} differs in {', '.join(map(_shown, odd[:5]))}")
     for name, value in values.items():
         if not rules[name](value):
-            raise ValueError(f"{noun} has a wrong {name}: {_said(value)}")
+            raise ValueError(f"{noun} has a wrong {name}: {_shown(value)}")
     return dict(values)
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value can be what the annotation says; of other annotations only the class is compared."""
+    """Whether a plain value has the annotated type; of types without a rule here only the class is compared."""
     return _rule(hint)(value)
 
 
 @cache
 def _rule(hint: Any) -> Callable[[Any], bool]:
-    """The question that `fits` asks, made once: there may be very many values."""
+    """The test of an annotation, cached because there may be very many values."""
     kind, inner = get_origin(hint) or hint, tuple(map(_rule, get_args(hint)))
     if hint is Any or hint is ...:
         return lambda value: True
@@ -65,7 +65,7 @@ def _whole(value: Any) -> bool:
 
 
 def _text(value: Any) -> bool:
-    """A text that can be written as UTF-8."""
+    """Whether a value is a text that can be encoded as UTF-8."""
     return isinstance(value, str) and (value.isascii() or not any("\ud800" <= each <= "\udfff" for each in value))
 
 
@@ -75,13 +75,13 @@ def _positive(value: Any) -> bool:
 
 @cache
 def _rules(cls: type) -> tuple[dict[str, Callable[[Any], bool]], set[str]]:
-    """The rule of each field of a dataclass, and the fields without a default."""
+    """The test of each field of a dataclass, and the fields without a default."""
     hints = get_type_hints(cls)
     rules = {name: _positive if name in AT_LEAST_ONE and hint is int else _rule(hint) for name, hint in hints.items()}
     return rules, {each.name for each in fields(cls) if each.default is MISSING and each.default_factory is MISSING}
 
 
-def _said(value: Any) -> str:
-    """A value in one short line."""
+def _shown(value: Any) -> str:
+    """A value as one short line."""
     text = ascii(value) if isinstance(value, str | int | float | bool | None) else type(value).__name__
     return text if len(text) <= 60 else f"{text[:60]}..."

@@ -1,4 +1,4 @@
-"""The files of a cell: Parquet of a finished one, lines of JSON of one that is being measured."""
+"""The files of a cell: Parquet when it is finished, JSON lines while it is measured."""
 
 import base64
 import hashlib
@@ -37,22 +37,22 @@ COLUMNS = pa.schema(
         pa.field("facts", pa.string(), nullable=False),
     ]
 )
-"""A sample's fields; `scores`, `statistics` and `facts` are JSON. Files of older versions lack the later ones."""
+"""The fields of a sample; `scores`, `statistics` and `facts` are JSON. Old files lack fields that were added later."""
 
 
 @dataclass(frozen=True, eq=False)
 class Finished:
-    """A cell with all its samples, or with the reason why it has none."""
+    """A cell with all its samples, or with the reason of its refusal."""
 
     cell: Cell
     samples: list[Sample]
     refused: str | None = None
     again: bool = False
-    """It was put off: there is no answer yet, and the next run asks."""
+    """Deferred: the next run measures the cell again."""
 
 
 def parquet(cell: Cell, samples: list[Sample], refused: str | None, again: bool = False) -> bytes:
-    """A finished cell's file, or that of one to ask `again`; the same samples give the same bytes."""
+    """The file of a finished cell, or with `again` of a deferred one; the same samples give the same bytes."""
     once = {sample.index: sample for sample in samples}
     rows = []
     for _, sample in sorted(once.items()):
@@ -67,7 +67,7 @@ def parquet(cell: Cell, samples: list[Sample], refused: str | None, again: bool 
 
 
 def read(file: Path) -> Finished:
-    """A finished cell from its file; ValueError naming the file where it cannot be read."""
+    """Read a finished cell from its file; ValueError with the file name if it is unreadable."""
     try:
         table = table_of(file)
         about = table.schema.metadata or {}
@@ -75,40 +75,40 @@ def read(file: Path) -> Finished:
         return finished(file, about[b"cell"], about[b"refused"], b"again" in about, samples(table))
     except _OtherVersionError:
         raise
-    except DAMAGED as error:  # OSError: Arrow's word for a damaged page
+    except DAMAGED as error:  # Arrow raises OSError for a damaged page
         said = " ".join(str(error).split())[:80]
         raise ValueError(f"cell {file} cannot be read ({said}): delete it and run the same command again") from error
 
 
 def table_of(file: Path) -> pa.Table:
-    """A finished cell's file as it is, if that is what was written; raises one of `DAMAGED`."""
-    # One thread: Arrow's own abort the process at its end when they hold Python's bytes (apache/arrow#34314).
+    """The table of a finished cell's file, with checksums verified; raises one of `DAMAGED`."""
+    # One thread: Arrow's own threads abort the process at its end if they hold Python bytes (apache/arrow#34314).
     with pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True) as stored:
         table = stored.read(use_threads=False)
     about = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
     if about.pop("digest", None) not in (None, _digest(about)):
-        raise ValueError("what it says of its cell has changed")
+        raise ValueError("its metadata has changed")
     return table
 
 
 def _digest(about: Mapping[str, str]) -> str:
-    """Of a file's metadata, as its pages have checksums and these have none."""
+    """Checksum of a file's metadata, because Parquet's page checksums do not cover it."""
     return hashlib.sha256(json.dumps(dict(about), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def finished(file: Path, cell: str | bytes, refused: str | bytes, again: bool, held: list[Sample]) -> Finished:
-    """A cell and its refusal, both JSON, with its samples; raises one of `DAMAGED`."""
+    """A finished cell from its samples and the JSON of cell and refusal; raises one of `DAMAGED`."""
     reason = json.loads(refused)
     if not fits(reason, str | None):
-        raise ValueError("its refusal is no text")
+        raise ValueError("its refusal must be a text")
     found = _cell(json.loads(cell), file)
     if found.id != file.stem:
-        raise ValueError("it holds another cell than its name says")
+        raise ValueError("its cell does not match its name")
     return Finished(found, held, reason, again)
 
 
 def settled(file: Path) -> bool:
-    """Whether a cell's file is there, is whole, and is not to be asked again."""
+    """Whether a cell's file exists, is undamaged, and is not deferred."""
     try:
         about = (table_of(file).schema.metadata or {}) if file.exists() else {}
     except DAMAGED:
@@ -117,17 +117,17 @@ def settled(file: Path) -> bool:
 
 
 class _OtherVersionError(ValueError):
-    """A file of another version, which is whole."""
+    """An undamaged file of another version."""
 
 
 DAMAGED = (
     *(pa.ArrowException, OSError, KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError),
 )
-"""What reading a file raises that holds something else than we wrote."""
+"""Errors that reading a damaged file raises."""
 
 
 def samples(table: pa.Table) -> list[Sample]:
-    """Of rows with the fields of `COLUMNS`; raises one of `DAMAGED`."""
+    """Samples from rows with the fields of `COLUMNS`; raises one of `DAMAGED`."""
     found = []
     losses = table.column("nll")
     for place, row in enumerate(table.drop_columns(["nll"]).to_pylist()):
@@ -141,7 +141,7 @@ def samples(table: pa.Table) -> list[Sample]:
 
 
 def _known(names: Iterable[str], known: Collection[str], file: Path) -> None:
-    """ValueError for a file that holds more of a sample than this version knows."""
+    """ValueError for a file with fields that this version does not know."""
     odd = ", ".join(sorted(set(names) - set(known)))
     if odd:
         raise _OtherVersionError(
@@ -188,22 +188,22 @@ def _unpacked(packed: Mapping[str, Any]) -> dict[str, NDArray[np.float32]]:
 
 
 def cell_line(cell: Cell) -> bytes:
-    """The first line of a cell that is being measured."""
+    """The first line of an unfinished cell's file."""
     return as_json(_cell_row(cell)).encode() + b"\n"
 
 
 def sample_line(sample: Sample) -> bytes:
-    """Every other line."""
+    """A further line of an unfinished cell's file."""
     return as_json(_sample_row(sample)).encode() + b"\n"
 
 
 def cell_of(line: bytes, file: Path) -> Cell:
-    """Of a first line; ValueError naming the file."""
+    """The cell from a first line; ValueError with the file name."""
     return _cell(_parsed(line, file), file)
 
 
 def sample_of(line: bytes, file: Path) -> Sample:
-    """Of another line; ValueError naming the file."""
+    """The sample from a further line; ValueError with the file name."""
     row = _parsed(line, file)
     _known(row, [field.name for field in fields(Sample)], file)
     try:
@@ -213,23 +213,23 @@ def sample_of(line: bytes, file: Path) -> Sample:
         return Sample(**fitting(Sample, row, "a sample"))
     except DAMAGED as error:
         said = " ".join(str(error).split())[:80]
-        raise ValueError(f"samples {file} hold a line that is none ({said}): delete it, run again") from error
+        raise ValueError(f"samples {file} hold a wrong line ({said}): delete it, run again") from error
 
 
 def _parsed(line: bytes, file: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(line))
     except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"samples {file} hold a line that is no JSON: delete it and run the command again") from error
+        raise ValueError(f"samples {file} must hold JSON lines: delete it and run the command again") from error
 
 
 def as_json(value: Any) -> str:
-    """In one line, keys sorted; numbers and arrays of numpy as plain ones."""
+    """JSON in one line, with sorted keys; numpy's numbers and arrays become plain ones."""
     return json.dumps(value, sort_keys=True, default=_plain)
 
 
 def _plain(value: Any) -> Any:
-    """Numbers and arrays of numpy, which tasks may put into facts, as plain ones."""
+    """Numpy's numbers and arrays as plain ones, because tasks may put them into facts."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
-    raise TypeError(f"{type(value).__name__} is no JSON: facts must hold plain values, got {value!r}")
+    raise TypeError(f"facts must hold JSON values, got {type(value).__name__} {value!r}")

@@ -1,9 +1,9 @@
-"""Very many small cells of a run folder in one file, so that it is read in seconds: a file of its own takes 1 ms.
+"""Many small cells of a run folder in one file, for fast reading: one file per cell takes 1 ms each.
 
-    DIR/packed.parquet    a row per cell: its file's name, size and time of change, the cell, its refusal, its samples
+    DIR/packed.parquet    one row per cell: name, size and mtime of its file, the cell, its refusal, its samples
 
-A copy, and never more: a row stands for its cell's file as long as that has the same size and time of change, and all
-else is read from the files. It may be deleted at any time; one that is damaged counts as deleted.
+The pack is only a copy: a row is used while the cell's file has the same size and mtime; all other cells are read from
+their files. It may be deleted at any time; a damaged one is ignored.
 """
 
 import os
@@ -23,11 +23,11 @@ from lexbench.store import format
 from lexbench.store.format import COLUMNS, DAMAGED, Finished
 
 MANY = 500
-"""Cells from which on a folder is packed; below it stays as small as it is."""
+"""Pack if there are at least so many new cells."""
 GROWN = 0.1
-"""Share of new cells that makes a pack anew: a sweep's jobs together write a few times what the last one does."""
+"""Rewrite the pack if new cells are at least this share of the packed ones, so that a sweep rewrites it rarely."""
 SMALL = 1 << 16
-"""Bytes of a cell's file that is packed: larger ones have enough in them to be read one by one."""
+"""Largest file to pack, in bytes; for larger files, opening them costs little compared with reading."""
 ROWS = pa.schema(
     [
         pa.field("name", pa.string()),
@@ -43,7 +43,7 @@ ROWS = pa.schema(
 
 @dataclass(frozen=True)
 class State:
-    """By which a file is known again."""
+    """File size and mtime, for cache validation."""
 
     size: int
     changed: int
@@ -51,12 +51,12 @@ class State:
 
 
 def state_of(status: os.stat_result) -> State:
-    """From what the system says of a file."""
+    """The state of a file from its stat result."""
     return State(status.st_size, status.st_mtime_ns)
 
 
 def states(cells: Path, ids: Collection[str] | None = None) -> dict[str, State]:
-    """Of finished cells' files in a folder, all or those of the ids, by id; none where there is no such folder."""
+    """States of the files of finished cells, all or those with the ids, by id; empty if there is no such folder."""
     found = {}
     with suppress(FileNotFoundError):
         for file in os.scandir(cells) if ids is None else [cells / f"{name}.parquet" for name in ids]:
@@ -67,7 +67,7 @@ def states(cells: Path, ids: Collection[str] | None = None) -> dict[str, State]:
 
 
 class Packed:
-    """The pack of a run folder, as it is when it is first asked."""
+    """The pack of a run folder. Its index is read once, on first use."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "packed.parquet"
@@ -75,22 +75,22 @@ class Packed:
 
     @cached_property
     def _index(self) -> dict[str, tuple[State, bool]]:
-        """Each cell's file, and whether it is to be asked again."""
+        """State of each cell's file, and whether the cell is deferred."""
         table = self._read(["name", "size", "changed", "again"])
         columns = (table.column(name).to_pylist() for name in ("name", "size", "changed", "again"))
         return {name: (State(size, changed), again) for name, size, changed, again in zip(*columns, strict=True)}
 
     def settled(self, name: str, state: State) -> bool | None:
-        """Whether a cell is measured, or refused for good; None where its file has to say."""
+        """Whether a cell is measured or refused and not deferred; None: read its file."""
         known, again = self._index.get(name, (None, False))
         return not again if known == state else None
 
     def load(self, wanted: Mapping[str, State]) -> dict[str, Finished]:
-        """Of these cells, those that it has as their files are now."""
+        """Those of the cells whose row matches the present state of the file."""
         return {one.cell.id: one for one in _finished(self._cells, self._current(wanted, self._read(ROWS.names)))}
 
     def renew(self, now: Mapping[str, State]) -> None:
-        """Pack those of all cells that are not packed yet, once they are many; files that cannot be read stay out."""
+        """Add the cells that are not packed yet, if there are many; skip unreadable files."""
         wanted = {name: state for name, state in now.items() if state.size <= SMALL}
         kept = self._current(wanted, self._read(ROWS.names))
         new = wanted.keys() - set(kept.column("name").to_pylist())
@@ -105,7 +105,7 @@ class Packed:
         write_bytes(self._file, memoryview(sink.getvalue()))
 
     def _read(self, columns: Collection[str]) -> pa.Table:
-        """Without a file, or of one that is damaged or another version's: no rows."""
+        """Read columns of the pack; no rows if the file is missing, damaged or from another version."""
         try:
             with pq.ParquetFile(self._file, pre_buffer=False, page_checksum_verification=True) as stored:
                 if stored.schema_arrow.equals(ROWS):
@@ -122,7 +122,7 @@ class Packed:
 
 
 def _row(file: Path, state: State) -> pa.Table | None:
-    """A cell's file; None where it cannot be read, or is another version's."""
+    """The row of a cell's file; None if it is unreadable or from another version."""
     try:
         table = format.table_of(file)
         about = table.schema.metadata or {}
@@ -144,8 +144,8 @@ def _row(file: Path, state: State) -> pa.Table | None:
 
 
 def _finished(cells: Path, table: pa.Table) -> Iterator[Finished]:
-    """Cells of a pack's rows; those whose rows cannot be read are left out, for their files to be asked."""
-    import pyarrow.compute as pc  # takes a quarter of a second, for folders that are packed alone
+    """Cells of a pack's rows; skips unreadable rows, whose cells are then read from their files."""
+    import pyarrow.compute as pc  # the import takes 0.25 s, and only packed folders need it
 
     held = pa.chunked_array(table.column("samples").chunks, ROWS.field("samples").type)
     counts = pc.list_value_length(held).to_pylist()

@@ -1,15 +1,15 @@
-"""A run folder: what a run measured, and nothing that it could not compute again from it.
+"""A run folder: the raw results of a run, and records derived from them.
 
-    DIR/cells/<cell id>.parquet   a finished cell: a row per sample, the cell and its refusal in the schema's metadata
-    DIR/cells/<cell id>.jsonl     an unfinished one: the cell in the first line, then a sample a line
+    DIR/cells/<cell id>.parquet   a finished cell: one row per sample; cell and refusal are in the schema's metadata
+    DIR/cells/<cell id>.jsonl     an unfinished cell: the cell in the first line, then one sample per line
     DIR/records.jsonl             derived from all finished cells
-    DIR/packed.parquet            copies of very many small cells (`lexbench.store.packed`)
-    DIR/costs.jsonl               seconds, tokens and memory: apart, so that the rest is the same on every run
+    DIR/packed.parquet            copies of many small cells (`lexbench.store.packed`)
+    DIR/costs.jsonl               seconds, tokens and memory; separate, because only these differ between equal runs
 
-Cells are named by the hash of their identity, so methods, tasks and processes may share a folder. A file is replaced
-whole or appended a line at a time; whatever kills a process leaves at most one torn line, which `resume` cuts. Who
-measures a cell holds a lock on its .jsonl (`claimed`), which ends with the process. Where that file or the folder
-vanishes meanwhile, ValueError says so, and nothing is made anew in its place.
+The file name of a cell is the hash of its identity, so methods, tasks and processes can share a folder. A file is
+replaced atomically or appended line by line; a killed process leaves at most one incomplete line, which `resume`
+removes. The process that measures a cell locks its .jsonl (`claimed`); the lock ends with the process. If this file or
+the folder disappears meanwhile, ValueError is raised and the file is not created again.
 """
 
 import json
@@ -29,25 +29,25 @@ from lexbench.store.packed import Packed, State, state_of, states
 Row = dict[str, Any]
 """A line of records.jsonl."""
 _derived: dict[Path, tuple[object, dict[str, State], State]] = {}
-"""Of each records.jsonl that this process has written: how, of which cells' files, and its own state."""
+"""For each records.jsonl that this process has written: the deriving function, the cells' files, its own state."""
 FEW = 50
-"""Cells for which their own files are read, whatever is packed."""
+"""Up to so many cells are read from their own files, even if there is a pack."""
 
 
 class Store:
-    """One run folder. Nothing is written before there is something to write; OSError (a full disk) rises."""
+    """One run folder. Files are created when there is something to write; OSError (e.g. a full disk) is not caught."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
         self.problems: list[str] = []
-        """What `load` and `unfinished` could not read, one line each, since the last `load`."""
+        """One line per file that `load` or `unfinished` could not read, since the last `load`."""
         self._packed = Packed(self.folder)
         self._begun: dict[str, tuple[int, int]] = {}
-        """Device and inode of the .jsonl of each cell that is being measured."""
+        """Device and inode of the .jsonl of each claimed cell."""
         self._made = False
 
     def finished(self, cell: Cell) -> bool:
-        """Whether the cell is measured, or refused for good, in a file that can be read."""
+        """Whether the cell has a readable file, measured or refused, and is not deferred."""
         file = self._file(cell, "parquet")
         try:
             known = self._packed.settled(cell.id, state_of(file.stat()))
@@ -57,10 +57,10 @@ class Store:
 
     @contextmanager
     def claimed(self, cell: Cell, wait: bool = False) -> Iterator[bool]:
-        """Whether the cell is this process's alone inside the block; with `wait`, it is, once others have let go of it.
+        """Claim the cell for this process; yields whether it succeeded. With `wait`, wait for the other process.
 
-        Where the file system knows no locks, everybody's claim holds. ValueError where the folder has vanished since an
-        earlier claim.
+        If the file system does not support locks, every claim succeeds. ValueError if the folder has disappeared since
+        an earlier claim.
         """
         file = self._file(cell, "jsonl")
         while True:
@@ -70,7 +70,7 @@ class Store:
             with file.open("ab") as held:
                 mine = locked(held.fileno(), wait)
                 if mine and not _is_at(held.fileno(), file):
-                    continue  # it was finished or given up, and removed, while we waited
+                    continue  # another process finished the cell or gave it up, and removed the file, while we waited
                 if mine:
                     self._begun[cell.id] = _inode(os.fstat(held.fileno()))
                 try:
@@ -79,11 +79,11 @@ class Store:
                     if mine:
                         self._begun.pop(cell.id, None)
                     if mine and file.exists() and file.stat().st_size == 0:
-                        file.unlink(missing_ok=True)  # nothing came of it
+                        file.unlink(missing_ok=True)  # no sample was measured
                 return
 
     def adopt(self, cell: Cell, twin: Cell) -> bool:
-        """Finish a cell with the samples of a finished one that asked the same; whether that one has any."""
+        """Finish a cell with the samples of an equal finished cell; returns whether that cell has samples."""
         found = self.load({twin.id})
         if not found or found[0].refused is not None:
             return False
@@ -91,7 +91,7 @@ class Store:
         return True
 
     def resume(self, cell: Cell) -> list[Sample]:
-        """Samples that an interrupted run left, in the order in which they were measured; a torn line is cut off."""
+        """Samples of an interrupted run, in the order of measurement; removes an incomplete last line."""
         file = self._file(cell, "jsonl")
         if not file.exists():
             return []
@@ -103,9 +103,9 @@ class Store:
         return [sample_of(line, file) for line in content[:whole].splitlines()[1:]]
 
     def append(self, cell: Cell, sample: Sample) -> None:
-        """Keep one sample of an unfinished cell, as soon as it is measured.
+        """Append one sample of an unfinished cell. Does nothing if another process has finished the cell.
 
-        ValueError where the samples before it have vanished; a cell that another process has finished needs no more.
+        ValueError if the file with the earlier samples has disappeared.
         """
         file = self._file(cell, "jsonl")
         if self._vanished(cell):
@@ -119,9 +119,9 @@ class Store:
             stream.write(sample_line(sample))
 
     def finish(self, cell: Cell, asked: Collection[int]) -> None:
-        """The samples appended so far are all: they become the cell's one file.
+        """Turn the appended samples into the file of the finished cell.
 
-        ValueError where a question that was `asked`, by its index, has no sample there.
+        ValueError if an index in `asked`, the indices of all questions, has no sample.
         """
         samples = self.resume(cell)
         missing = set(asked) - {sample.index for sample in samples}
@@ -129,21 +129,22 @@ class Store:
             if self._vanished(cell):
                 raise self._gone()
             held = f"{len(asked) - len(missing)} of {len(asked)} samples"
-            raise ValueError(f"cell {cell.id} of {self.folder} holds {held}: run the same command again")
+            raise ValueError(f"cell {cell.id} of {self.folder} has {held}: run the same command again")
         self._close(cell, samples, None)
 
     def refuse(self, cell: Cell, reason: str) -> None:
-        """The cell has no honest answer; samples that it has already are dropped."""
+        """Finish the cell with a refusal, and drop its samples."""
         self._close(cell, [], reason)
 
     def defer(self, cell: Cell, reason: str) -> None:
-        """The cell has no answer now: it counts as refused until a run finishes it, and keeps the samples it has."""
+        """Mark the cell as refused until a later run finishes it, and keep its samples."""
         self._write(cell, parquet(cell, [], reason, again=True))
 
     def cost(self, cell: Cell, seconds: float, tokens: int, peak_bytes: int | None, own_peak: bool = False) -> None:
-        """What measuring took, this time; `own_peak`: the peak is counted from the cell's start, not the process's.
+        """Append the costs of one measurement of the cell.
 
-        `peak_bytes` is None where the memory is another process's.
+        `peak_bytes` is None if another process has the memory. `own_peak`: the peak is since the start of the cell, not
+        of the process.
         """
         row = {"cell": cell.id, "seconds": round(seconds, 3), "tokens": tokens, "peak_bytes": peak_bytes}
         row["own_peak"] = own_peak
@@ -152,7 +153,7 @@ class Store:
             stream.write(as_json(row).encode() + b"\n")
 
     def load(self, ids: Collection[str] | None = None) -> list[Finished]:
-        """Finished cells, all or those of the ids, sorted by id; files that cannot be read go to `problems`."""
+        """Finished cells, all or those with the ids, sorted by id; unreadable files are listed in `problems`."""
         self.problems = []
         cells = self.folder / "cells"
         wanted = states(cells, ids)
@@ -165,13 +166,13 @@ class Store:
         return [found[name] for name in sorted(found)]
 
     def unfinished(self) -> list[Cell]:
-        """Cells that a run began and did not finish, sorted by id; what cannot be read goes to `problems`."""
+        """Unfinished cells, sorted by id; unreadable files are listed in `problems`."""
         left = []
         for file in sorted((self.folder / "cells").glob("*.jsonl")):
             try:
                 with file.open("rb") as stream:
                     head = stream.readline()
-            except FileNotFoundError:  # finished at this moment
+            except FileNotFoundError:  # another process has just finished it
                 continue
             except OSError as error:  # a folder, a loop of links, no permission
                 self.problems.append(f"samples {file} cannot be read ({error.strerror}): remove it")
@@ -186,9 +187,9 @@ class Store:
     def write_records(self, records_of: Callable[[Finished], Iterable[Record]], afresh: bool = False) -> None:
         """Replace records.jsonl by the records of all finished cells, one process at a time.
 
-        Cells whose files are not younger than records.jsonl keep their lines, unless all are to be made `afresh`; where
-        all lines come out as they were, it is not written. Also packs very many cells, and clears away what a process
-        killed at the end of a cell has left of it.
+        Cells whose files are not younger than records.jsonl keep their lines, unless `afresh` is set. The file is not
+        written if no line changes. Also packs many cells, and removes leftovers of processes killed at the end of a
+        cell.
         """
         cells, records = self.folder / "cells", self.folder.resolve() / "records.jsonl"
         self._check_folder()
@@ -204,7 +205,7 @@ class Store:
             if not afresh and records.exists() and _derived.get(records) == (records_of, now, state_of(records.stat())):
                 return
             self._packed.renew(now)
-            now = states(cells)  # packing may have taken long
+            now = states(cells)  # again, as packing may take long
             before, kept = (None, {}) if afresh else self._kept(now)
             self.problems = []
             new = [asdict(record) for each in self.load(now.keys() - kept.keys()) for record in records_of(each)]
@@ -216,7 +217,7 @@ class Store:
             os.close(held)
 
     def _kept(self, now: Mapping[str, State]) -> tuple[list[Row] | None, dict[str, list[Row]]]:
-        """All lines of records.jsonl, if it can be read; and by cell those of its file: a refusal may be lifted."""
+        """All rows of records.jsonl, None if unreadable; and by cell the rows to keep. Refused cells are read again."""
         file = self.folder / "records.jsonl"
         found: dict[str, list[Row]] = {}
         try:
@@ -251,7 +252,7 @@ class Store:
             write_bytes(self._file(cell, "parquet"), content)
 
     def _vanished(self, cell: Cell) -> bool:
-        """Whether the file of a claimed cell is not there any more."""
+        """Whether the file of a claimed cell has disappeared or was replaced."""
         begun = self._begun.get(cell.id)
         try:
             return begun is not None and _inode(self._file(cell, "jsonl").stat()) != begun
@@ -259,7 +260,7 @@ class Store:
             return True
 
     def _check_folder(self) -> None:
-        """ValueError where cells have been claimed, and their folder is not there any more."""
+        """ValueError if the folder of claimed cells has disappeared."""
         if self._made and not (self.folder / "cells").is_dir():
             raise self._gone()
 
@@ -273,7 +274,7 @@ def _inode(state: os.stat_result) -> tuple[int, int]:
 
 
 def _is_at(handle: int, file: Path) -> bool:
-    """Whether an open file still lies there."""
+    """Whether a path still leads to the open file."""
     try:
         return os.path.samestat(os.fstat(handle), file.stat())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What was asked, as a reader of samples sees it: the whole text, or of a long one the parts that matter."""
+"""A question as text for readers of samples; a long text is shortened to the parts that matter."""
 
 import itertools
 from collections.abc import Iterator
@@ -7,22 +7,22 @@ from typing import Any
 from lexbench.core.task import AnyQuestion, Choose, Tokenizer, Write
 
 MOST = 4000
-"""Characters of a text that is kept whole."""
+"""Longest text that is kept whole, in characters."""
 BEGIN, AROUND, END = 600, 200, 1000
-"""Characters kept of a longer one: at its begin, on both sides of what is expected, at its end."""
+"""Characters kept of a longer text: at its start, on both sides of an expected answer, at its end."""
 PLACES = 8
-"""Places kept around what is expected, at most."""
+"""At most so many occurrences of expected answers are kept."""
 
 
 def excerpt(question: AnyQuestion, tokenizer: Tokenizer) -> str:
-    """The question's text: prompt, or tokens that are scored; what is left out of a long one is said in brackets."""
+    """The text of the prompt or of the scored tokens; brackets replace what is left out of a long text."""
     tokens = question.prompt if isinstance(question, Write | Choose) else question.tokens
     text = tokenizer.decode(tokens)
     return shortened(text, list(expected(question.facts.get("expected"))))
 
 
 def expected(value: Any) -> Iterator[str]:
-    """The texts in an expected answer: one, or a list of them."""
+    """The texts in an expected answer: one, or a (nested) list."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | tuple):
@@ -31,7 +31,7 @@ def expected(value: Any) -> Iterator[str]:
 
 
 def shortened(text: str, marks: list[str]) -> str:
-    """A text of more than 4000 characters by its begin, its end and the first places of the marks."""
+    """A text of more than 4000 characters, shortened to its start, its end and the first occurrences of the marks."""
     if len(text) <= MOST:
         return text
     spans = [(0, BEGIN), *_around(text, marks), (len(text) - END, len(text))]
@@ -43,12 +43,12 @@ def shortened(text: str, marks: list[str]) -> str:
             kept.append((low, high))
     pieces = [text[low:high] for low, high in kept]
     gaps = [after[0] - before[1] for before, after in itertools.pairwise(kept)]
-    said = [f"\n[... {gap} characters ...]\n" for gap in gaps]
-    return "".join(part for pair in zip(pieces, [*said, ""], strict=True) for part in pair)
+    notes = [f"\n[... {gap} characters ...]\n" for gap in gaps]
+    return "".join(part for pair in zip(pieces, [*notes, ""], strict=True) for part in pair)
 
 
 def _around(text: str, marks: list[str]) -> list[tuple[int, int]]:
-    """The first places of the marks, each in its turn, with what stands around them."""
+    """Spans around the first occurrence of every mark, then around the second of every mark, and so on."""
     found: list[tuple[int, int]] = []
     after = {mark: 0 for mark in marks if mark}
     while after and len(found) < PLACES:

@@ -1,7 +1,7 @@
-"""Haystacks of exactly so many tokens, and needles at their depths.
+"""Haystacks of an exact number of tokens, and needles inserted at given depths.
 
-A prompt is joined from pieces that are tokenized on their own, so that its length is exact in the model's own tokens
-and a needle has the same tokens wherever it stands.
+A prompt is joined from pieces that are tokenized separately: its length is exact in the model's own tokens, and a
+needle has the same tokens at every depth.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from lexbench.core.record import Refused
 from lexbench.core.task import Tokenizer, Tokens
-from lexbench.taskkit.perplexity import EncodedCorpus
+from lexbench.corpora import Corpus
+from lexbench.taskkit.perplexity import EncodedCorpus, encoded_corpus
 
 NOISE = (
     " The grass is green.",
@@ -26,17 +27,17 @@ NOISE = (
 
 @dataclass(frozen=True, eq=False)
 class Haystack:
-    """Text that has nothing to do with what is asked."""
+    """Text without any relation to the question."""
 
     tokens: Tokens
     ends: NDArray[np.int64]
-    """[ends] ascending, with 0: where one may cut, between sentences or lines."""
+    """[ends] ascending, from 0: the places between sentences or lines, where a needle may be inserted."""
     name: str
-    """Of the text: samples of one name are not independent."""
+    """The sample's cluster: samples with the same name are not independent."""
 
 
 def noise(tokenizer: Tokenizer, space: int, name: str, sentences: Sequence[str] = NOISE) -> Haystack:
-    """Sentences again and again, `space` tokens of them; the last one is cut to fit."""
+    """Repeat the sentences to `space` tokens; the last sentence is cut."""
     encoded = [tokenizer.encode(sentence).ids for sentence in sentences]
     assert any(map(len, encoded)), "noise needs sentences that have tokens"
     once = np.cumsum([len(ids) for ids in encoded])
@@ -46,14 +47,14 @@ def noise(tokenizer: Tokenizer, space: int, name: str, sentences: Sequence[str] 
 
 
 def text(texts: EncodedCorpus, space: int, rng: np.random.Generator) -> Haystack:
-    """`space` tokens of running text from a random sentence on, through as many documents as it takes.
+    """`space` tokens of running text that starts at a random sentence and continues through the next documents.
 
-    Documents begin without BOS; after the last one comes the first, and at last what stands before that sentence, so
-    that no text comes twice. A document is drawn by chance, then a sentence of it; neither depends on `space`. The name
-    is the stretch of `space` tokens of the whole corpus in which the text begins: two texts that begin in one share
-    half of their tokens on average, and of a small corpus there are few.
+    First a document is drawn, then a sentence in it; neither depends on `space`. Documents follow one another without
+    BOS; after the last document comes the first, and the text before the starting sentence comes last, so no text is
+    repeated. To name the text, the corpus is divided into stretches of `space` tokens: the name is the number of the
+    stretch in which the text starts. Two texts that start in the same stretch share half of their tokens on average.
 
-    Raises Refused where the whole corpus has fewer tokens.
+    Raises Refused if the whole corpus has fewer tokens.
     """
     first = int(rng.integers(len(texts)))
     begin = int(rng.choice(np.concatenate([[0], texts.breaks(first)])))
@@ -74,8 +75,15 @@ def text(texts: EncodedCorpus, space: int, rng: np.random.Generator) -> Haystack
     return Haystack(np.concatenate(pieces)[:space], cuts[cuts <= space], name)
 
 
+def fill(corpus: Corpus | None, tokenizer: Tokenizer, space: int, name: str, rng: np.random.Generator) -> Haystack:
+    """`space` tokens of the corpus's text from a random sentence, or without a corpus of noise with this name."""
+    if corpus is None:
+        return noise(tokenizer, space, name)
+    return text(encoded_corpus(corpus, tokenizer), space, rng)
+
+
 def joined(pieces: Sequence[Tokens], rest: Haystack) -> Haystack:
-    """Pieces in their order and the rest behind them; one may cut between any two pieces, and where the rest says."""
+    """The pieces in order, then the rest; needles may be inserted between pieces and at the ends of the rest."""
     borders = np.cumsum([0, *map(len, pieces)])
     tokens = np.concatenate([*pieces, rest.tokens]).astype(np.int64)
     return Haystack(tokens, np.union1d(borders, rest.ends + borders[-1]), rest.name)
@@ -84,10 +92,10 @@ def joined(pieces: Sequence[Tokens], rest: Haystack) -> Haystack:
 def insert(
     haystack: Haystack, needles: Sequence[Tokens], depths: Sequence[float], strata: int | None = None
 ) -> tuple[Tokens, list[float]]:
-    """The haystack with needles near their depths, at ends of sentences; and the depths as realised.
+    """Insert each needle at the end of a sentence nearest to its depth; also returns the realised depths.
 
-    A depth is a share of the haystack before anything is inserted, 0 its start and 1 its end. Needles that meet at one
-    end stand there in their order. With `strata`, none leaves its depth's part where a sentence ends in that.
+    A depth is a share of the haystack without needles: 0 is its start, 1 its end. Needles at the same sentence end keep
+    their order. With `strata`, a needle stays in the stratum of its depth if any sentence ends there.
     """
     space = len(haystack.tokens)
     nearest = [_nearest_end(haystack, depth, strata) for depth in depths]
@@ -100,9 +108,9 @@ def insert(
 
 
 def put(haystack: Haystack, needle: Tokens, depth: float, strata: int | None = None) -> tuple[Haystack, int]:
-    """The haystack with a needle as a part of it, which others may stand before or behind; and where it begins.
+    """Insert one needle; further needles may go directly before or behind it. Also returns the needle's first token.
 
-    The place is as `insert` chooses it: divided by the tokens of the haystack it is the depth as realised.
+    The place is chosen as by `insert`. Divided by the haystack's tokens before the insertion, it is the realised depth.
     """
     place = _nearest_end(haystack, depth, strata)
     tokens = np.concatenate([haystack.tokens[:place], needle, haystack.tokens[place:]])
@@ -111,7 +119,7 @@ def put(haystack: Haystack, needle: Tokens, depth: float, strata: int | None = N
 
 
 def _nearest_end(haystack: Haystack, depth: float, strata: int | None) -> int:
-    """The end nearest to a depth, in the depth's own one of so many equal parts if that has any."""
+    """The end nearest to a depth, inside the depth's stratum if that has one."""
     space, ends = max(1, len(haystack.tokens)), haystack.ends
     if strata is not None:
         parts = np.minimum(ends * strata // space, strata - 1)
@@ -121,5 +129,5 @@ def _nearest_end(haystack: Haystack, depth: float, strata: int | None) -> int:
 
 
 def stratified(index: int, strata: int, rng: np.random.Generator) -> float:
-    """A depth in [0, 1): sample i's is uniform in part i modulo `strata`, so that all parts have equally many."""
+    """A depth in [0, 1): uniform in stratum `index` modulo `strata`, so that all strata get equally many samples."""
     return float((index % strata + rng.random()) / strata)

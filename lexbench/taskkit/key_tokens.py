@@ -1,19 +1,19 @@
-"""Key tokens: those that only a long context makes predictable, as an evaluator model found them once: their file.
+"""The file of key tokens: tokens that only a long context makes predictable, found once by an evaluator model.
 
-LongPPL (Fang et al. 2024, arXiv 2410.23771) takes the perplexity of the tokens i for which, under the evaluator,
+LongPPL (Fang et al. 2024, arXiv 2410.23771) is the perplexity of the tokens i for which, under the evaluator,
 
     NLL(i | short context) - NLL(i | all tokens before) > gain = 2 nats    and    NLL(i | all before) < loss = 2 nats
 
-A short context is the `short` tokens or more in front of i, shared by `window` tokens that follow one another:
+A short context has at least `short` tokens before i; `window` consecutive tokens share its start:
 
     short 4, window 2          a b c d e f g h i j
-    first window               a b c d[e f]             begins where the text begins: nothing is cut off, no keys
+    first window               a b c d[e f]             starts with the text, so nothing is cut off: no key tokens
     second window                  c d e f[g h]         g is given c d e f, h one token more
     third window                       e f g h[i j]
 
-The file holds the characters of the key tokens, so that models of any tokenizer are measured on the same ones: a token
-of another tokenizer is a key token where it shares a character with one of the evaluator's, blanks at its ends left
-out. (The paper's code takes only tokens that lie wholly inside, and so none where the tokens are larger.)
+The file holds the characters of the key tokens, so models with any tokenizer are measured on the same key tokens: a
+token of another tokenizer is a key token if it shares a character with one of the evaluator's, without blanks at the
+ends. (The paper's code takes only tokens that lie entirely inside, and so none if the tokens are larger.)
 """
 
 import functools
@@ -39,11 +39,11 @@ class Rule:
     """What makes a token a key token; lengths in the evaluator's tokens.
 
     Args:
-        longest: read of a document, BOS counted.
-        short: tokens of a short context, at the least.
-        window: tokens that share one.
-        gain: nats, at the least, by which the whole context is better than the short one; the paper's alpha.
-        loss: nats, at the most, given the whole context; the paper's -beta.
+        longest: tokens read of a document, with BOS.
+        short: least tokens of a short context.
+        window: tokens that share the start of a short context.
+        gain: the NLL falls by more than this from the short to the whole context, nats; the paper's alpha.
+        loss: the NLL given the whole context is below this, nats; the paper's -beta.
     """
 
     longest: int
@@ -54,9 +54,10 @@ class Rule:
 
     @classmethod
     def of(cls, model: Model, longest: int | None, short: int | None, window: int | None, **nats: float) -> "Rule":
-        """The paper's lengths where none is given, scaled down for an evaluator trained on fewer than 32768 tokens.
+        """A rule with the paper's lengths as defaults, scaled down for an evaluator trained on fewer tokens.
 
-        32768 tokens of a document, an eighth of them a short context, a quarter of that a window: 4096 and 1024.
+        The paper reads 32768 tokens of a document; `short` is an eighth of that (4096), `window` a quarter of `short`
+        (1024).
         """
         for name, value in (("longest", longest), ("short", short), ("window", window)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
@@ -73,7 +74,7 @@ class Rule:
         if self.longest <= self.short + self.window:
             raise ValueError(
                 f"keys' longest must be above short + window = {self.short + self.window}, got {self.longest}: "
-                "only then is a context cut off"
+                "raise longest, or no context is cut off"
             )
         if not all(isinstance(nats, Real) for nats in (self.gain, self.loss)) or self.gain < 0 or self.loss <= 0:
             raise ValueError(f"keys' gain must be at least 0 and loss above 0, got {self.gain} and {self.loss}: nats")
@@ -81,7 +82,7 @@ class Rule:
 
 @dataclass(frozen=True, eq=False)
 class KeyTokens:
-    """A file of key tokens as it was read."""
+    """The content of a file of key tokens."""
 
     evaluator: str
     """Model and method."""
@@ -89,22 +90,22 @@ class KeyTokens:
     corpus: str
     """Fingerprint of the texts."""
     spans: Mapping[str, NDArray[np.int64]]
-    """Document name -> [keys, 2] first character, and the one behind the last."""
+    """Document name -> [keys, 2] first character, and the character behind the last."""
     ends: Mapping[str, int]
-    """Document name -> characters that the evaluator has read of it: behind them no token can be key."""
+    """Document name -> characters read by the evaluator; no key tokens are behind them."""
     tokens: int
-    """Of the evaluator, read in all documents."""
+    """Tokens read by the evaluator in all documents."""
     hash: str
-    """Of the file."""
+    """Hash of the file."""
 
     @property
     def count(self) -> int:
-        """Key tokens of the evaluator, in all documents."""
+        """Number of the evaluator's key tokens in all documents."""
         return sum(map(len, self.spans.values()))
 
 
 def read(file: str | Path) -> KeyTokens:
-    """A file of key tokens; ValueError where there is none, or something else."""
+    """Read a file of key tokens; ValueError if it is missing or not a whole one."""
     try:
         return _parsed(Path(file).expanduser().read_bytes(), str(file))
     except OSError as error:
@@ -123,12 +124,12 @@ def _parsed(content: bytes, file: str) -> KeyTokens:
         evaluator = f"{header['evaluator']['model']}, {header['evaluator']['method']}"
         rule, corpus = Rule(**header["rule"]), header["corpus"]
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        raise ValueError(f"{file} is no whole file of key tokens of format {FORMAT}: {MAKE}") from None
+        raise ValueError(f"{file} must be a whole file of key tokens of format {FORMAT}: {MAKE}") from None
     return KeyTokens(evaluator, rule, corpus, spans, ends, tokens, hashlib.sha256(content).hexdigest()[:12])
 
 
 def tokens_within(encoded: Encoded, spans: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Ascending places of the tokens that share a character with one of the spans, [spans, 2]."""
+    """Ascending places of all tokens that share a character with any span; `spans` is [spans, 2]."""
     inside = np.zeros(len(encoded.text) + 1, np.int64)
     for first, end in spans.tolist():
         inside[first:end] = 1
@@ -138,7 +139,7 @@ def tokens_within(encoded: Encoded, spans: NDArray[np.int64]) -> NDArray[np.int6
 
 
 def spans_of(encoded: Encoded, places: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Characters of tokens: (first, behind the last), without blanks at the ends unless there is nothing else."""
+    """Characters of tokens, (first, behind the last), without blanks at the ends unless the token is all blank."""
     firsts, ends = _extents(encoded)
     spans = []
     for first, end in zip(firsts[places].tolist(), ends[places].tolist(), strict=True):
@@ -150,6 +151,6 @@ def spans_of(encoded: Encoded, places: NDArray[np.int64]) -> list[tuple[int, int
 
 
 def _extents(encoded: Encoded) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First character, and the one behind the last, of each token; further pieces of one character all have it."""
+    """First character of each token, and the character behind its last; all pieces of one character cover it."""
     ends = np.append(encoded.starts[1:], len(encoded.text))
     return np.maximum(np.minimum(encoded.starts, ends - 1), 0), ends

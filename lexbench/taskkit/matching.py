@@ -1,4 +1,4 @@
-"""How written answers are judged: strictly, by what they begin with; and officially, by what they contain."""
+"""Match written answers: strictly, by how they begin, and as the official tasks do, by what they contain."""
 
 import re
 import string
@@ -8,31 +8,31 @@ from collections.abc import Sequence
 MARKS = r"\"'`*“”‘’„«»()\[\]"
 NUMBERED = r"\d{1,3}[.)](?=[ \t])"
 LEAD = rf"(?:\s*:)?\s*(?:[-*•–—]|1[.)](?=[ \t]))?[ \t:{MARKS}]*"
-"""What may stand before a list's first item: a colon, a bullet or the number 1, marks of quoting."""
+"""Allowed before the first item of a list: a colon, a bullet or the number 1, quotation marks."""
 BETWEEN = rf"[ \t,;:/&|{MARKS}-]*(?:(?:and|or)\b[ \t{MARKS}]*)?"
-"""What may stand between two items of one line; a full stop ends it."""
+"""Allowed between two items of one line; a full stop ends the list."""
 LINE = rf"\n\s*(?:[-*•–—]|{NUMBERED})?[ \t{MARKS}]*"
-"""What a line of a list may begin with."""
+"""Allowed at the start of a line of a list."""
 TAIL = rf"[ \t,;.{MARKS}]*"
-"""What may stand between an item and the end of its line."""
+"""Allowed between an item and the end of its line."""
 WHOLE = r"({item})(?!\w|-\w|\.\d)"
-"""An item that does not go on as a longer word or number, nor behind a hyphen, nor as a decimal."""
+"""An item that does not continue as a longer word or number, with a hyphen or as a decimal."""
 OPPOSITES = {"yes": "no", "no": "yes"}
-"""Answers that take each other back."""
+"""Answers that contradict each other."""
 JOINS = ("and", "or", "&", "/", "|", "-", "–")
-"""What joins another answer."""
+"""Joins another answer."""
 
 
 def leading_items(text: str, item: str) -> list[str]:
-    """The list that a text begins with, in lower case: items of one line, or one a line.
+    """The list at the start of a text, in lower case: items in one line, or one item per line.
 
-    Items stand behind commas and the like, behind "and" and "or", or in lines that hold nothing but one of them, with
-    bullets, numbers and quotes or without. So one who lists everything has a longer list, and one who goes on with
-    other text has not.
+    Commas and the like, "and" and "or" separate items; or each line has just one item, with or without bullet, number
+    and quotes. So an answer that lists everything has a longer list, and an answer that continues with other text does
+    not.
 
     Args:
-        text: what was written.
-        item: regular expression of one item; it is matched as a whole word or number.
+        text: the written answer.
+        item: regular expression of one item; it matches whole words or numbers only.
     """
     whole = WHOLE.format(item=item)
     first, following = (re.compile(before + whole, re.IGNORECASE) for before in (LEAD, BETWEEN))
@@ -45,29 +45,29 @@ def leading_items(text: str, item: str) -> list[str]:
 
 
 def unnumbered(text: str) -> str:
-    """A list whose items are numbered in one line, "1. amber 2. violet", as a plain one; any other text as it is.
+    """Remove the numbers from a list in one line, "1. amber 2. violet"; any other text is unchanged.
 
-    For items that are no numbers themselves.
+    Only for items that are not numbers.
     """
     return re.sub(r"[ \t]*\b\d{1,3}[.)][ \t]+", " ", text) if re.match(r"\s*1[.)]", text) else text
 
 
 def strict(text: str, expected: Sequence[str], item: str) -> float:
-    """1 where the text begins with a list of exactly the expected items, in any order; a longer list is wrong."""
+    """1 if the text begins with a list of exactly the expected items, in any order; a longer list is wrong."""
     return float(Counter(leading_items(text, item)) == Counter(each.lower() for each in expected))
 
 
 def strict_phrase(text: str, references: Sequence[str], others: Sequence[str] | None = None) -> float:
-    """1 where the first line begins with one of the references and does not take it back or go on listing.
+    """1 if the first line begins with a reference and neither contradicts it nor lists further answers.
 
-    Compared are whole words, but for case, punctuation and articles. Behind yes or no must come the end or a
-    punctuation mark, and nowhere in the line the other of the two; behind any other reference neither a comma or
-    semicolon with more, nor another item joined by "and", "or", "&", "/", "|", "-" or "–".
+    Whole words are compared, apart from case, punctuation and articles. Yes or no must be followed by the end or a
+    punctuation mark, and the line must not contain the other of the two. Any other reference must not be followed by a
+    comma or semicolon with more text, nor by an item joined with "and", "or", "&", "/", "|", "-" or "–".
 
     Args:
-        text: what was written.
+        text: the written answer.
         references: right answers.
-        others: where all that might be listed is known: any of it in the rest of the line is wrong, all else is not.
+        others: all possible wrong answers, if known: any of them in the rest of the line is wrong, other text is not.
     """
     words = next(iter(text.strip().splitlines()), "").split()
     return float(any(_answered(words, reference, others) for reference in references))
@@ -84,7 +84,7 @@ def contains_any(text: str, expected: Sequence[str]) -> float:
 
 
 def normalised(text: str) -> str:
-    """Lower case, without punctuation and English articles, blanks made one (SQuAD's rule, Rajpurkar et al. 2016)."""
+    """Lower case, without punctuation and English articles, with single blanks (SQuAD, Rajpurkar et al. 2016)."""
     bare = "".join(character for character in text.lower() if character not in string.punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
 
@@ -98,16 +98,16 @@ def _answered(words: Sequence[str], reference: str, others: Sequence[str] | None
     if wanted in OPPOSITES:
         return not (rest and last.isalnum()) and OPPOSITES[wanted] not in map(_bare, rest)
     if others is not None:
-        said = _spelled(" ".join(rest))
-        return not any(_spelled(other) in said for other in others)
+        more = _spelled(" ".join(rest))
+        return not any(_spelled(other) in more for other in others)
     return not rest or (last not in ",;" and _bare(rest[0]) not in JOINS)
 
 
 def _spelled(text: str) -> str:
-    """The words of a text in lower case, a blank on either side of each."""
+    """The words of a text in lower case, with a blank on both sides of each."""
     return " ".join(["", *re.findall(r"\w+", text.lower()), ""])
 
 
 def _bare(text: str) -> str:
-    """As SQuAD compares answers; an answer of which nothing is left by that rule, as it is."""
+    """Normalised as in SQuAD; in lower case only if that rule leaves nothing."""
     return normalised(text) or " ".join(text.lower().split())

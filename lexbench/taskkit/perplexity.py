@@ -1,10 +1,10 @@
-"""What the perplexity tasks share: a corpus as a tokenizer sees it, and questions over windows of its documents."""
+"""What the perplexity tasks share: a tokenized corpus, and questions over windows of its documents."""
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from lexbench.core.record import Refused, Sample
 from lexbench.core.task import Answer, AnyQuestion, Encoded, Score, Scored, Task, Tokenizer, Tokens
 from lexbench.corpora import Corpus
+from lexbench.taskkit.prompt import check_at_least, check_length
 from lexbench.taskkit.scoring import score_likelihood
 
 AVERAGING = "NLL in nats, mean over all targets, exponentiated once"
 
 
 class EncodedCorpus:
-    """A corpus as one tokenizer sees it; a document is encoded when it is first asked for, and once."""
+    """A corpus under one tokenizer; each document is encoded once, on first use."""
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer) -> None:
         self.prefix = np.asarray(tokenizer.prefix, dtype=np.int64)
@@ -26,7 +27,7 @@ class EncodedCorpus:
         self._documents = list(corpus.documents())
         self._encode = functools.cache(lambda place: tokenizer.encode(self._documents[place].text))
         self.breaks = functools.cache(lambda place: _breaks(self[place]))
-        """[breaks] of a document: its tokens, but the first, with which a sentence or a line begins."""
+        """[breaks] of a document: the tokens at which a sentence or a line begins, without the first token."""
 
     def __len__(self) -> int:
         return len(self._documents)
@@ -44,12 +45,12 @@ class EncodedCorpus:
 
     @functools.cached_property
     def stream(self) -> Tokens:
-        """[tokens] all documents joined in their order, each after BOS where the tokenizer has one."""
+        """[tokens] all documents joined in order, each after BOS if the tokenizer has one."""
         return np.concatenate([part for place in range(len(self)) for part in (self.bos, self[place].ids)])
 
     @functools.cached_property
     def stream_starts(self) -> NDArray[np.int64]:
-        """[documents] where each document's first token, after its BOS, stands in `stream`."""
+        """[documents] place of each document's first token, after its BOS, in `stream`."""
         lengths = [len(self.bos) + len(self[place].ids) for place in range(len(self))]
         return np.cumsum([0, *lengths])[:-1] + len(self.bos)
 
@@ -58,61 +59,79 @@ GAP = re.compile(
     r"(?:(?<=[.!?])|(?<=[.!?][\"')\]]))\s+|(?<!\s)\s*\n\s*"
     r"|(?:(?<=[。！？])|(?<=[。！？][”’」』）]))(?![。！？”’」』）])\s*"
 )
-"""What stands between two sentences or lines; between Chinese or Japanese ones it may be nothing."""
+"""The gap between two sentences or lines; it may be empty between Chinese or Japanese sentences."""
 
 
 def _breaks(encoded: Encoded) -> NDArray[np.int64]:
-    """Of every gap the first token that begins in it or right behind it; white space that ends a text begins none."""
+    """For every gap, the first token that begins in it or directly behind it; the end of the text is no gap."""
     gaps = [gap.span() for gap in GAP.finditer(encoded.text) if gap.end() < len(encoded.text)]
     begins, ends = np.asarray(gaps, dtype=np.int64).reshape(-1, 2).T
     found = np.searchsorted(encoded.starts, begins)
     found, ends = found[found < len(encoded.starts)], ends[found < len(encoded.starts)]
     begun = encoded.starts[found]
-    # of tokens that begin at one character, all but the last are further pieces of the character before it
+    # If several tokens begin at one character, all but the last are pieces of the character before it.
     found = np.searchsorted(encoded.starts, begun, side="right") - 1
     return np.unique(found[(begun <= ends) & (found > 0)])
 
 
 @functools.lru_cache(maxsize=2)
 def encoded_corpus(corpus: Corpus, tokenizer: Tokenizer) -> EncodedCorpus:
-    """A corpus under a tokenizer; a process reads a corpus once, and keeps the last two."""
+    """A corpus under a tokenizer. The last two are cached."""
     return EncodedCorpus(corpus, tokenizer)
+
+
+Place = TypeVar("Place")
+
+
+def in_turns(documents: Iterable[int], places: Callable[[int], Iterable[Place]]) -> Iterator[tuple[int, Place]]:
+    """(document, place): the first place of every document, then the second of every document, and so on."""
+
+    def lazily(document: int) -> Iterator[Place]:
+        yield from places(document)  # calls `places` only when the first place is needed
+
+    left = {document: lazily(document) for document in documents}
+    while left:
+        for document in list(left):
+            try:
+                place = next(left[document])
+            except StopIteration:
+                del left[document]
+                continue
+            yield document, place
 
 
 @dataclass(frozen=True)
 class DocumentTask(Task):
     """Base of the protocols that score whole documents, each cut to the same number of tokens.
 
-    The documents depend on the seed and on `document_tokens`, on nothing else: all these protocols score the same
-    ones, at every length and stride.
+    The choice of documents depends on the seed and on `document_tokens` only, so all these protocols score the same
+    documents at every length and stride.
 
     Args:
-        corpus: where the documents come from.
-        document_tokens: read of each document, BOS counted; documents with fewer are left out. None: the longest
-            length of the run.
+        corpus: of the documents.
+        document_tokens: tokens read of each document, with BOS; documents with fewer tokens are left out. None: the
+            longest length of the run.
     """
 
     corpus: Corpus
     document_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        if self.document_tokens is not None and self.document_tokens < 1:
-            raise ValueError(f"{self._noun}'s document_tokens must be at least 1, got {self.document_tokens}")
+        check_at_least(self._noun, self, document_tokens=1)
 
     def for_lengths(self, lengths: Sequence[int]) -> Self:
-        """Documents long enough for the longest length."""
+        """Choose documents that are long enough for the longest length."""
         return self if self.document_tokens else replace(self, document_tokens=max(lengths))
 
     def windows(self, document_tokens: int, length: int, has_bos: bool) -> list[tuple[int, int, int]]:
-        """(begin, first target, end) of each window over a document's `document_tokens` tokens, BOS not counted."""
+        """(begin, first target, end) of each window over a document's `document_tokens` tokens, without BOS."""
         raise NotImplementedError
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
-        """Every window of n documents; Refused where the corpus has fewer that are long enough."""
+        """Every window of n documents; Refused if the corpus has fewer long documents."""
         noun, prefix = self._noun, len(tokenizer.prefix)
         tokens = self.for_lengths([length]).document_tokens or length
-        if length < prefix + 2:  # one target that has text before it
-            raise Refused(f"{noun} needs at least {prefix + 2} tokens, asked for {length}: raise length")
+        check_length(noun, prefix + 2, length)  # one target with a token of text before it
         if length > tokens:
             raise Refused(f"{noun} reads {tokens} tokens a document, asked for {length}: raise document_tokens")
         texts = encoded_corpus(self.corpus, tokenizer)
@@ -127,7 +146,7 @@ class DocumentTask(Task):
 
     def _long_documents(self, texts: EncodedCorpus, tokens: int, n: int, seed: int) -> list[int]:
         """The first n documents that are long enough, in the seed's order."""
-        rng = DocumentTask(self.corpus, tokens).rng("documents", seed)  # parameters of the protocol have no say
+        rng = DocumentTask(self.corpus, tokens).rng("documents", seed)  # the same for all protocols and parameters
         found: list[int] = []
         for document in rng.permutation(len(texts)).tolist():
             if len(found) < n and len(texts[document].ids) + len(texts.prefix) >= tokens:
@@ -160,12 +179,12 @@ def _question(texts: EncodedCorpus, index: int, document: int, begin: int, first
 
 
 def place_of(texts: EncodedCorpus, document: int, first: int, end: int) -> Mapping[str, Any]:
-    """Facts of a question: its document, and which of the document's tokens are targets."""
+    """Facts of a question: its document, and the range of the target tokens in it."""
     return {"document": texts.name(document), "first_target": first, "end": end}
 
 
 def bos_policy(tokenizer: Tokenizer) -> str:
-    """How contexts begin, for a protocol's line."""
+    """How windows begin, for the protocol."""
     return (
         "BOS begins every window, never a target" if tokenizer.prefix else "no BOS, a document's first token no target"
     )

@@ -1,6 +1,6 @@
-"""What tasks draw by chance: numbers without repetition, strings that are new or equally long in tokens, and words.
+"""What tasks draw at random: numbers without repetition, strings that are distinct or equally long in tokens, words.
 
-All is lazy: what is drawn does not depend on how much of it is taken, only on the generator and on what came before.
+All iterators are lazy: the values do not depend on how many are taken, only on the generator and on earlier draws.
 """
 
 import itertools
@@ -15,21 +15,21 @@ from lexbench.core.record import Refused
 from lexbench.core.task import Tokenizer, Tokens
 
 TRIES = 1000
-"""Values in a row that may be passed over for one that is right."""
+"""Give up after so many unusable values in a row."""
 USUAL = 64
-"""Values by whose tokens it is judged how many are usual."""
+"""Number of values from which the usual number of tokens is taken."""
 
 
 def distinct(rng: np.random.Generator, count: int, refusal: str, wide: bool = False) -> Iterator[int]:
-    """The numbers from 0 to count - 1, each once, all orders equally likely (Fisher and Yates; keeps what is drawn).
+    """The numbers 0 to count - 1, each once, in uniform random order (Fisher and Yates); memory grows with the draws.
 
     Args:
-        rng: every number is drawn from it when it is asked for.
-        count: with `wide` up to 2^128, otherwise up to 2^63.
-        refusal: reason of the Refused that is raised when one more is asked for than there are.
-        wide: draw 256 bits for each number and take the remainder, uniform but for a share of count / 2^256.
+        rng: used for one number at a time.
+        count: at most 2^63, with `wide` 2^128.
+        refusal: reason of the Refused after the last number.
+        wide: draw 256 bits per number and take the remainder; the deviation from uniform is count / 2^256.
     """
-    moved: dict[int, int] = {}  # places below `left` that hold another number than their own
+    moved: dict[int, int] = {}  # place below `left` -> its number, if not the place itself
     for left in range(count, 0, -1):
         place = int.from_bytes(rng.bytes(32), "big") % left if wide else int(rng.integers(left))
         number, moved[place] = moved.get(place, place), moved.get(left - 1, left - 1)
@@ -38,9 +38,9 @@ def distinct(rng: np.random.Generator, count: int, refusal: str, wide: bool = Fa
 
 
 def unused(values: Iterable[str], what: str, remedy: str) -> Iterator[str]:
-    """Those of the values that have not come before.
+    """The values without repetitions.
 
-    Raises Refused, "`what` in 1000: `remedy`", after so many in a row that do not.
+    Raises Refused, "`what` in 1000: `remedy`", after 1000 repetitions in a row.
     """
     seen, misses = set[str](), 0
     for value in values:
@@ -53,10 +53,10 @@ def unused(values: Iterable[str], what: str, remedy: str) -> Iterator[str]:
 
 
 def alike(tokenizer: Tokenizer, values: Iterable[str], what: str, remedy: str) -> Iterator[str]:
-    """Those of one or more values that have, behind a space, as many tokens as most of the first 64 have.
+    """The values with the usual number of tokens, behind a space; the usual number is that of most of the first 64.
 
-    As options of a choice: a sum of NLL favours what has fewer tokens. Raises Refused, "`what` of N tokens in 1000:
-    `remedy`", after so many in a row that have not.
+    Options of a choice need it: a summed NLL favours options with fewer tokens. Raises Refused, "`what` of N tokens in
+    1000: `remedy`", after 1000 other values in a row.
     """
 
     def tokens(value: str) -> int:
@@ -74,21 +74,21 @@ def alike(tokenizer: Tokenizer, values: Iterable[str], what: str, remedy: str) -
 
 
 def letters(rng: np.random.Generator, alphabet: str, size: int) -> Iterator[str]:
-    """Words of `size` letters without end, each letter uniform and independent."""
+    """Words of `size` letters without end; letters are uniform and independent."""
     while True:
         yield "".join(alphabet[letter] for letter in rng.integers(len(alphabet), size=size))
 
 
 @dataclass(frozen=True)
 class Combined:
-    """All strings that have one part of each list, by number: the first list's part changes fastest."""
+    """All strings with one part from each list, by number; the first list's part changes fastest."""
 
     lists: Sequence[Sequence[str]]
     between: str = ""
 
     @property
     def count(self) -> int:
-        """Strings in all; they differ if parts cannot be told apart in two ways."""
+        """Number of strings. They are distinct if no string splits into parts in two ways."""
         return math.prod(map(len, self.lists))
 
     def spell(self, number: int) -> str:
@@ -103,7 +103,7 @@ class Combined:
 CONSONANTS, VOWELS = "bcdfghjklmnprstvwz", "aeiou"
 SYLLABLES = tuple(consonant + vowel for consonant in CONSONANTS for vowel in VOWELS)
 SPOKEN = Combined((SYLLABLES,) * 3)
-"""729,000 words that can be spoken, all of six letters, so that none is a part of another."""
+"""729,000 pronounceable words of six letters; no word contains another."""
 
 ADJECTIVES, NOUNS = (
     words.split()
@@ -151,7 +151,7 @@ wombat yacht zebra
 
 
 def single_tokens(tokenizer: Tokenizer, symbols: str, task: str) -> Tokens:
-    """[symbols] the one token of each, as it stands behind a new line; Refused where one has none of its own."""
+    """[symbols] the token of each symbol behind a new line; Refused unless each has one token of its own."""
     behind = len(tokenizer.encode("\n").ids)
     found = [tokenizer.encode(f"\n{symbol}").ids[behind:] for symbol in symbols]
     if {len(ids) for ids in found} != {1} or len({int(ids[0]) for ids in found}) < len(symbols):

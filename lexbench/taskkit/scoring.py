@@ -1,18 +1,19 @@
-"""The samples that answers make, of each kind of question."""
+"""From a question and its answer to a sample, for each kind of question."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from lexbench.core.record import Sample
-from lexbench.core.task import Choose, Chosen, Mark, Marked, Score, Scored, Write, Written
+from lexbench.core.task import Answer, AnyQuestion, Choose, Chosen, Mark, Marked, Score, Scored, Write, Written
+from lexbench.taskkit import matching
 
 
 def score_written(question: Write, answer: Written, scores: Mapping[str, float], **more: Any) -> Sample:
-    """The sample of a written answer, with the task's scores; `more` are fields of the sample.
+    """The sample of a written answer with the task's scores.
 
-    Its depth is that of the question's facts, where they have one.
+    `more` sets other fields of the sample. The depth is `question.facts["depth"]`, if there is one.
     """
     return Sample(
         index=question.index,
@@ -28,10 +29,27 @@ def score_written(question: Write, answer: Written, scores: Mapping[str, float],
     )
 
 
-def score_choice(question: Choose, answer: Chosen, **more: Any) -> Sample:
-    """Accuracy of a choice: 1 where the right option has the least NLL; options of equal NLL share it.
+def score_items(question: AnyQuestion, answer: Answer, item: str, plain: Callable[[str], str] = str) -> Sample:
+    """`accuracy` (strict) and `contains` for a list of items; the right ones are `question.facts["expected"]`.
 
-    `more` are fields of the sample. The NLL of every option is kept in `statistics`.
+    Args:
+        question: a `Write`.
+        answer: a `Written`.
+        item: regular expression of one item.
+        plain: applied to the answer before strict scoring, e.g. `matching.unnumbered`.
+    """
+    assert isinstance(question, Write) and isinstance(answer, Written)
+    expected = question.facts["expected"]
+    accuracy = matching.strict(plain(answer.text), expected, item)
+    return score_written(
+        question, answer, {"accuracy": accuracy, "contains": matching.contains_all(answer.text, expected)}
+    )
+
+
+def score_choice(question: Choose, answer: Chosen, **more: Any) -> Sample:
+    """Accuracy of a choice: 1 if the right option has the lowest NLL; tied options share the 1.
+
+    `more` sets other fields of the sample. `statistics` keeps the NLL of every option.
     """
     nll = np.asarray(answer.nll, dtype=np.float64)
     bad = not np.isfinite(nll).all()
@@ -51,10 +69,10 @@ def score_choice(question: Choose, answer: Chosen, **more: Any) -> Sample:
 
 
 def score_marks(question: Mark, answer: Marked, **more: Any) -> Sample:
-    """Accuracy over the places (ties share), and `exact`: 1 where every place is right.
+    """Mean accuracy over the places (tied options share), and `exact`: 1 if every place is right.
 
-    `more` are fields of the sample. `statistics` keep, of each place, the share of rightness and the NLL of the right
-    token: where in the text a model goes wrong.
+    `more` sets other fields of the sample. `statistics` keeps, for each place, its accuracy and the NLL of the right
+    token, to see where in the text a model goes wrong.
     """
     nll = np.asarray(answer.nll, dtype=np.float64)
     bad = int((~np.isfinite(nll).all(axis=1)).sum())
@@ -79,7 +97,7 @@ def score_marks(question: Mark, answer: Marked, **more: Any) -> Sample:
 
 
 def score_likelihood(question: Score, answer: Scored) -> Sample:
-    """The sample of a perplexity task: per-token NLL with the units that its targets stand for."""
+    """The sample of a perplexity task: NLL of each target, with the bytes and words that the targets cover."""
     nll = np.asarray(answer.nll, dtype=np.float32)
     assert len(nll) == question.length - question.start, "a backend must answer every target once"
     bad = int((~np.isfinite(nll)).sum())

@@ -1,6 +1,6 @@
 """Questions of SQuAD (Rajpurkar et al., arXiv 1606.05250, 1806.03822) and HotpotQA (Yang et al., arXiv 1809.09600).
 
-For the task distractor_qa: read from the official files, from files with one row a line, or from the hub.
+For the task distractor_qa: read from the official files, from files with one row per line, or from the hub.
 """
 
 import functools
@@ -14,35 +14,53 @@ from typing import Any
 import numpy as np
 
 from lexbench.core.record import Refused
+from lexbench.taskkit import matching
+from lexbench.taskkit.passages import Case, Passage
 
 
 @dataclass(frozen=True)
 class Item:
-    """A question of official data."""
+    """A question of the official data."""
 
     question: str
     """In one line."""
     references: tuple[str, ...]
     """Right answers, the usual one first."""
     gold: tuple[str, ...]
-    """Documents that are needed; the last one holds the answer where that is written in one."""
+    """Needed documents; the last one holds the answer, if the answer occurs in any."""
     own: tuple[str, ...]
-    """Documents that the data gives to this question and that are not needed."""
+    """Distractors that the data gives with the question."""
     cluster: str
-    """Title of the article (SQuAD), or the question itself (HotpotQA): questions of one are not independent."""
+    """Title of the article (SQuAD) or the question itself (HotpotQA): questions of one cluster are not independent."""
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Questions with an answer, and all documents, each once."""
+    """All questions that have an answer, and all documents, each once."""
 
     items: Sequence[Item]
     documents: Sequence[str]
     hash: str
-    """16 hexadecimal digits of the SHA-256 of all items: the same for every form of one data."""
+    """First 16 hexadecimal digits of the SHA-256 of all items: the same for every file form of the same data."""
 
-    def others(self, item: Item, rng: np.random.Generator) -> Iterator[str]:
-        """Documents that are not needed: the item's own ones, then all others by chance."""
+    def drawn(self, n: int, rng: np.random.Generator) -> list[Item]:
+        """n items in random order; Refused if there are fewer."""
+        if n > len(self.items):
+            raise Refused(f"distractor_qa needs {n} questions, the data has {len(self.items)}: lower n")
+        return [self.items[place] for place in rng.permutation(len(self.items))[:n]]
+
+    def case(self, item: Item, rng: np.random.Generator) -> Case:
+        """The item's question and documents; distractors are the item's own, then all others in random order."""
+        return Case(
+            question=item.question,
+            references=item.references,
+            gold=tuple(map(Passage, item.gold)),
+            others=map(Passage, self._others(item, rng)),
+            cluster=item.cluster,
+            chance=1 / 2 if matching.normalised(item.references[0]) in matching.OPPOSITES else 0.0,
+        )
+
+    def _others(self, item: Item, rng: np.random.Generator) -> Iterator[str]:
         yield from item.own
         known = {*item.gold, *item.own}
         for place in rng.permutation(len(self.documents)):
@@ -52,27 +70,27 @@ class Data:
 
 @functools.lru_cache(maxsize=4)
 def read(file: str | None, dataset: str | None, config: str | None, split: str, revision: str | None) -> Data | Refused:
-    """What a file or else a dataset holds, or, as a value, why the dataset is out of reach.
+    """Questions and documents of a file or a dataset; returns Refused if the dataset is out of reach.
 
-    Questions without an answer are left out. Raises ValueError, in one line that says the remedy, where there is no
-    such file or dataset, where a row has neither form, and where no question is left.
+    Questions without an answer are left out. Raises ValueError if there is no such file or dataset, if a row has
+    neither form, or if no question is left.
 
     Args:
-        file: .json of an official form, or .jsonl with one row of it a line; rows may also be as the hub has them.
-        dataset: on the hub, or a folder that `datasets` can load, where no file is given.
-        config: subset of the dataset, where it has several.
+        file: .json in an official form, or .jsonl with one row per line; rows may also have the hub's form.
+        dataset: on the hub, or a folder that `datasets` can load; used if no file is given.
+        config: subset of the dataset, if it has several.
         split: of the dataset.
         revision: commit, branch or tag of the dataset; None: the newest.
     """
     source = f"data {file}" if file else f"dataset {dataset}"
     content = _file(Path(file).expanduser()) if file else _hub(str(dataset), config, split, revision)
-    if isinstance(content, Refused):  # kept, too: a hub that does not answer is asked once
+    if isinstance(content, Refused):  # cached, too: an unreachable hub is tried only once
         return content
     items: list[Item] = []
     try:
         items.extend(map(_item, _rows(content)))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"row {len(items) + 1} of {source} has neither SQuAD's nor HotpotQA's form"
+        what = f"row {len(items) + 1} of {source} must have SQuAD's or HotpotQA's form"
         raise ValueError(f"distractor_qa: {what} ({type(error).__name__}: {error}): give task.data=FILE") from None
     items = [item for item in items if item.references]
     if not items:
@@ -83,7 +101,7 @@ def read(file: str | None, dataset: str | None, config: str | None, split: str, 
 
 
 def _file(file: Path) -> Any:
-    """The value of a JSON file, or those of its lines."""
+    """The value of a JSON file, or the list of its lines' values."""
     try:
         text = file.read_text(encoding="utf-8")
         lines = [line for line in text.split("\n") if line.strip()]
@@ -94,7 +112,7 @@ def _file(file: Path) -> Any:
 
 
 def _hub(dataset: str, config: str | None, split: str, revision: str | None) -> Any:
-    """Rows of a dataset; Refused, as a value, where the hub does not answer."""
+    """Rows of a dataset; returns Refused if the hub does not answer."""
     import datasets
 
     try:
@@ -108,7 +126,7 @@ def _hub(dataset: str, config: str | None, split: str, revision: str | None) -> 
 
 
 def _rows(content: Any) -> Iterator[Mapping[str, Any]]:
-    """One question each: rows as they are, and those of articles with paragraphs with questions, SQuAD's own form."""
+    """One row per question; SQuAD's own form nests questions in paragraphs in articles."""
     for row in content["data"] if isinstance(content, dict) else content:
         if "paragraphs" not in row:
             yield row
@@ -119,7 +137,7 @@ def _rows(content: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _item(row: Mapping[str, Any]) -> Item:
-    """A row of either form, as the official file or the hub has it."""
+    """A row of SQuAD or HotpotQA, from the official file or the hub."""
     context, question = row["context"], " ".join(row["question"].split())
     if isinstance(context, str):
         answers = row["answers"]
@@ -139,5 +157,5 @@ def _item(row: Mapping[str, Any]) -> Item:
 
 
 def _references(texts: Sequence[str]) -> tuple[str, ...]:
-    """Answers in one line each, none twice."""
+    """Distinct answers, each in one line."""
     return tuple(dict.fromkeys(line for text in texts if (line := " ".join(text.split()))))

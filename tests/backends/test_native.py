@@ -98,10 +98,10 @@ def test_bad_dtypes_and_other_models_are_refused(shared: Path) -> None:
 @pytest.mark.parametrize(
     ("attention", "said"),
     [
-        (Attention(bias=Slopes((0.5,))), "a slope for each of 8 heads, got 1"),
+        (Attention(bias=Slopes((0.5,))), "one slope for each of 8 heads on .*, got 1"),
         (Attention(inv_freq=np.ones(1)), "inv_freq needs 16 pairs on .*lexlet, got 1"),
-        (Attention(layers=(99,)), r"layers must be among 0 to 3, got \(99,\)"),
-        (Attention(head_ratios=HeadRatios((1.0,))), "one for each of 4 key heads, got 1"),
+        (Attention(layers=(99,)), r"layers must be 0 to 3 on .*, got \(99,\)"),
+        (Attention(head_ratios=HeadRatios((1.0,))), "one ratio for each of 4 key heads on .*, got 1"),
         (Attention(layers=(0,), otherwise=Attention(inv_freq=np.ones(1))), "needs 16 pairs"),
     ],
 )

@@ -192,5 +192,5 @@ def test_methods_apply_where_there_is_something_to_change(trained: Callable[...,
 
 
 def test_other_backends_say_who_runs_it(trained: Callable[..., Model]) -> None:
-    with pytest.raises(ValueError, match="holds an encoding that only backend=native runs"):
+    with pytest.raises(ValueError, match="has an encoding that needs backend=native"):
         Hf(trained("alibi"))

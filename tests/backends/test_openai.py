@@ -590,7 +590,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"serves_length": 0}, "backend.serves_length must be at least 1 token, got 0"),
     ({"serves": "yran"}, "backend.serves: unknown method 'yran': did you mean yarn?"),
     ({"serves": {"name": "yarn", "facto": 4}}, "backend.serves: unknown parameter method.facto"),
-    ({"serves": 7}, "backend.serves: compose lists methods, got 7"),
+    ({"serves": 7}, "backend.serves: compose must be a list of methods, got 7"),
     ({"serves": None}, "backend.serves: "),
     ({"key_variable": KEY}, "must be the name of an environment variable"),
     ({"served": "tow"}, "serves no 'tow': give backend.served=NAME from one, two"),

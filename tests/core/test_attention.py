@@ -1,4 +1,4 @@
-"""The slots of an Attention, against their definitions worked out by hand."""
+"""The slots of an Attention against definitions computed by hand."""
 
 import json
 import math
@@ -104,7 +104,7 @@ def test_a_line_stops_at_its_cap() -> None:
 
 
 def seen(remap: Remapping, length: int) -> list[list[float | None]]:
-    """Distances of a whole text, None where the key comes after the query."""
+    """Distances of a whole text; None if the key comes after the query."""
     positions = np.arange(length)
     found = seen_distances(remap, positions, positions)
     return [[None if np.isnan(x) else x for x in row] for row in found.tolist()]
@@ -269,19 +269,19 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: HeadRatios(()), "above 0 and ascend"),
     (lambda: HeadRatios((0.0, 1.0)), "above 0 and ascend"),
     (lambda: HeadRatios((1.8, 1.2)), "above 0 and ascend"),
-    (lambda: Attention(mixture=(SCALED,)), "stands alone and holds at least 2"),
-    (lambda: Attention(mixture=(SCALED, WIDE), scale=2.0), "stands alone and holds at least 2"),
-    (lambda: Attention(mixture=(SCALED, Attention(mixture=(SCALED, WIDE)))), "passes of a mixture have no mixture"),
-    (lambda: Attention(mixture=(SCALED, Attention(dynamic=Dynamic(2.0, 16)))), "passes of a mixture have no dynamic"),
-    (lambda: Attention(mixture=(WIDE, Attention(head_ratios=HeadRatios((1.0,))))), "mixture have no head_ratios"),
-    (lambda: Attention(layers=(0,), otherwise=Attention(mixture=(SCALED, WIDE))), "a mixture is for all layers"),
-    (lambda: Attention(scale=2.0, otherwise=WIDE), "otherwise is for the other layers: name layers"),
-    (lambda: Attention(keep_first=4, head_ratios=HeadRatios((1.0,))), "keep_first has no meaning together with head_"),
-    (lambda: Attention(keep_first=4, remap=Chunks(2, 3)), "keep_first has no meaning together with remap"),
-    (lambda: Attention(keep_first=4, dynamic=Dynamic(2.0, 16)), "keep_first has no meaning together with dynamic"),
-    (lambda: Attention(dynamic=Dynamic(2.0, 16), scale=2.0), "dynamic has no meaning together with scale"),
-    (lambda: Attention(dynamic=Dynamic(2.0, 16), remap=Chunks(2, 3)), "dynamic has no meaning together with remap"),
-    (lambda: Attention(dynamic=Dynamic(2.0, 16), layers=(0,)), "dynamic has no meaning together with layers"),
+    (lambda: Attention(mixture=(SCALED,)), "needs at least 2 attentions and no other slot"),
+    (lambda: Attention(mixture=(SCALED, WIDE), scale=2.0), "needs at least 2 attentions and no other slot"),
+    (lambda: Attention(mixture=(SCALED, Attention(mixture=(SCALED, WIDE)))), "mixture cannot hold mixture"),
+    (lambda: Attention(mixture=(SCALED, Attention(dynamic=Dynamic(2.0, 16)))), "mixture cannot hold dynamic"),
+    (lambda: Attention(mixture=(WIDE, Attention(head_ratios=HeadRatios((1.0,))))), "mixture cannot hold head_ratios"),
+    (lambda: Attention(layers=(0,), otherwise=Attention(mixture=(SCALED, WIDE))), "mixture must be for all layers"),
+    (lambda: Attention(scale=2.0, otherwise=WIDE), "otherwise is for the other layers, got no layers: name layers"),
+    (lambda: Attention(keep_first=4, head_ratios=HeadRatios((1.0,))), "keep_first cannot be combined with head_"),
+    (lambda: Attention(keep_first=4, remap=Chunks(2, 3)), "keep_first cannot be combined with remap"),
+    (lambda: Attention(keep_first=4, dynamic=Dynamic(2.0, 16)), "keep_first cannot be combined with dynamic"),
+    (lambda: Attention(dynamic=Dynamic(2.0, 16), scale=2.0), "dynamic cannot be combined with scale"),
+    (lambda: Attention(dynamic=Dynamic(2.0, 16), remap=Chunks(2, 3)), "dynamic cannot be combined with remap"),
+    (lambda: Attention(dynamic=Dynamic(2.0, 16), layers=(0,)), "dynamic cannot be combined with layers"),
 ]
 
 

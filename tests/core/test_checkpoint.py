@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself: config.json in its many forms, and what identifies a folder."""
+"""Facts from the many forms of config.json, and fingerprints of folders."""
 
 import hashlib
 import json
@@ -156,7 +156,7 @@ def test_a_stretch_that_leaves_two_lengths_possible_asks_for_the_trained_one(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
     path = str(folder(tmp_path, config))
-    with pytest.raises(ValueError, match=r"model.trained_length is not said .* give model.trained_length=\.\.\."):
+    with pytest.raises(ValueError, match=r"model.trained_length is ambiguous.* give model.trained_length=\.\.\."):
         read_model({"path": path})
     stretched = read_model({"path": path, "trained_length": 16384})
     assert stretched.trained_length == 16384
@@ -380,7 +380,7 @@ LARGE = (256 << 20) + (1 << 17)
 
 @pytest.fixture
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a model whose weights are above 256 MB, and a cache of our own."""
+    """A model folder with weights above 256 MB, and a separate cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with (weights(tmp_path / "model") / "model.safetensors").open("wb") as stream:
         stream.truncate(LARGE)
@@ -403,7 +403,7 @@ def test_the_fingerprint_of_a_large_file_sees_every_byte(large: Path) -> None:
 
 
 def test_the_fingerprint_of_a_file_up_to_256_mb_stays_what_it_was(tmp_path: Path) -> None:
-    """Cells that were measured are found by it: written out here as it was first published."""
+    """Old cells are found by this hash: the rule is repeated here as first published."""
     path = weights(tmp_path)
     written = b"".join(
         f"{file.name}:{file.stat().st_size}:".encode() + file.read_bytes()
@@ -434,17 +434,17 @@ def test_end_tokens_are_those_of_generation_before_those_of_the_config(tmp_path:
 
 def test_what_an_interrupted_download_leaves_is_said(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"has no \*.safetensors: get it again"):
+    with pytest.raises(ValueError, match=r"has no \*.safetensors: download it again"):
         weight_files(tmp_path)
     shards = ["model-1.safetensors", "model-2.safetensors", "model-3.safetensors"]
     index = {"weight_map": {f"layer.{place}": name for place, name in enumerate(shards)}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     (tmp_path / shards[0]).write_bytes(b"")
     (tmp_path / shards[1]).symlink_to(tmp_path / "blob.incomplete")  # as in a hub's cache
-    with pytest.raises(ValueError, match=r"lacks model-2\.safetensors, 2 of 3 parts: get it again"):
+    with pytest.raises(ValueError, match=r"lacks model-2\.safetensors, 2 of 3 parts: download it again"):
         weight_files(tmp_path)
     (tmp_path / "model.safetensors.index.json").unlink()
-    with pytest.raises(ValueError, match=r"model-2.safetensors in model folder .* leads nowhere"):
+    with pytest.raises(ValueError, match=r"model-2.safetensors in model folder .* is a broken link"):
         weight_files(tmp_path)
     (tmp_path / "model.safetensors.index.json").write_text('["no object"]')
     with pytest.raises(ValueError, match="must be a JSON object"):

@@ -1,4 +1,4 @@
-"""Files are replaced whole or not at all."""
+"""Files are replaced atomically."""
 
 import errno
 import hashlib
@@ -52,7 +52,7 @@ def test_what_is_being_written_is_no_leftover(tmp_path: Path) -> None:
 
 @pytest.fixture
 def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of files that have been hashed, one for each time; with a cache of our own."""
+    """Names of the hashed files, one per hashing, with a separate cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     names, digest = list[str](), hashlib.file_digest
 

@@ -1,4 +1,4 @@
-"""Several methods at once: where that has one meaning, and one line where it has none."""
+"""Composition of methods, and one-line errors for methods that do not compose."""
 
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ def test_a_method_of_some_layers_composes_with_all_of_them() -> None:
     [
         (("yarn", "ntk"), "yarn and ntk do not compose: both set inv_freq"),
         (("log_n", "rerope", "dca"), r"log_n\+rerope and dca do not compose: both set remap"),
-        (("resonance", "yarn"), r"both set inv_freq.*last \(resonance\)"),
+        (("resonance", "yarn"), r"both set inv_freq.*modifiers \(resonance\) last"),
         (("bca", "sliding_window"), "both set mask"),
     ],
 )
@@ -79,14 +79,14 @@ def test_a_part_that_refuses_refuses_for_all() -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"compose": []}, "compose lists methods, got"),
-        ({"compose": "yarn"}, "compose lists methods, got 'yarn'"),
-        ({"compose": ["yarn", 5]}, "compose lists methods by name, got 5"),
-        ({"compose": ["yarn", ["log_n"]]}, r"compose lists methods by name, got \['log_n'\]"),
-        ({"compose": [{"factor": 8}]}, "lacks its name, got"),
+        ({"compose": []}, "compose must be a list of methods, got"),
+        ({"compose": "yarn"}, "compose must be a list of methods, got 'yarn'"),
+        ({"compose": ["yarn", 5]}, "compose must list methods by name, got 5"),
+        ({"compose": ["yarn", ["log_n"]]}, r"compose must list methods by name, got \['log_n'\]"),
+        ({"compose": [{"factor": 8}]}, "needs a name, got"),
         ({"compose": ["yarn", "log_m"]}, "unknown method 'log_m': did you mean log_n"),
         ({"compose": [{"name": "yarn", "factr": 8}]}, "unknown parameter method.factr: did you mean factor"),
-        ({"compose": ["yarn"], "factor": 8}, "composed methods take their own parameters, got method.factor"),
+        ({"compose": ["yarn"], "factor": 8}, "a composed method has no parameters of its own, got method.factor"),
     ],
 )
 def test_a_wrong_list_is_one_line(config: dict[str, Any], said: str) -> None:

@@ -1,4 +1,4 @@
-"""Facts about a network, and the plain angles that methods start from."""
+"""Facts about a network, and its plain rotary angles."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""The registry: names, parameters, labels, and what a user adds from outside."""
+"""The registry: names, parameters, labels, and a user's own registry."""
 
 from pathlib import Path
 
@@ -120,13 +120,13 @@ def test_a_label_names_the_parameters_that_differ_from_their_defaults(
 def test_a_task_file_defines_exactly_one_task(classes: str, count: int, tmp_path: Path) -> None:
     file = tmp_path / f"defines_{count}.py"
     file.write_text(f"from lexbench import Task\n{classes}")
-    with pytest.raises(ValueError, match=f"must define one class with questions\\(\\.\\.\\.\\), it defines {count}"):
+    with pytest.raises(ValueError, match=f"must define one class with questions\\(\\.\\.\\.\\), got {count}"):
         registry.build({"file": str(file)}, "task")
 
 
 @pytest.mark.parametrize("file", ["/nowhere/task.py", "nothing_here.py"])
 def test_a_task_file_that_is_not_there_is_said_so(file: str) -> None:
-    with pytest.raises(ValueError, match=r"task file .* is in no task/ of the registry: give its --config-dir"):
+    with pytest.raises(ValueError, match=r"task file .* is not in any task/ of the registry: give its --config-dir"):
         registry.build({"file": file}, "task")
 
 
@@ -166,5 +166,5 @@ def test_a_users_method_is_found_in_the_file_beside_its_yaml(tmp_path: Path, mon
 
 
 def test_a_recipe_is_not_read_from_a_file(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="a recipe is not read from a file: give _target_"):
+    with pytest.raises(ValueError, match="recipe cannot be defined by a file: give _target_"):
         registry.build({"file": str(tmp_path / "recipe.py")}, "recipe")

@@ -1,4 +1,4 @@
-"""Units of tokens, seeds of places, and what likelihoods become."""
+"""Bytes and words of tokens, seeds, and scores of likelihoods."""
 
 import hashlib
 import json

@@ -26,7 +26,7 @@ TEXTS = [
 
 @pytest.fixture(params=["ours", "stories260K"])
 def each(request: pytest.FixtureRequest) -> FastTokenizer:
-    """A byte-level one, and one with sentencepiece's spaces and single bytes for what it does not know."""
+    """A byte-level tokenizer, and one with SentencePiece's blanks and byte fallback."""
     if request.param == "ours":
         found: FastTokenizer = request.getfixturevalue("tokenizer")
         return found
@@ -49,7 +49,7 @@ def test_units_of_any_division_add_up_to_the_text(each: FastTokenizer, text: str
 
 
 def test_a_characters_bytes_belong_to_its_first_piece(each: FastTokenizer) -> None:
-    """Neither knows these characters, so each of their bytes is a token."""
+    """Unknown characters: each byte is a token."""
     encoded = each.encode("x語語")
     pieces = [encoded.units(place, place + 1)[0] for place in range(len(encoded.ids))]
     assert pieces[-6:] == [3, 0, 0, 3, 0, 0]
@@ -166,7 +166,7 @@ def chat_folder(tmp_path: Path, tokenizer: FastTokenizer) -> Callable[..., Path]
 
 
 def their_chat(folder: Path, message: str, **values: object) -> list[int]:
-    """What transformers makes of one user's message."""
+    """One user message rendered by transformers."""
     from transformers import PreTrainedTokenizerFast
 
     settings = json.loads((folder / "tokenizer_config.json").read_text())
@@ -195,7 +195,7 @@ def test_without_a_chat_only_bos_begins(tokenizer: FastTokenizer) -> None:
 
 @pytest.mark.parametrize("bos", [True, False])
 def test_a_chat_is_as_transformers_writes_it(chat_folder: Callable[..., Path], bos: bool) -> None:
-    """BOS that the template writes is there once, whether or not it begins every context."""
+    """A BOS from the template occurs once, whether or not BOS begins every context."""
     folder = chat_folder(INST)
     loaded = load_tokenizer(folder, bos)
     message = "What is the pass key?\nIt is here."
@@ -226,7 +226,7 @@ def test_bos_begins_a_chat_whose_template_leaves_it_to_the_tokenizer(chat_folder
 
 
 def test_a_template_writes_the_same_day_always_and_no_thoughts(chat_folder: Callable[..., Path]) -> None:
-    """Theirs on another day is ours with that day."""
+    """Transformers' rendering on another day equals ours with that day."""
     folder = chat_folder(CHATML)
     loaded = load_tokenizer(folder, bos=False)
     ours = framed(loaded, "What?")
@@ -253,7 +253,7 @@ def test_a_file_of_its_own_and_a_name_among_several_say_the_template(chat_folder
         ([{"name": "tool_use", "template": "x"}], "this one has none"),
         ("{% for", r"chat template of .* cannot be rendered \(.*\): set task.chat=false"),
         ("{{ raise_exception('tools only') }}", r"cannot be rendered \(tools only\): set task.chat=false"),
-        ("{{ 'hello' }}", "does not show what the user says: set task.chat=false"),
+        ("{{ 'hello' }}", "does not contain the user message: set task.chat=false"),
     ],
 )
 def test_a_template_that_cannot_be_used_is_an_error_only_where_one_is_asked_for(
@@ -271,7 +271,7 @@ def test_a_tokenizer_without_any_template_has_no_chat(tokenizer: FastTokenizer) 
 
 
 def test_pieces_of_a_text_join_where_a_tokenizer_puts_a_blank_before_each(shared: Path) -> None:
-    """stories260K's does, as Llama 2's: what stands behind a piece is tokenized as it is inside the whole text."""
+    """stories260K prepends blanks like Llama 2: a later piece has the tokens that it has inside the whole text."""
     tokenizer = load_tokenizer(shared / "stories260K-hf")
     pieces = ["Once there was a cat.", " The cat sat.", "\nIt was", " happy.", "\n\n  Then", " it ran", " "]
     joined = np.concatenate([tokenizer.encode(piece).ids for piece in pieces])

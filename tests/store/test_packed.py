@@ -1,4 +1,4 @@
-"""Copies of very many small cells in one file: read alike, never believed against a cell's own file."""
+"""Copies of many small cells in one file: equal to the cells' files, and ignored if these differ."""
 
 import os
 from dataclasses import replace
@@ -31,7 +31,7 @@ def a_cell(seed: int) -> Cell:
 
 
 def folder(path: Path, count: int = 100) -> Store:
-    """Cells with all that samples can hold, a refusal, one that is put off, and one too large to be packed."""
+    """Cells with every field of samples, a refusal, a deferred cell, and one too large to be packed."""
     store = Store(path)
     large = replace(SAMPLES[0], index=9, nll=np.random.default_rng(3).random(40000).astype(np.float32))
     for seed in range(count):
@@ -48,12 +48,12 @@ def folder(path: Path, count: int = 100) -> Store:
 
 
 def held(finished: Finished) -> tuple[object, ...]:
-    """All that a finished cell holds, as plain values."""
+    """The content of a finished cell as plain values."""
     return finished.cell, finished.refused, finished.again, [plain(sample) for sample in finished.samples]
 
 
 def by_file(store: Store) -> dict[str, tuple[object, ...]]:
-    """Cells as their own files tell them."""
+    """Cells read from their own files."""
     files = sorted((store.folder / "cells").glob("*.parquet"))
     return {file.stem: held(format.read(file)) for file in files}
 

@@ -1,4 +1,4 @@
-"""A run folder keeps samples exactly, whatever kills the process that fills it."""
+"""A run folder keeps samples exactly, even if its process is killed."""
 
 import errno
 import fcntl
@@ -100,7 +100,7 @@ def test_numbers_of_numpy_in_facts_become_plain_ones(tmp_path: Path) -> None:
     facts = {"place": np.int64(3), "share": np.float32(0.5), "row": np.array([1, 2])}
     store = fill(tmp_path, this, [Sample(index=0, cluster="a", tokens=1, facts=facts)])
     assert store.resume(this)[0].facts == {"place": 3, "share": 0.5, "row": [1, 2]}
-    with pytest.raises(TypeError, match="facts must hold plain values"):
+    with pytest.raises(TypeError, match="facts must hold JSON values"):
         store.append(this, Sample(index=1, cluster="a", tokens=1, facts={"folder": tmp_path}))
 
 
@@ -143,7 +143,7 @@ def test_a_line_that_is_damaged_inside_the_file_is_named(tmp_path: Path) -> None
     file = tmp_path / "cells" / f"{this.id}.jsonl"
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join([lines[0], b"{torn\n", *lines[2:]]))
-    with pytest.raises(ValueError, match=rf"{file.name} hold a line that is no JSON: delete it"):
+    with pytest.raises(ValueError, match=rf"{file.name} must hold JSON lines: delete it"):
         store.resume(this)
 
 
@@ -250,7 +250,7 @@ def test_a_cell_that_another_process_has_finished_stays_as_it_is(tmp_path: Path)
 def test_a_cell_that_lacks_samples_is_not_finished(tmp_path: Path) -> None:
     this = cell("passkey", "none", 256)
     store = fill(tmp_path, this, SAMPLES[:2])
-    with pytest.raises(ValueError, match=rf"cell {this.id} of .* holds 2 of 5 samples: run the same command again"):
+    with pytest.raises(ValueError, match=rf"cell {this.id} of .* has 2 of 5 samples: run the same command again"):
         store.finish(this, range(5))
     assert not store.finished(this) and len(store.resume(this)) == 2
     for sample in SAMPLES[2:]:
@@ -293,7 +293,7 @@ def test_a_claimed_cell_whose_file_has_vanished_is_not_begun_anew(tmp_path: Path
 
 
 def test_a_cell_that_another_process_finishes_meanwhile_needs_no_more_samples(tmp_path: Path) -> None:
-    """Where the file system knows no locks, both measure it."""
+    """If the file system does not support locks, both measure the cell."""
     this, store = cell("passkey", "none", 256), Store(tmp_path)
     with store.claimed(this):
         store.append(this, SAMPLES[0])
@@ -387,7 +387,7 @@ def test_other_tools_read_a_cell_as_a_table(tmp_path: Path) -> None:
 
 
 NEW = ("chance", "parts", "statistics", "prompt")
-"""Fields that the first files lack."""
+"""Fields that the oldest files lack."""
 
 
 def test_files_of_older_versions_are_read(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Long prompts are kept by the parts that a reader needs."""
+"""Long prompts are shortened to the parts that a reader needs."""
 
 import numpy as np
 import pytest

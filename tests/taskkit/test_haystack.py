@@ -1,4 +1,4 @@
-"""Haystacks: so many tokens, cut between sentences; needles whole, at their depths."""
+"""Haystacks have exact lengths and are cut between sentences; needles are whole and at their depths."""
 
 import itertools
 import re
@@ -83,7 +83,7 @@ def test_noise_may_be_of_other_sentences(tokenizer: FastTokenizer) -> None:
 def test_a_break_is_where_a_sentence_or_a_line_begins(
     kind: str, text: str, begun: list[str], request: pytest.FixtureRequest
 ) -> None:
-    """Also where a character is several tokens, and where lines are one."""
+    """Also if a character is several tokens, or several lines are one token."""
     tokenizer: FastTokenizer = request.getfixturevalue("tokenizer")
     if kind == "stories260K":
         tokenizer = load_tokenizer(request.getfixturevalue("shared") / "stories260K-hf")
@@ -95,7 +95,7 @@ def test_a_break_is_where_a_sentence_or_a_line_begins(
 
 
 def test_a_long_run_of_blanks_takes_no_time(tokenizer: FastTokenizer) -> None:
-    """A search that tried each blank anew would take minutes."""
+    """A search with backtracking at each blank would take minutes."""
     assert texts(tokenizer, "a" + " " * 300_000 + "b.\nc").breaks(0).shape == (1,)
 
 
@@ -157,7 +157,7 @@ def test_running_text_is_named_by_its_stretch_of_the_corpus(tokenizer: FastToken
 
 
 def test_needles_stand_whole_at_the_ends_nearest_to_their_depths() -> None:
-    """Depths 0.26, 0.9 and 0.24 of 10 tokens are nearest to ends 3, 10 and 3; equals keep their order."""
+    """Depths 0.26, 0.9 and 0.24 of 10 tokens are nearest to ends 3, 10 and 3; ties keep their order."""
     needles = [needle(90, 91), needle(80), needle(70)]
     tokens, depths = haystack.insert(straw(10, 0, 3, 10), needles, [0.26, 0.9, 0.24])
     assert tokens.tolist() == [0, 1, 2, 90, 91, 70, 3, 4, 5, 6, 7, 8, 9, 80]
@@ -209,7 +209,7 @@ def test_joined_pieces_may_be_parted_again() -> None:
 
 
 def test_depths_are_uniform_in_equally_many_of_each_stratum() -> None:
-    """Kolmogorov and Smirnov: the place within its part is uniform; all parts have equally many."""
+    """Kolmogorov and Smirnov: the place within a stratum is uniform; all strata have equally many."""
     depths = np.asarray([haystack.stratified(index, 7, np.random.default_rng(index)) for index in range(700)])
     assert np.bincount((depths * 7).astype(int), minlength=8).tolist() == [100] * 7 + [0]
     assert [int(depth * 7) for depth in depths[:9]] == [0, 1, 2, 3, 4, 5, 6, 0, 1]

@@ -1,4 +1,4 @@
-"""Key tokens: who is one, in which characters, in which file; and what an evaluator that is known exactly finds."""
+"""Key tokens: rule, characters, file, and the key tokens of evaluators with known likelihoods."""
 
 import json
 import re
@@ -30,7 +30,7 @@ RECALL = re.compile(r"The (\w+) of (\w+) is (\w+)")
 
 
 class Reader(Chance):
-    """Knows the colour that ends a recall if what it recalls stands in its context, whole; 1 nat for all else."""
+    """Predicts the colour of a recall if the whole statement is in its context; 1 nat for all other tokens."""
 
     dies_after = 10**9
     asked: tuple[int, ...] = ()
@@ -108,7 +108,7 @@ def test_a_rule_that_means_nothing_is_an_error(changed: dict[str, Any], message:
 
 
 class Table:
-    """Likelihoods from a table: given the whole text, and by the token with which a cut context begins."""
+    """Likelihoods from a table: for the whole text, and for a cut context by its first token."""
 
     def __init__(self, prefix: tuple[int, ...], full: np.ndarray, cut: np.ndarray) -> None:
         self.tokenizer: Any = type("T", (), {"prefix": prefix})
@@ -164,7 +164,7 @@ def test_gain_and_loss_are_the_thresholds() -> None:
 
 
 def expected_letters(model: Model, corpus: Synthetic, rule: Rule) -> Iterator[tuple[str, int]]:
-    """Document and place of each letter of a colour whose statement only the whole context holds.
+    """Document and place of each letter of a colour whose statement is only in the whole context.
 
     From the text and the places of its tokens alone: the statement begins before the window of the letter's token does,
     and no other of the same stands in it.
@@ -184,7 +184,7 @@ def expected_letters(model: Model, corpus: Synthetic, rule: Rule) -> Iterator[tu
 
 
 def test_a_reader_of_statements_finds_exactly_the_recalls_of_far_ones(lexlet: Model, tmp_path: Path) -> None:
-    """Nothing but planted colours is found; recalls are about one word in eight of all."""
+    """Only planted colours are found; recalls are about one word in eight."""
     keyed = found(lexlet, tmp_path / "keys.jsonl")
     characters = {
         (name, place) for name, spans in keyed.spans.items() for first, end in spans for place in range(first, end)
@@ -279,7 +279,7 @@ def test_a_file_that_is_missing_cut_off_or_something_else_is_an_error(lexlet: Mo
     whole = file.read_text()
     for content in ("", "{}\n", "[]\n", whole[: len(whole) // 2], "".join(whole.splitlines(True)[:-1]), "\x00\n"):
         file.write_text(content)
-        with pytest.raises(ValueError, match=r"keys.jsonl is no whole file of key tokens of format 1: make one"):
+        with pytest.raises(ValueError, match=r"keys.jsonl must be a whole file of key tokens of format 1: make one"):
             key_tokens.read(file)
 
 
@@ -310,7 +310,7 @@ def test_pieces_of_one_character_all_have_it_and_blanks_alone_are_kept() -> None
 
 
 def test_spans_of_a_real_tokenizer_lead_back_to_its_tokens(tokenizer: FastTokenizer) -> None:
-    """Each token but those of blanks alone finds itself, and no token without a letter of it."""
+    """Each token except blanks finds itself, and no token without one of its letters."""
     text = next(iter(TEXTS.documents())).text + "déjà vu: 漢字\n\n"
     tokens = tokenizer.encode(text)
     for place in range(0, len(tokens.ids), 7):
@@ -334,7 +334,7 @@ def test_the_commands_settings_are_those_that_finding_takes() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_the_embedded_model_finds_a_few(lexlet: Model, tmp_path: Path) -> None:
-    """Far text tells it little: fewer than one token in a hundred is key."""
+    """Distant text helps it little: fewer than one token in a hundred is a key token."""
     backend = {**registry.read("backend", "hf"), "name": "hf"}
     keyed = found(lexlet, tmp_path / "keys.jsonl", corpus=api.corpus("stdlib"), backend=backend, n=20)
     assert 0 < keyed.count < 0.01 * keyed.tokens

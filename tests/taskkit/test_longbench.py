@@ -20,7 +20,7 @@ LONG_SUMMARIES = ("gov_report", "multi_news", "vcsum", "dureader")
 
 
 def package_rouge(prediction: str, answer: str) -> float:
-    """What the official code does with the package."""
+    """The official code's use of the package."""
     try:
         scores = Rouge().get_scores([prediction], [answer], avg=True)
     except Exception:
@@ -90,7 +90,7 @@ def test_retrieval_is_a_share_of_all_numbers(prediction: str, expected: float) -
 
 
 def test_retrieval_needs_a_paragraph_in_the_answer() -> None:
-    with pytest.raises(ValueError, match="answer '15' names no paragraph"):
+    with pytest.raises(ValueError, match="answer '15' must name a paragraph"):
         metrics.retrieval("15", "15")
 
 
@@ -154,7 +154,7 @@ def test_rouge_score_by_hand() -> None:
 
 
 def test_official_rouge_is_the_packages() -> None:
-    """Random texts, blank sentences among them; the package itself gives what is expected."""
+    """Random texts with blank sentences; the package computes the expected values."""
     rng = np.random.default_rng(0)
     pieces = np.array(["a", "b", "c", "d", "e", ".", " .", ". ", "\n", "  "])
     for _ in range(500):
@@ -253,7 +253,7 @@ def test_buckets_begin_at_their_bounds() -> None:
 
 
 def linked(source: Path, target: Path, names: Collection[str]) -> Path:
-    """A folder with some of another's files."""
+    """A folder with some files of another one."""
     for name in names:
         (target / f"{name}.jsonl").symlink_to((source / f"{name}.jsonl").resolve())
     return target
@@ -308,7 +308,7 @@ def prediction(pred: str = "8", answer: str = "8", length: int = 100, **more: An
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    """Writes predictions by data set into a folder."""
+    """Write predictions by data set into a folder."""
 
     def write(name: str = "pred/model", **files: list[dict[str, Any]] | str) -> Path:
         place = tmp_path / name
@@ -363,7 +363,7 @@ def test_the_table_shows_metric_and_n_and_doubled_runs(folder: Folder) -> None:
         "gov_report     rouge_l               100.00  200",
         "passage_count  count                 100.00  400",
         "lcc            code_sim_levenshtein  100.00  500",
-        "passage_count has 400 predictions, its data 200 or 300",
+        "passage_count has 400 predictions, its official data 200 or 300",
     ]
     place = folder("pred_e/model", passage_count=[prediction()] * 300)
     assert longbench.score_folder(place).splitlines() == [
@@ -389,7 +389,7 @@ def test_odd_line_ends_inside_a_prediction_end_no_line(folder: Folder) -> None:
 @pytest.mark.parametrize(
     ("files", "options", "message"),
     [
-        ({}, {}, r"holds no \.jsonl: give one with predictions"),
+        ({}, {}, r"has no \.jsonl: give one with predictions"),
         (
             {"qaspr": [prediction()]},
             {},
@@ -399,9 +399,9 @@ def test_odd_line_ends_inside_a_prediction_end_no_line(folder: Folder) -> None:
         (
             {"qasper": json.dumps(prediction()) + "\n{oops\n"},
             {},
-            r"qasper\.jsonl:2 is not a JSON object: mend or remove",
+            r"qasper\.jsonl:2 must be a JSON object: correct or remove",
         ),
-        ({"qasper": "[1]\n"}, {}, r"qasper\.jsonl:1 is not a JSON object"),
+        ({"qasper": "[1]\n"}, {}, r"qasper\.jsonl:1 must be a JSON object"),
         ({"qasper": '{"answers": ["a"]}\n'}, {}, r"qasper\.jsonl:1 has no field 'pred': it must be a string"),
         (
             {"qasper": '{"pred": null, "answers": ["a"]}\n'},
@@ -421,7 +421,11 @@ def test_odd_line_ends_inside_a_prediction_end_no_line(folder: Folder) -> None:
             r"qasper\.jsonl:1 has a wrong length: it must be a whole num",
         ),
         ({"trec": [prediction()]}, {}, r"trec\.jsonl:1 has a wrong all_classes: it must be a list of strings"),
-        ({"passage_retrieval_en": [prediction()]}, {}, r"passage_retrieval_en\.jsonl:1: answer '8' names no paragraph"),
+        (
+            {"passage_retrieval_en": [prediction()]},
+            {},
+            r"passage_retrieval_en\.jsonl:1: answer '8' must name a paragraph",
+        ),
         (
             {"lcc": [prediction()]},
             {"similarity": "fuzzy"},
@@ -446,5 +450,5 @@ def test_a_missing_folder_is_said(tmp_path: Path) -> None:
 def test_a_file_that_is_no_text_is_said(folder: Folder) -> None:
     place = folder()
     (place / "qasper.jsonl").write_bytes(b'{"pred": "\xff"}\n')
-    with pytest.raises(ValueError, match=r"qasper\.jsonl:1 is not a JSON object"):
+    with pytest.raises(ValueError, match=r"qasper\.jsonl:1 must be a JSON object"):
         longbench.rescore(place)

@@ -1,4 +1,4 @@
-"""How answers are judged: lists that a text begins with, strings that it contains."""
+"""Matching of answers: lists at the start of a text, strings in a text."""
 
 import pytest
 

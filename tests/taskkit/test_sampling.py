@@ -1,4 +1,4 @@
-"""What tasks draw: each number once in any order, values that are new or of equally many tokens, words by number."""
+"""Draws of tasks: numbers without repetition, distinct values, values of equally many tokens, words by number."""
 
 import itertools
 import re
@@ -29,7 +29,7 @@ def test_all_orders_of_four_numbers_are_equally_likely_and_then_there_are_no_mor
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_numbers_are_distinct_and_within_bounds(wide: bool) -> None:
-    """All of 1000; and of 10^6 the first 2000, whose thousandths are uniform (Kolmogorov-Smirnov, 0.001)."""
+    """All of 1000; and the first 2000 of 10^6 are uniform (Kolmogorov-Smirnov, 0.001)."""
     rng = np.random.default_rng(1)
     assert sorted(itertools.islice(sampling.distinct(rng, 1000, "", wide), 1000)) == list(range(1000))
     drawn = list(itertools.islice(sampling.distinct(rng, 10**6, "", wide), 2000))
@@ -59,7 +59,7 @@ STREAMS: dict[str, Callable[[np.random.Generator], Iterator[object]]] = {
 
 @pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
 def test_draws_are_made_when_they_are_asked_for(stream: Callable[[np.random.Generator], Iterator[object]]) -> None:
-    """Nothing is drawn ahead, nor by beginning anew: two streams of one seed agree as far as both are taken."""
+    """Draws are lazy: two streams of one seed agree as far as both are taken."""
     one, other = np.random.default_rng(3), np.random.default_rng(3)
     long, short = stream(one), stream(other)
     first = list(itertools.islice(long, 5))
@@ -69,7 +69,7 @@ def test_draws_are_made_when_they_are_asked_for(stream: Callable[[np.random.Gene
 
 
 def test_letters_are_uniform() -> None:
-    """Of words of three letters out of four, at each place and all 64 words: chi-square at 0.001."""
+    """Words of three letters out of four: each place, and all 64 words, are uniform (chi-square, 0.001)."""
     words = list(itertools.islice(sampling.letters(np.random.default_rng(4), "wxyz", 3), 6400))
     assert set(words) == {"".join(each) for each in itertools.product("wxyz", repeat=3)}
     assert stats.chisquare(list(Counter(words).values())).pvalue > 0.001
@@ -81,7 +81,7 @@ def test_unused_values_come_once() -> None:
 
 
 def test_after_a_thousand_used_values_in_a_row_there_is_none() -> None:
-    """999 are borne, wherever they come, and each new value begins the count anew."""
+    """999 repetitions in a row are allowed; each new value restarts the count."""
     used = ["used"] * 999
     values = ["used", *used, "x", *used, "y"]
     assert list(sampling.unused(values, "no", "do")) == ["used", "x", "y"]
@@ -92,7 +92,7 @@ def test_after_a_thousand_used_values_in_a_row_there_is_none() -> None:
 
 
 def test_alike_are_those_with_as_many_tokens_as_most(tokenizer: FastTokenizer) -> None:
-    """Digits are a token each, the space before them another: of 64 most have two digits, which only then follow."""
+    """Digits and the space before them are one token each: most of the 64 have two digits, and so do all later ones."""
     first = ["7"] * 20 + ["12", "34"] * 15 + ["567"] * 14
     later = ["8", "56", "9", "789", "78"]
     assert [len(tokenizer.encode(f" {value}").ids) for value in ("7", "12", "567")] == [2, 3, 4]
@@ -112,7 +112,7 @@ def test_after_a_thousand_of_other_lengths_there_is_none(tokenizer: FastTokenize
 
 
 def test_combined_strings_have_one_part_of_each_list() -> None:
-    """By hand, the first list's parts change fastest; all are what itertools makes of them."""
+    """By hand: the first list's parts change fastest; in all, the strings of itertools.product."""
     both = sampling.Combined([["a", "b"], ["x", "y", "z"]], "-")
     assert both.count == 6
     assert list(map(both.spell, range(6))) == ["a-x", "b-x", "a-y", "b-y", "a-z", "b-z"]

@@ -1,4 +1,4 @@
-"""Texts whose tokens count upwards, so that a window's tokens say where they come from."""
+"""Texts with ascending tokens, so that a window's tokens show their place."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +13,7 @@ from lexbench.corpora import hash_documents
 
 
 class Counting:
-    """Each word is a number, and the number its token; BOS is 0 and begins every context, or is not there."""
+    """Each word is a number and its own token; BOS is 0 and begins every context, or there is none."""
 
     def __init__(self, has_bos: bool) -> None:
         self.bos = 0 if has_bos else None
@@ -64,5 +64,5 @@ def counting_without_bos() -> Tokenizer:
 
 @pytest.fixture
 def numbers() -> Callable[..., Corpus]:
-    """A corpus of documents with so many words each."""
+    """A corpus of documents with these numbers of words."""
     return lambda *words: Numbers(words)

@@ -1,4 +1,4 @@
-"""Arithmetic: right by an independent reader; the same at every depth; and nothing but all numbers tells the result."""
+"""Arithmetic: right by an independent reader, equal at every depth, and only all numbers together give the result."""
 
 import itertools
 import re
@@ -26,18 +26,20 @@ BARE: dict[str, Any] = {"shots": 0, "explained": False}
 Sums = list[tuple[tuple[int, ...], int]]
 
 
-def asked(task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Write | Choose | Mark]:
+def questions_of(
+    task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0
+) -> list[Write | Choose | Mark]:
     return [q for q in task.questions(tokenizer, length, n, seed) if isinstance(q, Write | Choose | Mark)]
 
 
 def lines(tokenizer: FastTokenizer, question: Write | Choose | Mark) -> list[str]:
-    """Of the text before the result asked, blanks made one; empty lines too."""
+    """Lines of the text before the result, empty ones included, with single blanks."""
     tokens = question.tokens[:-1] if isinstance(question, Mark) else question.prompt
     return [" ".join(line.split()) for line in tokenizer.decode(tokens).split("\n")]
 
 
 def numbers(line: str) -> tuple[int, ...]:
-    """First number and terms of a line, shown results left out."""
+    """First number and terms of a line, without shown results."""
     return tuple(map(int, re.findall(r"[+-]?\d+", re.sub(r"=\d*", "", line))))
 
 
@@ -54,7 +56,7 @@ def running(line: str, wrap: bool, size: int = 10) -> list[int]:
 
 
 def length_for(task: Task, tokenizer: FastTokenizer, terms: int) -> int:
-    """The least length that has so many terms."""
+    """The least length with so many terms."""
     for length in range(4, 2000):
         try:
             [question] = task.questions(tokenizer, length, 1, 0)
@@ -72,7 +74,7 @@ def test_an_independent_reader_is_always_right(
 ) -> None:
     task = lexbench.task("arithmetic", ask=ask, wrap=wrap, shown=shown)
     for seed in (0, 1):
-        for question in asked(task, tokenizer, length, 8, seed):
+        for question in questions_of(task, tokenizer, length, 8, seed):
             *_, line = lines(tokenizer, question)
             results = running(line, wrap)
             assert results[-1] == read(line, wrap) == int(question.facts["expected"])
@@ -96,7 +98,7 @@ def test_an_independent_reader_is_always_right(
 def test_rule_and_examples_are_the_same_at_every_length(tokenizer: FastTokenizer, wrap: bool, shown: bool) -> None:
     task = lexbench.task("arithmetic", wrap=wrap, shown=shown, shots=3, shot_terms=5)
     for length in (300, 301, 302, 900):
-        for question in asked(task, tokenizer, length, 4):
+        for question in questions_of(task, tokenizer, length, 4):
             rule, *examples, _ = [line for line in lines(tokenizer, question) if line]
             circle = "Numbers go round from 0 to 9: 9 +1 =0 and 0 -1 =9."
             assert rule == (circle if wrap else "Add and subtract from left to right.")
@@ -108,7 +110,7 @@ def test_rule_and_examples_are_the_same_at_every_length(tokenizer: FastTokenizer
 
 
 def test_the_form_is_that_of_the_docstring(tokenizer: FastTokenizer) -> None:
-    [question] = asked(lexbench.task("arithmetic", shots=1, shot_terms=2), tokenizer, 300, 1)
+    [question] = questions_of(lexbench.task("arithmetic", shots=1, shot_terms=2), tokenizer, 300, 1)
     sums = r"\d( [+-]\d){2} =\d\n\d( [+-]\d)+ ="
     text = tokenizer.decode(question.prompt) if isinstance(question, Write) else ""
     assert re.fullmatch(rf"\n*Numbers go round from 0 to 9: 9 \+1 =0 and 0 -1 =9\.\n{sums}", text)
@@ -116,12 +118,12 @@ def test_the_form_is_that_of_the_docstring(tokenizer: FastTokenizer) -> None:
 
 @pytest.mark.parametrize("shown", [True, False])
 def test_as_many_terms_as_fit_and_blank_lines_in_front(tokenizer: FastTokenizer, shown: bool) -> None:
-    """Blank lines count down from one length to the next, and a term comes where they would be as many as it has."""
+    """From length to length blank lines increase by one token, until another term fits."""
     task = lexbench.task("arithmetic", ask="mark", shown=shown, **BARE)
     each = len(tokenizer.encode(" +3 =8" if shown else " +3").ids)
     bare = 1 + len(tokenizer.encode("5" if shown else "5 =8").ids)  # BOS
     for length in range(bare + each, bare + 5 * each):
-        for question in asked(task, tokenizer, length, 3):
+        for question in questions_of(task, tokenizer, length, 3):
             terms, blank = divmod(length - bare, each)
             assert question.facts["terms"] == terms
             *empty, line = lines(tokenizer, question)
@@ -131,10 +133,10 @@ def test_as_many_terms_as_fit_and_blank_lines_in_front(tokenizer: FastTokenizer,
 
 @pytest.fixture
 def every_sum(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int, bool], Sums]:
-    """All sums that a task can draw of so many results and terms, each as likely as any: (numbers, result)."""
+    """All possible sums of so many results and terms, equally likely: (numbers, result)."""
 
     class Digits:
-        """Instead of random numbers: the digits of the sample's index."""
+        """Replaces random numbers by the digits of the sample's index."""
 
         def __init__(self, index: int) -> None:
             self.index = index
@@ -146,7 +148,7 @@ def every_sum(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> Call
         task = lexbench.task("arithmetic", numbers=size, wrap=wrap, ask="choose", **BARE)
         length = length_for(task, tokenizer, terms)
         monkeypatch.setattr(type(task), "rng", lambda self, length, seed, index: Digits(index))
-        texts = [lines(tokenizer, q)[-1] for q in asked(task, tokenizer, length, size ** (terms + 1))]
+        texts = [lines(tokenizer, q)[-1] for q in questions_of(task, tokenizer, length, size ** (terms + 1))]
         assert len(set(texts)) == len(texts) == size ** (terms + 1)
         return [(numbers(text), read(text, wrap, size)) for text in texts]
 
@@ -157,7 +159,7 @@ def every_sum(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> Call
 def test_on_the_circle_all_numbers_but_any_one_tell_nothing(
     every_sum: Callable[[int, int, bool], Sums], size: int, terms: int
 ) -> None:
-    """Exhaustively: whatever the others are, the one left out takes every result once.
+    """Exhaustively: for any other numbers, the missing one gives every result once.
 
     So another number at any place gives another result, and no part of the numbers tells anything of it.
     """
@@ -225,7 +227,7 @@ def told(size: int, terms: int) -> tuple[float, float]:
 def test_what_a_suffix_tells_on_the_line_is_counted_right(
     every_sum: Callable[[int, int, bool], Sums], size: int, terms: int
 ) -> None:
-    """Every sum that can be drawn, grouped by its last terms, against the dynamic program."""
+    """All possible sums, grouped by their last terms, against the dynamic program."""
     sums = every_sum(size, terms, False)
     for last in range(1, terms + 1):
         groups: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
@@ -255,7 +257,7 @@ def test_results_are_uniform_at_every_depth(tokenizer: FastTokenizer, wrap: bool
     """Chi-square of 600 sums at each depth; the least p of all depths, times their number, above 0.001."""
     task = lexbench.task("arithmetic", wrap=wrap, **BARE)
     for seed in (0, 1):
-        texts = [lines(tokenizer, question)[-1] for question in asked(task, tokenizer, length, 600, seed)]
+        texts = [lines(tokenizer, question)[-1] for question in questions_of(task, tokenizer, length, 600, seed)]
         totals = np.array([running(text, wrap) for text in texts])
         counts = [np.bincount(column, minlength=10) for column in totals.T]
         assert len(counts) > 40
@@ -273,7 +275,7 @@ def test_results_are_uniform_at_every_depth(tokenizer: FastTokenizer, wrap: bool
 def test_needed_counts_the_numbers_from_the_end_that_leave_one_result(tokenizer: FastTokenizer, wrap: bool) -> None:
     for terms in (3, 40):
         task = lexbench.task("arithmetic", wrap=wrap, numbers=5, **BARE)
-        for question in asked(task, tokenizer, length_for(task, tokenizer, terms), 16):
+        for question in questions_of(task, tokenizer, length_for(task, tokenizer, terms), 16):
             drawn = numbers(lines(tokenizer, question)[-1])
             for last in range(1, terms + 2):
                 starts = [0] if last == terms + 1 else range(5)
@@ -289,7 +291,7 @@ def score(question: Write | Choose | Mark, tokenizer: FastTokenizer, text: str) 
 
 
 def test_only_the_number_written_first_counts(tokenizer: FastTokenizer) -> None:
-    questions = asked(lexbench.task("arithmetic"), tokenizer, 300, 40)
+    questions = questions_of(lexbench.task("arithmetic"), tokenizer, 300, 40)
     question = next(question for question in questions if question.facts["expected"] == "7")
     expected = {
         "7": (1, 1),
@@ -332,25 +334,27 @@ def test_only_the_number_written_first_counts(tokenizer: FastTokenizer) -> None:
 
 def test_where_results_are_shown_the_sum_may_go_on(tokenizer: FastTokenizer) -> None:
     task = lexbench.task("arithmetic", shown=True)
-    question = next(q for q in asked(task, tokenizer, 300, 40) if q.facts["expected"] == "7")
+    question = next(q for q in questions_of(task, tokenizer, 300, 40) if q.facts["expected"] == "7")
     right = {"7": 1, "7 +1 =8 -2 =6": 1, "7 -2 =5\n3 +1 =4": 1, "7 -": 1, "7, 3": 0, "7/2": 0, "-7": 0, "6 +1 =7": 0}
     found = {text: task.score(question, written(text, tokenizer)).scores["accuracy"] for text in right}
     assert found == right
 
 
 def test_all_ways_of_asking_ask_the_same_sums(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a room of one token, as an option or a mark has, the very same; a larger room takes off last terms."""
+    """With a room of one token, like an option or a mark, the same numbers; a larger room removes the last terms."""
     usual = tokenizer.frame(False)
     monkeypatch.setattr(tokenizer, "frame", lambda chat: Frame(usual.before, np.asarray([9])) if chat else usual)
     ways: list[dict[str, Any]] = [{"room": 1}, {"ask": "choose"}, {"ask": "mark"}]
     texts = [
-        [lines(tokenizer, question) for question in asked(lexbench.task("arithmetic", **way), tokenizer, 300, 6)]
+        [lines(tokenizer, question) for question in questions_of(lexbench.task("arithmetic", **way), tokenizer, 300, 6)]
         for way in ways
     ]
     assert texts[0] == texts[1] == texts[2]
     assert len({str(text) for text in texts[0]}) == 6
     for way in ({}, {"room": 40}, {"chat": True}):
-        for question, text in zip(asked(lexbench.task("arithmetic", **way), tokenizer, 300, 6), texts[0], strict=True):
+        for question, text in zip(
+            questions_of(lexbench.task("arithmetic", **way), tokenizer, 300, 6), texts[0], strict=True
+        ):
             mine, theirs = ([line for line in each if line] for each in (lines(tokenizer, question), text))
             assert mine[:-1] == theirs[:-1]
             count = len(numbers(mine[-1]))
@@ -359,19 +363,19 @@ def test_all_ways_of_asking_ask_the_same_sums(tokenizer: FastTokenizer, monkeypa
 
 
 def test_chance_is_what_any_one_answer_gets(tokenizer: FastTokenizer) -> None:
-    """600 results are counted as they come: each of the ten within four deviations of a tenth (sd 0.0122)."""
+    """Among 600 results, each of the ten is within four deviations of a tenth (sd 0.0122)."""
     task = lexbench.task("arithmetic")
-    questions = asked(task, tokenizer, 200, 600)
+    questions = questions_of(task, tokenizer, 200, 600)
     for digit in "0379":
         got = [task.score(question, written(digit, tokenizer)).scores["accuracy"] for question in questions]
         assert np.mean(got) == pytest.approx(0.1, abs=0.049)
     assert {question.chance for question in questions} == {0.1}
-    assert {q.chance for q in asked(lexbench.task("arithmetic", numbers=4), tokenizer, 200, 4)} == {0.25}
+    assert {q.chance for q in questions_of(lexbench.task("arithmetic", numbers=4), tokenizer, 200, 4)} == {0.25}
 
 
 def test_marks_show_where_a_model_goes_wrong(tokenizer: FastTokenizer) -> None:
     task = lexbench.task("running_arithmetic")
-    [question] = [q for q in asked(task, tokenizer, 200, 1) if isinstance(q, Mark)]
+    [question] = [q for q in questions_of(task, tokenizer, 200, 1) if isinstance(q, Mark)]
     answer = perfect(question, tokenizer)
     assert isinstance(answer, Marked)
     nll = answer.nll.copy()
@@ -388,7 +392,7 @@ def test_running_arithmetic_is_the_lesson_of_the_embedded_model(tokenizer: FastT
     """The same tokens as a text that is tokenized as a whole, in the form of `running_sums`; blank lines aside."""
     if folder == "lexlet":
         tokenizer = load_tokenizer(registry.PACKAGE / "lexlet")
-    for question in asked(lexbench.task("running_arithmetic"), tokenizer, 256, 4):
+    for question in questions_of(lexbench.task("running_arithmetic"), tokenizer, 256, 4):
         assert isinstance(question, Mark)
         blank, line = re.fullmatch(r"(\n*)(.*)", tokenizer.decode(question.tokens)).groups()  # type: ignore[union-attr]
         assert re.fullmatch(r"\d( [+-]\d =\d)+", line)
@@ -406,11 +410,11 @@ def test_the_embedded_model_can_do_the_running_form(tmp_path: Path, one_thread: 
 
 
 def test_other_tokenizers_can_be_asked(shared: Path) -> None:
-    """A blank that a tokenizer puts before whatever it is given does not stand between a sign and its number."""
+    """A blank that the tokenizer prepends to every text does not separate a sign from its number."""
     tokenizer = load_tokenizer(shared / "stories260K-hf")
     for ask, wrap, shown in FORMS:
         task = lexbench.task("arithmetic", ask=ask, wrap=wrap, shown=shown)
-        for question in asked(task, tokenizer, 300, 4):
+        for question in questions_of(task, tokenizer, 300, 4):
             *_, line = lines(tokenizer, question)
             assert question.length == 300
             assert re.fullmatch(r"\d( [+-]\d =\d)* [+-]\d =" if shown else r"\d( [+-]\d)+ =", line)
@@ -423,7 +427,7 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer, ask
     with pytest.raises(Refused, match=r"needs at least \d+ tokens, asked for 10: raise length") as refusal:
         task.questions(tokenizer, 10, 4, 0)
     least = int(re.findall(r"\d+", refusal.value.reason)[0])
-    assert {(q.length, q.facts["terms"]) for q in asked(task, tokenizer, least, 4)} == {(least, 1)}
+    assert {(q.length, q.facts["terms"]) for q in questions_of(task, tokenizer, least, 4)} == {(least, 1)}
     with pytest.raises(Refused, match=f"needs at least {least} tokens, asked for {least - 1}"):
         task.questions(tokenizer, least - 1, 4, 0)
 
@@ -435,7 +439,7 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer, ask
 def test_examples_that_do_not_fit_are_refused_at_once(
     tokenizer: FastTokenizer, parameters: dict[str, Any], least: int
 ) -> None:
-    """By their number alone: an example has 4 terms of 3 tokens, its first number, `=`, result and line end."""
+    """By counting: an example has 4 terms of 3 tokens, its first number, `=`, result and line end."""
     begun = time.perf_counter()
     with pytest.raises(Refused, match="needs at least") as refusal:
         lexbench.task("arithmetic", **parameters).questions(tokenizer, 300, 4, 0)
@@ -447,11 +451,11 @@ def test_examples_that_do_not_fit_are_refused_at_once(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ((r"-", "--"), "terms of equally many tokens, here they have 3 to 4"),
-        ((r"9", "99"), "numbers of equally many tokens, here they have 1 to 2"),
-        ((r"-", "+"), "terms told apart by their tokens"),
-        ((r"\b1\b", "7"), "numbers told apart by their tokens"),
-        ((r"(?<=\n)(\d)", r"\1\1"), "numbers of 1 token, here they have 2"),
+        ((r"-", "--"), "terms of equally many tokens, got 3 to 4"),
+        ((r"9", "99"), "numbers of equally many tokens, got 1 to 2"),
+        ((r"-", "+"), "terms with different tokens"),
+        ((r"\b1\b", "7"), "numbers with different tokens"),
+        ((r"(?<=\n)(\d)", r"\1\1"), "numbers of 1 token, got 2"),
     ],
 )
 def test_a_tokenizer_that_would_tell_is_refused(
@@ -469,9 +473,11 @@ def test_numbers_of_several_tokens_can_be_written_and_chosen(
     encode = tokenizer.encode
     monkeypatch.setattr(tokenizer, "encode", lambda text: encode(re.sub(r"(\d)", r"\1_", text)))
     for ask in ("write", "choose"):
-        with pytest.raises(Refused, match="arithmetic's answer has 2 tokens, its room 1: raise room"):
+        with pytest.raises(
+            Refused, match="arithmetic needs a room of at least 2 tokens for its answer, got 1: raise room"
+        ):
             lexbench.task("arithmetic", room=1).questions(tokenizer, 300, 1, 0)
-        for question in asked(lexbench.task("arithmetic", ask=ask), tokenizer, 300, 4):
+        for question in questions_of(lexbench.task("arithmetic", ask=ask), tokenizer, 300, 4):
             *_, line = lines(tokenizer, question)
             assert question.length == 300
             assert read(line.replace("_", ""), True) == int(question.facts["expected"])
@@ -488,7 +494,7 @@ def test_the_chat_template_stands_around_the_sum(
     with pytest.raises(ValueError, match="chat"):
         task.questions(tokenizer, 300, 1, 0)
     monkeypatch.setattr(tokenizer, "frame", lambda chat: Frame(before, after))
-    for question in asked(task, tokenizer, 300, 4):
+    for question in questions_of(task, tokenizer, 300, 4):
         assert isinstance(question, Write | Choose)
         assert question.length == 300
         assert list(question.prompt[:4]) == list(before) and list(question.prompt[-2:]) == list(after)
@@ -519,7 +525,10 @@ def test_bad_parameters_are_errors(parameters: dict[str, Any], message: str) -> 
 
 def test_the_room_is_kept_free(tokenizer: FastTokenizer) -> None:
     rooms: Sequence[int] = [
-        q.room for q in asked(lexbench.task("arithmetic", room=9), tokenizer, 300, 2) if isinstance(q, Write)
+        q.room for q in questions_of(lexbench.task("arithmetic", room=9), tokenizer, 300, 2) if isinstance(q, Write)
     ]
     assert rooms == [9, 9]
-    assert [q.room for q in asked(lexbench.task("arithmetic"), tokenizer, 300, 2) if isinstance(q, Write)] == [5, 5]
+    assert [q.room for q in questions_of(lexbench.task("arithmetic"), tokenizer, 300, 2) if isinstance(q, Write)] == [
+        5,
+        5,
+    ]

@@ -1,4 +1,4 @@
-"""Common words: a plain counter finds them, what is held constant is, and the scorer cannot be fooled."""
+"""Common words: a plain counter finds them, the constants are constant, and the scorer cannot be fooled."""
 
 import hashlib
 import json
@@ -40,7 +40,7 @@ def common(**parameters: Any) -> lexbench.Task:
     return lexbench.task("common_words", **parameters)
 
 
-def asked(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Write]:
+def questions_of(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Write]:
     return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Write)]
 
 
@@ -65,7 +65,7 @@ def test_a_plain_counter_finds_the_answer_and_no_other(
     task = common(**parameters)
     count, times, others = (getattr(task, name) for name in ("common", "times", "others"))
     for each in (tokenizer, lexlet):
-        for question in asked(task, each, length, 8):
+        for question in questions_of(task, each, length, 8):
             assert len(question.prompt) + question.room == question.length == length
             assert question.prompt[0] == each.bos
             text = each.decode(question.prompt)
@@ -82,9 +82,9 @@ def test_a_plain_counter_finds_the_answer_and_no_other(
 
 
 def test_the_prompt_reads_as_in_the_docstring(tokenizer: FastTokenizer) -> None:
-    """Before the list is cut noise, and less of it than one more word would take: 7 tokens, and 5 of its number."""
+    """Cut noise before the list, shorter than one more word with its number: 7 and 5 tokens."""
     noise = " The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
-    for question in asked(common(), tokenizer, 800, 24):
+    for question in questions_of(common(), tokenizer, 800, 24):
         text = tokenizer.decode(question.prompt)
         filler, _, rest = text.removeprefix(HEADER).partition("\n1. ")
         assert noise.startswith(filler)
@@ -93,7 +93,9 @@ def test_the_prompt_reads_as_in_the_docstring(tokenizer: FastTokenizer) -> None:
 
 
 def test_words_are_pronounceable_equally_long_and_never_meet(lexlet: FastTokenizer) -> None:
-    words = {word for question in asked(common(), lexlet, 4000, 8) for word in listed(lexlet.decode(question.prompt))}
+    words = {
+        word for question in questions_of(common(), lexlet, 4000, 8) for word in listed(lexlet.decode(question.prompt))
+    }
     assert len(words) > 3000
     assert all(re.fullmatch(r"([bcdfghjklmnprstvwz][aeiou]){3}", word) for word in words)
 
@@ -113,13 +115,13 @@ def test_all_words_come_once_and_then_no_more(monkeypatch: pytest.MonkeyPatch) -
 def test_a_list_that_needs_more_words_is_refused(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules[type(common()).__module__]
     monkeypatch.setattr(module, "WORDS", sampling.Combined([sampling.SYLLABLES]))
-    assert asked(common(), tokenizer, 500, 1)
+    assert questions_of(common(), tokenizer, 500, 1)
     with pytest.raises(Refused, match="90 different words, the list needs more: raise others or lower length"):
-        asked(common(), tokenizer, 4000, 1)
+        questions_of(common(), tokenizer, 4000, 1)
 
 
 def test_what_grows_is_the_number_of_other_words_alone(lexlet: FastTokenizer) -> None:
-    for short, long in zip(*(asked(common(), lexlet, length, 6) for length in (800, 3200)), strict=True):
+    for short, long in zip(*(questions_of(common(), lexlet, length, 6) for length in (800, 3200)), strict=True):
         assert (short.answer, short.room) == (long.answer, long.room)
         one, other = (Counter(listed(lexlet.decode(question.prompt))) for question in (short, long))
         assert set(one) < set(other)
@@ -129,10 +131,10 @@ def test_what_grows_is_the_number_of_other_words_alone(lexlet: FastTokenizer) ->
 
 
 def test_the_order_is_uniform_and_differs_by_sample(lexlet: FastTokenizer) -> None:
-    """Where a common word stands, as a share of the list, is uniform (chi-square of tenths, 0.001); and the order of
-    one sample is not that of another (of one fixed order the places would be equal)."""
+    """The place of a common word, as a share of the list, is uniform (chi-square of tenths, 0.001), and samples have
+    different orders (with a fixed order the places would be equal)."""
     places = []
-    for question in asked(common(), lexlet, 1200, 60):
+    for question in questions_of(common(), lexlet, 1200, 60):
         words = listed(lexlet.decode(question.prompt))
         places.append([place / len(words) for place, word in enumerate(words) if word in question.facts["expected"]])
     counts = np.histogram(np.concatenate(places), bins=10, range=(0, 1))[0]
@@ -143,7 +145,7 @@ def test_the_order_is_uniform_and_differs_by_sample(lexlet: FastTokenizer) -> No
 
 def test_words_are_uniform(lexlet: FastTokenizer) -> None:
     """First letters of 20 * 90 and more different words, 17 degrees of freedom, chi-square at 0.001."""
-    words = [w for q in asked(common(), lexlet, 1200, 20) for w in set(listed(lexlet.decode(q.prompt)))]
+    words = [w for q in questions_of(common(), lexlet, 1200, 20) for w in set(listed(lexlet.decode(q.prompt)))]
     counts = Counter(word[0] for word in words)
     assert len(counts) == 18
     assert stats.chisquare(list(counts.values())).pvalue > 0.001
@@ -151,7 +153,7 @@ def test_words_are_uniform(lexlet: FastTokenizer) -> None:
 
 def test_only_exactly_the_words_come_first(tokenizer: FastTokenizer) -> None:
     task = common(common=2)
-    [question] = asked(task, tokenizer, 600, 1)
+    [question] = questions_of(task, tokenizer, 600, 1)
     one, two = question.facts["expected"]
     text = tokenizer.decode(question.prompt)
     third = next(word for word in listed(text) if word not in (one, two))
@@ -179,11 +181,11 @@ def test_only_exactly_the_words_come_first(tokenizer: FastTokenizer) -> None:
 
 
 def test_a_chat_asks_the_same_in_its_template(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = asked(common(), tokenizer, 700, 4)
+    plain = questions_of(common(), tokenizer, 700, 4)
     before, after = (tokenizer.encode(text).ids for text in ("User: ", "\n\nModel:\n"))
     monkeypatch.setattr(tokenizer, "frame", lambda chat: Frame(before, after) if chat else None)
     task = common(chat=True)
-    for question, other in zip(asked(task, tokenizer, 700, 4), plain, strict=True):
+    for question, other in zip(questions_of(task, tokenizer, 700, 4), plain, strict=True):
         assert question.length == 700
         assert question.answer == other.answer
         text = tokenizer.decode(question.prompt)
@@ -196,12 +198,12 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer) -> 
     with pytest.raises(Refused, match=r"needs at least \d+ tokens, asked for 10: raise length or lower times") as said:
         common().questions(tokenizer, 10, 6, 0)
     least = int(re.findall(r"\d+", said.value.reason)[0])
-    questions = asked(common(), tokenizer, least, 6)
+    questions = questions_of(common(), tokenizer, least, 6)
     assert {question.length for question in questions} == {least}
     assert min(question.facts["different"] for question in questions) == 6
     with pytest.raises(Refused, match=f"needs at least {least} tokens, asked for {least - 1}"):
         common().questions(tokenizer, least - 1, 6, 0)
-    with pytest.raises(Refused, match=r"answer has \d+ tokens, its room 3: raise room"):
+    with pytest.raises(Refused, match=r"room of at least \d+ tokens for its answer, got 3: raise room"):
         common(room=3).questions(tokenizer, 900, 1, 0)
 
 
@@ -212,7 +214,7 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer) -> 
 def test_what_cannot_fit_is_refused_at_once(
     tokenizer: FastTokenizer, parameters: dict[str, Any], bound: int | None
 ) -> None:
-    """Every occurrence has a word and a number; up to 10,000 of these the least length itself is told."""
+    """Every occurrence has a word and a number; up to 10,000 tokens the least length is exact."""
     begun = time.perf_counter()
     with pytest.raises(Refused, match="raise length or lower times") as refusal:
         common(**parameters).questions(tokenizer, 2000, 4, 0)
@@ -234,7 +236,7 @@ def test_a_wrong_parameter_is_an_error(parameters: dict[str, Any], message: str)
 
 
 def fingerprint(task: lexbench.Task, tokenizer: FastTokenizer, n: int, seed: int = 0) -> list[str]:
-    said = [(q.prompt.tolist(), q.room, q.answer, dict(q.facts)) for q in asked(task, tokenizer, 700, n, seed)]
+    said = [(q.prompt.tolist(), q.room, q.answer, dict(q.facts)) for q in questions_of(task, tokenizer, 700, n, seed)]
     return [hashlib.sha256(json.dumps(each).encode()).hexdigest() for each in said]
 
 
@@ -246,7 +248,7 @@ def test_questions_follow_from_seed_and_index_in_any_process(lexlet: FastTokeniz
     code = (
         f"import importlib.util as u; s = u.spec_from_file_location('here', {__file__!r}); m = u.module_from_spec(s); "
         "s.loader.exec_module(m); t = m.load_tokenizer(m.Path(m.lexbench.__file__).parent / 'lexlet'); "
-        "m.asked(m.lexbench.task('passkey'), t, 300, 2); print(*m.fingerprint(m.common(), t, 3))"
+        "m.questions_of(m.lexbench.task('passkey'), t, 300, 2); print(*m.fingerprint(m.common(), t, 3))"
     )
     root = Path(__file__).parent.parent.parent
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)

@@ -1,4 +1,4 @@
-"""Copying: an independent reader is always right, and whoever has not read the string gets chance."""
+"""Copying: an independent reader is always right, and a guess without the string scores at chance."""
 
 import re
 from typing import Any
@@ -15,12 +15,12 @@ from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from tests.answerers import perfect
 
 
-def asked(task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Mark]:
+def questions_of(task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Mark]:
     return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Mark)]
 
 
 def always(question: Mark, option: int) -> Marked:
-    """The answer of one who names the same option everywhere."""
+    """An answer that names the same option everywhere."""
     nll = np.ones((len(question.places), len(question.options)), np.float32)
     nll[:, option] = 0
     return Marked(nll=nll)
@@ -29,7 +29,7 @@ def always(question: Mark, option: int) -> Marked:
 @pytest.mark.parametrize("length", [5, 8, 160, 161, 480])
 def test_the_second_half_is_the_first_again(tokenizer: FastTokenizer, length: int) -> None:
     task = lexbench.task("copy")
-    for question in asked(task, tokenizer, length, 6):
+    for question in questions_of(task, tokenizer, length, 6):
         first, second = tokenizer.decode(question.tokens).removeprefix("\n").split("\n")
         assert first == second and re.fullmatch(r"[0-9a-z]+", first)
         size = (length - 2) // 2  # BOS and the separator
@@ -45,7 +45,7 @@ def test_the_second_half_is_the_first_again(tokenizer: FastTokenizer, length: in
 
 @pytest.mark.parametrize("length", [30, 31, 32, 33, 34, 35])
 def test_a_string_of_one_size_comes_again_and_again(tokenizer: FastTokenizer, length: int) -> None:
-    for question in asked(lexbench.task("copy", size=5), tokenizer, length, 6):
+    for question in questions_of(lexbench.task("copy", size=5), tokenizer, length, 6):
         text = tokenizer.decode(question.tokens)
         string = text[:5]
         assert text == (f"{string}\n" * length)[: length - 1]
@@ -56,7 +56,7 @@ def test_a_string_of_one_size_comes_again_and_again(tokenizer: FastTokenizer, le
 
 
 def test_symbols_are_uniform_and_independent(tokenizer: FastTokenizer) -> None:
-    questions = asked(lexbench.task("copy"), tokenizer, 101, 400)
+    questions = questions_of(lexbench.task("copy"), tokenizer, 101, 400)
     texts = [tokenizer.decode(question.tokens)[-49:] for question in questions]
     alphabet = "0123456789abcdefghijklmnopqrstuvwxyz"
     drawn = np.array([[alphabet.index(symbol) for symbol in text] for text in texts])
@@ -70,7 +70,7 @@ def test_symbols_are_uniform_and_independent(tokenizer: FastTokenizer) -> None:
 def test_guessing_gets_exactly_chance_over_all_strings(
     tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every string of three out of three symbols once: naming any one symbol is right at a third of the places."""
+    """All strings of three out of three symbols: naming one symbol everywhere is right at a third of the places."""
     task = lexbench.task("copy", symbols=3)
 
     class Digits:
@@ -81,7 +81,7 @@ def test_guessing_gets_exactly_chance_over_all_strings(
             return np.asarray(np.unravel_index(self.index, (high,) * size), dtype=np.int64)
 
     monkeypatch.setattr(type(task), "rng", lambda self, length, seed, index: Digits(index))
-    questions = asked(task, tokenizer, 8, 27)
+    questions = questions_of(task, tokenizer, 8, 27)
     assert len({tuple(question.tokens) for question in questions}) == 27
     assert {tokenizer.decode(question.options) for question in questions} == {"012"}
     for option in range(3):
@@ -91,10 +91,10 @@ def test_guessing_gets_exactly_chance_over_all_strings(
 
 def test_commonest_is_what_naming_the_commonest_symbol_gets(tokenizer: FastTokenizer) -> None:
     task = lexbench.task("copy", symbols=10)
-    for question in asked(task, tokenizer, 160, 8):
+    for question in questions_of(task, tokenizer, 160, 8):
         got = [task.score(question, always(question, option)).scores["accuracy"] for option in range(10)]
         assert max(got) == pytest.approx(question.facts["commonest"])
-    [long] = asked(task, tokenizer, 50_000, 1)
+    [long] = questions_of(task, tokenizer, 50_000, 1)
     assert long.facts["commonest"] == pytest.approx(0.1, abs=0.01)
 
 
@@ -102,7 +102,7 @@ def test_commonest_is_what_naming_the_commonest_symbol_gets(tokenizer: FastToken
 def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer, parameters: dict[str, Any]) -> None:
     task = lexbench.task("copy", **parameters)
     least = 1 + 2 * parameters.get("size", 1) + 1
-    assert {question.length for question in asked(task, tokenizer, least, 4)} == {least}
+    assert {question.length for question in questions_of(task, tokenizer, least, 4)} == {least}
     with pytest.raises(Refused, match=f"needs at least {least} tokens, asked for {least - 1}: raise length"):
         task.questions(tokenizer, least - 1, 4, 0)
 
@@ -115,22 +115,22 @@ def test_symbols_without_a_token_of_their_own_are_refused(
     monkeypatch.setattr(tokenizer, "encode", lambda text: encode(text.replace(*change)))
     with pytest.raises(Refused, match="copy needs a token of its own for each of 0 1 2"):
         lexbench.task("copy").questions(tokenizer, 100, 1, 0)
-    assert asked(lexbench.task("copy", symbols=10), tokenizer, 100, 1)
+    assert questions_of(lexbench.task("copy", symbols=10), tokenizer, 100, 1)
 
 
 def test_a_blank_put_before_every_text_is_no_part_of_a_symbol(
     tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = asked(lexbench.task("copy"), tokenizer, 100, 3)
+    plain = questions_of(lexbench.task("copy"), tokenizer, 100, 3)
     encode = tokenizer.encode
     monkeypatch.setattr(tokenizer, "encode", lambda text: encode(f" {text}"))
-    for left, right in zip(plain, asked(lexbench.task("copy"), tokenizer, 100, 3), strict=True):
+    for left, right in zip(plain, questions_of(lexbench.task("copy"), tokenizer, 100, 3), strict=True):
         assert list(left.tokens) == list(right.tokens)
 
 
 def test_the_embedded_model_knows_the_symbols() -> None:
     tokenizer = load_tokenizer(registry.PACKAGE / "lexlet")
-    [question] = asked(lexbench.task("copy"), tokenizer, 100, 1)
+    [question] = questions_of(lexbench.task("copy"), tokenizer, 100, 1)
     alphabet = "0123456789abcdefghijklmnopqrstuvwxyz"
     assert [int(option) for option in question.options] == [int(tokenizer.encode(each).ids[0]) for each in alphabet]
 

@@ -1,4 +1,4 @@
-"""Questions over documents: a plain reader answers them, golden documents are spread evenly, scores are not fooled."""
+"""Questions over documents: a plain reader answers them, gold documents are spread evenly, scores cannot be fooled."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ from scipy import stats
 import lexbench
 from lexbench import Choose, Frame, Refused, Sample, Write, Written
 from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
-from lexbench.taskkit import sampling
+from lexbench.taskkit import people, sampling
 from tests.answerers import perfect
 
 HEADER = "Answer the question from these documents, in a few words."
@@ -53,20 +53,20 @@ def qa(name: str = "distractor_qa", **parameters: Any) -> lexbench.Task:
     return lexbench.task(name, **parameters)
 
 
-def asked(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Write]:
+def questions_of(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Write]:
     return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Write)]
 
 
-def people(text: str) -> dict[str, Person]:
-    """Persons by name, as whole documents tell of them."""
+def persons_in(text: str) -> dict[str, Person]:
+    """Persons by name, from all uncut documents."""
     return {match["name"]: match.groupdict() for match in re.finditer(PERSON, text)}
 
 
 def read(text: str) -> tuple[str, Person]:
-    """Kind of fact that is asked for, and the person whose it is."""
+    """The queried kind of fact, and its person."""
     question = text.rpartition("\nQuestion: ")[2].splitlines()[0]
     [(kind, who)] = [(kind, found[1]) for form, kind in KINDS.items() if (found := re.fullmatch(form, question))]
-    known = people(text)
+    known = persons_in(text)
     person = known[who.removeprefix("the teacher of ")]
     return kind, known[person["teacher"]] if who.startswith("the teacher of ") else person
 
@@ -97,7 +97,7 @@ def test_a_plain_reader_finds_the_answer_and_no_other(
 ) -> None:
     task = qa(**parameters)
     for each in (tokenizer, lexlet):
-        for question in asked(task, each, length, 24):
+        for question in questions_of(task, each, length, 24):
             assert len(question.prompt) + question.room == question.length == length
             assert question.prompt[0] == each.bos
             text = each.decode(question.prompt)
@@ -105,7 +105,7 @@ def test_a_plain_reader_finds_the_answer_and_no_other(
             assert person[kind] == question.facts["expected"][0]
             assert question.answer == " " + person[kind]
             assert text.count(person[kind]) == 1
-            known = people(text).values()
+            known = persons_in(text).values()
             assert len(known) == question.facts["documents"] > 2
             names = [one[key] for one in known for key in ("name", "birthplace", "home")]
             for values in (names, [one["birthday"] for one in known], [one["keepsake"] for one in known]):
@@ -116,8 +116,8 @@ def test_a_plain_reader_finds_the_answer_and_no_other(
 
 
 def test_the_prompt_reads_as_in_the_docstring(tokenizer: FastTokenizer) -> None:
-    """One document is cut short, at the beginning or behind the golden one; nothing else is there but documents."""
-    for question in asked(qa(), tokenizer, 900, 16):
+    """One document is cut short, at the start or behind the gold one; the rest are whole documents."""
+    for question in questions_of(qa(), tokenizer, 900, 16):
         text = tokenizer.decode(question.prompt)
         body, _, ask = text.removeprefix(HEADER).rpartition("\nQuestion: ")
         assert ask.endswith("?\nAnswer:")
@@ -131,9 +131,9 @@ def test_the_prompt_reads_as_in_the_docstring(tokenizer: FastTokenizer) -> None:
 
 def test_the_one_asked_about_is_somebody_elses_teacher_like_nearly_all(tokenizer: FastTokenizer) -> None:
     for hops in (1, 2):
-        for question in asked(qa(hops=hops), tokenizer, 1500, 16):
+        for question in questions_of(qa(hops=hops), tokenizer, 1500, 16):
             text = tokenizer.decode(question.prompt)
-            known = people(text)
+            known = persons_in(text)
             teachers = {person["teacher"] for person in known.values()}
             assert len(set(known) - teachers) == 1
             assert read(text)[1]["name"] in teachers
@@ -142,7 +142,7 @@ def test_the_one_asked_about_is_somebody_elses_teacher_like_nearly_all(tokenizer
 
 
 def test_all_kinds_of_facts_are_asked_alike(lexlet: FastTokenizer) -> None:
-    questions = asked(qa(), lexlet, 400, 200)
+    questions = questions_of(qa(), lexlet, 400, 200)
     kinds = Counter(read(lexlet.decode(question.prompt))[0] for question in questions)
     assert len(kinds) == 4
     assert stats.chisquare(list(kinds.values())).pvalue > 0.001
@@ -156,7 +156,7 @@ def test_the_golden_document_stands_equally_often_in_every_stratum(
     lexlet: FastTokenizer, hops: int, length: int
 ) -> None:
     """Of 80 samples 10 in each of 8 parts, by the place of the document's middle in the text of all documents."""
-    questions = asked(qa(hops=hops), lexlet, length, 80)
+    questions = questions_of(qa(hops=hops), lexlet, length, 80)
     for question in questions[:24]:
         text = lexlet.decode(question.prompt)
         body = text.removeprefix(HEADER).rpartition("\nQuestion: ")[0]
@@ -168,19 +168,19 @@ def test_the_golden_document_stands_equally_often_in_every_stratum(
 
 def test_within_a_stratum_places_are_uniform(lexlet: FastTokenizer) -> None:
     """One part: the depth is uniform over the places (Kolmogorov-Smirnov, 0.001), none of them at the very ends."""
-    depths = [question.facts["depth"] for question in asked(qa(strata=1), lexlet, 1500, 150)]
+    depths = [question.facts["depth"] for question in questions_of(qa(strata=1), lexlet, 1500, 150)]
     assert stats.kstest(depths, "uniform").pvalue > 0.001
     assert 0 < min(depths) < 0.1 and 0.9 < max(depths) < 1
 
 
 def test_with_few_documents_the_nearest_place_is_taken(tokenizer: FastTokenizer) -> None:
-    """Two documents: early depths put the golden one first, late ones last; of all, about half."""
-    questions = asked(qa(), tokenizer, least_of(qa(), tokenizer, 48), 48)
+    """Two documents: the gold one is first at early depths and last at late ones; about half of all each."""
+    questions = questions_of(qa(), tokenizer, least_of(qa(), tokenizer, 48), 48)
     two = [question for question in questions if question.facts["documents"] == 2]
     assert len(two) > 24
     for question in two:
         text = tokenizer.decode(question.prompt)
-        first = next(iter(people(text).values())) == read(text)[1]
+        first = next(iter(persons_in(text).values())) == read(text)[1]
         assert first or question.index % 8 > 1
         assert not first or question.index % 8 < 6
         assert (question.facts["depth"] < 0.5) == first
@@ -188,7 +188,7 @@ def test_with_few_documents_the_nearest_place_is_taken(tokenizer: FastTokenizer)
 
 def test_the_first_of_two_hops_may_stand_anywhere(lexlet: FastTokenizer) -> None:
     before = []
-    for question in asked(qa(hops=2), lexlet, 1500, 120):
+    for question in questions_of(qa(hops=2), lexlet, 1500, 120):
         text = lexlet.decode(question.prompt)
         pupil = re.findall(r"the teacher of (\w+)", text)[0]
         before.append(text.index(f"Document: {pupil}") < text.index(f"Document: {read(text)[1]['name']}"))
@@ -197,10 +197,10 @@ def test_the_first_of_two_hops_may_stand_anywhere(lexlet: FastTokenizer) -> None
 
 def test_a_sample_is_the_same_at_every_length_but_for_more_documents(lexlet: FastTokenizer) -> None:
     for hops in (1, 2):
-        short, long = (asked(qa(hops=hops), lexlet, length, 8) for length in (800, 2400))
+        short, long = (questions_of(qa(hops=hops), lexlet, length, 8) for length in (800, 2400))
         for one, other in zip(short, long, strict=True):
             assert (one.answer, one.room, one.facts["question"]) == (other.answer, other.room, other.facts["question"])
-            known = [people(lexlet.decode(question.prompt)) for question in (one, other)]
+            known = [persons_in(lexlet.decode(question.prompt)) for question in (one, other)]
             assert known[0].items() < known[1].items()
             sizes = {length: [len(lexlet.encode(str(person)).ids) for person in known[length]] for length in (0, 1)}
             assert len(known[1]) > 2.5 * len(known[0]) and sizes
@@ -208,14 +208,14 @@ def test_a_sample_is_the_same_at_every_length_but_for_more_documents(lexlet: Fas
 
 def test_the_control_lacks_the_documents_that_are_needed(tokenizer: FastTokenizer) -> None:
     for hops in (1, 2):
-        usual = asked(qa(hops=hops), tokenizer, 900, 16)
-        control = asked(qa(hops=hops, needle=False), tokenizer, 900, 16)
+        usual = questions_of(qa(hops=hops), tokenizer, 900, 16)
+        control = questions_of(qa(hops=hops, needle=False), tokenizer, 900, 16)
         for one, other in zip(control, usual, strict=True):
             assert one.length == 900
             assert one.answer == other.answer
             text = tokenizer.decode(one.prompt)
             assert one.facts["expected"][0] not in text
-            assert read(tokenizer.decode(other.prompt))[1]["name"] not in people(text)
+            assert read(tokenizer.decode(other.prompt))[1]["name"] not in persons_in(text)
             assert int(one.facts["depth"] * 8) == one.index % 8
             assert one.chance < 1e-4
 
@@ -234,11 +234,11 @@ def test_options_stand_in_the_text_as_answers_of_the_kind(
             kind, person = read(text)
             values = [each.decode(option) for option in question.options]
             assert len(set(values)) == 4
-            assert set(values) <= {f" {one[kind]}" for one in people(text).values()}
+            assert set(values) <= {f" {one[kind]}" for one in persons_in(text).values()}
             assert values[question.expected] == f" {person[kind]}"
             if hops == 2:
                 pupil = re.findall(r"the teacher of (\w+)", text)[0]
-                assert f" {people(text)[pupil][kind]}" in values
+                assert f" {persons_in(text)[pupil][kind]}" in values
             sample = task.score(question, perfect(question, each))
             assert sample.scores == {"accuracy": 1}
             assert sample.depth == question.facts["depth"]
@@ -249,7 +249,7 @@ def test_options_stand_in_the_text_as_answers_of_the_kind(
 
 @pytest.mark.parametrize("hops", [1, 2])
 def test_in_the_control_no_option_is_in_the_text(lexlet: FastTokenizer, hops: int) -> None:
-    """So one who prefers what was read chooses by chance; also at lengths where a cut document shows its values."""
+    """So preferring values of the text is at chance, also at lengths where a cut document shows its values."""
     for length in range(900, 908):
         usual = qa(hops=hops, options=4).questions(lexlet, length, 8, 0)
         control = qa(hops=hops, options=4, needle=False).questions(lexlet, length, 8, 0)
@@ -277,23 +277,21 @@ def test_the_least_length_holds_all_options(tokenizer: FastTokenizer) -> None:
 def test_options_of_one_length_that_are_too_few_are_refused(
     lexlet: FastTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 64 dates all have one token, of a thousand behind them none."""
-    module = sys.modules[type(qa()).__module__]
+    """64 values of one token, then a thousand longer ones."""
     usual, longer = ["a"] * 64, ["much longer than that"] * 1000
-    monkeypatch.setattr(module, "_distinct", lambda rng, noun: iter(usual + longer))
-    people = qa(options=4)._people(lexlet, np.random.default_rng(0), "birthday")  # type: ignore[attr-defined]
+    monkeypatch.setattr(people, "_distinct", lambda rng, noun: iter(usual + longer))
+    made = people.people(lexlet, np.random.default_rng(0), "birthday", same_size=True)
     with pytest.raises(
         Refused, match=r"distractor_qa finds no further answer of \d+ tokens in 1000: leave options out"
     ):
-        list(people)
+        list(made)
 
 
 @pytest.mark.parametrize("noun", ["names", "dates", "objects"])
 def test_values_come_once_each_and_then_no_more(noun: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules[type(qa()).__module__]
-    few = sampling.Combined([part[:3] for part in module.VALUES[noun].lists[:2]], module.VALUES[noun].between)
-    monkeypatch.setitem(module.VALUES, noun, few)
-    values = module._distinct(np.random.default_rng(0), noun)
+    few = sampling.Combined([part[:3] for part in people.VALUES[noun].lists[:2]], people.VALUES[noun].between)
+    monkeypatch.setitem(people.VALUES, noun, few)
+    values = people._distinct(np.random.default_rng(0), noun)
     assert sorted(next(values) for _ in range(9)) == sorted(map(few.spell, range(9)))
     with pytest.raises(Refused, match=f"9 different {noun}, the documents need more: lower length"):
         next(values)
@@ -301,33 +299,34 @@ def test_values_come_once_each_and_then_no_more(noun: str, monkeypatch: pytest.M
 
 def test_values_are_as_many_as_is_said() -> None:
     """90^3 names; 28 days, 12 months, 400 years; all dates real, all objects of four words."""
-    module = sys.modules[type(qa()).__module__]
-    counts = {noun: values.count for noun, values in module.VALUES.items()}
+    counts = {noun: values.count for noun, values in people.VALUES.items()}
     assert counts == {"names": 90**3, "dates": 28 * 12 * 400, "objects": 10 * 16 * 16 * 48}
-    assert {kind.noun for kind in module.KINDS.values()} == set(counts)
+    assert {kind.noun for kind in people.KINDS.values()} == set(counts)
     for noun, form in (("dates", r"([1-9]|1\d|2[0-8]) [A-Z][a-z]+ 1[5-8]\d\d"), ("objects", r"[a-z]+( [a-z]+){3}")):
-        values = module.VALUES[noun]
+        values = people.VALUES[noun]
         spelled = list(map(values.spell, range(values.count)))
         assert len(set(spelled)) == values.count
         assert all(re.fullmatch(form, value) for value in spelled)
-    assert module.VALUES["names"].spell(90**3 - 1) == "Zuzuzu"
+    assert people.VALUES["names"].spell(90**3 - 1) == "Zuzuzu"
 
 
 def test_chance_is_the_likelier_guess(tokenizer: FastTokenizer) -> None:
-    for question in asked(qa(), tokenizer, 900, 4):
+    for question in questions_of(qa(), tokenizer, 900, 4):
         assert question.chance == 1 / question.facts["documents"]
     kinds = {"birthplace": 90**3, "home": 90**3, "birthday": 134400, "keepsake": 122880}
-    for control, usual in zip(asked(qa(needle=False), tokenizer, 900, 8), asked(qa(), tokenizer, 900, 8), strict=True):
+    for control, usual in zip(
+        questions_of(qa(needle=False), tokenizer, 900, 8), questions_of(qa(), tokenizer, 900, 8), strict=True
+    ):
         assert control.chance == 1 / kinds[read(tokenizer.decode(usual.prompt))[0]]
 
 
 def test_only_the_answer_written_first_is_right(tokenizer: FastTokenizer) -> None:
     task = qa()
-    question = next(q for q in asked(task, tokenizer, 900, 30) if "town" in q.facts["question"])
+    question = next(q for q in questions_of(task, tokenizer, 900, 30) if "town" in q.facts["question"])
     [town] = question.facts["expected"]
     text = tokenizer.decode(question.prompt)
     kind, person = read(text)
-    others = [one[kind] for one in people(text).values() if one is not person and one[kind] != town]
+    others = [one[kind] for one in persons_in(text).values() if one is not person and one[kind] != town]
     own = person["home" if kind == "birthplace" else "birthplace"]
     expected = {
         f" {town}": (1, 1),
@@ -366,13 +365,13 @@ def test_only_the_answer_written_first_is_right(tokenizer: FastTokenizer) -> Non
 
 
 def test_the_facts_name_what_else_the_documents_tell(tokenizer: FastTokenizer) -> None:
-    """All towns, dates or objects of whole documents but the answer, by a plain reader; at most one cut one's more."""
+    """All towns, dates or objects of uncut documents except the answer; at most those of the cut one more."""
     for hops in (1, 2):
-        for question in asked(qa(hops=hops), tokenizer, 1200, 24):
+        for question in questions_of(qa(hops=hops), tokenizer, 1200, 24):
             text = tokenizer.decode(question.prompt)
             kind, _ = read(text)
             sort = ("birthplace", "home") if kind in ("birthplace", "home") else (kind,)
-            told = {one[each] for one in people(text).values() for each in sort} - {question.facts["expected"][0]}
+            told = {one[each] for one in persons_in(text).values() for each in sort} - {question.facts["expected"][0]}
             extra = [each for each in question.facts["others"] if not re.match(r"[A-Z][a-z]+ \d+, ", each)]
             assert told < set(extra) and len(extra) == len(told) + len(sort)
     assert "others" not in qa(options=3).questions(tokenizer, 1200, 1, 0)[0].facts
@@ -380,12 +379,12 @@ def test_the_facts_name_what_else_the_documents_tell(tokenizer: FastTokenizer) -
 
 def test_dates_may_be_written_in_both_ways(tokenizer: FastTokenizer) -> None:
     task = qa()
-    question = next(q for q in asked(task, tokenizer, 900, 30) if "date" in q.facts["question"])
+    question = next(q for q in questions_of(task, tokenizer, 900, 30) if "date" in q.facts["question"])
     day, month, year = question.facts["expected"][0].split()
     for text in (f" {day} {month} {year}", f" {month} {day}, {year}.", f"{month} {day} {year}"):
         assert accuracy(task, tokenizer, text, question)[0] == 1
     assert accuracy(task, tokenizer, f" {month} {day}, {year}", question) == (1, 1)
-    others = [one["birthday"] for one in people(tokenizer.decode(question.prompt)).values()]
+    others = [one["birthday"] for one in persons_in(tokenizer.decode(question.prompt)).values()]
     other = next(each for each in others if each != question.facts["expected"][0])
     a_day, a_month, a_year = other.split()
     for text in (f" {day} {month} {year}, {other}", f"{month} {day}, {year} or {a_month} {a_day}, {a_year}"):
@@ -399,7 +398,7 @@ def test_dates_may_be_written_in_both_ways(tokenizer: FastTokenizer) -> None:
 
 
 def paragraph(article: int, part: int) -> dict[str, Any]:
-    """With a question that has an answer, or two in the first paragraph, and one that has none."""
+    """One question with an answer (two in the first paragraph), and one without."""
     said = f"{article}{part} miles"
     answers = [{"text": text, "answer_start": 0} for text in (said, f"{said}\n long", said)]
     asked = [f"How long is river {part} of town {article}?", f"And how far does it flow in town {article}?"]
@@ -437,7 +436,7 @@ HOTPOT: list[dict[str, Any]] = [
 
 
 def squad_rows() -> list[dict[str, Any]]:
-    """As the hub has them."""
+    """In the hub's form."""
     return [
         {
             "title": article["title"],
@@ -455,7 +454,7 @@ def squad_rows() -> list[dict[str, Any]]:
 
 
 def hotpot_rows() -> list[dict[str, Any]]:
-    """As the hub has them."""
+    """In the hub's form."""
     return [
         {
             "id": row["_id"],
@@ -475,7 +474,7 @@ def hotpot_rows() -> list[dict[str, Any]]:
 
 
 def written_to(file: Path, content: Any) -> str:
-    """The file, with a JSON value, or with one in each line."""
+    """A file with one JSON value, or one per line."""
     lines = content if file.suffix == ".jsonl" else [content]
     file.write_text("\n".join(json.dumps(each) for each in lines) + "\n")
     return str(file)
@@ -492,7 +491,7 @@ def hotpot(tmp_path: Path) -> str:
 
 
 def documents_of(text: str) -> list[str]:
-    """Whole ones, and one that is cut; behind another one there may be no more of it than the mark of a document."""
+    """Whole documents and a cut one, of which only the word Document may be left."""
     body = text.removeprefix(HEADER).rpartition("\nQuestion: ")[0]
     return [re.sub(r"\n(D|Do|Doc|Docu|Docum|Docume|Documen|Document:?)?$", "", part) for part in body.split(MARK)[1:]]
 
@@ -504,7 +503,7 @@ def test_squad_is_asked_with_its_paragraph_among_others(
     contexts = {row["context"].strip() for row in squad_rows()}
     own = {row["question"]: row for row in squad_rows()}
     for each, length in ((tokenizer, 900), (lexlet, 901)):
-        for question in asked(task, each, length, 72):
+        for question in questions_of(task, each, length, 72):
             assert len(question.prompt) + question.room == question.length == length
             row = own[question.facts["question"]]
             first = row["answers"]["text"][0]
@@ -526,9 +525,9 @@ def test_squad_is_asked_with_its_paragraph_among_others(
 
 
 def test_one_alias_is_enough_for_contains(tokenizer: FastTokenizer, squad: str) -> None:
-    """As RULER's string_match_part: not the share of the aliases."""
+    """Like RULER's string_match_part: not the share of the aliases."""
     task = qa("qa_squad", data=squad)
-    [question] = asked(task, tokenizer, 900, 1)
+    [question] = questions_of(task, tokenizer, 900, 1)
     assert len(question.facts["expected"]) == 2
     assert accuracy(task, tokenizer, f"It is {question.facts['expected'][0]}", question) == (0, 1)
 
@@ -536,7 +535,7 @@ def test_one_alias_is_enough_for_contains(tokenizer: FastTokenizer, squad: str) 
 def test_hotpotqa_is_asked_with_both_documents_and_its_own_others(tokenizer: FastTokenizer, hotpot: str) -> None:
     task = qa("qa_hotpotqa", data=hotpot).for_lengths([600])
     texts = {f"{title}\n{''.join(sentences).strip()}" for row in HOTPOT for title, sentences in row["context"]}
-    for question in asked(task, tokenizer, 900, 40):
+    for question in questions_of(task, tokenizer, 900, 40):
         assert question.length == 900
         number = int(re.findall(r"\d+", question.facts["question"])[0])
         text = tokenizer.decode(question.prompt)
@@ -557,8 +556,8 @@ def test_hotpotqa_is_asked_with_both_documents_and_its_own_others(tokenizer: Fas
 
 @pytest.mark.parametrize("length", [900, 1500])
 def test_the_official_golden_document_is_spread_evenly(tokenizer: FastTokenizer, squad: str, length: int) -> None:
-    """56 questions, 7 in each of 8 parts, at every length; in RULER all of one size stand at one place."""
-    questions = asked(qa("qa_squad", data=squad), tokenizer, length, 56)
+    """56 questions, 7 in each of 8 strata, at every length; in RULER all of a size have one depth."""
+    questions = questions_of(qa("qa_squad", data=squad), tokenizer, length, 56)
     counts = np.bincount([int(question.facts["depth"] * 8) for question in questions], minlength=8)
     assert counts.tolist() == [7] * 8
     assert len({round(question.facts["depth"], 3) for question in questions}) > 20
@@ -566,23 +565,23 @@ def test_the_official_golden_document_is_spread_evenly(tokenizer: FastTokenizer,
 
 def test_official_questions_are_the_same_at_every_length_and_come_once(tokenizer: FastTokenizer, squad: str) -> None:
     task = qa("qa_squad", data=squad)
-    short, long = (asked(task, tokenizer, length, 72) for length in (900, 1800))
+    short, long = (questions_of(task, tokenizer, length, 72) for length in (900, 1800))
     assert [q.facts["question"] for q in short] == [q.facts["question"] for q in long]
     assert len({q.facts["question"] for q in short}) == 72
-    again = asked(task, tokenizer, 900, 72)
+    again = questions_of(task, tokenizer, 900, 72)
     assert [q.prompt.tolist() for q in short] == [q.prompt.tolist() for q in again]
-    other = asked(task, tokenizer, 900, 72, seed=1)
+    other = questions_of(task, tokenizer, 900, 72, seed=1)
     assert [q.facts["question"] for q in short] != [q.facts["question"] for q in other]
     with pytest.raises(Refused, match="needs 73 questions, the data has 72: lower n"):
         task.questions(tokenizer, 900, 73, 0)
 
 
 def test_others_differ_from_sample_to_sample(tokenizer: FastTokenizer, squad: str) -> None:
-    """Some 7 of 59 by chance: that two samples share more than 4 has a probability below 1e-3 (hypergeometric)."""
+    """About 7 random ones of 59: the probability of sharing more than 4 is below 1e-3 (hypergeometric)."""
     contexts = {row["context"].strip() for row in squad_rows()}
     shown = [
         contexts & set(documents_of(tokenizer.decode(question.prompt)))
-        for question in asked(qa("qa_squad", data=squad), tokenizer, 900, 3)
+        for question in questions_of(qa("qa_squad", data=squad), tokenizer, 900, 3)
     ]
     assert stats.hypergeom.sf(4, 59, 8, 8) < 1e-3
     assert all(len(shown[one] & shown[other]) <= 4 for one, other in ((0, 1), (0, 2), (1, 2)))
@@ -590,7 +589,7 @@ def test_others_differ_from_sample_to_sample(tokenizer: FastTokenizer, squad: st
 
 
 def test_the_official_control_lacks_the_paragraph(tokenizer: FastTokenizer, squad: str) -> None:
-    for question in asked(qa("qa_squad", data=squad, needle=False), tokenizer, 900, 30):
+    for question in questions_of(qa("qa_squad", data=squad, needle=False), tokenizer, 900, 30):
         assert question.length == 900
         assert question.facts["expected"][0] not in tokenizer.decode(question.prompt)
 
@@ -599,7 +598,7 @@ def test_data_that_is_too_small_is_refused(tokenizer: FastTokenizer, squad: str)
     with pytest.raises(Refused, match=r"lacks \d+ tokens of documents to fill the length: lower it or give more data"):
         qa("qa_squad", data=squad).questions(tokenizer, 20000, 1, 0)
     least = least_of(qa("qa_squad", data=squad), tokenizer, 4)
-    assert {q.length for q in asked(qa("qa_squad", data=squad), tokenizer, least, 4)} == {least}
+    assert {q.length for q in questions_of(qa("qa_squad", data=squad), tokenizer, least, 4)} == {least}
 
 
 @pytest.mark.parametrize("form", ["official", "jsonl", "parquet", "elsewhere"])
@@ -621,9 +620,9 @@ def test_all_forms_of_one_data_give_the_same_questions(
         given = {"data": written_to(tmp_path / "rows.json", rows)}
     task = qa(name, **given).for_lengths([600])
     assert task.data_hash == usual.data_hash  # type: ignore[attr-defined]
-    one, other = (asked(each, tokenizer, 900, 8) for each in (usual, task))
+    one, other = (questions_of(each, tokenizer, 900, 8) for each in (usual, task))
     assert [q.prompt.tolist() for q in one] == [q.prompt.tolist() for q in other]
-    unsettled = asked(qa(name, **given), tokenizer, 900, 8)
+    unsettled = questions_of(qa(name, **given), tokenizer, 900, 8)
     assert [q.prompt.tolist() for q in one] == [q.prompt.tolist() for q in unsettled]
 
 
@@ -647,8 +646,8 @@ def test_the_data_is_known_by_its_hash(tmp_path: Path, squad: str) -> None:
         ("a.json", "{", r"data .*a.json cannot be read \(.*\): give task.data=FILE"),
         ("a.jsonl", '{"context": "x"}\n{', r"data .*a.jsonl cannot be read \(.*\): give task.data=FILE"),
         ("a.json", "[]", "data .*a.json has no question with an answer: give task.data=FILE"),
-        ("a.json", '[{"q": 1}]', r"row 1 of data .*a.json has neither .* form \(KeyError: 'context'\): give task.data"),
-        ("a.json", "[3]", r"row 1 of data .*a.json has neither SQuAD's nor HotpotQA's form \(TypeError: "),
+        ("a.json", '[{"q": 1}]', r"row 1 of data .*a.json must have .* form \(KeyError: 'context'\): give task.data"),
+        ("a.json", "[3]", r"row 1 of data .*a.json must have SQuAD's or HotpotQA's form \(TypeError: "),
         ("a.json", '{"title": 1}', r"row 1 of data .* form \(KeyError: 'data'\): give task.data"),
         ("a.json", '{"data": [{"paragraphs": [{}]}]}', r"row 1 of data .* form \(KeyError: 'qas'\): give task.data"),
         (
@@ -679,7 +678,7 @@ def test_a_dataset_that_does_not_exist_is_an_error_in_one_line(tmp_path: Path) -
 def test_without_network_the_official_questions_are_refused(
     tokenizer: FastTokenizer, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once: the hub is asked neither for each length nor again."""
+    """The hub is queried once, not per length."""
     calls = []
 
     def unreachable(*name: Any, **more: Any) -> None:
@@ -717,11 +716,11 @@ def test_the_yamls_name_the_datasets() -> None:
 
 
 def test_a_chat_asks_the_same_in_its_template(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = asked(qa(), tokenizer, 700, 4)
+    plain = questions_of(qa(), tokenizer, 700, 4)
     before, after = (tokenizer.encode(text).ids for text in ("User: ", "\n\nModel:\n"))
     monkeypatch.setattr(tokenizer, "frame", lambda chat: Frame(before, after) if chat else None)
     task = qa(chat=True)
-    for question, other in zip(asked(task, tokenizer, 700, 4), plain, strict=True):
+    for question, other in zip(questions_of(task, tokenizer, 700, 4), plain, strict=True):
         assert question.length == 700
         assert question.answer == other.answer
         text = tokenizer.decode(question.prompt)
@@ -734,10 +733,10 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer) -> 
     for parameters in ({}, {"hops": 2}, {"needle": False}):
         task = qa(**parameters)
         least = least_of(task, tokenizer, 6)
-        assert {question.length for question in asked(task, tokenizer, least, 6)} == {least}
+        assert {question.length for question in questions_of(task, tokenizer, least, 6)} == {least}
         with pytest.raises(Refused, match=f"needs at least {least} tokens, asked for {least - 1}"):
             task.questions(tokenizer, least - 1, 6, 0)
-    with pytest.raises(Refused, match=r"answer has \d+ tokens, its room 2: raise room"):
+    with pytest.raises(Refused, match=r"room of at least \d+ tokens for its answer, got 2: raise room"):
         qa(room=2).questions(tokenizer, 900, 1, 0)
 
 
@@ -748,9 +747,9 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer) -> 
         ({"options": 1}, "options must be at least 2, got 1"),
         ({"hops": 3}, "hops must be 1 or 2, got 3"),
         ({"options": 2, "room": 9}, "writes nothing with options, got room=9: leave it out"),
-        ({"hops": 2, "data": "x"}, "hops=2 is for made documents: leave it out"),
-        ({"options": 2, "dataset": "x"}, "options=2 is for made documents: leave it out"),
-        ({"data_hash": "abc"}, "data_hash=abc is of data: give data, or leave it out"),
+        ({"hops": 2, "data": "x"}, "needs made documents for hops=2: leave it out"),
+        ({"options": 2, "dataset": "x"}, "needs made documents for options=2: leave it out"),
+        ({"data_hash": "abc"}, "no data for data_hash=abc: give data, or leave it out"),
     ],
 )
 def test_a_wrong_parameter_is_an_error(parameters: dict[str, Any], message: str) -> None:
@@ -772,7 +771,7 @@ def test_the_protocol_says_what_is_asked(tokenizer: FastTokenizer, squad: str) -
 
 
 def fingerprint(task: lexbench.Task, tokenizer: FastTokenizer, n: int, seed: int = 0) -> list[str]:
-    said = [(q.prompt.tolist(), q.room, q.answer, dict(q.facts)) for q in asked(task, tokenizer, 700, n, seed)]
+    said = [(q.prompt.tolist(), q.room, q.answer, dict(q.facts)) for q in questions_of(task, tokenizer, 700, n, seed)]
     return [hashlib.sha256(json.dumps(each).encode()).hexdigest() for each in said]
 
 
@@ -785,7 +784,7 @@ def test_questions_follow_from_seed_and_index_in_any_process(lexlet: FastTokeniz
     code = (
         f"import importlib.util as u; s = u.spec_from_file_location('here', {__file__!r}); m = u.module_from_spec(s); "
         "s.loader.exec_module(m); t = m.load_tokenizer(m.Path(m.lexbench.__file__).parent / 'lexlet'); "
-        f"m.asked(m.qa(hops=2), t, 500, 2); print(*m.fingerprint(m.qa('qa_squad', data={squad!r}), t, 3))"
+        f"m.questions_of(m.qa(hops=2), t, 500, 2); print(*m.fingerprint(m.qa('qa_squad', data={squad!r}), t, 3))"
     )
     root = Path(__file__).parent.parent.parent
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)

@@ -1,4 +1,4 @@
-"""Frequent words: a plain counter finds them, counts are as the law says, and the scorer cannot be fooled."""
+"""Frequent words: a plain counter finds them, counts follow the law, and the scorer cannot be fooled."""
 
 import hashlib
 import itertools
@@ -39,12 +39,12 @@ def frequent(**parameters: Any) -> lexbench.Task:
     return lexbench.task("frequent_words", **parameters)
 
 
-def asked(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Write]:
+def questions_of(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Write]:
     return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Write)]
 
 
 def coded(text: str) -> list[str]:
-    """Words of the coded text, dots left out."""
+    """Words of the coded text, without dots."""
     assert text.startswith(HEADER) and text.endswith(ASK)
     return re.findall(r"[^\s.]+", text.removeprefix(HEADER).removesuffix(ASK))
 
@@ -63,7 +63,7 @@ def test_a_plain_counter_finds_the_answer_and_no_other(
     task = frequent(**parameters)
     vocabulary = task.vocabulary  # type: ignore[attr-defined]
     for each in (tokenizer, lexlet):
-        for question in asked(task, each, length, 8):
+        for question in questions_of(task, each, length, 8):
             assert len(question.prompt) + question.room == question.length == length
             assert question.prompt[0] == each.bos
             words = Counter(coded(each.decode(question.prompt)))
@@ -84,7 +84,7 @@ def test_shares_are_those_of_the_law_at_every_length(lexlet: FastTokenizer, alph
     """Each word's count, over the whole text with its dots, within 1 of k^-alpha by the truncated zeta function."""
     total = zeta(alpha, 1) - zeta(alpha, vocabulary + 1)
     for length in (3000, 9000):
-        for question in asked(frequent(alpha=alpha, vocabulary=vocabulary), lexlet, length, 2):
+        for question in questions_of(frequent(alpha=alpha, vocabulary=vocabulary), lexlet, length, 2):
             text = lexlet.decode(question.prompt)
             words = Counter(coded(text))
             dots = len(re.findall(r"(?<=\s)\.\.\.", text))
@@ -114,21 +114,21 @@ def test_a_text_without_a_clear_third_word_is_never_taken(tokenizer: FastTokeniz
         task.questions(tokenizer, 10, 1, 0)
     least = int(re.findall(r"\d+", refusal.value.reason)[0])
     for length in range(least, least + 150):
-        [question] = asked(task, tokenizer, length, 1)
+        [question] = questions_of(task, tokenizer, length, 1)
         counts = sorted(Counter(coded(tokenizer.decode(question.prompt))).values(), reverse=True)
         assert question.length == length
         assert counts[0] > counts[1] > counts[2] > counts[3]
 
 
 def test_only_dots_fill_what_is_left(tokenizer: FastTokenizer) -> None:
-    for question in asked(frequent(), tokenizer, 777, 16):
+    for question in questions_of(frequent(), tokenizer, 777, 16):
         text = tokenizer.decode(question.prompt).removeprefix(HEADER).removesuffix(ASK)
         assert set(re.sub(r"[b-z]{6}", "", text)) == {" ", "."}
         assert all(re.fullmatch(r"[bcdfghjklmnpqrstvwxz]{6}", word) for word in coded(HEADER + text + ASK))
 
 
 def test_words_and_shares_are_the_same_at_every_length(lexlet: FastTokenizer) -> None:
-    for short, long in zip(*(asked(frequent(), lexlet, length, 6) for length in (1000, 8000)), strict=True):
+    for short, long in zip(*(questions_of(frequent(), lexlet, length, 6) for length in (1000, 8000)), strict=True):
         assert (short.answer, short.room) == (long.answer, long.room)
         one, other = (Counter(coded(lexlet.decode(question.prompt))) for question in (short, long))
         assert set(one) == set(other)
@@ -137,9 +137,9 @@ def test_words_and_shares_are_the_same_at_every_length(lexlet: FastTokenizer) ->
 
 
 def test_the_order_is_uniform_and_differs_by_sample(lexlet: FastTokenizer) -> None:
-    """Where the most frequent word stands is uniform (chi-square of tenths, 0.001), in another way in each sample."""
+    """The places of the most frequent word are uniform (chi-square of tenths, 0.001) and differ between samples."""
     places = []
-    for question in asked(frequent(), lexlet, 1500, 60):
+    for question in questions_of(frequent(), lexlet, 1500, 60):
         words = re.findall(r"[b-z]{6}|\.\.\.", lexlet.decode(question.prompt).removeprefix(HEADER).removesuffix(ASK))
         first = question.facts["expected"][0]
         places.append([place / len(words) for place, word in enumerate(words) if word == first])
@@ -151,7 +151,7 @@ def test_the_order_is_uniform_and_differs_by_sample(lexlet: FastTokenizer) -> No
 
 def test_words_are_uniform_and_all_different(lexlet: FastTokenizer) -> None:
     """First letters of 40 * 19 words, 19 degrees of freedom, chi-square at 0.001."""
-    words = [w for q in asked(frequent(), lexlet, 700, 40) for w in set(coded(lexlet.decode(q.prompt)))]
+    words = [w for q in questions_of(frequent(), lexlet, 700, 40) for w in set(coded(lexlet.decode(q.prompt)))]
     assert len(words) == len(set(words)) == 40 * 19
     counts = Counter(word[0] for word in words)
     assert stats.chisquare([counts[letter] for letter in "bcdfghjklmnpqrstvwxz"]).pvalue > 0.001
@@ -159,7 +159,7 @@ def test_words_are_uniform_and_all_different(lexlet: FastTokenizer) -> None:
 
 def test_only_exactly_the_words_come_first(tokenizer: FastTokenizer) -> None:
     task = frequent()
-    [question] = asked(task, tokenizer, 600, 1)
+    [question] = questions_of(task, tokenizer, 600, 1)
     words = question.facts["expected"]
     text = tokenizer.decode(question.prompt)
     ranked = [word for word, _ in Counter(coded(text)).most_common()]
@@ -181,17 +181,17 @@ def test_only_exactly_the_words_come_first(tokenizer: FastTokenizer) -> None:
 
 
 def test_any_order_is_right(tokenizer: FastTokenizer) -> None:
-    [question] = asked(frequent(), tokenizer, 600, 1)
+    [question] = questions_of(frequent(), tokenizer, 600, 1)
     for order in itertools.permutations(question.facts["expected"]):
         assert accuracy(frequent(), tokenizer, " " + ", ".join(order), question) == (1, 1)
 
 
 def test_a_chat_asks_the_same_in_its_template(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = asked(frequent(), tokenizer, 700, 4)
+    plain = questions_of(frequent(), tokenizer, 700, 4)
     before, after = (tokenizer.encode(text).ids for text in ("User: ", "\n\nModel:\n"))
     monkeypatch.setattr(tokenizer, "frame", lambda chat: Frame(before, after) if chat else None)
     task = frequent(chat=True)
-    for question, other in zip(asked(task, tokenizer, 700, 4), plain, strict=True):
+    for question, other in zip(questions_of(task, tokenizer, 700, 4), plain, strict=True):
         assert question.length == 700
         assert question.answer == other.answer
         text = tokenizer.decode(question.prompt)
@@ -204,10 +204,10 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer) -> 
     with pytest.raises(Refused, match=r"needs at least \d+ tokens, asked for 10: raise length") as refusal:
         frequent().questions(tokenizer, 10, 6, 0)
     least = int(re.findall(r"\d+", refusal.value.reason)[0])
-    assert {question.length for question in asked(frequent(), tokenizer, least, 6)} == {least}
+    assert {question.length for question in questions_of(frequent(), tokenizer, least, 6)} == {least}
     with pytest.raises(Refused, match=f"needs at least {least} tokens, asked for {least - 1}"):
         frequent().questions(tokenizer, least - 1, 6, 0)
-    with pytest.raises(Refused, match=r"answer has \d+ tokens, its room 3: raise room"):
+    with pytest.raises(Refused, match=r"room of at least \d+ tokens for its answer, got 3: raise room"):
         frequent(room=3).questions(tokenizer, 900, 1, 0)
 
 
@@ -226,7 +226,7 @@ def test_a_wrong_parameter_is_an_error(parameters: dict[str, Any], message: str)
 
 
 def fingerprint(task: lexbench.Task, tokenizer: FastTokenizer, n: int, seed: int = 0) -> list[str]:
-    said = [(q.prompt.tolist(), q.room, q.answer, dict(q.facts)) for q in asked(task, tokenizer, 700, n, seed)]
+    said = [(q.prompt.tolist(), q.room, q.answer, dict(q.facts)) for q in questions_of(task, tokenizer, 700, n, seed)]
     return [hashlib.sha256(json.dumps(each).encode()).hexdigest() for each in said]
 
 
@@ -238,7 +238,7 @@ def test_questions_follow_from_seed_and_index_in_any_process(lexlet: FastTokeniz
     code = (
         f"import importlib.util as u; s = u.spec_from_file_location('here', {__file__!r}); m = u.module_from_spec(s); "
         "s.loader.exec_module(m); t = m.load_tokenizer(m.Path(m.lexbench.__file__).parent / 'lexlet'); "
-        "m.asked(m.lexbench.task('passkey'), t, 300, 2); print(*m.fingerprint(m.frequent(), t, 3))"
+        "m.questions_of(m.lexbench.task('passkey'), t, 300, 2); print(*m.fingerprint(m.frequent(), t, 3))"
     )
     root = Path(__file__).parent.parent.parent
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)

@@ -1,4 +1,4 @@
-"""The same targets at every length, and real numbers of a real model."""
+"""The same targets at every length, and numbers of a real model."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from lexbench.corpora.files import Files
 LENGTHS = [16, 33, 64]
 
 
-def asked(task: lexbench.Task, tokenizer: Tokenizer, length: int, n: int, seed: int = 0) -> list[Score]:
+def questions_of(task: lexbench.Task, tokenizer: Tokenizer, length: int, n: int, seed: int = 0) -> list[Score]:
     questions = task.questions(tokenizer, length, n, seed)
     return [question for question in questions if isinstance(question, Score)]
 
@@ -26,7 +26,7 @@ def targets(question: Score) -> list[int]:
 def test_targets_are_the_same_tokens_at_every_length(numbers: Callable[..., Corpus], counting: Tokenizer) -> None:
     for stream in (False, True):
         task = lexbench.task("last_segment", corpus=numbers(100, 70, 300), stream=stream).for_lengths(LENGTHS)
-        short, middle, long = (asked(task, counting, length, 12) for length in LENGTHS)
+        short, middle, long = (questions_of(task, counting, length, 12) for length in LENGTHS)
         assert [targets(q) for q in short] == [targets(q) for q in middle] == [targets(q) for q in long]
         assert {len(targets(q)) for q in short} == {8}
 
@@ -34,7 +34,7 @@ def test_targets_are_the_same_tokens_at_every_length(numbers: Callable[..., Corp
 def test_context_is_the_text_right_before_the_targets(numbers: Callable[..., Corpus], counting: Tokenizer) -> None:
     task = lexbench.task("last_segment", corpus=numbers(100, 70, 300)).for_lengths(LENGTHS)
     for length in LENGTHS:
-        for question in asked(task, counting, length, 12):
+        for question in questions_of(task, counting, length, 12):
             begin = len(counting.prefix)
             assert question.length == length
             assert question.tokens[:begin].tolist() == list(counting.prefix)
@@ -49,7 +49,7 @@ def test_a_stream_is_cut_out_of_joined_documents(numbers: Callable[..., Corpus],
     begin = [0] if counting.bos is not None else []
     joined = [token for document in corpus.documents() for token in [*begin, *counting.encode(document.text).ids]]
     text = ",".join(map(str, joined))
-    for question in asked(task, counting, 33, 3):
+    for question in questions_of(task, counting, 33, 3):
         assert ",".join(map(str, question.tokens)) in text
         assert 0 not in targets(question)
         assert len({token // 10_000 for token in targets(question)}) == 1
@@ -59,9 +59,9 @@ def test_a_stream_is_cut_out_of_joined_documents(numbers: Callable[..., Corpus],
 def test_targets_in_a_stream_may_follow_bos_but_never_hold_it(
     numbers: Callable[..., Corpus], counting_with_bos: Tokenizer, counting_without_bos: Tokenizer
 ) -> None:
-    """Documents of 8 tokens are whole targets behind BOS; without BOS the first token has nothing honest before it."""
+    """With BOS all 8 tokens of a document are targets; without BOS the first token has no context."""
     task = lexbench.task("last_segment", corpus=numbers(*[8] * 20), targets=8, longest=27, stream=True)
-    for question in asked(task, counting_with_bos, 18, 18):
+    for question in questions_of(task, counting_with_bos, 18, 18):
         first = 10_000 * (int(question.cluster[1:]) + 1)
         assert targets(question) == list(range(first, first + 8))
         assert question.tokens[question.start - 1] == 0
@@ -71,7 +71,7 @@ def test_targets_in_a_stream_may_follow_bos_but_never_hold_it(
 
 def test_every_document_gives_a_place_before_one_gives_two(numbers: Callable[..., Corpus], counting: Tokenizer) -> None:
     task = lexbench.task("last_segment", corpus=numbers(*[200] * 5, 30), targets=10, longest=100)
-    questions = asked(task, counting, 100, 12)
+    questions = questions_of(task, counting, 100, 12)
     for turn in (questions[:5], questions[5:10]):
         assert sorted(q.cluster for q in turn) == ["n0", "n1", "n2", "n3", "n4"]
     assert questions[0].cluster == questions[5].cluster == questions[10].cluster
@@ -80,9 +80,9 @@ def test_every_document_gives_a_place_before_one_gives_two(numbers: Callable[...
 def test_targets_of_two_places_are_disjoint_and_fill_the_document(
     numbers: Callable[..., Corpus], counting_with_bos: Tokenizer
 ) -> None:
-    """100 tokens of a place, BOS counted: targets may end at text tokens 99 to 199, so 11 places of 10 fit."""
+    """A place has 100 tokens with BOS: targets may end at text tokens 99 to 199, so 11 places of 10 fit."""
     task = lexbench.task("last_segment", corpus=numbers(199), targets=10, longest=100)
-    scored = [token for question in asked(task, counting_with_bos, 20, 11) for token in targets(question)]
+    scored = [token for question in questions_of(task, counting_with_bos, 20, 11) for token in targets(question)]
     assert len(set(scored)) == 110
     assert min(scored) >= 10_000 + 89
     with pytest.raises(Refused, match=r"needs 12 places .* of 100 tokens, the corpus has 11 \(.* has 200\): lower n"):
@@ -96,7 +96,7 @@ def test_places_of_many_seeds_cover_every_target_evenly(
     task = lexbench.task("last_segment", corpus=numbers(36), targets=4, longest=20)
     hits = np.zeros(36)
     for seed in range(600):
-        [question] = asked(task, counting_without_bos, 20, 1, seed)
+        [question] = questions_of(task, counting_without_bos, 20, 1, seed)
         hits[np.asarray(targets(question)) - 10_000] += 1
     assert hits[:16].sum() == 0
     np.testing.assert_allclose(hits[16:] / 600, 1 / 5, atol=0.07)  # four standard errors
@@ -112,7 +112,7 @@ def test_targets_and_places_follow_from_the_runs_lengths(numbers: Callable[..., 
 def test_the_least_length_is_said_and_is_the_least(numbers: Callable[..., Corpus], counting: Tokenizer) -> None:
     for stream in (False, True):
         task = lexbench.task("last_segment", corpus=numbers(100, 100), targets=16, longest=64, stream=stream)
-        assert asked(task, counting, 17, 1)
+        assert questions_of(task, counting, 17, 1)
         with pytest.raises(Refused, match="with 16 targets needs at least 17 tokens, asked for 16: raise length"):
             task.questions(counting, 16, 1, 0)
         with pytest.raises(Refused, match="places have 64 tokens, asked for 65: raise longest"):
@@ -135,7 +135,7 @@ def stories_likelihood(shared: Path, context: int, n: int) -> float:
     model = LlamaForCausalLM.from_pretrained(shared / "stories260K-hf").eval()
     corpus = Files(str(shared / "text/tinystories.txt"))
     task = lexbench.task("last_segment", corpus=corpus, targets=64, longest=8192, stream=True)
-    questions = asked(task, load_tokenizer(shared / "stories260K-hf"), context + 64, n)
+    questions = questions_of(task, load_tokenizer(shared / "stories260K-hf"), context + 64, n)
     likelihoods = []
     for first in range(0, n, 8):
         tokens = torch.tensor(np.stack([question.tokens for question in questions[first : first + 8]]))
@@ -147,7 +147,7 @@ def stories_likelihood(shared: Path, context: int, n: int) -> float:
 
 @pytest.mark.usefixtures("one_thread")
 def test_stories260k_has_its_known_likelihood_inside_the_trained_length(shared: Path) -> None:
-    """Known from 96 places of other choice: their standard error is 0.033, ours as well."""
+    """Known from 96 other places: their standard error is 0.033, and so is ours."""
     assert stories_likelihood(shared, 64, 96) == pytest.approx(1.525, abs=0.1)
 
 

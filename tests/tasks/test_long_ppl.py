@@ -1,4 +1,4 @@
-"""LongPPL: the same key tokens at every length, windows that hold enough before each, and files that do not fit."""
+"""LongPPL: the same key tokens at every length, enough context before each, and files that do not fit."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +27,7 @@ def corpus(numbers: Callable[..., Corpus]) -> Corpus:
 
 
 def written(file: Path, corpus: Corpus, places: Any = PLACES, short: int = 8, end: int = 10**9) -> str:
-    """A file of key tokens: each a word, numbers of five digits and a blank apart."""
+    """A file of key tokens: each is a word; words are five digits and a blank."""
     spans = {f"n{number}": [[6 * word, 6 * word + 5] for word in words] for number, words in enumerate(places)}
     return key_file(file, corpus, spans, short, end)
 
@@ -37,13 +37,13 @@ def task(tmp_path: Path, corpus: Corpus) -> lexbench.Task:
     return lexbench.task("long_ppl", corpus=corpus, keys=written(tmp_path / "keys.jsonl", corpus))
 
 
-def asked(task: lexbench.Task, tokenizer: Tokenizer, length: int, n: int, seed: int = 0) -> list[Score]:
+def questions_of(task: lexbench.Task, tokenizer: Tokenizer, length: int, n: int, seed: int = 0) -> list[Score]:
     found = task.for_lengths(LENGTHS).questions(tokenizer, length, n, seed)
     return [question for question in found if isinstance(question, Score)]
 
 
 def targets(question: Score) -> list[int]:
-    """Tokens whose NLL the sample keeps: told by giving each token its own number as NLL."""
+    """Tokens whose NLL is in the sample: each token gets its own number as NLL."""
     sample = lexbench.task("long_ppl").score(question, Scored(nll=question.tokens[question.start :].astype(np.float32)))
     assert sample.nll is not None
     return [int(value) for value in sample.nll]
@@ -52,7 +52,7 @@ def targets(question: Score) -> list[int]:
 def test_every_key_token_is_kept_once_at_every_length(task: lexbench.Task, counting: Tokenizer) -> None:
     expected = sorted(10_000 * (number + 1) + word for number, words in enumerate(PLACES) for word in words)
     for length in LENGTHS:
-        questions = asked(task, counting, length, 3)
+        questions = questions_of(task, counting, length, 3)
         assert sorted(token for question in questions for token in targets(question)) == expected
         assert {question.length for question in questions} == {length}
 
@@ -67,7 +67,9 @@ def test_windows_are_text_with_enough_before_each_key_token(
     for length in LENGTHS:
         width = length - prefix
         step = min(stride or length // 4, width - 8)
-        for question in asked(lexbench.task("long_ppl", corpus=corpus, keys=file, stride=stride), counting, length, 3):
+        for question in questions_of(
+            lexbench.task("long_ppl", corpus=corpus, keys=file, stride=stride), counting, length, 3
+        ):
             text = question.tokens[prefix:]
             assert question.tokens[:prefix].tolist() == list(counting.prefix)
             assert (np.diff(text) == 1).all()
@@ -83,7 +85,10 @@ def test_windows_are_those_of_the_docstring(tmp_path: Path, counting_without_bos
     corpus = numbers(17)
     file = written(tmp_path / "keys.jsonl", corpus, [[5, 9, 11, 15]], short=4)
     task = lexbench.task("long_ppl", corpus=corpus, keys=file, stride=4, document_tokens=16)
-    found = [(*(q.tokens[[0, -1]] % 10_000).tolist(), len(targets(q))) for q in asked(task, counting_without_bos, 8, 1)]
+    found = [
+        (*(q.tokens[[0, -1]] % 10_000).tolist(), len(targets(q)))
+        for q in questions_of(task, counting_without_bos, 8, 1)
+    ]
     assert found == [(0, 7, 1), (4, 11, 2), (8, 15, 1)]
 
 
@@ -94,7 +99,7 @@ def test_documents_follow_from_the_seed_and_not_from_the_file_or_stride(
     moved = written(tmp_path / "moved.jsonl", corpus)
 
     def order(seed: int, length: int = 64, n: int = 3, **parameters: Any) -> list[str]:
-        questions = asked(lexbench.task("long_ppl", corpus=corpus, **parameters), counting, length, n, seed)
+        questions = questions_of(lexbench.task("long_ppl", corpus=corpus, **parameters), counting, length, n, seed)
         return list(dict.fromkeys(question.cluster for question in questions))
 
     orders = [order(seed, keys=file) for seed in range(8)]
@@ -122,7 +127,7 @@ def test_a_uniform_model_has_the_vocabulary_and_a_flawless_one_one(
 
 
 def plan_cell(task: lexbench.Task, corpus: Corpus) -> Any:
-    """A cell that only names things."""
+    """A cell with names only."""
     names = ("model", "method", "task", "protocol", "backend", "dtype", "kernel", "corpus", "version", "id")
     facts = {**dict.fromkeys(names, "x"), "length": 160, "trained_length": 160, "seed": 0, "n": 3, "identity": {}}
     return type("Cell", (), facts)
@@ -140,13 +145,13 @@ def test_bytes_are_those_of_the_key_tokens_alone(task: lexbench.Task, tokenizer:
 
 
 def digits(question: Score) -> list[int]:
-    """Target tokens by the facts: places in the document, of which tokens[start] is the first."""
+    """Target tokens from the facts: places in the document; tokens[start] is the first."""
     first = question.facts["targets"][0]
     return [int(question.tokens[question.start + place - first]) for place in question.facts["targets"]]
 
 
 def test_a_target_that_is_no_number_has_failed(task: lexbench.Task, counting: Tokenizer) -> None:
-    [question, *_] = asked(task, counting, 64, 1)
+    [question, *_] = questions_of(task, counting, 64, 1)
     lost = np.zeros(question.length - question.start, np.float32)
     lost[0] = np.inf
     assert task.score(question, Scored(nll=lost)).failed
@@ -181,28 +186,30 @@ def test_what_does_not_fit_is_refused_with_a_remedy(
     with pytest.raises(
         Refused, match=r"needs a file of key tokens, got none: make one by `lexbench keys .* task.keys=FI"
     ):
-        asked(bare, counting, 64, 1)
+        questions_of(bare, counting, 64, 1)
     assert "none given" in bare.protocol(counting)
     with pytest.raises(ValueError, match=r"nowhere.jsonl cannot be read .*: make one by `lexbench keys"):
         lexbench.task("long_ppl", corpus=corpus, keys=str(tmp_path / "nowhere.jsonl"))
     file = written(tmp_path / "keys.jsonl", corpus)
     task = lexbench.task("long_ppl", corpus=corpus, keys=file)
-    with pytest.raises(Refused, match=r"keys.jsonl holds the key tokens of another corpus: make one by"):
-        asked(lexbench.task("long_ppl", corpus=numbers(100, 100), keys=file), counting, 64, 1)
+    with pytest.raises(
+        Refused, match=r"keys.jsonl must hold key tokens of this corpus, got another one's: make one by"
+    ):
+        questions_of(lexbench.task("long_ppl", corpus=numbers(100, 100), keys=file), counting, 64, 1)
     with pytest.raises(
         Refused, match=r"needs 4 documents with key tokens of which the evaluator read 64 .* has 3 \(.*: lower"
     ):
-        asked(task, counting, 64, 4)
+        questions_of(task, counting, 64, 4)
     with pytest.raises(
         Refused, match=r"needs 1 documents .* read 164 tokens, .* has 0 \(of the longest it read 10[01]\)"
     ):
         task.for_lengths([164]).questions(counting, 64, 1, 0)
     with pytest.raises(Refused, match="reads documents of 64 tokens, asked for 65: raise document_tokens"):
-        asked(task, counting, 65, 1)
+        questions_of(task, counting, 65, 1)
     least = 9 + len(counting.prefix)
-    assert asked(task, counting, least, 1)
+    assert questions_of(task, counting, least, 1)
     with pytest.raises(Refused, match=f"needs at least {least} tokens, asked for {least - 1}"):
-        asked(task, counting, least - 1, 1)
+        questions_of(task, counting, least - 1, 1)
     for name in ("stride", "document_tokens"):
         with pytest.raises(ValueError, match=f"long_ppl's {name} must be at least 1, got 0"):
             lexbench.task("long_ppl", corpus=corpus, **{name: 0})
@@ -225,7 +232,7 @@ def test_documents_of_just_the_longest_length_count_and_first_tokens_never(
 def test_no_length_is_longer_than_what_the_evaluator_has_read(
     tmp_path: Path, corpus: Corpus, counting: Tokenizer
 ) -> None:
-    """It read 50 words and the first digits of another: 51 tokens, and BOS."""
+    """The evaluator read 50 words and part of another: 51 tokens and BOS."""
     prefix = len(counting.prefix)
     for end, most in ((300, 50), (302, 51)):
         file = written(tmp_path / "keys.jsonl", corpus, [[20, 40], [30], [], []], end=end)

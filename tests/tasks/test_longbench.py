@@ -1,4 +1,4 @@
-"""LongBench as a task: the user's data and prompts, over-long prompts by choice, buckets, and nothing silently."""
+"""LongBench as a task: the user's data and prompts, truncation, buckets, and no silent change."""
 
 import dataclasses
 import hashlib
@@ -36,7 +36,7 @@ QUICK = {"gov_report", "vcsum", "hotpotqa", "multifieldqa_zh", "trec", "passage_
 
 
 def example(dataset: str, number: int, **more: Any) -> dict[str, Any]:
-    """An example in the official form, with a document of its own."""
+    """An example in the official form, with its own document."""
     classified = longbench.DATASETS[dataset].metric == "classification"
     return {
         "input": f"asked {number}?",
@@ -56,7 +56,7 @@ Data = Callable[..., Path]
 
 @pytest.fixture
 def data(tmp_path: Path) -> Data:
-    """Writes examples by file name into a folder of official data."""
+    """Write examples by file name into a folder of official data."""
 
     def write(**files: list[dict[str, Any]]) -> Path:
         place = tmp_path / "data"
@@ -75,7 +75,9 @@ def ten(data: Data) -> str:
     return str(data(qasper=[example("qasper", number) for number in range(10)]))
 
 
-def asked(task: lexbench.Task, tokenizer: FastTokenizer, length: int = 2000, n: int = 4, seed: int = 0) -> list[Write]:
+def questions_of(
+    task: lexbench.Task, tokenizer: FastTokenizer, length: int = 2000, n: int = 4, seed: int = 0
+) -> list[Write]:
     return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Write)]
 
 
@@ -112,7 +114,7 @@ def test_every_data_set_asks_and_scores(data: Data, tokenizer: FastTokenizer, na
     for e in [False, True] if facts.n_e else [False]:
         folder = data(**{f"{name}_e" if e else name: [example(name, number) for number in range(3)]})
         task = lexbench.task("longbench", dataset=name, e=e, data=str(folder))
-        questions = asked(task, tokenizer)
+        questions = questions_of(task, tokenizer)
         assert len(questions) == 3
         for question in questions:
             assert question.prompt[0] == tokenizer.bos
@@ -136,7 +138,7 @@ def test_code_is_compared_as_asked(data: Data, tokenizer: FastTokenizer) -> None
     found: dict[str, float] = {}
     for similarity in longbench.SIMILARITIES:
         task = lexbench.task("longbench", dataset="lcc", data=folder, similarity=similarity)
-        found |= scored(task, asked(task, tokenizer)[0], "1234ab", tokenizer).scores
+        found |= scored(task, questions_of(task, tokenizer)[0], "1234ab", tokenizer).scores
         assert f"official code_sim_{similarity}, " in task.protocol(tokenizer)
     assert found == {"code_sim_difflib": 0.27, "code_sim_levenshtein": 0.53}
 
@@ -149,7 +151,7 @@ def test_suites_are_the_official_ones(data: Data) -> None:
 
 
 def test_our_wording_is_fixed_by_the_version(data: Data) -> None:
-    """Another wording is another version of the task: raise it, and write the new hash here."""
+    """A new wording needs a new version of the task: raise it, and put the new hash here."""
     file = ROOT / "tasks" / "longbench_prompts.yaml"
     prompts = yaml.safe_load(file.read_text())
     assert list(prompts) == list(longbench.DATASETS)
@@ -162,7 +164,7 @@ def test_our_wording_is_fixed_by_the_version(data: Data) -> None:
 
 def test_the_prompt_is_the_wording_filled_in(data: Data, tokenizer: FastTokenizer) -> None:
     folder = data(qasper=[example("qasper", 0, context="con {text}", input="in{put}")])
-    [question] = asked(lexbench.task("longbench", data=str(folder)), tokenizer)
+    [question] = questions_of(lexbench.task("longbench", data=str(folder)), tokenizer)
     wording = yaml.safe_load((ROOT / "tasks" / "longbench_prompts.yaml").read_text())["qasper"]
     expected = wording.replace("{context}", "con {text}").replace("{input}", "in{put}")
     assert tokenizer.decode(question.prompt) == expected
@@ -176,7 +178,7 @@ def test_prompts_of_a_file_are_known_by_their_content(ten: str, tokenizer: FastT
     for name in ("one.json", "two.json"):
         (tmp_path / name).write_text(text)
         tasks.append(lexbench.task("longbench", data=ten, prompts=str(tmp_path / name)))
-    [question] = asked(tasks[0], tokenizer, n=1)
+    [question] = questions_of(tasks[0], tokenizer, n=1)
     number = question.facts["id"].removeprefix("id")
     expected = f"text {number} of qasper " + "word " * int(number) + f"|asked {number}?"
     assert tokenizer.decode(question.prompt) == expected
@@ -185,18 +187,18 @@ def test_prompts_of_a_file_are_known_by_their_content(ten: str, tokenizer: FastT
     first, second = (Named("longbench", task, "").identity() for task in tasks)
     assert first == second
     assert first["prompts"] == f"sha256:{digest}"
-    assert ids(asked(tasks[0], tokenizer)) == ids(asked(lexbench.task("longbench", data=ten), tokenizer))
+    assert ids(questions_of(tasks[0], tokenizer)) == ids(questions_of(lexbench.task("longbench", data=ten), tokenizer))
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (None, "prompts .* does not exist: give the official dataset2prompt.json"),
-        ("{", r"prompts .*p\.json are no JSON .*: give the official"),
-        ("[]", r"prompts .*p\.json have none for qasper: add it"),
-        ('{"lcc": "{context}"}', r"prompts .*p\.json have none for qasper: add it"),
-        ('{"qasper": 1}', "have none for qasper"),
-        ('{"qasper": "{input}"}', r"prompt of qasper in .* must have \{context\}, and \{input\} where it is asked"),
+        ("{", r"prompts .*p\.json must be JSON .*: give the official"),
+        ("[]", r"prompts .*p\.json must have one for qasper: add it"),
+        ('{"lcc": "{context}"}', r"prompts .*p\.json must have one for qasper: add it"),
+        ('{"qasper": 1}', "must have one for qasper"),
+        ('{"qasper": "{input}"}', r"prompt of qasper in .* must have \{context\}, may have \{input\}"),
         ('{"qasper": "{context} {question}"}', r"must have \{context\}"),
         ('{"qasper": "{context} {"}', r"must have \{context\}"),
     ],
@@ -215,7 +217,7 @@ def test_the_chat_template_is_used_as_officially(data: Data, tokenizer: FastToke
     frame = talking.frame(chat=True)
     for name in longbench.DATASETS:
         task = lexbench.task("longbench", dataset=name, data=str(folder))
-        plain, [question] = asked(task, tokenizer)[0].prompt[1:], asked(task, talking)
+        plain, [question] = questions_of(task, tokenizer)[0].prompt[1:], questions_of(task, talking)
         official = name not in ("trec", "triviaqa", "samsum", "lsht", "lcc", "repobench-p")
         before, after = (frame.before.tolist(), frame.after.tolist()) if official else ([talking.bos], [])
         assert question.prompt.tolist() == [*before, *plain, *after]
@@ -229,12 +231,12 @@ def test_the_chat_template_can_be_chosen(data: Data, tokenizer: FastTokenizer) -
     talking = chatting(tokenizer)
     for name, chat in (("qasper", False), ("trec", True)):
         task = lexbench.task("longbench", dataset=name, data=folder, chat=chat)
-        [question] = asked(task, talking)
+        [question] = questions_of(task, talking)
         assert (
             question.prompt[: len(talking.frame(True).before)].tolist() == talking.frame(True).before.tolist()
         ) == chat
     with pytest.raises(ValueError, match="chat template"):
-        asked(lexbench.task("longbench", data=folder, chat=True), tokenizer)
+        questions_of(lexbench.task("longbench", data=folder, chat=True), tokenizer)
 
 
 # lengths
@@ -244,15 +246,15 @@ def test_the_least_length_is_that_of_the_wording_and_is_said_without_data(data: 
     with pytest.raises(
         Refused, match=r"longbench's qasper needs at least \d+ tokens, asked for 2: raise length"
     ) as refusal:
-        asked(lexbench.task("longbench"), tokenizer, 2)
+        questions_of(lexbench.task("longbench"), tokenizer, 2)
     least = int(refusal.value.reason.split()[5])
     task = lexbench.task("longbench", data=str(data(qasper=[example("qasper", 5)])))
     wording = yaml.safe_load((ROOT / "tasks" / "longbench_prompts.yaml").read_text())["qasper"]
     bare = wording.replace("{context}", "").replace("{input}", "")
     assert least == 1 + len(tokenizer.encode(bare).ids) + 128
-    assert asked(task, tokenizer, least)
+    assert questions_of(task, tokenizer, least)
     with pytest.raises(Refused, match=f"needs at least {least} tokens, asked for {least - 1}"):
-        asked(task, tokenizer, least - 1)
+        questions_of(task, tokenizer, least - 1)
 
 
 @pytest.mark.parametrize("chat", [False, True])
@@ -263,11 +265,11 @@ def test_the_middle_is_cut_out_of_the_tokens(data: Data, tokenizer: FastTokenize
     frame = talking.frame(chat)
     before, after = len(frame.before), len(frame.after)
     task = lexbench.task("longbench", data=folder, chat=chat, room=10)
-    [whole] = asked(task, talking, 10_000)
+    [whole] = questions_of(task, talking, 10_000)
     inner = whole.prompt[before : len(whole.prompt) - after].tolist()
     needed = len(whole.prompt) + 10
     assert not scored(task, whole, "", talking).truncated
-    [fits] = asked(task, talking, needed)
+    [fits] = questions_of(task, talking, needed)
     assert fits.length == needed
     assert not scored(task, fits, "", talking).truncated
     for length, half in (
@@ -275,7 +277,7 @@ def test_the_middle_is_cut_out_of_the_tokens(data: Data, tokenizer: FastTokenize
         (10 + before + after + 601, 300),
         (needed - 1, len(inner) // 2),
     ):
-        [question] = asked(task, talking, length)
+        [question] = questions_of(task, talking, length)
         half = min(half, (length - 10 - before - after) // 2)
         assert question.prompt.tolist() == [*frame.before, *inner[:half], *inner[len(inner) - half :], *frame.after]
         assert length - 1 <= question.length <= length
@@ -292,21 +294,21 @@ def test_two_tokens_of_a_prompt_without_words_are_the_least(
     folder = str(data(qasper=[example("qasper", 0, context="1234")]))
     task = lexbench.task("longbench", data=folder, prompts=str(tmp_path / "p.json"), room=5)
     with pytest.raises(Refused, match="needs at least 8 tokens, asked for 7"):
-        asked(task, tokenizer, 7)
-    [question] = asked(task, tokenizer, 8)
+        questions_of(task, tokenizer, 7)
+    [question] = questions_of(task, tokenizer, 8)
     assert tokenizer.decode(question.prompt) == "14"
 
 
 def long_and_short(data: Data) -> str:
-    """Of six examples the odd ones are long."""
+    """Six examples; the odd ones are long."""
     rows = [example("qasper", number, context="word " * (400 if number % 2 else 10)) for number in range(6)]
     return str(data(qasper=rows))
 
 
 def test_what_is_skipped_is_counted(data: Data, tokenizer: FastTokenizer) -> None:
     task = lexbench.task("longbench", data=long_and_short(data), truncation="skip", room=10)
-    questions = asked(task, tokenizer, 800, n=6)
-    everything = asked(task, tokenizer, 8000, n=6)
+    questions = questions_of(task, tokenizer, 800, n=6)
+    everything = questions_of(task, tokenizer, 8000, n=6)
     short = [question for question in everything if question.facts["id"] in ("id0", "id2", "id4")]
     assert [question.index for question in questions] == [question.index for question in short]
     assert ids(questions) == ids(short)
@@ -316,18 +318,18 @@ def test_what_is_skipped_is_counted(data: Data, tokenizer: FastTokenizer) -> Non
     assert "left out" in task.protocol(tokenizer)
     only = lexbench.task("longbench", data=long_and_short(data), truncation="skip", room=700)
     with pytest.raises(Refused, match="none of 6 prompts fits in 900: raise length"):
-        asked(only, tokenizer, 900, n=6)
+        questions_of(only, tokenizer, 900, n=6)
 
 
 def test_an_over_long_prompt_can_refuse_the_cell(data: Data, tokenizer: FastTokenizer) -> None:
     task = lexbench.task("longbench", data=long_and_short(data), truncation="error", room=10)
-    everything = asked(task, tokenizer, 8000, n=6)
+    everything = questions_of(task, tokenizer, 8000, n=6)
     first = next(question for question in everything if question.facts["id"] not in ("id0", "id2", "id4"))
     said = (
         f"prompt of example {first.facts['id']} has {len(first.prompt)} tokens, with room for 10 more than 800: raise"
     )
     with pytest.raises(Refused, match=said):
-        asked(task, tokenizer, 800, n=6)
+        questions_of(task, tokenizer, 800, n=6)
     assert "refuse the cell" in task.protocol(tokenizer)
 
 
@@ -336,13 +338,13 @@ def test_samples_are_shown_by_stored_and_by_real_length(data: Data, tokenizer: F
     rows = [example("qasper", number, length=length) for number, length in enumerate(lengths)]
     rows.append(example("qasper", 4, context="\U0001f40d" * 2000, length=1))  # four bytes, four tokens
     task = lexbench.task("longbench", data=str(data(qasper=rows)), room=10)
-    samples = {q.facts["id"]: scored(task, q, "", tokenizer) for q in asked(task, tokenizer, 1000, n=5)}
+    samples = {q.facts["id"]: scored(task, q, "", tokenizer) for q in questions_of(task, tokenizer, 1000, n=5)}
     words = ["words 0-4k", "words 4-8k", "words 4-8k", "words 8k+"]
     assert [samples[f"id{number}"].parts for number in range(4)] == [(part, "tokens 0-4k") for part in words]
     assert samples["id4"].parts == ("words 0-4k", "tokens 8k+")
     assert samples["id4"].truncated
     chinese = lexbench.task("longbench", dataset="vcsum", data=str(data(vcsum=[example("vcsum", 0, length=9000)])))
-    assert scored(chinese, asked(chinese, tokenizer)[0], "", tokenizer).parts[0] == "characters 8k+"
+    assert scored(chinese, questions_of(chinese, tokenizer)[0], "", tokenizer).parts[0] == "characters 8k+"
 
 
 # which examples
@@ -350,12 +352,12 @@ def test_samples_are_shown_by_stored_and_by_real_length(data: Data, tokenizer: F
 
 def test_examples_are_the_first_of_a_permutation_by_seed(ten: str, tokenizer: FastTokenizer) -> None:
     task = lexbench.task("longbench", data=ten)
-    everything = ids(asked(task, tokenizer, n=10))
+    everything = ids(questions_of(task, tokenizer, n=10))
     assert sorted(everything) == [f"id{number}" for number in range(10)]
-    assert ids(asked(task, tokenizer, n=4)) == everything[:4]
-    assert ids(asked(task, tokenizer, n=99)) == everything
-    assert ids(asked(task, tokenizer, length=900, n=10)) == everything
-    assert len({tuple(ids(asked(task, tokenizer, n=10, seed=seed))) for seed in range(5)}) == 5
+    assert ids(questions_of(task, tokenizer, n=4)) == everything[:4]
+    assert ids(questions_of(task, tokenizer, n=99)) == everything
+    assert ids(questions_of(task, tokenizer, length=900, n=10)) == everything
+    assert len({tuple(ids(questions_of(task, tokenizer, n=10, seed=seed))) for seed in range(5)}) == 5
     changes: list[dict[str, Any]] = [
         {"room": 9},
         {"truncation": "skip"},
@@ -363,12 +365,12 @@ def test_examples_are_the_first_of_a_permutation_by_seed(ten: str, tokenizer: Fa
         {"similarity": "levenshtein"},
     ]
     for change in changes:
-        assert ids(asked(lexbench.task("longbench", data=ten, **change), tokenizer, n=10)) == everything
+        assert ids(questions_of(lexbench.task("longbench", data=ten, **change), tokenizer, n=10)) == everything
 
 
 def test_examples_on_one_document_are_one_cluster(data: Data, tokenizer: FastTokenizer) -> None:
     rows = [example("qasper", number, context="one" if number < 2 else "two") for number in range(3)]
-    questions = asked(lexbench.task("longbench", data=str(data(qasper=rows))), tokenizer)
+    questions = questions_of(lexbench.task("longbench", data=str(data(qasper=rows))), tokenizer)
     clusters = {question.facts["id"]: question.cluster for question in questions}
     assert clusters["id0"] == clusters["id1"] != clusters["id2"]
 
@@ -387,9 +389,9 @@ def test_data_are_known_by_their_content(ten: str, tokenizer: FastTokenizer, tmp
     assert {registry.label(task, "longbench", "task") for task in tasks} == {
         f"longbench(dataset='qasper', data=sha256:{digest})"
     }
-    prompts = [[question.prompt.tolist() for question in asked(task, tokenizer)] for task in tasks]
+    prompts = [[question.prompt.tolist() for question in questions_of(task, tokenizer)] for task in tasks]
     assert prompts[0] == prompts[1] == prompts[2]
-    assert {question.facts["data"] for question in asked(tasks[2], tokenizer)} == {f"sha256:{digest}"}
+    assert {question.facts["data"] for question in questions_of(tasks[2], tokenizer)} == {f"sha256:{digest}"}
     with (moved / "qasper.jsonl").open("a") as stream:
         stream.write(json.dumps(example("qasper", 10)) + "\n")
     assert Named("longbench", lexbench.task("longbench", data=str(moved)), "").identity() != identities[0]
@@ -420,9 +422,11 @@ def test_a_wrong_parameter_is_an_error(parameters: dict[str, Any], message: str)
 
 
 def test_wrong_data_are_an_error(ten: str, tokenizer: FastTokenizer, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"data folder .* has no qasper_e\.jsonl: give one with the official files"):
+    with pytest.raises(
+        ValueError, match=r"data folder .* has no qasper_e\.jsonl: give a folder with the official files"
+    ):
         lexbench.task("longbench", data=ten, e=True)
-    with pytest.raises(ValueError, match=r"data .*qasper\.jsonl is no folder and no zip archive"):
+    with pytest.raises(ValueError, match=r"data .*qasper\.jsonl must be a folder or a zip archive"):
         lexbench.task("longbench", data=f"{ten}/qasper.jsonl")
     with zipfile.ZipFile(tmp_path / "empty.zip", "w") as archive:
         archive.writestr("__MACOSX/qasper.jsonl", "")
@@ -436,7 +440,7 @@ def test_an_example_without_a_field_is_named(data: Data, tokenizer: FastTokenize
     del rows[1][field]
     task = lexbench.task("longbench", dataset="trec", data=str(data(trec=rows)))
     with pytest.raises(ValueError, match=rf"trec\.jsonl:2 has no field '{field}'"):
-        asked(task, tokenizer)
+        questions_of(task, tokenizer)
 
 
 # the hub
@@ -462,7 +466,7 @@ def saved_tokenizer(folder: str) -> FastTokenizer:
 
 
 def from_hub(tokenizer: FastTokenizer, folder: Path) -> str:
-    """What a process without network prints."""
+    """Output of a process without a network."""
     (folder / "tokenizer.json").write_text(tokenizer._tokenizer.to_str())
     (folder / "tokenizer_config.json").write_text('{"bos_token": "<s>"}')
     done = subprocess.run(
@@ -479,7 +483,7 @@ def from_hub(tokenizer: FastTokenizer, folder: Path) -> str:
 def test_without_data_and_network_the_remedy_is_said_in_one_line(tokenizer: FastTokenizer, tmp_path: Path) -> None:
     said = from_hub(tokenizer, tmp_path)
     assert said.startswith("longbench needs the official data (THUDM/LongBench cannot be fetched: ")
-    assert said.endswith("): give task.data=DIR or network\n")
+    assert said.endswith("): give task.data=DIR or a network\n")
     assert said.count("\n") == 1
 
 
@@ -491,7 +495,7 @@ def test_the_hubs_archive_is_found_in_the_cache(ten: str, tokenizer: FastTokeniz
     (place / "refs" / "main").write_text(commit)
     with zipfile.ZipFile(place / "snapshots" / commit / "data.zip", "w") as archive:
         archive.write(Path(ten) / "qasper.jsonl", "data/qasper.jsonl")
-    expected = ids(asked(lexbench.task("longbench", data=ten), tokenizer, n=2))
+    expected = ids(questions_of(lexbench.task("longbench", data=ten), tokenizer, n=2))
     assert from_hub(tokenizer, tmp_path) == f"{expected}\n"
 
 
@@ -510,7 +514,7 @@ def test_the_hub_is_asked_once(monkeypatch: pytest.MonkeyPatch, tokenizer: FastT
         with pytest.raises(
             Refused, match=r"official data \(THUDM/LongBench cannot be fetched: No network\): give task"
         ):
-            asked(lexbench.task("longbench"), tokenizer)
+            questions_of(lexbench.task("longbench"), tokenizer)
     examples._archive.cache_clear()
     assert calls == [("THUDM/LongBench", "data.zip")]
 
@@ -545,5 +549,5 @@ def task_label(folder: Path) -> str:
 
 
 def test_numbers_of_a_sample_are_plain(ten: str, tokenizer: FastTokenizer) -> None:
-    [question] = asked(lexbench.task("longbench", data=ten), tokenizer, n=1)
+    [question] = questions_of(lexbench.task("longbench", data=ten), tokenizer, n=1)
     assert isinstance(question.index, int) and not isinstance(question.index, np.integer)

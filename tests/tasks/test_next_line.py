@@ -1,4 +1,4 @@
-"""Next line: real statements, the same ones at every length, whose names stand where they are said to stand."""
+"""Next line: real statements, the same ones at every length, with names at the stated distances."""
 
 import difflib
 import keyword
@@ -36,7 +36,7 @@ class Source:
         return hash_documents(self.documents())
 
 
-def asked(
+def questions_of(
     tokenizer: FastTokenizer, length: int, n: int, seed: int = 0, corpus: Corpus = STDLIB, **parameters: object
 ) -> list[Write]:
     task = lexbench.task("next_line", corpus=corpus, **parameters).for_lengths(LENGTHS)
@@ -44,7 +44,7 @@ def asked(
 
 
 def test_lines_are_the_same_at_every_length_and_only_their_context_grows(tokenizer: FastTokenizer) -> None:
-    short, middle, long = (asked(tokenizer, length, 24) for length in LENGTHS)
+    short, middle, long = (questions_of(tokenizer, length, 24) for length in LENGTHS)
     for questions, length in zip((short, middle, long), LENGTHS, strict=True):
         assert {(question.length, question.room) for question in questions} == {(length, 40)}
     for first, second, third in zip(short, middle, long, strict=True):
@@ -57,7 +57,7 @@ def test_lines_are_the_same_at_every_length_and_only_their_context_grows(tokeniz
 
 
 def test_the_prompt_is_the_files_text_right_before_the_line(tokenizer: FastTokenizer) -> None:
-    for question in asked(tokenizer, 480, 24):
+    for question in questions_of(tokenizer, 480, 24):
         text = TEXTS[question.cluster]
         prompt = tokenizer.decode(question.prompt)
         assert text.count(prompt + question.answer) >= 1
@@ -70,7 +70,7 @@ def test_the_prompt_is_the_files_text_right_before_the_line(tokenizer: FastToken
 
 def test_all_names_of_a_line_stand_in_its_longest_context_and_one_not_near_it(tokenizer: FastTokenizer) -> None:
     """Counted in the text of the prompt: near is half of 160 tokens."""
-    questions = asked(tokenizer, 480, 32)
+    questions = questions_of(tokenizer, 480, 32)
     for question in questions:
         assert 80 < question.facts["distance"] <= 480 - 40 - 1
         assert not all_names(tokenizer.decode(question.prompt[-80:]), question)
@@ -85,7 +85,7 @@ def just_there(tokenizer: FastTokenizer, question: Write) -> None:
 
 
 def all_names(text: str, question: Write) -> bool:
-    """Whether the names of the line, found without Python's parser, all stand in a text."""
+    """Whether a text contains all names of the line, found without Python's parser."""
     code = re.sub(r"""[rbf]*(".*?"|'.*?')""", "", question.facts["expected"])
     names = set(re.findall(r"[^\W\d]\w*", code)) - set(keyword.kwlist) - set(re.findall(r"(\w+)=[^=]", code))
     return all(re.search(rf"\b{name}\b", text) for name in names)
@@ -94,7 +94,7 @@ def all_names(text: str, question: Write) -> bool:
 def test_groups_say_whether_the_farthest_name_is_in_the_prompt(tokenizer: FastTokenizer) -> None:
     seen = set()
     for length in LENGTHS:
-        for question in asked(tokenizer, length, 32):
+        for question in questions_of(tokenizer, length, 32):
             inside = question.facts["distance"] <= length - 41
             task = lexbench.task("next_line", corpus=STDLIB)
             [part] = task.score(question, written("", tokenizer)).parts
@@ -128,18 +128,18 @@ def last(items):
 
 
 def test_only_whole_statements_of_known_names_that_are_far_are_asked_for(tokenizer: FastTokenizer) -> None:
-    """By hand: in the others a name is new, or the only one; or they are no statement that has a line for itself."""
+    """By hand: the other lines have a new name or only one name, or are not one statement per line."""
     filler = "\n".join(f"x{number} = {number}" for number in range(5)) + "\n"
     text = "# to fill\n" * 60 + FILE.format(filler=filler) + "    total.first(collections.deque)\n"
     given: dict[str, Any] = {"corpus": Source((text,)), "longest": 600, "room": 40}
-    [question] = asked(tokenizer, 200, 1, near=80, **given)
+    [question] = questions_of(tokenizer, 200, 1, near=80, **given)
     assert question.facts["expected"] == "total.first(collections.deque)"
     with pytest.raises(Refused, match="needs 2 lines of Python with 600 tokens, the corpus has 1: lower n"):
-        asked(tokenizer, 200, 2, near=80, **given)
+        questions_of(tokenizer, 200, 2, near=80, **given)
     with pytest.raises(Refused, match="needs 1 lines of Python with 600 tokens, the corpus has 0"):
-        asked(tokenizer, 200, 1, near=500, **given)
+        questions_of(tokenizer, 200, 1, near=500, **given)
     with pytest.raises(Refused, match="needs 1 lines of Python with 600 tokens, the corpus has 0"):
-        asked(tokenizer, 200, 1, near=80, **{**given, "room": 20})  # the line alone takes more
+        questions_of(tokenizer, 200, 1, near=80, **{**given, "room": 20})  # the line alone takes more
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_only_whole_statements_of_known_names_that_are_far_are_asked_for(tokeniz
 def test_other_lines_are_not_asked_for(tokenizer: FastTokenizer, line: str) -> None:
     text = "# to fill\n" * 60 + FILE.format(filler="x = 1\n" * 10) + f"    {line}\n"
     with pytest.raises(Refused, match="the corpus has 0"):
-        asked(tokenizer, 200, 1, corpus=Source((text,)), near=80, longest=600, room=60)
+        questions_of(tokenizer, 200, 1, corpus=Source((text,)), near=80, longest=600, room=60)
 
 
 @pytest.mark.slow
@@ -177,7 +177,7 @@ def test_every_file_gives_a_line_before_one_gives_two_and_seeds_give_others(toke
 
 def test_each_answer_gets_what_it_is_worth(tokenizer: FastTokenizer) -> None:
     """Similarity by hand: 2 matches / all characters."""
-    [question] = asked(tokenizer, 256, 1)
+    [question] = questions_of(tokenizer, 256, 1)
     line = question.facts["expected"]
     half = line[: len(line) // 2]
     expected = {
@@ -199,7 +199,7 @@ def test_each_answer_gets_what_it_is_worth(tokenizer: FastTokenizer) -> None:
 
 
 def test_a_line_within_a_merged_token_begins_right_behind_the_text_before_it(tokenizer: FastTokenizer) -> None:
-    """A tokenizer that joins a line's end with the next one's indentation, or with the text before it."""
+    """A tokenizer that joins a line end with the next indentation, or with the text before."""
 
     class Lines(FastTokenizer):
         def encode(self, text: str) -> lexbench.Encoded:
@@ -211,7 +211,7 @@ def test_a_line_within_a_merged_token_begins_right_behind_the_text_before_it(tok
             return "".join(PIECES[int(each)] for each in ids)  # type: ignore[attr-defined]
 
     merging = Lines(tokenizer._tokenizer, bos=0, begins_with_bos=False)
-    for question in asked(merging, 480, 8, room=120):
+    for question in questions_of(merging, 480, 8, room=120):
         prompt = merging.decode(question.prompt)
         assert prompt + question.answer in TEXTS[question.cluster]
         assert question.length == 480
@@ -237,29 +237,29 @@ def test_parameters_follow_from_the_runs_lengths_and_wrong_ones_are_errors(token
         with pytest.raises(ValueError, match=f"next_line's {name} must be at least 1, got 0"):
             lexbench.task("next_line", corpus=STDLIB, **{name: 0})
     with pytest.raises(Refused, match="places have 480 tokens, asked for 481: raise longest"):
-        asked(tokenizer, 481, 1)
+        questions_of(tokenizer, 481, 1)
     with pytest.raises(Refused, match="needs at least 42 tokens, asked for 41: raise length or lower room"):
-        asked(tokenizer, 41, 1)
-    assert {len(question.prompt) for question in asked(tokenizer, 42, 4)} == {2}
+        questions_of(tokenizer, 41, 1)
+    assert {len(question.prompt) for question in questions_of(tokenizer, 42, 4)} == {2}
     with pytest.raises(Refused, match=r"lines of Python with 480 tokens, the corpus has 0: .* take corpus=stdlib"):
-        asked(tokenizer, 160, 1, corpus=Synthetic())
+        questions_of(tokenizer, 160, 1, corpus=Synthetic())
 
 
 def around(tokenizer: FastTokenizer) -> list[int]:
-    """Tokens of a chat that are no code."""
+    """Tokens of a chat template."""
     pieces = ("<user>", "Continue this Python file by its next line. Write that line and nothing else.\n\n", "<model>")
     return [int(token) for piece in pieces for token in tokenizer.encode(piece).ids]
 
 
 @pytest.mark.parametrize("end", ["\r", "\r\n"])
 def test_files_with_carriage_returns_have_no_lines(tokenizer: FastTokenizer, end: str) -> None:
-    """Python ends a line at each, a text's lines do not; without them the same file has its line."""
+    """Python ends a line at each carriage return, our lines do not; without them the same file has its line."""
     text = "# to fill\n" * 60 + FILE.format(filler="x = 1\n" * 10) + "    total.first(collections.deque)\n"
     given: dict[str, Any] = {"near": 80, "longest": 600, "room": 40}
-    assert asked(tokenizer, 200, 1, corpus=Source((text,)), **given)
+    assert questions_of(tokenizer, 200, 1, corpus=Source((text,)), **given)
     for other in (text.replace("\n", end), f"# a comment{end}{text}"):
         with pytest.raises(Refused, match="the corpus has 0"):
-            asked(tokenizer, 200, 1, corpus=Source((other,)), **given)
+            questions_of(tokenizer, 200, 1, corpus=Source((other,)), **given)
 
 
 def test_in_a_chat_the_file_is_what_the_user_says(tokenizer: FastTokenizer) -> None:
@@ -271,11 +271,11 @@ def test_in_a_chat_the_file_is_what_the_user_says(tokenizer: FastTokenizer) -> N
 
     chatting = Chatting(tokenizer._tokenizer, bos=0, begins_with_bos=True)
     for length in LENGTHS:
-        plain, chat = (asked(chatting, length, 12, chat=each) for each in (False, True))
+        plain, chat = (questions_of(chatting, length, 12, chat=each) for each in (False, True))
         assert [(q.cluster, q.answer) for q in plain] == [(q.cluster, q.answer) for q in chat]
         for question in chat:
             assert question.facts["in_context"] == (question.facts["distance"] <= length - 40 - len(around(chatting)))
-    for question in asked(chatting, 480, 3, chat=True):
+    for question in questions_of(chatting, 480, 3, chat=True):
         text = chatting.decode(question.prompt)
         said = "<user>Continue this Python file by its next line. Write that line and nothing else.\n\n"
         assert text.startswith(said) and text.endswith("<model>")

@@ -1,4 +1,4 @@
-"""Needles: prompts that a plain reader can answer, spread evenly, and scores that cannot be fooled."""
+"""Needles: a plain reader answers the prompts, depths are spread evenly, and scores cannot be fooled."""
 
 import hashlib
 import itertools
@@ -63,7 +63,7 @@ def niah(name: str = "niah_single_1", **parameters: Any) -> lexbench.Task:
     return lexbench.task(name, corpus=CORPUS, **parameters)
 
 
-def asked(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Write]:
+def questions_of(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Write]:
     return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Write)]
 
 
@@ -117,15 +117,15 @@ def test_prompt_and_answer_fill_the_length_exactly(
 @pytest.mark.parametrize("length", [128, 129, 150, 4096])
 def test_a_small_vocabulary_fits_into_128_tokens(lexlet: FastTokenizer, length: int) -> None:
     for name in ("niah_single_1", "niah_single_2", "needle"):
-        assert {question.length for question in asked(niah(name), lexlet, length, 20)} == {length}
+        assert {question.length for question in questions_of(niah(name), lexlet, length, 20)} == {length}
 
 
 @pytest.mark.parametrize("name", YAMLS)
 def test_a_plain_reader_answers_every_question(tokenizer: FastTokenizer, lexlet: FastTokenizer, name: str) -> None:
-    """What the text says of the keys is unique, all of it, and what is expected."""
+    """The values of the queried keys in the text are distinct and are the expected ones."""
     task = niah(name)
     for words, length in ((tokenizer, 480), (tokenizer, 1500), (lexlet, 512)):
-        for question in asked(task, words, length, 12):
+        for question in questions_of(task, words, length, 12):
             answer = " " + ", ".join(reader(words.decode(question.prompt)))
             assert both(task, question, answer) == (1, 1)
             assert both(task, question, question.answer) == (1, 1)
@@ -136,7 +136,7 @@ def test_rulers_tasks_have_rulers_parameters(tokenizer: FastTokenizer, name: str
     """Kinds and counts are read from the prompts."""
     hay, key_kind, value_kind, keys, values, queries = RULER[name]
     assert registry.read("task", name)["haystack"] == hay
-    [question] = asked(niah(name), tokenizer, 1500, 1)
+    [question] = questions_of(niah(name), tokenizer, 1500, 1)
     _, text, ask = parts_of(tokenizer.decode(question.prompt))
     needles = re.findall(FOUND, text)
     shape = {"word": r"[a-z]+-[a-z]+", "number": r"[1-9]\d{6}", "uuid": r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"}
@@ -160,10 +160,10 @@ def test_a_sample_depends_on_seed_and_index_alone(tokenizer: FastTokenizer, name
     def said(question: Write) -> tuple[Any, ...]:
         return question.prompt.tolist(), question.answer, question.facts, question.cluster, question.room
 
-    many = [said(question) for question in asked(niah(name), tokenizer, 700, 9)]
-    asked(niah(name, strata=3), tokenizer, 900, 2)
-    assert [said(question) for question in asked(niah(name), tokenizer, 700, 4)] == many[:4]
-    other = [said(question) for question in asked(niah(name), tokenizer, 700, 9, seed=1)]
+    many = [said(question) for question in questions_of(niah(name), tokenizer, 700, 9)]
+    questions_of(niah(name, strata=3), tokenizer, 900, 2)
+    assert [said(question) for question in questions_of(niah(name), tokenizer, 700, 4)] == many[:4]
+    other = [said(question) for question in questions_of(niah(name), tokenizer, 700, 9, seed=1)]
     assert not {json.dumps(each[:2]) for each in many} & {json.dumps(each[:2]) for each in other}
 
 
@@ -178,14 +178,16 @@ print(hashlib.sha256(b"".join(question.prompt.tobytes() for question in question
     root = Path(lexbench.__file__).parent.parent
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
     words = load_tokenizer(Path(lexbench.__file__).parent / "lexlet")
-    here = b"".join(question.prompt.tobytes() for question in asked(niah("niah_multikey_1"), words, 512, 3))
+    here = b"".join(question.prompt.tobytes() for question in questions_of(niah("niah_multikey_1"), words, 512, 3))
     assert done.stdout.strip() == hashlib.sha256(here).hexdigest()
 
 
 @pytest.mark.parametrize("name", YAMLS)
 def test_all_but_the_haystack_is_the_same_at_every_length(tokenizer: FastTokenizer, name: str) -> None:
-    """What a shorter text has besides its needles, a longer one begins with."""
-    for short, long in zip(asked(niah(name), tokenizer, 600, 4), asked(niah(name), tokenizer, 1700, 4), strict=True):
+    """Without needles, a longer text begins with the shorter one."""
+    for short, long in zip(
+        questions_of(niah(name), tokenizer, 600, 4), questions_of(niah(name), tokenizer, 1700, 4), strict=True
+    ):
         assert (short.facts["expected"], short.facts["keys"]) == (long.facts["expected"], long.facts["keys"])
         assert (short.room, short.answer) == (long.room, long.answer)
         (header, text, ask), (_, longer, _) = (parts_of(tokenizer.decode(each.prompt)) for each in (short, long))
@@ -206,21 +208,21 @@ def test_all_but_the_haystack_is_the_same_at_every_length(tokenizer: FastTokeniz
 def test_depths_have_exactly_equal_counts_in_all_strata(tokenizer: FastTokenizer, name: str) -> None:
     task = niah(name)
     strata = registry.read("task", name).get("strata", 8)
-    depths = [question.facts["depth"] for question in asked(task, tokenizer, 3000, 8 * strata)]
+    depths = [question.facts["depth"] for question in questions_of(task, tokenizer, 3000, 8 * strata)]
     parts = [min(int(depth * strata), strata - 1) for depth in depths]
     assert parts == list(range(strata)) * 8
     assert min(depths) >= 0 and max(depths) <= 1
 
 
 def test_depths_within_their_strata_and_of_all_other_needles_are_uniform(tokenizer: FastTokenizer) -> None:
-    """Kolmogorov and Smirnov at 4096 tokens, where sentences end every tenth of a stratum."""
-    questions = asked(niah("niah_multiquery", strata=4), tokenizer, 4096, 120)
+    """Kolmogorov-Smirnov at 4096 tokens, where sentences end every tenth of a stratum."""
+    questions = questions_of(niah("niah_multiquery", strata=4), tokenizer, 4096, 120)
     first = np.asarray([question.facts["depths"][0] for question in questions])
     others = np.asarray([question.facts["depths"][1:] for question in questions]).ravel()
     assert stats.kstest(first * 4 % 1, "uniform").pvalue > 0.001
     assert stats.kstest(others, "uniform").pvalue > 0.001
     assert abs(np.corrcoef(first, np.asarray([question.facts["depths"][1] for question in questions]))[0, 1]) < 0.3
-    keys = asked(niah("niah_multikey_1"), tokenizer, 2048, 80)
+    keys = questions_of(niah("niah_multikey_1"), tokenizer, 2048, 80)
     places = [parts_of(tokenizer.decode(question.prompt))[1] for question in keys]
     shares = [
         match.start() / len(text)
@@ -234,7 +236,7 @@ def test_depths_within_their_strata_and_of_all_other_needles_are_uniform(tokeniz
 
 @pytest.mark.parametrize("name", YAMLS)
 def test_needles_stand_once_at_their_depth_between_two_sentences(tokenizer: FastTokenizer, name: str) -> None:
-    for question in asked(niah(name), tokenizer, 1200, 6):
+    for question in questions_of(niah(name), tokenizer, 1200, 6):
         text = tokenizer.decode(question.prompt)
         needles = [match for match in re.finditer(" " + FOUND, text) if match[2] in question.facts["keys"]]
         assert sorted(match[3] for match in needles) == sorted(question.facts["expected"])
@@ -254,9 +256,9 @@ def test_needles_stand_once_at_their_depth_between_two_sentences(tokenizer: Fast
 @pytest.mark.parametrize("parameters", [{"distractors": 20}, {"haystack": "needles"}, {"values": 3, "queries": 3}])
 @pytest.mark.parametrize("kind", ["word", "number", "uuid"])
 def test_keys_and_values_are_all_distinct(tokenizer: FastTokenizer, kind: str, parameters: dict[str, Any]) -> None:
-    """Also keys of the same kind as the values, and from sample to sample."""
+    """Also keys of the same kind as the values, and across samples."""
     seen: Counter[str] = Counter()
-    for question in asked(niah(key_kind=kind, value_kind=kind, **parameters), tokenizer, 6000, 3):
+    for question in questions_of(niah(key_kind=kind, value_kind=kind, **parameters), tokenizer, 6000, 3):
         needles = re.findall(FOUND, tokenizer.decode(question.prompt))
         strings = [*{key for _, key, _ in needles}, *(value for _, _, value in needles)]
         assert len(set(strings)) == len(strings) > 8
@@ -265,8 +267,8 @@ def test_keys_and_values_are_all_distinct(tokenizer: FastTokenizer, kind: str, p
 
 
 def test_strings_are_uniform(tokenizer: FastTokenizer) -> None:
-    """Chi-square of first digits, of hexadecimal digits, of first letters of keys against those of all keys."""
-    questions = asked(niah("niah_single_1"), tokenizer, 200, 600)
+    """Chi-square of first digits, hexadecimal digits, and first letters of keys against those of all keys."""
+    questions = questions_of(niah("niah_single_1"), tokenizer, 200, 600)
     digits = Counter(question.facts["expected"][0][0] for question in questions)
     assert set(digits) == set("123456789")
     assert stats.chisquare(list(digits.values())).pvalue > 0.001
@@ -277,7 +279,7 @@ def test_strings_are_uniform(tokenizer: FastTokenizer) -> None:
         begun, letters = Counter(key.split("-")[place][0] < "m" for key in keys), [word[0] < "m" for word in words]
         assert stats.binomtest(begun[True], 600, sum(letters) / len(letters)).pvalue > 0.001
     assert module.KINDS["word"].count == len(sampling.ADJECTIVES) * len(sampling.NOUNS)
-    uuids = [question.facts["expected"][0] for question in asked(niah(value_kind="uuid"), tokenizer, 300, 100)]
+    uuids = [question.facts["expected"][0] for question in questions_of(niah(value_kind="uuid"), tokenizer, 300, 100)]
     assert [str(uuid.UUID(each)) for each in uuids] == uuids
     assert stats.chisquare(list(Counter("".join(uuids).replace("-", "")).values())).pvalue > 0.001
 
@@ -294,8 +296,8 @@ def test_all_strings_of_a_kind_come_once(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("name", YAMLS)
 def test_the_control_is_the_same_without_the_needles_asked_for(tokenizer: FastTokenizer, name: str) -> None:
     task = niah(name, needle=False)
-    with_needle = asked(niah(name), tokenizer, 700, 8)
-    for question, other in zip(asked(task, tokenizer, 700, 8), with_needle, strict=True):
+    with_needle = questions_of(niah(name), tokenizer, 700, 8)
+    for question, other in zip(questions_of(task, tokenizer, 700, 8), with_needle, strict=True):
         text, theirs = (tokenizer.decode(each.prompt) for each in (question, other))
         assert question.length == 700
         assert (question.facts["keys"], question.facts["expected"]) == (other.facts["keys"], other.facts["expected"])
@@ -309,7 +311,7 @@ def test_the_control_is_the_same_without_the_needles_asked_for(tokenizer: FastTo
 
 
 def possible(name: str) -> int:
-    """Sets of values that may be asked for."""
+    """All possible sets of right values."""
     if name in ("niah_single_3", "niah_multikey_3"):
         return 2**128
     all_numbers = 9_000_000
@@ -336,13 +338,13 @@ def possible(name: str) -> int:
 def test_chance_is_that_of_the_better_guess(
     tokenizer: FastTokenizer, name: str, parameters: dict[str, Any], chance: float
 ) -> None:
-    for question in asked(niah(name, **parameters), tokenizer, 1500, 2):
+    for question in questions_of(niah(name, **parameters), tokenizer, 1500, 2):
         assert question.chance == pytest.approx(chance, rel=1e-12)
 
 
 def test_chance_among_needles_falls_with_their_number(tokenizer: FastTokenizer) -> None:
     for length in (500, 1500):
-        for question in asked(niah("niah_multikey_2"), tokenizer, length, 3):
+        for question in questions_of(niah("niah_multikey_2"), tokenizer, length, 3):
             lines = len(re.findall(FOUND, tokenizer.decode(question.prompt)))
             assert question.chance == pytest.approx(1 / lines)
             assert scored(niah("niah_multikey_2"), question, "").chance == question.chance
@@ -352,16 +354,16 @@ def test_guessing_among_the_values_in_the_text_gives_the_chance(tokenizer: FastT
     """800 guesses of one of four; a binomial test."""
     task, rng = niah("niah_multikey_1"), np.random.default_rng(0)
     hits = 0
-    for question in asked(task, tokenizer, 400, 80):
+    for question in questions_of(task, tokenizer, 400, 80):
         values = [value for _, _, value in re.findall(FOUND, tokenizer.decode(question.prompt))]
         hits += sum(int(scored(task, question, str(rng.choice(values))).scores["accuracy"]) for _ in range(10))
     assert stats.binomtest(hits, 800, 1 / 4).pvalue > 0.001
 
 
 def test_naming_the_values_of_any_key_gets_the_chance(tokenizer: FastTokenizer) -> None:
-    """Of each text every key once: exactly one is right."""
+    """Guess every key of each text once: exactly one is right."""
     task = niah("niah_single_1", values=2, distractors=2)
-    for question in asked(task, tokenizer, 700, 6):
+    for question in questions_of(task, tokenizer, 700, 6):
         known: dict[str, list[str]] = {}
         for _, key, value in re.findall(FOUND, tokenizer.decode(question.prompt)):
             known.setdefault(key, []).append(value)
@@ -371,14 +373,14 @@ def test_naming_the_values_of_any_key_gets_the_chance(tokenizer: FastTokenizer) 
 
 
 def test_of_several_keys_among_needles_chance_is_by_the_number_of_keys(tokenizer: FastTokenizer) -> None:
-    for question in asked(niah("niah_multikey_2", values=2, queries=2), tokenizer, 900, 3):
+    for question in questions_of(niah("niah_multikey_2", values=2, queries=2), tokenizer, 900, 3):
         keys = {key for _, key, _ in re.findall(FOUND, tokenizer.decode(question.prompt))}
         assert question.chance == pytest.approx(2 / (len(keys) * (len(keys) - 1)))
 
 
 def test_only_the_value_written_first_is_right(tokenizer: FastTokenizer) -> None:
     task = niah("niah_single_1")
-    [question] = asked(task, tokenizer, 300, 1)
+    [question] = questions_of(task, tokenizer, 300, 1)
     [value] = question.facts["expected"]
     other = str(int(value) + 1)
     expected = {
@@ -409,7 +411,7 @@ def test_only_the_value_written_first_is_right(tokenizer: FastTokenizer) -> None
 
 def test_all_values_in_any_order_and_no_others_are_right(tokenizer: FastTokenizer) -> None:
     task = niah("niah_multivalue")
-    [question] = asked(task, tokenizer, 700, 1)
+    [question] = questions_of(task, tokenizer, 700, 1)
     one, two, three, four = question.facts["expected"]
     expected = {
         f" {one}, {two}, {three}, {four}": (1, 1),
@@ -433,7 +435,7 @@ def test_all_values_in_any_order_and_no_others_are_right(tokenizer: FastTokenize
 @pytest.mark.parametrize("kind", ["word", "uuid"])
 def test_words_and_uuids_are_whole_and_of_any_case(tokenizer: FastTokenizer, kind: str) -> None:
     task = niah(value_kind=kind, distractors=1)
-    [question] = asked(task, tokenizer, 500, 1)
+    [question] = questions_of(task, tokenizer, 500, 1)
     [value] = question.facts["expected"]
     other = next(v for _, _, v in re.findall(FOUND, tokenizer.decode(question.prompt)) if v != value)
     expected = {
@@ -452,7 +454,7 @@ def test_words_and_uuids_are_whole_and_of_any_case(tokenizer: FastTokenizer, kin
 
 
 def test_of_several_values_other_needles_of_the_haystack_have_one_each(tokenizer: FastTokenizer) -> None:
-    [question] = asked(niah("niah_multikey_2", values=2), tokenizer, 900, 1)
+    [question] = questions_of(niah("niah_multikey_2", values=2), tokenizer, 900, 1)
     counts = Counter(key for _, key, _ in re.findall(FOUND, tokenizer.decode(question.prompt)))
     assert counts.pop(question.facts["keys"][0]) == 2
     assert len(counts) > 3 and set(counts.values()) == {1}
@@ -460,14 +462,14 @@ def test_of_several_values_other_needles_of_the_haystack_have_one_each(tokenizer
 
 def test_samples_of_noise_are_their_own_clusters_those_of_text_a_stretch(tokenizer: FastTokenizer) -> None:
     for name in ("niah_single_1", "niah_multikey_2"):
-        assert [question.cluster for question in asked(niah(name), tokenizer, 600, 3)] == ["0", "1", "2"]
-    for question in asked(niah("needle"), tokenizer, 600, 9):
+        assert [question.cluster for question in questions_of(niah(name), tokenizer, 600, 3)] == ["0", "1", "2"]
+    for question in questions_of(niah("needle"), tokenizer, 600, 9):
         assert re.fullmatch(r"stretch \d+", question.cluster)
 
 
 def test_a_sample_keeps_what_was_asked_and_written(tokenizer: FastTokenizer) -> None:
     task = niah("niah_multiquery")
-    [question] = asked(task, tokenizer, 700, 1)
+    [question] = questions_of(task, tokenizer, 700, 1)
     sample = scored(task, question, " no", hit_room=True)
     assert (sample.tokens, sample.output, sample.hit_room, sample.index) == (700, " no", True, 0)
     assert sample.depth == question.facts["depths"][0]
@@ -478,10 +480,10 @@ def test_a_sample_keeps_what_was_asked_and_written(tokenizer: FastTokenizer) -> 
 
 def test_the_room_is_the_answers_and_four_tokens_a_value(tokenizer: FastTokenizer) -> None:
     for name, values in (("niah_single_3", 1), ("niah_multivalue", 4)):
-        for question in asked(niah(name), tokenizer, 600, 3):
+        for question in questions_of(niah(name), tokenizer, 600, 3):
             assert question.room == len(tokenizer.encode(question.answer).ids) + 4 * values
-    assert asked(niah(room=99), tokenizer, 600, 1)[0].room == 99
-    with pytest.raises(Refused, match=r"niah's answer has 8 tokens, its room 7: raise room"):
+    assert questions_of(niah(room=99), tokenizer, 600, 1)[0].room == 99
+    with pytest.raises(Refused, match=r"niah needs a room of at least 8 tokens for its answer, got 7: raise room"):
         niah(room=7).questions(tokenizer, 600, 1, 0)
     assert "room 99" in niah(room=99).protocol(tokenizer)
 
@@ -491,7 +493,7 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer, nam
     with pytest.raises(Refused, match=r"niah needs at least \d+ tokens, asked for 10: raise length") as refusal:
         niah(name).questions(tokenizer, 10, 4, 0)
     least = int(re.findall(r"\d+", refusal.value.reason)[0])
-    for question in asked(niah(name), tokenizer, least, 4):
+    for question in questions_of(niah(name), tokenizer, least, 4):
         assert question.length == least
         assert sorted(reader(tokenizer.decode(question.prompt))) == sorted(question.facts["expected"])
         assert len(re.findall(FOUND, tokenizer.decode(question.prompt))) >= 2 or not name.startswith("niah_multi")
@@ -500,10 +502,10 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer, nam
 
 
 def test_other_needles_fill_the_text_to_the_last_that_fits(tokenizer: FastTokenizer) -> None:
-    """From length to length the noise behind them grows by a token, until there is room for exactly one more."""
+    """From length to length the noise behind them grows by a token, until one more needle fits."""
     left = []
     for length in range(500, 560):
-        [question] = asked(niah("niah_multikey_2"), tokenizer, length, 1)
+        [question] = questions_of(niah("niah_multikey_2"), tokenizer, length, 1)
         left.append(len(tokenizer.encode(re.sub(" " + FOUND, "", parts_of(tokenizer.decode(question.prompt))[1])).ids))
     falls = [later for earlier, later in itertools.pairwise(left) if later <= earlier]
     assert falls and set(falls) == {0}
@@ -519,7 +521,7 @@ def test_too_few_keys_are_refused(tokenizer: FastTokenizer, monkeypatch: pytest.
     module = sys.modules[type(niah()).__module__]
     few = module.Kind(6, module.KINDS["word"].spell, module.KINDS["word"].item)
     monkeypatch.setitem(module.KINDS, "word", few)
-    assert asked(niah(distractors=5), tokenizer, 900, 1)
+    assert questions_of(niah(distractors=5), tokenizer, 900, 1)
     with pytest.raises(Refused, match="niah has 6 different words, the text needs more"):
         niah(distractors=6).questions(tokenizer, 900, 1, 0)
     with pytest.raises(Refused, match="niah has 6 different words, the text needs more"):
@@ -538,10 +540,13 @@ def test_too_few_keys_are_refused(tokenizer: FastTokenizer, monkeypatch: pytest.
         ({"strata": 0}, "strata must be at least 1, got 0"),
         ({"room": 0}, "room must be at least 1, got 0"),
         ({"options": 1}, "options must be at least 2, got 1"),
-        ({"options": 3, "values": 2}, "options are for one value asked for, got values=2 and queries=1"),
-        ({"options": 3, "queries": 2}, "options are for one value asked for, got values=1 and queries=2"),
+        ({"options": 3, "values": 2}, "options need values=1 and queries=1, got values=2 and queries=1"),
+        ({"options": 3, "queries": 2}, "options need values=1 and queries=1, got values=1 and queries=2"),
         ({"options": 3, "room": 9}, "writes nothing with options, got room=9: leave it out"),
-        ({"haystack": "needles", "distractors": 3}, "as many as fit, got distractors=3: set haystack=noise or text"),
+        (
+            {"haystack": "needles", "distractors": 3},
+            "as many needles as fit, got distractors=3: set haystack=noise or text",
+        ),
     ],
 )
 def test_wrong_parameters_are_errors(parameters: dict[str, Any], message: str) -> None:
@@ -596,12 +601,14 @@ def chatty(tmp_path: Path, tokenizer: FastTokenizer) -> FastTokenizer:
 
 @pytest.mark.parametrize("name", ["niah_single_1", "niah_multiquery"])
 def test_a_chat_asks_the_same_in_the_models_template(chatty: FastTokenizer, tmp_path: Path, name: str) -> None:
-    """The user's message within what transformers writes, and behind it the beginning of the answer."""
+    """The user message in transformers' rendering, followed by the first words of the answer."""
     from transformers import PreTrainedTokenizerFast
 
     theirs = PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"), bos_token="<s>")
     task = niah(name, chat=True)
-    for question, plain in zip(asked(task, chatty, 700, 4), asked(niah(name), chatty, 700, 4), strict=True):
+    for question, plain in zip(
+        questions_of(task, chatty, 700, 4), questions_of(niah(name), chatty, 700, 4), strict=True
+    ):
         assert question.length == 700
         assert question.facts["keys"] == plain.facts["keys"]
         text = chatty._tokenizer.decode(question.prompt.tolist(), skip_special_tokens=False)
@@ -655,7 +662,7 @@ def test_options_are_distinct_and_of_equally_many_tokens(
 
 @pytest.mark.parametrize("parameters", CHOICES, ids=str)
 def test_in_the_control_no_option_is_in_the_text(tokenizer: FastTokenizer, parameters: dict[str, Any]) -> None:
-    """So one who prefers what was read chooses by chance; the right one and its place are as with the needle."""
+    """So preferring values of the text is at chance; the right value and its place are as with the needle."""
     pairs = zip(
         chosen(niah(**parameters, needle=False), tokenizer, 700, 10),
         chosen(niah(**parameters), tokenizer, 700, 10),
@@ -693,7 +700,7 @@ def test_the_right_option_stands_anywhere(tokenizer: FastTokenizer) -> None:
 
 
 def test_wrong_options_are_of_any_other_needles(tokenizer: FastTokenizer) -> None:
-    """Their shares of the other lines above them are uniform, as far as some nine lines allow."""
+    """The share of other lines above them is uniform, as far as about nine lines allow."""
     shares = []
     for question in chosen(niah(options=2, haystack="needles"), tokenizer, 600, 150):
         text = tokenizer.decode(question.prompt)
@@ -705,7 +712,7 @@ def test_wrong_options_are_of_any_other_needles(tokenizer: FastTokenizer) -> Non
 
 
 def test_options_without_equals_are_refused(lexlet: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Words of many numbers of tokens: not each one drawn has the commonest."""
+    """Words differ in their number of tokens, so not every drawn word has the usual number."""
     monkeypatch.setattr(sampling, "TRIES", 1)
     with pytest.raises(Refused, match=r"niah finds no further word of \d+ tokens in 1: lower options"):
         niah(value_kind="word", options=9).questions(lexlet, 700, 3, 0)

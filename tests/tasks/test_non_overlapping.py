@@ -9,8 +9,8 @@ import lexbench
 from lexbench import Corpus, Refused, Score, Tokenizer
 
 
-def asked(task: lexbench.Task, tokenizer: Tokenizer, length: int) -> list[tuple[list[int], list[int]]]:
-    """(what is given, targets) of each question; numbers count from 1 in a document."""
+def windows_of(task: lexbench.Task, tokenizer: Tokenizer, length: int) -> list[tuple[list[int], list[int]]]:
+    """(context, targets) of each question; tokens count from 1 in a document."""
     found = []
     for question in task.questions(tokenizer, length, 1, 0):
         assert isinstance(question, Score)
@@ -23,9 +23,9 @@ def test_windows_are_those_of_the_docstring(
     numbers: Callable[..., Corpus], counting_with_bos: Tokenizer, counting_without_bos: Tokenizer
 ) -> None:
     task = lexbench.task("non_overlapping", corpus=numbers(8), document_tokens=9)
-    assert asked(task, counting_with_bos, 4) == [([0], [1, 2, 3]), ([0], [4, 5, 6]), ([0], [7, 8])]
+    assert windows_of(task, counting_with_bos, 4) == [([0], [1, 2, 3]), ([0], [4, 5, 6]), ([0], [7, 8])]
     task = lexbench.task("non_overlapping", corpus=numbers(8), document_tokens=8)
-    assert asked(task, counting_without_bos, 4) == [([1], [2, 3, 4]), ([4], [5, 6, 7]), ([7], [8])]
+    assert windows_of(task, counting_without_bos, 4) == [([1], [2, 3, 4]), ([4], [5, 6, 7]), ([7], [8])]
 
 
 def test_targets_have_half_a_window_before_them_on_average(
@@ -42,10 +42,12 @@ def test_targets_have_half_a_window_before_them_on_average(
 def test_one_window_of_a_whole_document_is_every_protocols_window(
     numbers: Callable[..., Corpus], counting: Tokenizer
 ) -> None:
-    """Where nothing is left to slide, sliding, disjoint and prefix windows are one and the same."""
+    """If a window covers the document, sliding, disjoint and prefix windows are the same."""
     names = ["non_overlapping", "sliding", "prefix"]
     tasks = [lexbench.task(name, corpus=numbers(90, 80), document_tokens=64) for name in names]
-    assert asked(tasks[0], counting, 64) == asked(tasks[1], counting, 64) == asked(tasks[2], counting, 64)
+    assert (
+        windows_of(tasks[0], counting, 64) == windows_of(tasks[1], counting, 64) == windows_of(tasks[2], counting, 64)
+    )
 
 
 def test_a_refusal_names_the_task_as_the_registry_does(numbers: Callable[..., Corpus], counting: Tokenizer) -> None:

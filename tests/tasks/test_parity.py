@@ -1,4 +1,4 @@
-"""Parity: an independent reader is always right, and all bits but one tell nothing."""
+"""Parity: an independent reader is always right, and all bits but one say nothing."""
 
 import re
 from collections import defaultdict
@@ -15,14 +15,14 @@ from lexbench.core.tokenizer import FastTokenizer
 from tests.answerers import perfect
 
 
-def asked(task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Choose | Mark]:
+def questions_of(task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Choose | Mark]:
     return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Choose | Mark)]
 
 
 @pytest.mark.parametrize("length", [4, 5, 160, 161, 162, 480])
 def test_an_independent_reader_is_always_right(tokenizer: FastTokenizer, length: int) -> None:
     task = lexbench.task("parity")
-    for question in asked(task, tokenizer, length, 16):
+    for question in questions_of(task, tokenizer, length, 16):
         assert isinstance(question, Choose)
         text = tokenizer.decode(question.prompt)
         assert re.fullmatch(f"[01]{{{length - 3}}}=", text)  # BOS, = and the answer
@@ -36,7 +36,7 @@ def test_an_independent_reader_is_always_right(tokenizer: FastTokenizer, length:
 @pytest.mark.parametrize("length", [4, 5, 6, 160, 161, 162, 480])
 def test_shown_the_parity_so_far_stands_behind_every_bit(tokenizer: FastTokenizer, length: int) -> None:
     task = lexbench.task("parity", shown=True)
-    for question in asked(task, tokenizer, length, 16):
+    for question in questions_of(task, tokenizer, length, 16):
         assert isinstance(question, Mark)
         blank, bits = (length - 1) % 3, (length - 1) // 3
         text = tokenizer.decode(question.tokens)
@@ -52,7 +52,7 @@ def test_shown_the_parity_so_far_stands_behind_every_bit(tokenizer: FastTokenize
 
 
 def test_all_bits_but_any_one_tell_nothing(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every string of seven bits once: whatever six of them are, both parities are left."""
+    """All strings of seven bits: for any six bits, both parities are possible."""
     task = lexbench.task("parity")
 
     class Digits:
@@ -63,7 +63,7 @@ def test_all_bits_but_any_one_tell_nothing(tokenizer: FastTokenizer, monkeypatch
             return np.asarray(np.unravel_index(self.index, (high,) * size), dtype=np.int64)
 
     monkeypatch.setattr(type(task), "rng", lambda self, length, seed, index: Digits(index))
-    texts = [tokenizer.decode(q.prompt) for q in asked(task, tokenizer, 10, 128) if isinstance(q, Choose)]
+    texts = [tokenizer.decode(q.prompt) for q in questions_of(task, tokenizer, 10, 128) if isinstance(q, Choose)]
     assert len(set(texts)) == 128
     for place in range(7):
         left = defaultdict(list)
@@ -76,7 +76,7 @@ def test_all_bits_but_any_one_tell_nothing(tokenizer: FastTokenizer, monkeypatch
 def test_bits_and_parities_are_uniform_at_every_depth(tokenizer: FastTokenizer, shown: bool) -> None:
     for length in (100, 200):
         texts = []
-        for question in asked(lexbench.task("parity", shown=shown), tokenizer, length, 600):
+        for question in questions_of(lexbench.task("parity", shown=shown), tokenizer, length, 600):
             tokens = question.tokens if isinstance(question, Mark) else question.prompt
             texts.append([int(bit) for bit in re.sub(r"=[01]?", "", tokenizer.decode(tokens)).strip()])
         bits = np.array(texts)
@@ -88,7 +88,7 @@ def test_bits_and_parities_are_uniform_at_every_depth(tokenizer: FastTokenizer, 
 @pytest.mark.parametrize("shown", [True, False])
 def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer, shown: bool) -> None:
     task = lexbench.task("parity", shown=shown)
-    assert {(q.length, q.facts["bits"]) for q in asked(task, tokenizer, 4, 4)} == {(4, 1)}
+    assert {(q.length, q.facts["bits"]) for q in questions_of(task, tokenizer, 4, 4)} == {(4, 1)}
     with pytest.raises(Refused, match="parity needs at least 4 tokens, asked for 3: raise length"):
         task.questions(tokenizer, 3, 4, 0)
 

@@ -1,4 +1,4 @@
-"""Passkey: prompts of the asked length, depths spread evenly, and a scorer that cannot be fooled."""
+"""Passkey: exact lengths, depths spread evenly, and a scorer that cannot be fooled."""
 
 import re
 
@@ -10,7 +10,7 @@ from lexbench import Refused, Sample, Write, Written
 from lexbench.core.tokenizer import FastTokenizer
 
 
-def asked(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int) -> list[Write]:
+def questions_of(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int) -> list[Write]:
     return [question for question in task.questions(tokenizer, length, n, 0) if isinstance(question, Write)]
 
 
@@ -27,13 +27,13 @@ def accuracy(tokenizer: FastTokenizer, text: str, question: Write) -> tuple[floa
 
 @pytest.mark.parametrize("length", [160, 161, 500, 4096])
 def test_prompt_and_room_fill_the_length_exactly(tokenizer: FastTokenizer, length: int) -> None:
-    for question in asked(lexbench.task("passkey"), tokenizer, length, 16):
+    for question in questions_of(lexbench.task("passkey"), tokenizer, length, 16):
         assert len(question.prompt) + question.room == question.length == length
         assert question.prompt[0] == tokenizer.bos
 
 
 def test_the_prompt_reads_as_in_the_docstring(tokenizer: FastTokenizer) -> None:
-    for question in asked(lexbench.task("passkey"), tokenizer, 400, 16):
+    for question in questions_of(lexbench.task("passkey"), tokenizer, 400, 16):
         text, key = tokenizer.decode(question.prompt), question.facts["expected"]
         assert text.startswith("A pass key is hidden in this text. Remember it.\n")
         assert text.endswith("\nWhat is the pass key? The pass key is")
@@ -43,7 +43,7 @@ def test_the_prompt_reads_as_in_the_docstring(tokenizer: FastTokenizer) -> None:
 
 
 def test_the_needle_stands_at_its_depth_between_two_sentences(tokenizer: FastTokenizer) -> None:
-    for question in asked(lexbench.task("passkey"), tokenizer, 1000, 16):
+    for question in questions_of(lexbench.task("passkey"), tokenizer, 1000, 16):
         before, key, after = tokenizer.decode(question.prompt).partition(" The pass key is ")
         before = before.removeprefix("A pass key is hidden in this text. Remember it.\n")
         assert before == "" or before.endswith(".")
@@ -52,8 +52,8 @@ def test_the_needle_stands_at_its_depth_between_two_sentences(tokenizer: FastTok
 
 
 def test_depths_are_spread_evenly_over_the_strata(tokenizer: FastTokenizer) -> None:
-    """160 samples in 8 parts: 20 in each, up to the few that a sentence's end moves over a border."""
-    depths = [question.facts["depth"] for question in asked(lexbench.task("passkey"), tokenizer, 4096, 160)]
+    """160 samples in 8 parts: 20 in each, except a few that a sentence's end moves over a border."""
+    depths = [question.facts["depth"] for question in questions_of(lexbench.task("passkey"), tokenizer, 4096, 160)]
     counts = np.bincount([min(int(depth * 8), 7) for depth in depths], minlength=8)
     assert abs(counts - 20).max() <= 2
     assert abs(np.bincount([min(int(depth * 8), 7) for depth in depths[:80]], minlength=8) - 10).max() <= 2
@@ -61,7 +61,7 @@ def test_depths_are_spread_evenly_over_the_strata(tokenizer: FastTokenizer) -> N
 
 def test_keys_are_uniform_and_never_begin_with_zero(tokenizer: FastTokenizer) -> None:
     """Chi-square of 400 first digits over 1..9, 8 degrees of freedom: below 26.1 with probability 0.999."""
-    keys = [question.facts["expected"] for question in asked(lexbench.task("passkey"), tokenizer, 160, 400)]
+    keys = [question.facts["expected"] for question in questions_of(lexbench.task("passkey"), tokenizer, 160, 400)]
     assert {len(key) for key in keys} == {5}
     counts = np.bincount([int(key[0]) for key in keys], minlength=10)
     assert counts[0] == 0
@@ -70,7 +70,7 @@ def test_keys_are_uniform_and_never_begin_with_zero(tokenizer: FastTokenizer) ->
 
 
 def test_the_control_holds_no_key(tokenizer: FastTokenizer) -> None:
-    for question in asked(lexbench.task("passkey", needle=False), tokenizer, 300, 16):
+    for question in questions_of(lexbench.task("passkey", needle=False), tokenizer, 300, 16):
         assert question.length == 300
         assert not re.search(r"\d", tokenizer.decode(question.prompt))
 
@@ -80,7 +80,7 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer) -> 
     with pytest.raises(Refused, match=r"needs at least \d+ tokens, asked for 10: raise length") as refusal:
         task.questions(tokenizer, 10, 4, 0)
     least = int(re.findall(r"\d+", refusal.value.reason)[0])
-    assert {question.length for question in asked(task, tokenizer, least, 4)} == {least}
+    assert {question.length for question in questions_of(task, tokenizer, least, 4)} == {least}
     with pytest.raises(Refused, match=f"needs at least {least} tokens, asked for {least - 1}"):
         task.questions(tokenizer, least - 1, 4, 0)
 
@@ -92,7 +92,7 @@ def test_a_parameter_below_one_is_an_error(name: str) -> None:
 
 
 def test_only_the_key_written_first_is_right(tokenizer: FastTokenizer) -> None:
-    [question] = asked(lexbench.task("passkey"), tokenizer, 300, 1)
+    [question] = questions_of(lexbench.task("passkey"), tokenizer, 300, 1)
     key = question.facts["expected"]
     other = str(int(key) - 1)
     listed = " ".join(str(number) for number in range(int(key) - 50, int(key) + 50))
@@ -114,7 +114,7 @@ def test_only_the_key_written_first_is_right(tokenizer: FastTokenizer) -> None:
 
 
 def test_a_sample_keeps_what_was_asked_and_written(tokenizer: FastTokenizer) -> None:
-    [question] = asked(lexbench.task("passkey"), tokenizer, 300, 1)
+    [question] = questions_of(lexbench.task("passkey"), tokenizer, 300, 1)
     sample = scored(tokenizer, " no", question)
     assert (sample.tokens, sample.output, sample.hit_room) == (300, " no", False)
     assert sample.depth == question.facts["depth"]

@@ -1,4 +1,4 @@
-"""Planted summary: notes where they should be, and a score that neither lists, copies nor mixtures can fool."""
+"""Planted summary: notes at their depths, and a score that lists, copies and mixtures cannot fool."""
 
 import itertools
 import re
@@ -17,7 +17,7 @@ HEADER = "Remember the notes in this text.\n"
 NOTE = re.compile(r" Note: ((\w+) (\w+) the (\w+) in the (\w+))\.")
 
 
-def asked(tokenizer: FastTokenizer, length: int, n: int, **parameters: object) -> list[Write]:
+def questions_of(tokenizer: FastTokenizer, length: int, n: int, **parameters: object) -> list[Write]:
     task = lexbench.task("planted_summary", corpus=CORPUS, **parameters)
     return [question for question in task.questions(tokenizer, length, n, 0) if isinstance(question, Write)]
 
@@ -28,16 +28,16 @@ def scored(tokenizer: FastTokenizer, text: str, question: Write) -> Sample:
 
 @pytest.mark.parametrize("length", [256, 257, 700])
 def test_prompt_and_room_fill_the_length_exactly(tokenizer: FastTokenizer, length: int) -> None:
-    for question in asked(tokenizer, length, 16):
+    for question in questions_of(tokenizer, length, 16):
         assert len(question.prompt) + question.room == question.length == length
         assert question.prompt[0] == tokenizer.bos
         answer = len(tokenizer.encode(question.answer).ids)
         assert question.room == pytest.approx(1.25 * answer, abs=1)
-    assert {question.room for question in asked(tokenizer, 700, 4, room=180)} == {180}
+    assert {question.room for question in questions_of(tokenizer, 700, 4, room=180)} == {180}
 
 
 def test_the_prompt_reads_as_in_the_docstring(tokenizer: FastTokenizer) -> None:
-    for question in asked(tokenizer, 600, 16, notes=4):
+    for question in questions_of(tokenizer, 600, 16, notes=4):
         text = tokenizer.decode(question.prompt)
         assert text.startswith("Remember the notes in this text.\n")
         assert text.endswith("\nThe notes in this text, one a line:\n-")
@@ -48,7 +48,7 @@ def test_the_prompt_reads_as_in_the_docstring(tokenizer: FastTokenizer) -> None:
 
 
 def test_one_note_lies_in_each_part_of_the_text(tokenizer: FastTokenizer) -> None:
-    for question in asked(tokenizer, 4096, 16, notes=5):
+    for question in questions_of(tokenizer, 4096, 16, notes=5):
         text = NOTE.sub("|", tokenizer.decode(question.prompt))
         text = text.removeprefix("Remember the notes in this text.\n").rpartition("\nThe notes in")[0]
         before = [len(piece) for piece in text.split("|")]
@@ -59,20 +59,20 @@ def test_one_note_lies_in_each_part_of_the_text(tokenizer: FastTokenizer) -> Non
 
 def test_the_notes_are_as_many_at_every_length_and_no_word_is_in_two_slots(tokenizer: FastTokenizer) -> None:
     for length in (256, 1000):
-        assert {len(NOTE.findall(tokenizer.decode(q.prompt))) for q in asked(tokenizer, length, 8)} == {3}
+        assert {len(NOTE.findall(tokenizer.decode(q.prompt))) for q in questions_of(tokenizer, length, 8)} == {3}
     slots = [set[str]() for _ in range(4)]
-    for question in asked(tokenizer, 300, 300):
+    for question in questions_of(tokenizer, 300, 300):
         for note in NOTE.findall(tokenizer.decode(question.prompt)):
             for slot, word in zip(slots, note[1:], strict=True):
                 slot.add(word.lower())
     assert [len(slot) for slot in slots] == [20, 14, 20, 16]  # 900 draws find all of them
     assert all(not first & second for first, second in itertools.combinations(slots, 2))
-    assert asked(tokenizer, 300, 1)[0].chance == pytest.approx(3 / (20 * 14 * 20 * 16))
+    assert questions_of(tokenizer, 300, 1)[0].chance == pytest.approx(3 / (20 * 14 * 20 * 16))
 
 
 def test_each_kind_of_answer_gets_what_it_is_worth(tokenizer: FastTokenizer) -> None:
-    """(accuracy, recall, precision) by hand: three notes are asked for."""
-    [question] = asked(tokenizer, 400, 1)
+    """(accuracy, recall, precision) by hand: with three notes."""
+    [question] = questions_of(tokenizer, 400, 1)
     one, two, three = question.facts["expected"]
     who, did, what, where = ([fact.split()[place] for fact in (one, two, three)] for place in (0, 1, 3, 6))
     mixed = f"{who[0]} {did[1]} the {what[2]} in the {where[0]}"
@@ -124,7 +124,7 @@ def test_each_kind_of_answer_gets_what_it_is_worth(tokenizer: FastTokenizer) -> 
 
 def test_rouge_l_is_the_f_measure_of_the_longest_common_subsequence(tokenizer: FastTokenizer) -> None:
     """21 words in the reference; a list of the first two notes has 14 of them, in order."""
-    [question] = asked(tokenizer, 400, 1)
+    [question] = questions_of(tokenizer, 400, 1)
     one, two, _ = question.facts["expected"]
     values = {
         question.answer: 1.0,
@@ -138,7 +138,7 @@ def test_rouge_l_is_the_f_measure_of_the_longest_common_subsequence(tokenizer: F
 
 
 def test_a_sample_says_where_each_note_stood_and_whether_it_was_found(tokenizer: FastTokenizer) -> None:
-    [question] = asked(tokenizer, 400, 1)
+    [question] = questions_of(tokenizer, 400, 1)
     sample = scored(tokenizer, f" {question.facts['expected'][1]}.", question)
     assert sample.statistics["found"].tolist() == [0, 1, 0]
     assert sample.statistics["depth"].tolist() == pytest.approx(question.facts["depths"])
@@ -146,7 +146,7 @@ def test_a_sample_says_where_each_note_stood_and_whether_it_was_found(tokenizer:
 
 
 class Chatting(FastTokenizer):
-    """With a template around a user's message."""
+    """With a chat template."""
 
     def frame(self, chat: bool) -> lexbench.Frame:
         plain = super().frame(False)
@@ -158,7 +158,7 @@ class Chatting(FastTokenizer):
 
 def test_in_a_chat_the_first_bullet_is_the_models_own(tokenizer: FastTokenizer) -> None:
     chatting = Chatting(tokenizer._tokenizer, bos=0, begins_with_bos=True)
-    [question] = asked(chatting, 400, 1, chat=True)
+    [question] = questions_of(chatting, 400, 1, chat=True)
     text = chatting.decode(question.prompt)
     assert question.length == 400
     assert text.startswith("<user>Remember the notes")
@@ -170,7 +170,10 @@ def test_in_a_chat_the_first_bullet_is_the_models_own(tokenizer: FastTokenizer) 
 def test_every_way_of_asking_asks_for_the_same_notes(tokenizer: FastTokenizer) -> None:
     chatting = Chatting(tokenizer._tokenizer, bos=0, begins_with_bos=True)
     for one, *others in zip(
-        asked(chatting, 500, 6), asked(chatting, 500, 6, chat=True), asked(chatting, 500, 6, room=200), strict=True
+        questions_of(chatting, 500, 6),
+        questions_of(chatting, 500, 6, chat=True),
+        questions_of(chatting, 500, 6, room=200),
+        strict=True,
     ):
         for other in others:
             assert one.answer == other.answer
@@ -180,21 +183,23 @@ def test_every_way_of_asking_asks_for_the_same_notes(tokenizer: FastTokenizer) -
 
 
 def test_a_room_too_small_for_the_answer_is_refused(tokenizer: FastTokenizer) -> None:
-    [question] = asked(tokenizer, 700, 1)
+    [question] = questions_of(tokenizer, 700, 1)
     written_tokens = len(tokenizer.encode(question.answer).ids)
-    assert asked(tokenizer, 700, 1, room=written_tokens)[0].room == written_tokens
+    assert questions_of(tokenizer, 700, 1, room=written_tokens)[0].room == written_tokens
     room = written_tokens - 1
-    with pytest.raises(Refused, match=f"answer has {written_tokens} tokens, its room {room}: raise room"):
-        asked(tokenizer, 700, 1, room=room)
+    with pytest.raises(
+        Refused, match=f"room of at least {written_tokens} tokens for its answer, got {room}: raise room"
+    ):
+        questions_of(tokenizer, 700, 1, room=room)
 
 
 def test_wrong_parameters_and_short_lengths_are_said(tokenizer: FastTokenizer) -> None:
     for notes in (0, 15):
-        with pytest.raises(ValueError, match=f"notes must be from 1 to 14, got {notes}"):
+        with pytest.raises(ValueError, match=f"notes must be 1 to 14, got {notes}"):
             lexbench.task("planted_summary", corpus=CORPUS, notes=notes)
     with pytest.raises(ValueError, match="room must be at least 1, got 0"):
         lexbench.task("planted_summary", corpus=CORPUS, room=0)
     with pytest.raises(Refused, match=r"of 3 notes needs at least \d+ tokens, asked for 50") as refusal:
-        asked(tokenizer, 50, 1)
+        questions_of(tokenizer, 50, 1)
     least = int(re.findall(r"\d+", refusal.value.reason)[1])
     assert abs(least - 200) < 60

@@ -1,4 +1,4 @@
-"""What every perplexity protocol must hold, and every task's questions: uniform model, coverage, off-by-one, seeds."""
+"""Rules for every perplexity protocol and every task's questions: uniform model, coverage, off-by-one, seeds."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ TEXTS = Synthetic(count=8, words=600)
 
 
 def variants(name: str, corpus: Corpus, lengths: list[int]) -> Iterator[lexbench.Task]:
-    """A task with its defaults, and with what else moves its windows."""
+    """A task with its defaults, and with other parameters of its windows."""
     further: dict[str, list[dict[str, Any]]] = {
         "sliding": [{"stride": 1}, {"stride": 9}],
         "last_segment": [{"stream": True}],
@@ -44,7 +44,7 @@ def perplexity(samples: list[Sample]) -> float:
     return math.exp(np.concatenate([sample.nll for sample in samples if sample.nll is not None]).mean(dtype=np.float64))
 
 
-def asked(task: lexbench.Task, tokenizer: Tokenizer, length: int, n: int, seed: int = 0) -> list[Score]:
+def questions_of(task: lexbench.Task, tokenizer: Tokenizer, length: int, n: int, seed: int = 0) -> list[Score]:
     return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Score)]
 
 
@@ -54,7 +54,7 @@ def test_a_uniform_model_has_the_vocabulary_as_perplexity(tokenizer: FastTokeniz
     for task in variants(name, TEXTS, [20, 47, 64]):
         uniform = likelihoods(
             task,
-            asked(task, tokenizer, length, 4),
+            questions_of(task, tokenizer, length, 4),
             lambda question: np.full(question.length - question.start, math.log(tokenizer.vocabulary)),
         )
         assert perplexity(uniform) == pytest.approx(tokenizer.vocabulary, rel=1e-6)
@@ -65,20 +65,20 @@ def test_a_uniform_model_has_the_vocabulary_as_perplexity(tokenizer: FastTokeniz
 def test_every_target_is_scored_once(
     numbers: Callable[..., Corpus], counting: Tokenizer, name: str, length: int
 ) -> None:
-    """Of a document's 64 tokens all but a first one without BOS; of a prefix as many as fit."""
+    """All 64 tokens of a document, without BOS all but the first; for a prefix as many as fit."""
     first = 0 if counting.prefix else 1
     end = (length if name == "prefix" else 64) - len(counting.prefix)
     for task in variants(name, numbers(70, 100), [12, 20, 64]):
-        scored = [token for q in asked(task, counting, length, 2) for token in q.tokens[q.start :].tolist()]
+        scored = [token for q in questions_of(task, counting, length, 2) for token in q.tokens[q.start :].tolist()]
         assert sorted(scored) == [10_000 * (d + 1) + word for d in range(2) for word in range(first, end)]
 
 
 @pytest.mark.parametrize("name", PERPLEXITY)
 def test_a_model_that_repeats_the_token_before_knows_a_constant_text(numbers: Callable[..., Corpus], name: str) -> None:
-    """And one that adds one to the token before knows a count: perplexity 1 wherever a token stands before a target."""
+    """A model that adds one to the last token has perplexity 1 on counting texts, for targets with a token before."""
 
     class Same:
-        """One token, 7, over and over; no BOS."""
+        """Every text is the token 7, repeated; no BOS."""
 
         bos, prefix, vocabulary = None, (), 8
 
@@ -100,17 +100,19 @@ def test_a_model_that_repeats_the_token_before_knows_a_constant_text(numbers: Ca
         return score
 
     for task in variants(name, numbers(100, 80), [20, 64]):
-        assert perplexity(likelihoods(task, asked(task, Same(), 20, 2), repeats(0))) == 1.0
-        assert perplexity(likelihoods(task, asked(task, Same(), 20, 2), repeats(1))) == pytest.approx(math.exp(50))
+        assert perplexity(likelihoods(task, questions_of(task, Same(), 20, 2), repeats(0))) == 1.0
+        assert perplexity(likelihoods(task, questions_of(task, Same(), 20, 2), repeats(1))) == pytest.approx(
+            math.exp(50)
+        )
 
 
 @pytest.mark.parametrize("name", ["sliding", "non_overlapping", "prefix"])
 def test_units_of_windows_add_up_to_the_scored_text(tokenizer: FastTokenizer, name: str) -> None:
-    """Bytes and words of all targets are those of the text that they spell, decoded and counted anew."""
+    """Bytes and words of all targets equal those of their decoded text."""
     lengths = [20, 47, 64]
     for task in variants(name, TEXTS, lengths):
         for length in lengths:
-            questions = asked(task, tokenizer, length, 1)
+            questions = questions_of(task, tokenizer, length, 1)
             text = tokenizer.decode(np.concatenate([question.tokens[question.start :] for question in questions]))
             assert sum(question.bytes for question in questions) == len(text.encode())
             assert sum(question.words for question in questions) == len(text.split())
@@ -119,7 +121,7 @@ def test_units_of_windows_add_up_to_the_scored_text(tokenizer: FastTokenizer, na
 def test_units_of_a_last_segment_are_those_of_its_text(tokenizer: FastTokenizer) -> None:
     for stream in (False, True):
         task = lexbench.task("last_segment", corpus=TEXTS, targets=30, longest=200, stream=stream)
-        for question in asked(task, tokenizer, 100, 8):
+        for question in questions_of(task, tokenizer, 100, 8):
             before, text = (tokenizer.decode(question.tokens[part]) for part in (slice(70), slice(70, None)))
             inside = not before[-1:].isspace() and not text[:1].isspace() and before != ""
             assert question.bytes == len(text.encode())
@@ -133,7 +135,7 @@ def test_documents_and_targets_of_sliding_and_disjoint_windows_are_the_same(
     for name in ("sliding", "non_overlapping"):
         for task in variants(name, numbers(*[80] * 20), [20, 64]):
             for length in (20, 64):
-                scored = [t for q in asked(task, counting, length, 5) for t in q.tokens[q.start :].tolist()]
+                scored = [t for q in questions_of(task, counting, length, 5) for t in q.tokens[q.start :].tolist()]
                 found.add(tuple(scored))
     assert len(found) == 1
 
@@ -159,27 +161,27 @@ def fingerprints(questions: list[AnyQuestion]) -> list[str]:
     return hashes
 
 
-def asked_of(name: str, tokenizer: Tokenizer, n: int, seed: int = 0) -> list[str]:
+def fingerprints_of(name: str, tokenizer: Tokenizer, n: int, seed: int = 0) -> list[str]:
     task = lexbench.task(name, corpus=TEXTS).for_lengths([160, 320])
     return fingerprints(list(task.questions(tokenizer, 160, n, seed)))
 
 
 @pytest.mark.parametrize("name", [*PERPLEXITY, "passkey"])
 def test_questions_do_not_change_with_n_or_with_what_else_is_asked(tokenizer: FastTokenizer, name: str) -> None:
-    alone = asked_of(name, tokenizer, 3)
+    alone = fingerprints_of(name, tokenizer, 3)
     assert len(set(alone)) == len(alone)
     for other in [*PERPLEXITY, "passkey"]:
-        asked_of(other, tokenizer, 2, seed=5)
+        fingerprints_of(other, tokenizer, 2, seed=5)
     np.random.seed(1)  # noqa: NPY002 (the process-wide state is what must not matter)
     random.seed(1)
-    more = asked_of(name, tokenizer, 6)
+    more = fingerprints_of(name, tokenizer, 6)
     assert more[: len(alone)] == alone
-    assert not set(alone) & set(asked_of(name, tokenizer, 3, seed=1)) or name in (
+    assert not set(alone) & set(fingerprints_of(name, tokenizer, 3, seed=1)) or name in (
         "sliding",
         "non_overlapping",
         "prefix",
     )
-    assert alone != asked_of(name, tokenizer, 3, seed=1)
+    assert alone != fingerprints_of(name, tokenizer, 3, seed=1)
 
 
 def test_questions_are_the_same_in_another_process(tokenizer: FastTokenizer, tmp_path: Path) -> None:
@@ -192,13 +194,13 @@ spec = importlib.util.spec_from_file_location("here", {str(Path(__file__))!r})
 here = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(here)
 loaded = load_tokenizer(pathlib.Path({str(tmp_path)!r}))
-print(*(h for name in reversed([*here.PERPLEXITY, "passkey"]) for h in here.asked_of(name, loaded, 4)))
+print(*(h for name in reversed([*here.PERPLEXITY, "passkey"]) for h in here.fingerprints_of(name, loaded, 4)))
 """
     environment = {**os.environ, "PYTHONHASHSEED": "7"}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, env=environment
     )
-    here = [h for name in reversed([*PERPLEXITY, "passkey"]) for h in asked_of(name, tokenizer, 4)]
+    here = [h for name in reversed([*PERPLEXITY, "passkey"]) for h in fingerprints_of(name, tokenizer, 4)]
     assert done.stdout.split() == here
 
 

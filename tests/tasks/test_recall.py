@@ -1,4 +1,4 @@
-"""Associative recall: an independent reader is always right; guessing without keys gets what is said."""
+"""Associative recall: an independent reader is always right; guesses without keys score as documented."""
 
 import itertools
 import re
@@ -17,7 +17,7 @@ from tests.answerers import perfect
 LARGEST: dict[str, Any] = {"pairs": 2, "key": 13, "power": 16.0}
 
 
-def asked(task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Mark]:
+def questions_of(task: Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Mark]:
     return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Mark)]
 
 
@@ -38,7 +38,7 @@ def test_an_independent_reader_is_always_right(
 ) -> None:
     task = lexbench.task("recall", **parameters)
     for seed in (0, 1):
-        for question in asked(task, tokenizer, length, 8, seed):
+        for question in questions_of(task, tokenizer, length, 8, seed):
             pairs, queries = parsed(tokenizer, question)
             known = dict(pairs)
             assert len(known) == len(pairs) == question.facts["pairs"]
@@ -60,7 +60,7 @@ def test_an_independent_reader_is_always_right(
 @pytest.mark.parametrize(("pairs", "chance"), [(2, 1 / 2), (8, 1 / 8), (10, 1 / 10), (20, 1 / 10)])
 def test_naming_one_value_always_gets_exactly_chance(tokenizer: FastTokenizer, pairs: int, chance: float) -> None:
     task = lexbench.task("recall", pairs=pairs)
-    for question in asked(task, tokenizer, 160, 8):
+    for question in questions_of(task, tokenizer, 160, 8):
         assert question.chance == chance
         for option in range(len(question.options)):
             nll = np.ones((len(question.places), len(question.options)), np.float32)
@@ -71,11 +71,11 @@ def test_naming_one_value_always_gets_exactly_chance(tokenizer: FastTokenizer, p
 
 
 def test_striking_out_values_gets_what_the_docstring_says(tokenizer: FastTokenizer) -> None:
-    """One who knows which values have been asked, but no key, names any of the others: 1 / (those left) each time."""
+    """Cross out the values of earlier queries and name any other value: 1 / (values left) each time."""
     task = lexbench.task("recall")
     expected = sum(Fraction(1, left) for left in range(1, 9)) / 8
-    assert f"{float(expected):.2f} of 8 pairs" in str(type(task).__doc__)
-    for question in asked(task, tokenizer, 160, 8):
+    assert f"{float(expected):.2f} for 8 pairs" in str(type(task).__doc__)
+    for question in questions_of(task, tokenizer, 160, 8):
         right = question.tokens[question.places]
         gone = [[option in right[:number] for option in question.options] for number in range(len(right))]
         sample = task.score(question, Marked(nll=np.array(gone, np.float32)))
@@ -86,7 +86,7 @@ def test_queries_come_in_any_order_with_any_values(tokenizer: FastTokenizer) -> 
     """All six orders of three pairs equally often, and all values, for each pair and each query."""
     task = lexbench.task("recall", pairs=3)
     orders, values = [], []
-    for question in asked(task, tokenizer, 100, 600):
+    for question in questions_of(task, tokenizer, 100, 600):
         pairs, queries = parsed(tokenizer, question)
         keys = [key for key, _ in pairs]
         orders.append(tuple(keys.index(key) for _, key, _ in queries))
@@ -99,12 +99,12 @@ def test_queries_come_in_any_order_with_any_values(tokenizer: FastTokenizer) -> 
 
 @pytest.mark.parametrize("power", [1.0, 0.5, 0.01, 2.0])
 def test_places_have_the_weights_of_the_power_law(tokenizer: FastTokenizer, power: float) -> None:
-    """Two queries drawn one after the other, of weights j^(power - 1): slot j is taken with probability
+    """Two queries drawn without replacement, with weights j^(power - 1): slot j is taken with probability
     p_j (1 + sum of p_i / (1 - p_i) over the others)."""
     slots, n = 20, 1500
     length = 1 + 4 + 2 * slots
     taken = np.zeros(slots)
-    for question in asked(lexbench.task("recall", pairs=2, power=power), tokenizer, length, n):
+    for question in questions_of(lexbench.task("recall", pairs=2, power=power), tokenizer, length, n):
         taken[(question.places - 6) // 2] += 1
     p = np.arange(1, slots + 1) ** (power - 1)
     p /= p.sum()
@@ -116,17 +116,17 @@ def test_places_have_the_weights_of_the_power_law(tokenizer: FastTokenizer, powe
 
 def test_distance_grows_with_length_and_the_number_of_pairs_does_not(tokenizer: FastTokenizer) -> None:
     for length in (160, 640, 2560):
-        questions = asked(lexbench.task("recall"), tokenizer, length, 100)
+        questions = questions_of(lexbench.task("recall"), tokenizer, length, 100)
         assert {len(question.places) for question in questions} == {8}
         distances = [question.places.mean() / length for question in questions]
         assert np.mean(distances) == pytest.approx((1 + 17 / length) / 2, abs=0.035)  # from the pairs' end to the end
 
 
 def test_pairs_can_grow_with_the_length(tokenizer: FastTokenizer) -> None:
-    """A quarter of the text in pairs of four tokens, in tens."""
+    """A quarter of the text are pairs of four tokens, in tens."""
     task = lexbench.task("recall", pairs=None, key=3)
     expected = {161: 10, 320: 10, 321: 20, 1024: 60, 4097: 250}
-    assert {length: asked(task, tokenizer, length, 1)[0].facts["pairs"] for length in expected} == expected
+    assert {length: questions_of(task, tokenizer, length, 1)[0].facts["pairs"] for length in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -137,15 +137,15 @@ def test_the_least_length_is_said_and_is_the_least(
     tokenizer: FastTokenizer, parameters: dict[str, Any], least: int
 ) -> None:
     task = lexbench.task("recall", **parameters)
-    assert {question.length for question in asked(task, tokenizer, least, 4)} == {least}
+    assert {question.length for question in questions_of(task, tokenizer, least, 4)} == {least}
     with pytest.raises(Refused, match=f"recall needs at least {least} tokens, asked for {least - 1}: raise length"):
         task.questions(tokenizer, least - 1, 4, 0)
 
 
 def test_more_pairs_than_keys_are_refused(tokenizer: FastTokenizer) -> None:
     task = lexbench.task("recall", pairs=None)
-    assert asked(task, tokenizer, 1 + 8 * 20, 1)
-    with pytest.raises(Refused, match="recall has 26 keys, 241 tokens ask for 30: raise key"):
+    assert questions_of(task, tokenizer, 1 + 8 * 20, 1)
+    with pytest.raises(Refused, match="recall has 26 keys, 241 tokens need 30: raise key"):
         task.questions(tokenizer, 1 + 8 * 30, 1, 0)
 
 

@@ -12,7 +12,7 @@ from lexbench.core.task import Task
 from lexbench.store.store import Store
 
 
-def asked(corpus: Corpus, **parameters: object) -> Task:
+def resolution_task(corpus: Corpus, **parameters: object) -> Task:
     return lexbench.task("resolution", corpus=corpus, **parameters)
 
 
@@ -23,7 +23,7 @@ def probes(task: Task, tokenizer: Tokenizer, length: int, n: int, seed: int = 0)
 
 
 def test_texts_end_at_the_same_token_at_every_length(counting: Tokenizer, numbers: Callable[..., Corpus]) -> None:
-    task = asked(numbers(90, 200, 30)).for_lengths([10, 80])
+    task = resolution_task(numbers(90, 200, 30)).for_lengths([10, 80])
     short, long = probes(task, counting, 10, 3), probes(task, counting, 80, 3)
     for one, two in zip(short, long, strict=True):
         begin = len(counting.prefix)
@@ -38,7 +38,7 @@ def test_texts_end_at_the_same_token_at_every_length(counting: Tokenizer, number
 
 
 def test_texts_of_one_document_do_not_overlap(counting_without_bos: Tokenizer, numbers: Callable[..., Corpus]) -> None:
-    task = asked(numbers(210, 90)).for_lengths([50])
+    task = resolution_task(numbers(210, 90)).for_lengths([50])
     for seed in range(5):
         found = probes(task, counting_without_bos, 50, 5, seed)
         assert {question.cluster for question in found[:2]} == {"n0", "n1"}  # one of each before any second
@@ -50,7 +50,7 @@ def test_texts_of_one_document_do_not_overlap(counting_without_bos: Tokenizer, n
 def test_places_depend_on_the_seed_and_reach_both_ends(
     counting_without_bos: Tokenizer, numbers: Callable[..., Corpus]
 ) -> None:
-    task = asked(numbers(52)).for_lengths([50])
+    task = resolution_task(numbers(52)).for_lengths([50])
     begins = {int(probes(task, counting_without_bos, 50, 1, seed)[0].tokens[0]) for seed in range(30)}
     assert begins == {10_000, 10_001, 10_002}
 
@@ -58,7 +58,7 @@ def test_places_depend_on_the_seed_and_reach_both_ends(
 def test_what_cannot_be_had_is_refused_with_numbers(
     counting_with_bos: Tokenizer, numbers: Callable[..., Corpus]
 ) -> None:
-    task = asked(numbers(100, 60)).for_lengths([5, 50])
+    task = resolution_task(numbers(100, 60)).for_lengths([5, 50])
     with pytest.raises(Refused, match="needs at least 6 tokens, asked for 5: raise length or lower first"):
         task.questions(counting_with_bos, 5, 1, 0)
     with pytest.raises(Refused, match="texts have 50 tokens, asked for 51: raise longest"):
@@ -67,21 +67,21 @@ def test_what_cannot_be_had_is_refused_with_numbers(
         task.questions(counting_with_bos, 50, 4, 0)
     assert len(task.questions(counting_with_bos, 50, 3, 0)) == 3
     with pytest.raises(Refused, match="needs 1 texts of 500 tokens, the corpus has 0"):
-        asked(numbers(100), longest=500).questions(counting_with_bos, 50, 1, 0)
+        resolution_task(numbers(100), longest=500).questions(counting_with_bos, 50, 1, 0)
     for name in ("first", "queries", "longest"):
         with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
-            asked(numbers(100), **{name: 0})
+            resolution_task(numbers(100), **{name: 0})
 
 
 def test_the_same_last_queries_are_averaged_at_every_length(
     counting: Tokenizer, numbers: Callable[..., Corpus]
 ) -> None:
     corpus = numbers(200, 200)
-    task = asked(corpus).for_lengths([80, 21, 40])
+    task = resolution_task(corpus).for_lengths([80, 21, 40])
     for length in (21, 40, 80):
         assert {question.last for question in probes(task, counting, length, 2)} == {10}
-    assert probes(asked(corpus), counting, 40, 1)[0].last == 20  # alone, a length is the shortest
-    other = asked(corpus, queries=30).for_lengths([40, 80])
+    assert probes(resolution_task(corpus), counting, 40, 1)[0].last == 20  # alone, a length is the shortest
+    other = resolution_task(corpus, queries=30).for_lengths([40, 80])
     [one, two] = (probes(each, counting, 40, 2) for each in (task, other))
     assert {question.last for question in two} == {30}
     for mine, theirs in zip(one, two, strict=True):  # texts do not depend on them
@@ -98,7 +98,7 @@ def answer(**changed: np.ndarray) -> Probed:
 
 
 def test_scores_are_means_over_all_heads(counting: Tokenizer, numbers: Callable[..., Corpus]) -> None:
-    task = asked(numbers(100))
+    task = resolution_task(numbers(100))
     [question] = probes(task, counting, 20, 1)
     given = answer(resolution=np.array([[0.5, 0.25, 0.0], [0.125, 0.0, 0.0]]), distance=np.full((2, 3), 7.0))
     sample = task.score(question, given)
@@ -111,7 +111,7 @@ def test_scores_are_means_over_all_heads(counting: Tokenizer, numbers: Callable[
 
 
 def test_statistics_that_are_no_numbers_have_failed(counting: Tokenizer, numbers: Callable[..., Corpus]) -> None:
-    task = asked(numbers(100))
+    task = resolution_task(numbers(100))
     [question] = probes(task, counting, 20, 1)
     sample = task.score(question, answer(entropy=np.array([[1.0, np.nan]])))
     assert sample.failed == "entropy of attention cannot be told: logits are not finite"
@@ -119,7 +119,7 @@ def test_statistics_that_are_no_numbers_have_failed(counting: Tokenizer, numbers
 
 
 def test_its_protocol_says_what_is_read(counting: Tokenizer, numbers: Callable[..., Corpus]) -> None:
-    task = asked(numbers(100), first=8).for_lengths([16, 64])
+    task = resolution_task(numbers(100), first=8).for_lengths([16, 64])
     assert probes(task, counting, 16, 1)[0].first == 8
     said = task.protocol(counting)
     assert "distances below 7/8 of the length" in said and "resolution of each text and head" in said

@@ -1,4 +1,4 @@
-"""Sliding windows: who is a target where, with how much before it."""
+"""Sliding windows: targets of each window, and their contexts."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from lexbench import Corpus, Refused, Score, Tokenizer
 
 
 def windows(task: lexbench.Task, tokenizer: Tokenizer, length: int, n: int = 1) -> list[tuple[list[int], list[int]]]:
-    """(what is given, targets) of each question; numbers count from 1 in a document."""
+    """(context, targets) of each question; tokens count from 1 in a document."""
     found = []
     for question in task.questions(tokenizer, length, n, 0):
         assert isinstance(question, Score)

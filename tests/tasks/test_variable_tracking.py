@@ -43,12 +43,12 @@ def tracking(corpus: Corpus = CORPUS, **parameters: Any) -> lexbench.Task:
     return lexbench.task("variable_tracking", corpus=corpus, **parameters)
 
 
-def asked(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Write]:
+def questions_of(task: lexbench.Task, tokenizer: FastTokenizer, length: int, n: int, seed: int = 0) -> list[Write]:
     return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Write)]
 
 
 def read(text: str) -> tuple[list[str], str, int]:
-    """Names that hold the asked value, by following each name to its own value; that value; how many are asked for."""
+    """Names that hold the queried value, by following each name; that value; the number in the question."""
     given = dict(re.findall(STATEMENT, text))
     [(count, value)] = re.findall(ASK, text)
 
@@ -72,7 +72,7 @@ def test_a_plain_reader_finds_the_answer_and_no_other(
 ) -> None:
     task = tracking(**parameters)
     for each in (tokenizer, lexlet):
-        for question in asked(task, each, length, 12):
+        for question in questions_of(task, each, length, 12):
             assert len(question.prompt) + question.room == question.length == length
             assert question.prompt[0] == each.bos
             text = each.decode(question.prompt)
@@ -89,7 +89,7 @@ def test_a_plain_reader_finds_the_answer_and_no_other(
 
 
 def test_the_prompt_reads_as_in_the_docstring(tokenizer: FastTokenizer) -> None:
-    for question in asked(tracking(), tokenizer, 1000, 16):
+    for question in questions_of(tracking(), tokenizer, 1000, 16):
         text = tokenizer.decode(question.prompt)
         assert text.startswith(HEADER)
         assert re.search(ASK + "$", text)
@@ -105,7 +105,7 @@ def test_the_prompt_reads_as_in_the_docstring(tokenizer: FastTokenizer) -> None:
 
 
 def test_statements_of_every_chain_stand_in_its_order(tokenizer: FastTokenizer) -> None:
-    for question in asked(tracking(chains=3, hops=3), tokenizer, 1200, 24):
+    for question in questions_of(tracking(chains=3, hops=3), tokenizer, 1200, 24):
         seen = set()
         for name, value in re.findall(STATEMENT, tokenizer.decode(question.prompt)):
             assert value.isdigit() or value.removeprefix("VAR ") in seen
@@ -116,8 +116,8 @@ def test_statements_of_every_chain_stand_in_its_order(tokenizer: FastTokenizer) 
 @pytest.mark.parametrize("haystack", ["noise", "text"])
 @pytest.mark.parametrize("length", [1500, 3000])
 def test_depths_of_the_first_statement_are_spread_evenly(lexlet: FastTokenizer, haystack: str, length: int) -> None:
-    """160 samples in 8 parts: 20 in each, and in each half of the samples 10; the depth is as the text tells it."""
-    questions = asked(tracking(haystack=haystack), lexlet, length, 160)
+    """160 samples in 8 parts: 20 in each, and in each half of the samples 10; the depth is measured in the text."""
+    questions = questions_of(tracking(haystack=haystack), lexlet, length, 160)
     for question in questions[:24]:
         text = lexlet.decode(question.prompt)
         first = question.facts["expected"][0]
@@ -132,7 +132,7 @@ def test_depths_of_the_first_statement_are_spread_evenly(lexlet: FastTokenizer, 
 
 
 def chains_of(text: str) -> list[list[int]]:
-    """Of each chain in a text the places of its statements, in order."""
+    """Places of the statements of each chain in a text, in order."""
     given, places = {}, {}
     for statement in re.finditer(STATEMENT, text):
         given[statement[1]], places[statement[1]] = statement[2].removeprefix("VAR "), statement.start()
@@ -151,9 +151,9 @@ def chains_of(text: str) -> list[list[int]]:
 def test_where_a_chain_begins_or_ends_does_not_tell_that_it_is_asked(
     lexlet: FastTokenizer, chains: int, hops: int, length: int, strata: int
 ) -> None:
-    """The chain that begins or ends first or last is the asked one once in `chains`: binomial tests of 1600 samples."""
+    """The chain that starts or ends first or last is the queried one once in `chains`: binomial tests, n = 1600."""
     task, right = tracking(chains=chains, hops=hops, strata=strata), np.zeros(4, np.int64)
-    for question in (each for seed in range(4) for each in asked(task, lexlet, length, 400, seed)):
+    for question in (each for seed in range(4) for each in questions_of(task, lexlet, length, 400, seed)):
         text = lexlet.decode(question.prompt)
         found, own = chains_of(text), text.index(f"VAR {question.facts['expected'][0]} = {question.facts['value']}")
         assert len(found) == chains and {len(places) for places in found} == {hops + 1}
@@ -164,10 +164,10 @@ def test_where_a_chain_begins_or_ends_does_not_tell_that_it_is_asked(
 
 
 def test_other_chains_and_later_statements_are_uniform(lexlet: FastTokenizer) -> None:
-    """Kolmogorov-Smirnov at 0.001: the other chain's first statement is uniform, and of either chain the second one is
-    the least of 4 uniform depths behind the first."""
+    """Kolmogorov-Smirnov at 0.001: the other chain's first statement is uniform, and the second statement of each
+    chain is the least of 4 uniform depths behind the first."""
     firsts, seconds = [], []
-    for question in asked(tracking(), lexlet, 4096, 160):
+    for question in questions_of(tracking(), lexlet, 4096, 160):
         body = re.split(ASK, lexlet.decode(question.prompt).removeprefix(HEADER))[0]
         names = [name for name, _ in re.findall(STATEMENT, body)]
         whole = len(re.sub(STATEMENT, "", body))
@@ -183,12 +183,12 @@ def test_other_chains_and_later_statements_are_uniform(lexlet: FastTokenizer) ->
 
 
 def test_where_two_chains_meet_either_may_come_first(tokenizer: FastTokenizer) -> None:
-    """At the least length there is no haystack: whose statements stand first is a fair coin."""
+    """At the least length there is no haystack: which chain comes first is a fair coin."""
     task = tracking(chains=2, hops=1)
     with pytest.raises(Refused) as refusal:
         task.questions(tokenizer, 9, 200, 0)
     least, first = int(re.findall(r"\d+", refusal.value.reason)[0]), 0
-    for question in asked(task, tokenizer, least, 200):
+    for question in questions_of(task, tokenizer, least, 200):
         names = [name for name, _ in re.findall(STATEMENT, tokenizer.decode(question.prompt))]
         first += names[0] == question.facts["expected"][0]
     assert stats.binomtest(first, 200).pvalue > 0.001
@@ -197,7 +197,7 @@ def test_where_two_chains_meet_either_may_come_first(tokenizer: FastTokenizer) -
 def test_a_sample_is_the_same_at_every_length(tokenizer: FastTokenizer) -> None:
     for haystack in ("noise", "text"):
         task = tracking(haystack=haystack)
-        short, long = (asked(task, tokenizer, length, 8) for length in (1000, 3000))
+        short, long = (questions_of(task, tokenizer, length, 8) for length in (1000, 3000))
         for one, other in zip(short, long, strict=True):
             assert (one.answer, one.room) == (other.answer, other.room)
             assert one.facts["depth"] == pytest.approx(other.facts["depth"], abs=0.06)
@@ -208,7 +208,7 @@ def test_a_sample_is_the_same_at_every_length(tokenizer: FastTokenizer) -> None:
 
 def test_names_and_values_are_uniform_and_never_repeat(lexlet: FastTokenizer) -> None:
     """Chi-square of first letters (25 degrees of freedom) and first digits (8), each below its 0.999 quantile."""
-    questions = asked(tracking(), lexlet, 500, 200)
+    questions = questions_of(tracking(), lexlet, 500, 200)
     names = [name for question in questions for name in question.facts["expected"]]
     assert len(set(names)) == 1000
     letters = np.bincount([ord(name[0]) - 65 for name in names], minlength=26)
@@ -220,7 +220,7 @@ def test_names_and_values_are_uniform_and_never_repeat(lexlet: FastTokenizer) ->
 
 @dataclass(frozen=True)
 class Digits:
-    """All numbers of five digits that stand in a text of digits alone, so that no value is new to it."""
+    """A text of digits that contains all five-digit numbers, and so every value."""
 
     count: int = 70_000
 
@@ -233,9 +233,9 @@ class Digits:
 
 
 def test_on_a_corpus_of_digits_all_but_the_haystack_is_constant(tokenizer: FastTokenizer) -> None:
-    """Values stand in the text by chance; a reader of statements is not misled."""
+    """Values occur in the text by chance; a reader of statements is not misled."""
     task, met = tracking(Digits(), haystack="text"), 0
-    short, long = (asked(task, tokenizer, length, 8) for length in (700, 60_000))
+    short, long = (questions_of(task, tokenizer, length, 8) for length in (700, 60_000))
     for one, other in zip(short, long, strict=True):
         assert (one.answer, one.room, one.facts["value"]) == (other.answer, other.room, other.facts["value"])
         statements = [sorted(re.findall(STATEMENT, tokenizer.decode(question.prompt))) for question in (one, other)]
@@ -247,18 +247,22 @@ def test_on_a_corpus_of_digits_all_but_the_haystack_is_constant(tokenizer: FastT
 
 
 def test_a_corpus_needs_no_more_tokens_than_are_used(tokenizer: FastTokenizer) -> None:
-    """One of exactly so many tokens as a prompt has of text is enough, one of fewer is not."""
+    """A corpus with exactly the prompt's tokens of text suffices, a smaller one does not."""
     with pytest.raises(Refused) as refusal:
         tracking(haystack="text").questions(tokenizer, 9, 4, 0)
     least = int(re.findall(r"\d+", refusal.value.reason)[0])
     used = len(tokenizer.encode(next(iter(Digits(300).documents())).text).ids)
-    assert len(asked(tracking(Digits(300), haystack="text"), tokenizer, least + used, 1)) == 1
+    assert len(questions_of(tracking(Digits(300), haystack="text"), tokenizer, least + used, 1)) == 1
     with pytest.raises(Refused, match=rf"haystack needs \d+ tokens, the corpus has {used}"):
         tracking(Digits(300), haystack="text").questions(tokenizer, least + used + 200, 1, 0)
 
 
 def test_the_control_holds_none_of_the_asked_names(tokenizer: FastTokenizer) -> None:
-    pairs = zip(asked(tracking(needle=False), tokenizer, 900, 8), asked(tracking(), tokenizer, 900, 8), strict=True)
+    pairs = zip(
+        questions_of(tracking(needle=False), tokenizer, 900, 8),
+        questions_of(tracking(), tokenizer, 900, 8),
+        strict=True,
+    )
     for control, usual in pairs:
         assert control.length == 900
         assert control.answer == usual.answer
@@ -272,7 +276,7 @@ def test_the_control_holds_none_of_the_asked_names(tokenizer: FastTokenizer) -> 
 def test_the_example_is_a_small_right_one(tokenizer: FastTokenizer) -> None:
     task = tracking(example=True, chains=2, hops=2)
     for question, plain in zip(
-        asked(task, tokenizer, 900, 8), asked(tracking(chains=2, hops=2), tokenizer, 900, 8), strict=True
+        questions_of(task, tokenizer, 900, 8), questions_of(tracking(chains=2, hops=2), tokenizer, 900, 8), strict=True
     ):
         assert question.answer == plain.answer
         example, own = tokenizer.decode(question.prompt).removeprefix(HEADER).split(HEADER)
@@ -283,11 +287,11 @@ def test_the_example_is_a_small_right_one(tokenizer: FastTokenizer) -> None:
 
 
 def test_a_chat_asks_the_same_in_its_template(tokenizer: FastTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = asked(tracking(), tokenizer, 700, 4)
+    plain = questions_of(tracking(), tokenizer, 700, 4)
     before, after = (tokenizer.encode(text).ids for text in ("User: ", "\n\nModel:\n"))
     monkeypatch.setattr(tokenizer, "frame", lambda chat: Frame(before, after) if chat else None)
     task = tracking(chat=True)
-    for question, other in zip(asked(task, tokenizer, 700, 4), plain, strict=True):
+    for question, other in zip(questions_of(task, tokenizer, 700, 4), plain, strict=True):
         assert question.length == 700
         assert question.answer == other.answer
         text = tokenizer.decode(question.prompt)
@@ -297,18 +301,18 @@ def test_a_chat_asks_the_same_in_its_template(tokenizer: FastTokenizer, monkeypa
 
 
 def test_chance_is_the_likelier_guess(tokenizer: FastTokenizer) -> None:
-    """The names of any one chain; of one chain, or where the asked one is missing, any 2 of 26^5 names."""
+    """Any one chain; with one chain, or without the queried one, any 2 of 26^5 names."""
     any_two = 2 / (26**5 * (26**5 - 1))
     expected = {(2, 4, True): 1 / 2, (3, 1, True): 1 / 3, (1, 1, True): any_two, (3, 1, False): any_two}
     for (chains, hops, needle), chance in expected.items():
-        [question] = asked(tracking(chains=chains, hops=hops, needle=needle), tokenizer, 900, 1)
+        [question] = questions_of(tracking(chains=chains, hops=hops, needle=needle), tokenizer, 900, 1)
         assert math.isclose(question.chance, chance, rel_tol=1e-12)
 
 
 def test_naming_any_chain_gets_the_chance(tokenizer: FastTokenizer) -> None:
-    """Of each text every chain once: exactly one is right."""
+    """Guess every chain of each text once: exactly one is right."""
     task = tracking(chains=3, hops=1)
-    for question in asked(task, tokenizer, 700, 8):
+    for question in questions_of(task, tokenizer, 700, 8):
         given = dict(re.findall(STATEMENT, tokenizer.decode(question.prompt)))
         pairs = [(value.removeprefix("VAR "), name) for name, value in given.items() if value.startswith("VAR ")]
         got = [accuracy(task, tokenizer, f" {one}, {two}", question)[0] for one, two in pairs]
@@ -318,7 +322,7 @@ def test_naming_any_chain_gets_the_chance(tokenizer: FastTokenizer) -> None:
 
 def test_only_exactly_the_names_come_first(tokenizer: FastTokenizer) -> None:
     task = tracking(hops=1)
-    [question] = asked(task, tokenizer, 700, 1)
+    [question] = questions_of(task, tokenizer, 700, 1)
     one, two = question.facts["expected"]
     text = tokenizer.decode(question.prompt)
     everything = ", ".join(name for name, _ in re.findall(STATEMENT, text))
@@ -344,10 +348,10 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer) -> 
     with pytest.raises(Refused, match=r"needs at least \d+ tokens, asked for 10: raise length") as refusal:
         tracking().questions(tokenizer, 10, 6, 0)
     least = int(re.findall(r"\d+", refusal.value.reason)[0])
-    assert {question.length for question in asked(tracking(), tokenizer, least, 6)} == {least}
+    assert {question.length for question in questions_of(tracking(), tokenizer, least, 6)} == {least}
     with pytest.raises(Refused, match=f"needs at least {least} tokens, asked for {least - 1}"):
         tracking().questions(tokenizer, least - 1, 6, 0)
-    with pytest.raises(Refused, match=r"answer has \d+ tokens, its room 3: raise room"):
+    with pytest.raises(Refused, match=r"room of at least \d+ tokens for its answer, got 3: raise room"):
         tracking(room=3).questions(tokenizer, 900, 1, 0)
     with pytest.raises(Refused, match="take a larger corpus"):
         tracking(Synthetic(count=1, words=10), haystack="text").questions(tokenizer, 900, 1, 0)
@@ -358,7 +362,7 @@ def test_the_least_length_is_said_and_is_the_least(tokenizer: FastTokenizer) -> 
     [
         *(({name: 0}, f"{name} must be at least 1, got 0") for name in ("chains", "hops", "strata", "room")),
         ({"haystack": "essay"}, "haystack must be noise or text, got 'essay'"),
-        ({"haystack": "text", "corpus": None}, "haystack text needs a corpus"),
+        ({"haystack": "text", "corpus": None}, "with haystack=text needs a corpus"),
     ],
 )
 def test_a_wrong_parameter_is_an_error(parameters: dict[str, Any], message: str) -> None:
@@ -369,14 +373,14 @@ def test_a_wrong_parameter_is_an_error(parameters: dict[str, Any], message: str)
 def test_noise_depends_on_no_corpus(tokenizer: FastTokenizer) -> None:
     task = tracking()
     assert task.corpus is None  # type: ignore[attr-defined]
-    texts = [asked(tracking(corpus), tokenizer, 600, 2) for corpus in (CORPUS, Synthetic(seed=3))]
+    texts = [questions_of(tracking(corpus), tokenizer, 600, 2) for corpus in (CORPUS, Synthetic(seed=3))]
     assert [q.prompt.tolist() for q in texts[0]] == [q.prompt.tolist() for q in texts[1]]
-    running = asked(tracking(haystack="text"), tokenizer, 600, 2)
+    running = questions_of(tracking(haystack="text"), tokenizer, 600, 2)
     assert re.fullmatch(r"stretch \d+", running[0].cluster)
 
 
 def fingerprint(task: lexbench.Task, tokenizer: FastTokenizer, n: int, seed: int = 0) -> list[str]:
-    said = [(q.prompt.tolist(), q.room, q.answer, dict(q.facts)) for q in asked(task, tokenizer, 700, n, seed)]
+    said = [(q.prompt.tolist(), q.room, q.answer, dict(q.facts)) for q in questions_of(task, tokenizer, 700, n, seed)]
     return [hashlib.sha256(json.dumps(each).encode()).hexdigest() for each in said]
 
 
@@ -388,7 +392,7 @@ def test_questions_follow_from_seed_and_index_in_any_process(lexlet: FastTokeniz
     code = (
         f"import importlib.util as u; s = u.spec_from_file_location('here', {__file__!r}); m = u.module_from_spec(s); "
         "s.loader.exec_module(m); t = m.load_tokenizer(m.Path(m.lexbench.__file__).parent / 'lexlet'); "
-        "m.asked(m.lexbench.task('passkey'), t, 300, 2); print(*m.fingerprint(m.tracking(), t, 3))"
+        "m.questions_of(m.lexbench.task('passkey'), t, 300, 2); print(*m.fingerprint(m.tracking(), t, 3))"
     )
     root = Path(__file__).parent.parent.parent
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)

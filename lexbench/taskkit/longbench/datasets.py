@@ -1,4 +1,4 @@
-"""The 21 data sets of LongBench, the 13 of LongBench-E, and what the official scorer does with each."""
+"""The 21 data sets of LongBench, the 13 of LongBench-E, and the official scores of each."""
 
 import difflib
 import itertools
@@ -8,42 +8,42 @@ from dataclasses import dataclass
 from lexbench.taskkit.longbench import metrics
 
 SIMILARITIES = ("difflib", "levenshtein")
-"""What code's similarity is computed with. Published numbers are of both kinds: fuzzywuzzy takes what is installed."""
+"""Two ways to compute code similarity. Published numbers use either: fuzzywuzzy takes what is installed."""
 BUCKETS = (4000, 8000)
-"""Words at which a bucket of LongBench-E ends and the next begins."""
+"""Bounds of LongBench-E's buckets, in words."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """What is particular to one data set."""
+    """Facts of one data set."""
 
     kind: str
     metric: str
     room: int
-    """Tokens that the official limit allows to write."""
+    """Tokens to write, by the official limit."""
     n: int = 200
     """Examples in LongBench."""
     n_e: int | None = None
-    """Examples in LongBench-E; None: it is no part of that."""
+    """Examples in LongBench-E; None: not in LongBench-E."""
     chinese: bool = False
 
     @property
     def chat(self) -> bool:
-        """Whether the chat template is used: not where examples or code are to be continued."""
+        """Whether the chat template is used: not for few-shot examples and code."""
         return self.kind not in ("few-shot", "code")
 
     @property
     def first_line(self) -> bool:
-        """Whether only the first line written counts, blank ones before it left out."""
+        """Whether only the first non-blank line of the answer counts."""
         return self.kind == "few-shot"
 
     @property
     def unit(self) -> str:
-        """What the stored `length` counts, of input, context and answers together."""
+        """Unit of the stored `length`, which covers input, context and answers."""
         return "characters" if self.chinese else "words"
 
     def metric_name(self, similarity: str = "difflib") -> str:
-        """The official metric, with what else a number of it depends on: `code_sim_levenshtein`."""
+        """The official metric with the kind of similarity, if it has one: `code_sim_levenshtein`."""
         return f"{self.metric}_{similarity}" if self.metric == "code_sim" else self.metric
 
 
@@ -70,13 +70,13 @@ DATASETS: Mapping[str, Dataset] = {
     "lcc": Dataset("code", "code_sim", 64, n=500, n_e=300),
     "repobench-p": Dataset("code", "code_sim", 64, n=500, n_e=300),
 }
-"""By name, in the official order (pred.py); limits of dataset2maxlen.json, metrics of eval.py, sizes of task.md."""
+"""In the official order (pred.py), with limits from dataset2maxlen.json, metrics from eval.py, sizes from task.md."""
 
 LONGBENCH_E = tuple(name for name, dataset in DATASETS.items() if dataset.n_e is not None)
 
 
 def known(name: str, choices: Iterable[str] = DATASETS) -> Dataset:
-    """A data set by name; ValueError with the choices."""
+    """A data set by name; ValueError with the choices for an unknown name."""
     names = list(choices)
     if name not in names:
         close = difflib.get_close_matches(name, names, n=1)
@@ -94,16 +94,16 @@ def check_similarity(similarity: str) -> None:
 def official(
     dataset: str, prediction: str, answers: Sequence[str], classes: Sequence[str] | None, similarity: str = "difflib"
 ) -> float:
-    """The official score of one prediction, in [0, 1]: the best over all answers.
+    """The official score of one prediction, in [0, 1]: the best over all right answers.
 
-    Raises ValueError where an answer of a retrieval set names no paragraph.
+    Raises ValueError if an answer of a retrieval set names no paragraph.
 
     Args:
         dataset: name of the data set.
-        prediction: what was written.
-        answers: each of them is right.
-        classes: of a classification, in the data's order, which matters (see `metrics.classification`).
-        similarity: of code, one of `SIMILARITIES`.
+        prediction: the written answer.
+        answers: all right answers.
+        classes: for classification, in the data's order, which affects the score (see `metrics.classification`).
+        similarity: for code, one of `SIMILARITIES`.
     """
     metric = DATASETS[dataset].metric_name(similarity)
     if metric == "classification":
@@ -112,7 +112,7 @@ def official(
 
 
 def summary_scores(dataset: str, prediction: str, answers: Sequence[str]) -> dict[str, float]:
-    """Where the official metric is a ROUGE-L, that of `rouge-score` by name; else nothing."""
+    """ROUGE-L of `rouge-score` by name, if the official metric is a ROUGE-L; otherwise empty."""
     metric = DATASETS[dataset].metric
     if not metric.startswith("rouge_l"):
         return {}
@@ -121,12 +121,12 @@ def summary_scores(dataset: str, prediction: str, answers: Sequence[str]) -> dic
 
 
 def bucket(length: int, bounds: Sequence[int] = BUCKETS) -> str:
-    """The bucket of a length: `0-4k`, `4-8k`, `8k+`; a bound begins the next one."""
+    """The bucket of a length: `0-4k`, `4-8k`, `8k+`; a bound belongs to the higher bucket."""
     return bucket_names(bounds)[sum(length >= bound for bound in bounds)]
 
 
 def bucket_names(bounds: Sequence[int] = BUCKETS) -> list[str]:
-    """All buckets, in order; ValueError where the bounds do not ascend from above 0."""
+    """All buckets in order; ValueError unless the bounds are above 0 and ascend."""
     edges = [0, *bounds]
     if not bounds or any(low >= high for low, high in itertools.pairwise(edges)):
         raise ValueError(f"buckets must be ascending lengths above 0, got {list(bounds)}: e.g. 4000,8000")

@@ -1,4 +1,4 @@
-"""The official data: one JSON line an example, from the user's folder or archive, or from the hub."""
+"""The official data, one JSON line per example, from the user's folder or archive, or from the hub."""
 
 import functools
 import hashlib
@@ -16,12 +16,12 @@ HUB = "THUDM/LongBench"
 ARCHIVE = "data.zip"
 STRING, STRINGS, WHOLE = "a string", "a list of strings", "a whole number"
 FIELDS = {"input": STRING, "context": STRING, "answers": STRINGS, "length": WHOLE, "_id": STRING}
-"""What is needed of an example's fields; `all_classes`, too, where classes are asked for."""
+"""Needed fields of an example; classification also needs `all_classes`."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file of the user's, in a folder or in an archive. Identities and labels know it by its content alone."""
+    """A file of the user's, in a folder or an archive. Identities and labels depend on its content only."""
 
     place: Path = field(compare=False)
     """The file itself, or the archive."""
@@ -36,42 +36,42 @@ class Source:
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """The path, for error messages."""
         return str(self.place if self.member is None else self.place / self.member)
 
     def read(self) -> bytes:
-        """Its content."""
+        """The content."""
         return _content(self.place, self.member)
 
     @classmethod
     def of(cls, place: Path, member: str | None = None) -> "Source":
-        """A file that is there."""
+        """An existing file, or a member of an existing archive."""
         return cls(place, member, hashlib.sha256(_content(place, member)).hexdigest())
 
     @classmethod
     def find(cls, place: str | Path, stem: str) -> "Source":
-        """`stem`.jsonl in a folder, or anywhere in the official data.zip; ValueError where there is none."""
+        """`stem`.jsonl in a folder, or anywhere in the official data.zip; ValueError if there is none."""
         folder, file = Path(place).expanduser(), f"{stem}.jsonl"
         if not folder.exists():
             raise ValueError(f"data {place} does not exist: give task.data=DIR, a folder with {file}, or the data.zip")
         if not folder.is_dir():
             return cls.of(folder, _member(folder, file))
         if not (folder / file).is_file():
-            raise ValueError(f"data folder {place} has no {file}: give one with the official files")
+            raise ValueError(f"data folder {place} has no {file}: give a folder with the official files")
         return cls.of(folder / file)
 
 
 def from_hub(stem: str) -> Source:
-    """The same file of the hub's archive, from the cache or downloaded; Refused where it cannot be had."""
+    """`stem`.jsonl in the hub's archive, from the cache or downloaded; Refused if it cannot be fetched."""
     archive, reason = _archive()
     if archive is None:
-        raise Refused(f"longbench needs the official data ({reason}): give task.data=DIR or network")
+        raise Refused(f"longbench needs the official data ({reason}): give task.data=DIR or a network")
     return Source.find(archive, stem)
 
 
 @functools.lru_cache(maxsize=2)
 def read_examples(source: Source, classes: bool) -> tuple[Mapping[str, Any], ...]:
-    """All examples, in the file's order; ValueError naming the line where something is amiss.
+    """All examples in the file's order; ValueError with the line number if a line is wrong.
 
     Args:
         source: the file.
@@ -82,12 +82,12 @@ def read_examples(source: Source, classes: bool) -> tuple[Mapping[str, Any], ...
 
 
 def read_rows(name: str, content: bytes, needed: Mapping[str, str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number and content of each JSON line; ValueError where one is not an object with the needed fields.
+    """Number and content of each JSON line; ValueError if one is not an object with the needed fields.
 
     Args:
         name: of the file.
         content: of the file, UTF-8; only line feeds end a line.
-        needed: fields, each with what it must be.
+        needed: fields and their types.
     """
     empty = True
     for number, line in enumerate(content.split(b"\n"), start=1):
@@ -99,7 +99,7 @@ def read_rows(name: str, content: bytes, needed: Mapping[str, str]) -> Iterator[
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
-            raise ValueError(f"{name}:{number} is not a JSON object: mend or remove the line")
+            raise ValueError(f"{name}:{number} must be a JSON object: correct or remove the line")
         for key, wanted in needed.items():
             if key not in row:
                 raise ValueError(f"{name}:{number} has no field {key!r}: it must be {wanted}")
@@ -107,7 +107,7 @@ def read_rows(name: str, content: bytes, needed: Mapping[str, str]) -> Iterator[
                 raise ValueError(f"{name}:{number} has a wrong {key}: it must be {wanted}")
         yield number, row
     if empty:
-        raise ValueError(f"{name} is empty: give a file with a JSON object a line")
+        raise ValueError(f"{name} is empty: give a file with one JSON object per line")
 
 
 def _is(value: Any, wanted: str) -> bool:
@@ -124,7 +124,7 @@ def _content(place: Path, member: str | None) -> bytes:
     try:
         with zipfile.ZipFile(place) as archive:
             return archive.read(member)
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:  # Runtime: encrypted, or packed
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:  # RuntimeError: encrypted, ...
         reason = " ".join(str(error).split()) or "it ends too early"
         raise ValueError(f"data archive {place} is damaged ({ascii(reason)[1:80]}): give the official one") from None
 
@@ -134,7 +134,7 @@ def _member(archive: Path, file: str) -> str:
         with zipfile.ZipFile(archive) as opened:
             found = [name for name in opened.namelist() if Path(name).name == file and "__MACOSX" not in name]
     except zipfile.BadZipFile:
-        raise ValueError(f"data {archive} is no folder and no zip archive: give the official one") from None
+        raise ValueError(f"data {archive} must be a folder or a zip archive: give the official one") from None
     if not found:
         raise ValueError(f"data archive {archive} has no {file}: give the official one")
     return found[0]
@@ -142,10 +142,10 @@ def _member(archive: Path, file: str) -> str:
 
 @functools.cache
 def _archive() -> tuple[Path | None, str]:
-    """The hub's archive, looked for once; or why there is none."""
+    """The hub's archive, or None and the reason. Looked up once."""
     from huggingface_hub import errors, hf_hub_download
 
-    transport = cast(type[Exception], vars(errors)["HTTPError"])  # of the HTTP library, of which the hub had several
+    transport = cast(type[Exception], vars(errors)["HTTPError"])  # its HTTP library depends on the hub's version
     try:
         return Path(hf_hub_download(HUB, ARCHIVE, repo_type="dataset")), ""
     except (OSError, ValueError, errors.EntryNotFoundError, transport) as error:

@@ -1,7 +1,7 @@
 """The official metrics of LongBench (Bai et al., arXiv 2308.14508; THUDM/LongBench metrics.py), each in [0, 1].
 
-They are kept as they are, oddities included, because published numbers are made with them; every oddity is named where
-it stands. `rouge_l` alone is not official.
+They keep the official oddities, because published numbers contain them; each function names its own. Only `rouge_l` and
+`rouge_l_zh` are not official.
 """
 
 import difflib
@@ -22,55 +22,55 @@ CHINESE_PUNCTUATION = (
     "！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､、〃"
     "》「」『』【】〔〕〖〗〘〙〚〛〜〝〞〟〰〾〿–—‘’‛“”„‟…‧﹏."
 )
-"""Counts as punctuation in Chinese answers, beside ASCII's; the opening 《 does not."""
+"""Punctuation in Chinese answers, besides ASCII's; the opening 《 is missing."""
 
 DEEPEST = 990
-"""Steps through an LCS table that the official scorer survives, one call each: Python's limit of 1000, less nine calls
-around them and the one that ends them. Beyond it fails, and takes 0. Its Chinese form has one more call around them."""
+"""Most steps through an LCS table in the official scorer, which recurses once per step: Python's limit of 1000, minus
+nine calls around them and a last one. Beyond, it fails and scores 0. The Chinese metric has one more outer call."""
 
 
 def qa_f1(prediction: str, answer: str) -> float:
-    """F1 of the words that both have, normalised as in SQuAD."""
+    """F1 of the common words, normalised as in SQuAD."""
     return _f1(normalised(prediction).split(), normalised(answer).split())
 
 
 def qa_f1_zh(prediction: str, answer: str) -> float:
-    """F1 of the Chinese words that both have, without punctuation and blanks."""
+    """F1 of the common Chinese words, without punctuation and blanks."""
     return _f1(_bare(prediction), _bare(answer))
 
 
 def rouge_l_official(prediction: str, answer: str) -> float:
-    """ROUGE-L, F1, as the package `rouge` 1.0.1 has it.
+    """ROUGE-L, F1, of the package `rouge` 1.0.1.
 
-        f = 2 p r / (p + r + 1e-8), p = |u| / |different words written|, r = |u| / |different words of the answer|
+        f = 2 p r / (p + r + 1e-8), p = |u| / |distinct written words|, r = |u| / |distinct words of the answer|
 
     u is the set of words on the longest common subsequence of any written sentence and any sentence of the answer.
-    Sentences end at every full stop, that of 3.5 too; words are what blanks part. Where a text has no sentence, or a
-    pair of sentences is longer than `DEEPEST`, the official scorer fails and takes 0.
+    Every full stop ends a sentence, also the one in 3.5; blanks separate words. If a text has no sentence, or a pair of
+    sentences needs more than `DEEPEST` steps, the official scorer fails and scores 0.
     """
     return _rouge_l(prediction, answer, DEEPEST)
 
 
 def rouge_l_zh_official(prediction: str, answer: str) -> float:
-    """The same over Chinese words; a Chinese text is one sentence, as its full stop is another."""
+    """The same over Chinese words; a Chinese text is one sentence, as its full stop is another character."""
     return _rouge_l(" ".join(chinese_words(prediction)), " ".join(chinese_words(answer)), DEEPEST - 1)
 
 
 def rouge_l(prediction: str, answer: str) -> float:
-    """ROUGE-L, F1, as the package `rouge-score` has it: without stemming, over the whole text."""
+    """ROUGE-L, F1, of the package `rouge-score`: without stemming, over the whole text."""
     return float(_rouge_scorer(chinese=False).score(answer, prediction)["rougeL"].fmeasure)
 
 
 def rouge_l_zh(prediction: str, answer: str) -> float:
-    """The same over Chinese words, of which `rouge-score` by itself knows none."""
+    """The same over Chinese words, which `rouge-score` alone does not split."""
     return float(_rouge_scorer(chinese=True).score(answer, prediction)["rougeL"].fmeasure)
 
 
 def classification(prediction: str, answer: str, classes: Sequence[str]) -> float:
-    """1 / number of classes that are named, if the right one is among them.
+    """1 / number of named classes, if the right one is among them.
 
-    A class whose name is a part of the right one's should not count. But they are removed from the list that is being
-    walked through, so the one behind a removed one is passed over and does count.
+    A class whose name is contained in the right one's should not count. But the code removes it from the list during
+    the iteration, so the class behind a removed one is skipped and does count.
     """
     named = [name for name in classes if name in prediction]
     for name in named:
@@ -80,17 +80,17 @@ def classification(prediction: str, answer: str, classes: Sequence[str]) -> floa
 
 
 def retrieval(prediction: str, answer: str) -> float:
-    """Share of all numbers written that are the right paragraph's: the answer is `Paragraph 15`."""
+    """Share of the written numbers that equal the right paragraph's; the answer has the form `Paragraph 15`."""
     return count(prediction, _number(r"Paragraph (\d+)", answer))
 
 
 def retrieval_zh(prediction: str, answer: str) -> float:
-    """The same where the answer is `段落15`."""
+    """The same for answers of the form `段落15`."""
     return count(prediction, _number(r"段落(\d+)", answer))
 
 
 def count(prediction: str, answer: str) -> float:
-    """Share of all numbers written that are the answer, as strings: 08 is not 8, and 3.8 is a 3 and an 8."""
+    """Share of the written numbers that equal the answer as strings: 08 is not 8, and 3.8 is a 3 and an 8."""
     numbers = re.findall(r"\d+", prediction)
     return numbers.count(answer) / len(numbers) if numbers else 0.0
 
@@ -98,7 +98,7 @@ def count(prediction: str, answer: str) -> float:
 def code_sim_difflib(prediction: str, answer: str) -> float:
     """Similarity of the first line of code, in hundredths: fuzzywuzzy's ratio without python-Levenshtein.
 
-    The first line with no `#`, `//` or backtick is taken to be code, so an answer that has one can never be met.
+    The first line without `#`, `//` and backtick counts as code, so an answer that contains one is never reached.
     """
     return _code_sim(prediction, answer, lambda line: difflib.SequenceMatcher(None, line, answer).ratio())
 
@@ -118,12 +118,12 @@ def chinese_words(text: str) -> tuple[str, ...]:
     """Words of a Chinese text, by jieba in its exact mode."""
     import jieba
 
-    logging.getLogger("jieba").setLevel(logging.WARNING)  # it reports that it reads its dictionary
+    logging.getLogger("jieba").setLevel(logging.WARNING)  # hides that it loads its dictionary
     return tuple(jieba.cut(text, cut_all=False))
 
 
 def _bare(text: str) -> list[str]:
-    """Chinese words in lower case, without punctuation and blanks; a word of nothing else is none."""
+    """Chinese words in lower case, without punctuation and blanks, and without words of nothing else."""
     ignored = set(string.punctuation + CHINESE_PUNCTUATION)
     words = ("".join(c for c in word.lower() if c not in ignored and not c.isspace()) for word in chinese_words(text))
     return [word for word in words if word]
@@ -140,7 +140,7 @@ def _f1(written: Sequence[str], expected: Sequence[str]) -> float:
 def _number(pattern: str, answer: str) -> str:
     found = re.search(pattern, answer)
     if found is None:
-        raise ValueError(f"answer {answer!r} names no paragraph: take the official answers")
+        raise ValueError(f"answer {answer!r} must name a paragraph: take the official answers")
     return found[1]
 
 
@@ -168,12 +168,12 @@ def _rouge_l(prediction: str, answer: str, deepest: int) -> float:
 
 
 def _sentences(text: str) -> list[list[str]]:
-    """Words of each sentence; one of blanks alone has the empty word."""
+    """Words of each sentence; a blank sentence has one empty word."""
     return [" ".join(each.split()).split(" ") for each in text.split(".") if each]
 
 
 def _common_words(x: Sequence[str], y: Sequence[str]) -> tuple[set[str], int]:
-    """Words on the longest common subsequence that the package finds, and its steps to the table's edge."""
+    """Words on the package's longest common subsequence, and its steps to the edge of the table."""
     table = _common_table(x, y)
     words = set()
     i, j, steps = len(x), len(y), 0

@@ -24,32 +24,31 @@ from lexbench.taskkit.longbench.examples import STRING, STRINGS, WHOLE, read_row
 
 @dataclass(frozen=True)
 class Rescored:
-    """One metric of one data set, or of one bucket of it."""
+    """One metric of a data set or of one of its buckets."""
 
     dataset: str
     metric: str
     bucket: str | None
     value: float
-    """Mean x 100, two decimals; NaN where there is no prediction."""
+    """Mean x 100, two decimals; NaN without predictions."""
     n: int
     official: bool
-    """Whether it is the metric of the published tables."""
+    """Whether this is the metric of the published tables."""
 
 
 def rescore(
     folder: str | Path, e: bool | None = None, buckets: Sequence[int] | None = None, similarity: str = "difflib"
 ) -> list[Rescored]:
-    """Scores of a folder of predictions: DATASET.jsonl with `pred`, `answers`, `all_classes` and `length` a line.
+    """Score a folder of predictions: DATASET.jsonl with `pred`, `answers`, `all_classes` and `length` per line.
 
-    Raises ValueError for a folder that is not there or holds no such file, an unknown data set, and a line that is
-    amiss, with its number.
+    Raises ValueError for a missing or empty folder, an unknown data set, and a wrong line, with its number.
 
     Args:
-        folder: as the official pred.py writes it.
-        e: whether it is of LongBench-E; None: where it, or the folder around it, is named `..._e`, as pred_e is.
-        buckets: bounds of the stored lengths by which to part the examples; None: LongBench-E's official ones, and none
-            for LongBench. () is none.
-        similarity: of code, `difflib` or `levenshtein`.
+        folder: as written by the official pred.py.
+        e: whether the predictions are of LongBench-E; None: if the folder or its parent is named `..._e`, like pred_e.
+        buckets: group examples by these bounds of their stored lengths; (): no buckets. None: LongBench-E's official
+            bounds, no buckets for LongBench.
+        similarity: for code, `difflib` or `levenshtein`.
     """
     check_similarity(similarity)
     files = _files(Path(folder).expanduser())
@@ -67,7 +66,7 @@ def rescore(
 
 
 def as_data(rescored: Sequence[Rescored]) -> dict[str, Any]:
-    """Official scores as the official result.json has them: data set to score, or to bucket to score."""
+    """Official scores in the form of the official result.json: data set to score, or data set to bucket to score."""
     found: dict[str, Any] = {}
     for row in rescored:
         if row.official and row.bucket is None:
@@ -78,7 +77,7 @@ def as_data(rescored: Sequence[Rescored]) -> dict[str, Any]:
 
 
 def as_table(rescored: Sequence[Rescored]) -> str:
-    """A line for each data set and metric, with the number of predictions of each bucket, and remarks below."""
+    """One line per data set and metric, with the number of predictions in each bucket; remarks below."""
     names = list(dict.fromkeys(row.bucket or "score" for row in rescored))
     cells = {(row.dataset, row.metric, row.bucket or "score"): row for row in rescored}
     lines = [["data set", "metric", *(column for name in names for column in (name, "n"))]]
@@ -99,18 +98,18 @@ def score_folder(
     similarity: str = "difflib",
     as_json: bool = False,
 ) -> str:
-    """What `lexbench score longbench` prints (see `rescore`): the table, or JSON, an empty bucket's score NaN."""
+    """The output of `lexbench score longbench` (see `rescore`): table or JSON; an empty bucket's score is NaN."""
     rescored = rescore(folder, e, buckets, similarity)
     return json.dumps(as_data(rescored), indent=1) if as_json else as_table(rescored)
 
 
 def _files(folder: Path) -> list[Path]:
-    """Its files in the official order of data sets."""
+    """The folder's files in the official order of data sets."""
     if not folder.is_dir():
         raise ValueError(f"folder {folder} does not exist: give one with predictions, DATASET.jsonl")
     files = sorted(folder.glob("*.jsonl"))
     if not files:
-        raise ValueError(f"folder {folder} holds no .jsonl: give one with predictions, DATASET.jsonl")
+        raise ValueError(f"folder {folder} has no .jsonl: give one with predictions, DATASET.jsonl")
     for file in files:
         try:
             known(file.stem)
@@ -125,7 +124,7 @@ def _is_e(folder: str | Path) -> bool:
 
 
 def _scores(file: Path, bounds: Sequence[int], similarity: str) -> list[tuple[str | None, dict[str, float]]]:
-    """Of each prediction its bucket and its scores by metric, the official one first."""
+    """Bucket and scores by metric of each prediction, the official metric first."""
     name = file.stem
     needed = {"pred": STRING, "answers": STRINGS}
     if DATASETS[name].metric == "classification":
@@ -145,7 +144,7 @@ def _scores(file: Path, bounds: Sequence[int], similarity: str) -> list[tuple[st
 
 
 def _mean(values: Sequence[float], name: str | None) -> float:
-    """Mean x 100, two decimals; summed and rounded as the official scorers do, the bucketed one by numpy."""
+    """Mean x 100, two decimals, summed and rounded as by the official scorers; the bucketed scorer uses numpy."""
     if not values:
         return math.nan
     if name is None:
@@ -154,7 +153,7 @@ def _mean(values: Sequence[float], name: str | None) -> float:
 
 
 def _remarks(rescored: Sequence[Rescored]) -> list[str]:
-    """Where the number of predictions is not the official one: a run that was appended to another has twice as many."""
+    """A line per data set without the official number of predictions; it doubles if one run is appended to another."""
     counts: dict[str, int] = {}
     for row in rescored:
         if row.official:
@@ -163,5 +162,6 @@ def _remarks(rescored: Sequence[Rescored]) -> list[str]:
     for name, n in counts.items():
         sizes = {DATASETS[name].n, DATASETS[name].n_e} - {None}
         if n not in sizes:
-            remarks.append(f"{name} has {n} predictions, its data {' or '.join(map(str, sorted(sizes, key=str)))}")
+            expected = " or ".join(map(str, sorted(sizes, key=str)))
+            remarks.append(f"{name} has {n} predictions, its official data {expected}")
     return remarks

@@ -1,0 +1,117 @@
+"""Made documents about people, and questions about one person, for the task distractor_qa.
+
+Mosini, a pupil of Darela, was born in Tavoka on 14 March 1823. Mosini lives in Lerubi and keeps a big red clay vase.
+
+1 hop     In which town was Mosini born?                   Tavoka
+2 hops    In which town was the teacher of Mosini born?    see the document of Darela
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from lexbench.core.task import Tokenizer
+from lexbench.taskkit import sampling
+from lexbench.taskkit.passages import Case, Passage
+
+PERSON = (
+    "{name}, a pupil of {teacher}, was born in {birthplace} on {birthday}. "
+    "{name} lives in {home} and keeps a {keepsake}."
+)
+WHO = {1: "{name}", 2: "the teacher of {name}"}
+"""The person in the question, by hops."""
+
+MONTHS, *PARTS = (
+    words.split()
+    for words in (
+        "January February March April May June July August September October November December",
+        "big broad flat heavy large light long narrow small thin",
+        "beige black blue brown cream gray green lilac pink purple red rose scarlet turquoise white yellow",
+        "brass bronze clay copper cotton glass iron leather linen marble paper silk silver steel stone wooden",
+        "basket bell belt boat book bottle bowl box bracelet brush bucket button candle chain chair clock coat comb "
+        "cup door drum fan flute frame glove hammer hat horn jar kettle key ladder lamp lantern mask mirror necklace "
+        "pipe plate ring rope scarf shoe spoon table tray vase wheel",
+    )
+)
+DAYS, YEARS = ([str(number) for number in numbers] for numbers in (range(1, 29), range(1500, 1900)))
+"""28 days: every month has them."""
+VALUES = {
+    "names": sampling.Combined(
+        [[syllable.capitalize() for syllable in sampling.SYLLABLES], *sampling.SPOKEN.lists[1:]]
+    ),
+    "dates": sampling.Combined([DAYS, MONTHS, YEARS], " "),
+    "objects": sampling.Combined(PARTS, " "),
+}
+"""Names of people and towns, birthdays, keepsakes."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of question, and which of VALUES answers it."""
+
+    question: str
+    noun: str
+
+
+KINDS = {
+    "birthplace": Kind("In which town was {who} born?", "names"),
+    "birthday": Kind("On which date was {who} born?", "dates"),
+    "home": Kind("In which town does {who} live?", "names"),
+    "keepsake": Kind("Which object does {who} keep?", "objects"),
+}
+
+
+def case(tokenizer: Tokenizer, rng: np.random.Generator, cluster: str, hops: int, same_size: bool) -> Case:
+    """A question about the second person made (the first one's teacher), or with two hops about the third.
+
+    Args:
+        tokenizer: of the model.
+        rng: draws the kind of question and the people.
+        cluster: of the sample.
+        hops: 1, or 2 for a fact of the person's teacher.
+        same_size: whether all answers of the kind have equally many tokens, as options of a choice need.
+    """
+    kind = list(KINDS)[rng.integers(len(KINDS))]
+    made = people(tokenizer, rng, kind, same_size)
+    (_, pupil), (name, first), *further = itertools.islice(made, 1 + hops)
+    gold = (first, *(document for _, document in further))
+    return Case(
+        question=KINDS[kind].question.format(who=WHO[hops].format(name=name)),
+        references=forms(gold[-1].value),
+        gold=gold,
+        others=itertools.chain([pupil], (document for _, document in made)),
+        cluster=cluster,
+        chance=1 / VALUES[KINDS[kind].noun].count,
+    )
+
+
+def people(tokenizer: Tokenizer, rng: np.random.Generator, kind: str, same_size: bool) -> Iterator[tuple[str, Passage]]:
+    """Names and documents of people, each the pupil of the next one."""
+    spelled = {noun: _distinct(rng, noun) for noun in VALUES}
+    facts = {each: spelled[KINDS[each].noun] for each in KINDS}
+    if same_size:
+        facts[kind] = sampling.alike(
+            tokenizer, facts[kind], "distractor_qa finds no further answer", "leave options out"
+        )
+    name = next(spelled["names"])
+    for teacher in spelled["names"]:
+        drawn = {each: next(values) for each, values in facts.items()}
+        alike = tuple(drawn[each] for each in KINDS if KINDS[each].noun == KINDS[kind].noun)
+        yield name, Passage(PERSON.format(name=name, teacher=teacher, **drawn), drawn[kind], alike)
+        name = teacher
+
+
+def forms(value: str) -> tuple[str, ...]:
+    """A value as the documents write it; of a date also the American form."""
+    day, _, rest = value.partition(" ")
+    month, _, year = rest.partition(" ")
+    return (value, f"{month} {day}, {year}") if month in MONTHS else (value,)
+
+
+def _distinct(rng: np.random.Generator, noun: str) -> Iterator[str]:
+    """All names, dates or objects in random order; Refused after the last one."""
+    values = VALUES[noun]
+    lack = f"distractor_qa has {values.count} different {noun}, the documents need more: lower length"
+    return map(values.spell, sampling.distinct(rng, values.count, lack))

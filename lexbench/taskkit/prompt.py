@@ -1,0 +1,83 @@
+"""What tasks with a prompt share: checks of parameters and of the length, the room, the text around the haystack."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lexbench.core.record import Refused
+from lexbench.core.task import Tokenizer, Tokens, Write
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fixed:
+    """The parts of a sample that are the same at every length: all but the haystack."""
+
+    index: int
+    before: Tokens
+    """Prompt before the haystack."""
+    after: Tokens
+    """Prompt behind the haystack."""
+    room: int
+    answer: str
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of these parts: prompt and room."""
+        return len(self.before) + len(self.after) + self.room
+
+    def write(self, body: Sequence[Tokens], cluster: str, chance: float, facts: Mapping[str, Any]) -> Write:
+        """The question with this body between the fixed parts of its prompt."""
+        return Write(
+            index=self.index,
+            cluster=cluster,
+            prompt=np.concatenate([self.before, *body, self.after]),
+            room=self.room,
+            answer=self.answer,
+            chance=chance,
+            facts=facts,
+        )
+
+
+def check_at_least(task: str, parameters: object, **least: int) -> None:
+    """ValueError for a parameter that is neither None nor at least so large: `check_at_least("copy", self, size=1)`."""
+    for name, smallest in least.items():
+        value = getattr(parameters, name)
+        if value is not None and value < smallest:
+            owner = f"{task}'" if task.endswith("s") else f"{task}'s"
+            raise ValueError(f"{owner} {name} must be at least {smallest}, got {value}")
+
+
+def check_length(task: str, needed: int, length: int, remedy: str = "raise length") -> None:
+    """Refused if the task needs more tokens than the length."""
+    if length < needed:
+        raise Refused(f"{task} needs at least {needed} tokens, asked for {length}: {remedy}")
+
+
+def room_for(task: str, answer: int, room: int | None, spare: int) -> int:
+    """Tokens to write: `room`, by default those of the answer and `spare` more; Refused if the answer does not fit."""
+    if room is not None and room < answer:
+        raise Refused(f"{task} needs a room of at least {answer} tokens for its answer, got {room}: raise room")
+    return answer + spare if room is None else room
+
+
+def around(tokenizer: Tokenizer, chat: bool, headers: Sequence[str], ask: str, begin: str) -> tuple[Tokens, Tokens]:
+    """Tokens before and behind the haystack. Each text is tokenized on its own.
+
+    Args:
+        tokenizer: of the model.
+        chat: put headers, haystack and `ask` into one user message of the chat template.
+        headers: texts in front of the haystack.
+        ask: the question behind the haystack.
+        begin: first words of the answer; in a chat they come after the template and lose their leading blanks.
+    """
+    frame = tokenizer.frame(chat)
+    before = [frame.before, *(tokenizer.encode(header).ids for header in headers)]
+    after = [tokenizer.encode(ask).ids, frame.after, tokenizer.encode(begin.lstrip() if chat else begin).ids]
+    return np.concatenate(before), np.concatenate(after)
+
+
+def bos_and_chat(tokenizer: Tokenizer, chat: bool = False) -> str:
+    """How the context begins, for the protocol: `BOS`, `no BOS`, `BOS, chat template`."""
+    return ("BOS" if tokenizer.prefix else "no BOS") + (", chat template" if chat else "")
