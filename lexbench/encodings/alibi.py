@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from lexbench.encodings import Encoding, apart
+from lexbench.encodings.base import Encoding, apart
 
 
 class Alibi(Encoding):

@@ -7,7 +7,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from lexbench.core.task import Tokenizer
-from lexbench.encodings import Encoding, Over
+from lexbench.encodings.base import Encoding
+from lexbench.encodings.wrappers import Over
 
 REMEDY = "give encoding.separators token ids, or texts such as ['.', '\\n']"
 

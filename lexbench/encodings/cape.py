@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Generator, Tensor
 
-from lexbench.encodings import Drawn, Encoding
+from lexbench.encodings.base import Encoding
+from lexbench.encodings.wrappers import Drawn
 
 
 class Cape(Drawn):

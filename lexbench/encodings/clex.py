@@ -8,7 +8,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from lexbench.core.attention import Attention
-from lexbench.encodings import Rotary, Rotate, angles, frequencies, turned
+from lexbench.encodings.base import Rotary, Rotate, angles, frequencies, turned, weight_versions
 
 STEP = 0.125
 """Of t, at most, in the integration."""
@@ -105,7 +105,7 @@ class Clex(Rotary):
     def now(self) -> Tensor:
         """[d / 2] frequencies at the t that `positions` settled; at use they are worked out once for each t."""
         if self._now is None:
-            place = (self._t, self.inv_freq.device, *(_version(weight) for weight in (self.up, self.down)))
+            place = (self._t, self.inv_freq.device, weight_versions(self))
             if self.training:
                 self._now = self.stretched(self._t)
             elif place not in self._known:
@@ -145,8 +145,3 @@ class Clex(Rotary):
             raise ValueError("clex's frequencies follow the length already: use a method that changes none")
         scale = attention.scale or 1.0
         return lambda vectors, positions: turned(vectors, angles(self.now, positions), scale)
-
-
-def _version(weight: Tensor) -> tuple[int, int]:
-    """Which values a weight has: another number after each change in place."""
-    return weight.data_ptr(), 0 if weight.is_inference() else weight._version

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from lexbench.encodings import Rotary, Rotate, frequencies
+from lexbench.encodings.base import Rotary, Rotate, frequencies
 
 FORMS = ("slack", "strict")
 
@@ -42,11 +42,11 @@ class Coca(Rotary):
         one, two = queries.chunk(2, dim=-1)
         return _padded(one * one + two * two), _padded(counting)
 
-    def meet(
+    def qk(
         self, queries: Tensor, keys: Tensor, query_positions: Tensor, key_positions: Tensor, rotate: Rotate
     ) -> tuple[Tensor, Tensor]:
         """Slack: queries times themselves rotated."""
-        turned, known = super().meet(queries, keys, query_positions, key_positions, rotate)
+        turned, known = super().qk(queries, keys, query_positions, key_positions, rotate)
         return (turned, known) if self.strict else (queries * turned, known)
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from lexbench.encodings import Encoding, frequencies
+from lexbench.encodings.base import Encoding, frequencies
 
 
 class Complex(Encoding):

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from lexbench.encodings import Encoding
+from lexbench.encodings.base import Encoding
 
 
 class Cope(Encoding):

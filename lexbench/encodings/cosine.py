@@ -6,7 +6,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.core.attention import Attention, LogScale
-from lexbench.encodings import Encoding, Over
+from lexbench.encodings.base import Encoding
+from lexbench.encodings.wrappers import Over
 
 POSITION = "position"
 

@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from lexbench.encodings import Encoding, rows
+from lexbench.encodings.base import Encoding, rows, weight_versions
 
 SOLVERS = ("euler", "midpoint", "rk4")
 
@@ -74,7 +74,7 @@ class Floater(Encoding):
         if self.training or torch.is_grad_enabled():
             self.path, self._solved_with = self._solved(self.start, 0, needed), ()
             return embedded
-        weights = tuple((w.data_ptr(), 0 if w.is_inference() else w._version) for w in self.parameters())
+        weights = weight_versions(self)
         with torch.inference_mode(False), torch.no_grad():
             if weights != self._solved_with:
                 self.path, self._solved_with = self.start[None], weights
@@ -110,7 +110,7 @@ class _Path(Encoding):
         self.layer = layer
         self._whole = (whole,)  # no module of this one: its weights are the whole's
 
-    def enter(self, stream: Tensor, positions: Tensor) -> Tensor:
+    def layer_input(self, stream: Tensor, positions: Tensor) -> Tensor:
         """[B, T, width]."""
         path = self._whole[0].path[:, self.layer]
         return stream + path[positions.long()].to(stream.dtype)

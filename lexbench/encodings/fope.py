@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Generator, Tensor, nn
 
-from lexbench.encodings import Encoding, angles, frequencies
+from lexbench.encodings.base import Encoding, angles, frequencies
 
 
 class Fope(Encoding):

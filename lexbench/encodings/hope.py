@@ -2,7 +2,7 @@
 
 import math
 
-from lexbench.encodings import Rotary, frequencies
+from lexbench.encodings.base import Rotary, frequencies
 
 
 class Hope(Rotary):

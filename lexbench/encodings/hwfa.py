@@ -1,7 +1,8 @@
 """HWFA: hybrid of window and full attention (Su 2023, kexue.fm/archives/9603)."""
 
 from lexbench.core.attention import Attention, LogScale, Window
-from lexbench.encodings import Attending, Encoding, Over, Unrotated
+from lexbench.encodings.base import Encoding
+from lexbench.encodings.wrappers import Attending, Over, Unrotated
 
 SHARE = 0.75
 """Alpha: how much of the trained length all windows together may reach."""

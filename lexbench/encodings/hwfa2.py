@@ -3,7 +3,8 @@
 import math
 
 from lexbench.core.attention import Attention, Line, Remap, Window
-from lexbench.encodings import Attending, Encoding, Over
+from lexbench.encodings.base import Encoding
+from lexbench.encodings.wrappers import Attending, Over
 
 
 class Hwfa2(Over):

@@ -1,6 +1,7 @@
 """Layers with and without positions in turn: RNoPE, iRoPE (SmolLM3; Llama 4; Yang et al. 2025, arXiv 2501.18795)."""
 
-from lexbench.encodings import Encoding, Over, Unrotated
+from lexbench.encodings.base import Encoding
+from lexbench.encodings.wrappers import Over, Unrotated
 
 
 class Interleave(Over):

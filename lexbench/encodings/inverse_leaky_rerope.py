@@ -3,7 +3,8 @@
 import math
 
 from lexbench.core.attention import Attention, Line, Remap
-from lexbench.encodings import Encoding, Over
+from lexbench.encodings.base import Encoding
+from lexbench.encodings.wrappers import Over
 
 
 class InverseLeakyRerope(Over):

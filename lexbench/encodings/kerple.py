@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor, nn
 
-from lexbench.encodings import Encoding, of_distance
+from lexbench.encodings.base import Encoding, of_distance
 
 LEAST = 0.01
 """Below which no weight is let, as in the released code."""

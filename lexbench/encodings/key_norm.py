@@ -3,7 +3,7 @@
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench.encodings import Over
+from lexbench.encodings.wrappers import Over
 
 
 class KeyNorm(Over):

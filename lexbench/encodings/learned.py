@@ -3,7 +3,7 @@
 import torch
 from torch import Generator, Tensor, nn
 
-from lexbench.encodings import Encoding, rows
+from lexbench.encodings.base import Encoding, rows
 
 
 class Learned(Encoding):

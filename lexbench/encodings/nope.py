@@ -1,6 +1,6 @@
 """NoPE: no positional encoding (Haviv et al. 2022, arXiv 2203.16634; Kazemnejad et al. 2023, arXiv 2305.19466)."""
 
-from lexbench.encodings import Encoding
+from lexbench.encodings.base import Encoding
 
 
 class Nope(Encoding):

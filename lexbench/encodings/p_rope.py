@@ -2,7 +2,7 @@
 
 import torch
 
-from lexbench.encodings import Rotary, frequencies
+from lexbench.encodings.base import Rotary, frequencies
 
 
 class PRope(Rotary):

@@ -3,7 +3,8 @@
 import torch
 from torch import Generator, Tensor
 
-from lexbench.encodings import Drawn, Encoding, Rotary
+from lexbench.encodings.base import Encoding, Rotary
+from lexbench.encodings.wrappers import Drawn
 
 
 class Pose(Drawn):

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lexbench.encodings import Encoding, Over
+from lexbench.encodings.base import Encoding
+from lexbench.encodings.wrappers import Over
 
 FORMS = ("l2", "rms")
 EPSILON = 1e-6

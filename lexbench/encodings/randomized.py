@@ -3,7 +3,8 @@
 import torch
 from torch import Generator, Tensor
 
-from lexbench.encodings import Encoding, Over
+from lexbench.encodings.base import Encoding
+from lexbench.encodings.wrappers import Over
 
 USES = ("spread", "plain")
 

@@ -1,6 +1,6 @@
 """Rotary position embedding (RoFormer, Su et al. 2021, arXiv 2104.09864)."""
 
-from lexbench.encodings import Rotary, frequencies
+from lexbench.encodings.base import Rotary, frequencies
 
 
 class Rope(Rotary):

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from lexbench.encodings import Encoding, of_distance
+from lexbench.encodings.base import Encoding, of_distance
 
 
 class Sandwich(Encoding):

@@ -3,7 +3,7 @@
 import torch
 from torch import Generator, Tensor, nn
 
-from lexbench.encodings import Encoding, apart
+from lexbench.encodings.base import Encoding, apart
 
 
 class Shaw(Encoding):

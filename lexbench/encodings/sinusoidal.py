@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from lexbench.encodings import Encoding, angles, frequencies
+from lexbench.encodings.base import Encoding, angles, frequencies
 
 LAYOUTS = ("interleaved", "halves")
 

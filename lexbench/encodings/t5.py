@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Generator, Tensor, nn
 
-from lexbench.encodings import Encoding, of_distance
+from lexbench.encodings.base import Encoding, of_distance
 
 
 class T5(Encoding):

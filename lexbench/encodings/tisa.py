@@ -3,7 +3,7 @@
 import torch
 from torch import Generator, Tensor, nn
 
-from lexbench.encodings import Encoding, of_distance
+from lexbench.encodings.base import Encoding, of_distance
 
 
 class Tisa(Encoding):

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from lexbench.encodings import Rotary, frequencies
+from lexbench.encodings.base import Rotary, frequencies
 
 
 class Xpos(Rotary):

@@ -1,7 +1,8 @@
 """Zebra: layers with windows in groups around one that sees all (Song et al. 2023, arXiv 2312.08618)."""
 
 from lexbench.core.attention import Attention, Window
-from lexbench.encodings import Attending, Encoding, Over
+from lexbench.encodings.base import Encoding
+from lexbench.encodings.wrappers import Attending, Over
 
 
 class Zebra(Over):

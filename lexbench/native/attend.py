@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.core.attention import Attention, Positions
-from lexbench.encodings import Encoding, Rotate
+from lexbench.encodings.base import Encoding, Rotate, weight_versions
 from lexbench.kernels import dense
 from lexbench.kernels.logits import Logits
 
@@ -98,7 +98,7 @@ class Layer:
         return not shaped and not faded and (short or not tabled) and self.asked in (1, self.total)
 
     def _fused(self, values: Tensor) -> Tensor:
-        met, keys = self.encoding.meet(self.queries, self.keys, self._here, self.positions, self.rotate)
+        met, keys = self.encoding.qk(self.queries, self.keys, self._here, self.positions, self.rotate)
         queries = dense.scaled(met, self.attention, self.total)
         mask = self._kept_table(queries.dtype)
         causal = mask is None and self.asked > 1
@@ -110,8 +110,8 @@ class Layer:
         """The table, made once for texts of one length that are only read: by weights that have not changed since."""
         if torch.is_grad_enabled() or self.positions.dim() > 1 or "bias" not in self.encoding.hooks:
             return self._table(dtype)
-        versions = [(id(weight), weight._version) for weight in self.encoding.parameters() if not weight.is_inference()]
-        made_of = (dtype, self.asked, self.encoding.training, self.attention.mask, self.attention.bias, *versions)
+        weights, slots = weight_versions(self.encoding), (self.attention.mask, self.attention.bias)
+        made_of = (dtype, self.asked, self.encoding.training, *slots, weights)
         kept = _tables.get(self.encoding)
         if kept is None or kept.made_of != made_of or not torch.equal(kept.positions, self.positions):
             values = self._table(dtype)
@@ -137,7 +137,7 @@ class Layer:
         queries = self.queries[:, :, start:stop].to(precise)
         keys, seen = self.keys[:, :, :last].to(precise), self._seen(here, there)
         if self.attention.remap is None:
-            queries, keys = self.encoding.meet(
+            queries, keys = self.encoding.qk(
                 queries, keys, self.positions[..., first:last], self.positions[..., :last], self.rotate
             )
             queries = dense.scaled(queries, self.attention, last)
@@ -183,7 +183,7 @@ class Layer:
             return self.queries, self.keys, Logits(rotate=self.rotate, scaling=1.0, made=self._made)
         queries, keys, rotate = self.queries, self.keys, self.rotate
         if self.encoding.decay is None and self.attention.remap is None:
-            queries, keys = self.encoding.meet(queries, keys, self.positions, self.positions, rotate)
+            queries, keys = self.encoding.qk(queries, keys, self.positions, self.positions, rotate)
             rotate = _unmoved
         made = Logits(
             rotate=rotate,

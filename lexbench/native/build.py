@@ -6,7 +6,8 @@ from typing import Any
 
 from lexbench.core import registry
 from lexbench.core.task import Tokenizer
-from lexbench.encodings import Encoding, Layered
+from lexbench.encodings.base import Encoding
+from lexbench.encodings.wrappers import Layered
 from lexbench.native.decoder import Shape
 
 INNER = "over"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lexbench.encodings import Encoding
+from lexbench.encodings.base import Encoding
 from lexbench.native import attend
 
 Attend = Callable[[int, Encoding, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -191,7 +191,7 @@ class Decoder(nn.Module):
                     k, v = cache.extended(number, k, v)
                 return attend(number, encoding, q, k, v, positions)
 
-            stream = layer(encoding.enter(stream, positions[..., new]), mix)
+            stream = layer(encoding.layer_input(stream, positions[..., new]), mix)
         return self.norm(stream)  # type: ignore[no-any-return]
 
     def forward(

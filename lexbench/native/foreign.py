@@ -18,11 +18,12 @@ from torch import Tensor
 
 from lexbench.core.checkpoint import FILES, read_config
 from lexbench.core.files import write_bytes, write_text
-from lexbench.encodings import Encoding, Unrotated
 from lexbench.encodings.alibi import Alibi
+from lexbench.encodings.base import Encoding
 from lexbench.encodings.learned import Learned
 from lexbench.encodings.nope import Nope
 from lexbench.encodings.rope import Rope
+from lexbench.encodings.wrappers import Unrotated
 from lexbench.native.decoder import Decoder, Shape
 from lexbench.native.folder import load, sizes
 

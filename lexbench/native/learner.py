@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.core.attention import Attention
-from lexbench.encodings import Encoding
+from lexbench.encodings.base import Encoding
 from lexbench.native import attend
 from lexbench.native.decoder import Decoder
 from lexbench.native.recipe import Recipe

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core import registry
-from lexbench.encodings import Encoding, Rotary
+from lexbench.encodings.base import Encoding, Rotary
 from lexbench.native import build
 from lexbench.native.decoder import Shape
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lexbench.core.attention import Attention
-from lexbench.encodings import Encoding, Rotate
+from lexbench.encodings.base import Encoding, Rotate
 from lexbench.kernels import likelihood, rotations
 from lexbench.kernels.observed import Observer
 from lexbench.native.attend import Layer

@@ -12,7 +12,7 @@ import lexbench
 from lexbench import Attention, Model, Refused
 from lexbench.backends.native import Native
 from lexbench.core.checkpoint import on_disk, read_model
-from lexbench.encodings import Encoding
+from lexbench.encodings.base import Encoding
 from lexbench.encodings.cosine import Cosine
 from lexbench.encodings.hwfa import Hwfa
 from lexbench.encodings.rope import Rope

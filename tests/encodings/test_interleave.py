@@ -7,13 +7,14 @@ from torch import Tensor
 
 from lexbench import Attention
 from lexbench.core.attention import Line, Remap
-from lexbench.encodings import Encoding, Unrotated
 from lexbench.encodings.alibi import Alibi
+from lexbench.encodings.base import Encoding
 from lexbench.encodings.coca import Coca
 from lexbench.encodings.interleave import Interleave
 from lexbench.encodings.key_norm import KeyNorm
 from lexbench.encodings.learned import Learned
 from lexbench.encodings.rope import Rope
+from lexbench.encodings.wrappers import Unrotated
 from lexbench.encodings.xpos import Xpos
 from lexbench.native.attend import Layer
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lexbench.core.attention import Attention, Blocks, Chunks, Line, LogScale, Remap, Slopes, Stairs, Window
-from lexbench.encodings import Encoding
+from lexbench.encodings.base import Encoding
 from lexbench.encodings.rope import Rope
 from lexbench.kernels import dense
 from lexbench.kernels.observed import Observer, observe
