@@ -4,11 +4,11 @@ from lexbench.encodings.base import Encoding
 
 
 class Nope(Encoding):
-    """Nothing says where a token stands but the causal mask: that later tokens see more keys than earlier ones.
+    """No positions: only the causal mask tells the order, because later tokens see more keys.
 
         logit(i, j) = q_i . k_j / sqrt(d)
 
-    It has no parameters and no longest text, and still loses on longer ones: the softmax spreads over more keys.
+    It has no parameters and no limit of length. Longer texts still lose quality: the softmax spreads over more keys.
     """
 
     def __init__(self) -> None:

@@ -60,8 +60,7 @@ class Over(Encoding):
         super().__init__()
         if clash := sorted(self.excludes & over.hooks):
             raise ValueError(
-                f"{self.name} cannot stand over {over.name}, which has {', '.join(clash)} of its own: "
-                "use another encoding beneath"
+                f"{self.name} cannot wrap {over.name}, which has its own {', '.join(clash)}: use another inner encoding"
             )
         self.over, self.reach = over, over.reach
 
@@ -143,7 +142,7 @@ class Attending(Over):
         super().__init__(over)
         self.own, self.owner = own, name
         if both := set(own.slots()) & set(over.attention.slots()):
-            raise ValueError(f"{name} and {over.name} both set {', '.join(sorted(both))}: use another encoding beneath")
+            raise ValueError(f"{name} and {over.name} both set {', '.join(sorted(both))}: use another inner encoding")
 
     @property
     def attention(self) -> Attention:

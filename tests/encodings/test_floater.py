@@ -84,7 +84,7 @@ def test_bad_parameters_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
         made(solver="dopri5")
     with pytest.raises(ValueError, match="spacing above 0, got 0"):
         made(spacing=0.0)
-    with pytest.raises(ValueError, match="hidden width of 1 at least, got 0"):
+    with pytest.raises(ValueError, match="hidden width of at least 1, got 0"):
         Floater(width=6, layers=2, hidden=0)
     with pytest.raises(ValueError, match="floater needs whole positions from 0 on"):
         made().embed(torch.zeros(1, 1, 6), torch.zeros(1, 1, dtype=torch.long), torch.tensor([0.5]))

@@ -101,5 +101,5 @@ def test_bad_parameters_are_errors() -> None:
         Hwfa(Rope(8), 6, 7)
     with pytest.raises(ValueError, match="size of at least 1"):
         Hwfa(Rope(8), 3, 64, window=0)
-    with pytest.raises(ValueError, match="hwfa and cosine both set query_scale: use another encoding beneath"):
+    with pytest.raises(ValueError, match="hwfa and cosine both set query_scale: use another inner encoding"):
         Hwfa(Cosine(Rope(8), 64, "position"), 2, 64).at(1)

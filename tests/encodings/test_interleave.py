@@ -71,9 +71,9 @@ def test_what_knows_no_positions_stays() -> None:
 
 
 def test_encodings_that_act_elsewhere_are_refused() -> None:
-    with pytest.raises(ValueError, match="interleave cannot stand over xpos, which has decay of its own"):
+    with pytest.raises(ValueError, match="interleave cannot wrap xpos, which has its own decay"):
         Interleave(Xpos(8))
-    with pytest.raises(ValueError, match="interleave cannot stand over learned, which has embed of its own"):
+    with pytest.raises(ValueError, match="interleave cannot wrap learned, which has its own embed"):
         Interleave(Learned(width=32, trained_length=8))
 
 
