@@ -250,7 +250,7 @@ def test_those_who_look_on_see_remapped_logits(attention: Attention) -> None:
 def test_encodings_that_know_their_own_distances_refuse_a_remap(name: str) -> None:
     q, k, _ = vectors()
     own = made(ENCODINGS[name])
-    with pytest.raises(ValueError, match=f"{own.name} knows no other distances than its own, remap asks for them"):
+    with pytest.raises(ValueError, match=f"{own.name} cannot remap its distances: use a method without remap"):
         Layer(own, REMAPS["rerope"], q, k, everyone())
 
 
