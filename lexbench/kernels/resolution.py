@@ -215,6 +215,7 @@ def _block_sums(queries: Tensor, keys: Tensor, size: int, back: int, decay: Tens
     if back >= blocks:
         return sums
     asking, known = (fold(F.pad(x, (0, 0, 0, blocks * size - total)), blocks) for x in (queries, keys))
+    # Two blocks of `size` tokens, `back` blocks apart, have 2 size - 1 distances; the padding adds zeros only.
     first = back * size - (size - 1)
     begin, end = max(0, first), min(total, first + 2 * size - 1)
     lags = _correlation(asking[back:], known[: blocks - back], decay, first)

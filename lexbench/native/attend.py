@@ -92,6 +92,7 @@ class Layer:
         short = self.total <= FUSED
         faded = self.encoding.decay is not None and not short  # the factors of `qk` leave the range of half precision
         tabled = self.attention.mask is not None or self.attention.bias is not None or "bias" in self.encoding.hooks
+        # A long table of biases and masks would take too much memory; the kernel is causal for one query or for all.
         return not shaped and not faded and (short or not tabled) and self.n_queries in (1, self.total)
 
     def _fused(self, values: Tensor) -> Tensor:
@@ -129,6 +130,7 @@ class Layer:
     def logits(self, start: int, stop: int) -> Tensor:
         """[B, H, stop - start, K'] of some queries, over the keys up to the last of them; -inf where not seen."""
         first, last = self.total - self.n_queries + start, self.total - self.n_queries + stop
+        # Masks and the method's bias go by the index of a token, the encoding by its position, which may be random.
         here, there = np.arange(first, last), np.arange(last)
         precise = torch.promote_types(self.queries.dtype, torch.float32)
         queries = self.queries[:, :, start:stop].to(precise)

@@ -178,6 +178,7 @@ class Decoder(nn.Module):
             generator: for encodings that draw positions in training; None: positions at use.
             positions: of all tokens, where the caller has drawn them.
         """
+        # Encodings get all tokens so far, because positions may depend on earlier ones (segments).
         known = tokens if cache is None else cache.with_tokens(tokens)
         if positions is None:
             positions = self.encoding.positions(known, known.shape[1] if cache is None else cache.length, generator)

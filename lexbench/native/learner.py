@@ -69,6 +69,7 @@ class Learner:
             positions = self._positions(rows[:, :-1], step)  # for each piece: an encoding may keep results of them
             mine = positions if positions.dim() == 1 else positions[first : first + len(piece)]
             losses = self.losses(piece, mine)
+            # Pieces may differ by a row: with these weights, the gradients add up to that of the whole batch.
             (losses.mean() * (len(piece) / len(rows))).backward()  # type: ignore[no-untyped-call]
             found.append(losses.detach())
             first += len(piece)

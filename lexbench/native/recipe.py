@@ -120,6 +120,7 @@ class Recipe:
         if step < self.warmup:
             return rate * (step + 1) / self.warmup
         progress = (step - self.warmup) / max(1, (self.horizon or self.steps) - self.warmup)
+        # A cosine from the full rate to a tenth of it.
         return rate * (0.55 + 0.45 * math.cos(math.pi * min(1.0, progress)))
 
 
