@@ -12,7 +12,7 @@ import lexbench
 ROOT = Path(__file__).parent.parent
 SHARED = {
     "methods": {"methods.rotary", "methods.distances", "methods.export"},
-    "encodings": {"encodings"},
+    "encodings": {"encodings.base", "encodings.wrappers"},
     "corpora": {"corpora", "corpora.fields"},
 }
 """What plug-ins of one kind have in common; beyond it they never import one another."""

@@ -83,9 +83,9 @@ def test_the_galleries_hold_every_method_encoding_and_task(site: Path) -> None:
         assert f'id="{name}"' in methods and f'src="method-{name}.svg"' in methods
         assert "<path" in (site / "gallery" / f"method-{name}.svg").read_text()
     encodings = (site / "gallery" / "encodings.html").read_text()
-    for module in (ROOT / "lexbench" / "encodings").glob("[!_]*.py"):
-        assert f'id="{module.stem}"' in encodings
-        assert "<path" in (site / "gallery" / f"encoding-{module.stem}.svg").read_text()
+    for name in registry.names("encoding"):
+        assert f'id="{name}"' in encodings
+        assert "<path" in (site / "gallery" / f"encoding-{name}.svg").read_text()
     tasks = (site / "gallery" / "tasks.html").read_text()
     for name in registry.names("task"):
         assert f"task={name}<" in tasks or f"<code>{name}</code>" in tasks

@@ -97,7 +97,7 @@ def _logits(name: str) -> Any:
         positions, part = whole.positions(tokens, FAR), whole.at(0)
         ones = torch.ones(1, 8, FAR, 64, dtype=torch.float64) / 8
         zeros = torch.zeros(1, FAR, 512, dtype=torch.float64)
-        own = part.enter(whole.embed(zeros, tokens, positions), positions).double()
+        own = part.layer_input(whole.embed(zeros, tokens, positions), positions).double()
         if own.any():
             ones = ones + own.unflatten(-1, (8, 64)).transpose(1, 2)
         logits = Layer(part, part.attention, ones, ones, positions).logits(FAR - 1, FAR)

@@ -180,7 +180,7 @@ def source_of(file: Path, noun: str) -> Path:
 DOES = {
     "task": "questions",
     "method": "attention",
-    "encoding": "meet",
+    "encoding": "qk",
     "corpus": "documents",
     "backend": "attend",
 }

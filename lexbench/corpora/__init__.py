@@ -21,10 +21,10 @@ class Corpus(Protocol):
         """All documents, in the same order on every call; ValueError where there are none."""
 
     def fingerprint(self) -> str:
-        """Hash of everything that `documents` gives: part of a cell's identity."""
+        """Hash of all documents: part of a cell's identity."""
 
     def __hash__(self) -> int:
-        """Of the parameters: what was read is kept by corpus."""
+        """Hash of the parameters: a cache of encoded texts has corpora as keys."""
 
 
 def hash_documents(documents: Iterator[Document]) -> str:
@@ -33,6 +33,17 @@ def hash_documents(documents: Iterator[Document]) -> str:
     for document in documents:
         digest.update(f"{document.name}\0{document.text}\0".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:16]
+
+
+def check_split(split: str) -> None:
+    """ValueError unless the split is train, test or all."""
+    if split not in ("train", "test", "all"):
+        raise ValueError(f"corpus.split must be train, test or all, got {split}")
+
+
+def in_split(name: str, split: str) -> bool:
+    """Whether a document belongs to a split: train, test or all."""
+    return split == "all" or held_out(name) == (split == "test")
 
 
 def held_out(name: str, share: float = 0.15) -> bool:

@@ -1,21 +1,21 @@
-"""Text inside a row of a dataset: in a field, deeper in one, or spread over a list."""
+"""The text of a row of a dataset: in a field, in a nested field, or in a list."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
 def text_of(row: Mapping[str, Any], field: str, form: str | None, place: str) -> str | None:
-    """The text that a row holds in a field; None where the field is there and null.
+    """The text in a field of a row; None where the field is null.
 
     A list is joined, one line an item. Items are texts, or objects that `form` turns into texts.
 
     Args:
         row: names and values.
-        field: a name; where there is none of that name, a path of names: `meeting.title`.
+        field: a name; if the row has no such name, a path of names: `meeting.title`.
         form: how an object of a list is written: `{speaker}: {content}`.
-        place: of the row, for messages: `meetings.jsonl line 3`.
+        place: where the row is, for error messages: `meetings.jsonl line 3`.
 
-    Raises ValueError where the field is missing, or holds something else.
+    Raises ValueError where the field is missing, or holds no text.
     """
     value: Any = row
     for name in [field] if field in row else field.split("."):

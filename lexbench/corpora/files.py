@@ -1,4 +1,4 @@
-"""Text files, or a folder of them."""
+"""Text files, or folders of them."""
 
 import json
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ KINDS = (".txt", ".md", ".py", ".jsonl")
 class Files:
     """A file, or all .txt, .md, .py and .jsonl files under a folder, sorted by path.
 
-    Documents are named after their file, relative to the folder, with the number of the piece or the line where one
-    file holds several: `book.txt`, `stories.txt#17`, `meetings.jsonl#3`. Empty ones are left out.
+    A document is named after its file, relative to the folder, and after the number of its piece or line, if the file
+    has several: `book.txt`, `stories.txt#17`, `meetings.jsonl#3`. Empty documents are left out.
 
     Args:
         path: file or folder.
-        field: of each JSON object, in .jsonl files; the others are read whole. A path for what lies deeper:
-            `meeting.title`. A list is joined, one line an item.
-        separator: what stands between the documents of a .txt file, which are then stripped; None: a file is one.
+        field: with the text of each JSON object in a .jsonl file (other files are read whole); for a nested field a
+            path: `meeting.title`. A list is joined, one line per item.
+        separator: text between the documents of a .txt file, which are then stripped; None: one document per file.
         form: how an object in a list of a .jsonl file is written: `{speaker}: {content}`.
     """
 
@@ -36,7 +36,7 @@ class Files:
             raise ValueError("corpus.separator must not be empty: give null for one document a file")
 
     def documents(self) -> Iterator[Document]:
-        """Documents in the order of files and lines; ValueError for what cannot be read, or where there are none."""
+        """Documents in the order of files and lines; ValueError for unreadable files, or without documents."""
         empty = True
         for name, file in self._files():
             split = self._lines if file.suffix == ".jsonl" else self._pieces
@@ -48,7 +48,7 @@ class Files:
             raise ValueError(f"corpus {self.path} holds no text in {', '.join(KINDS)} files: give another corpus.path")
 
     def fingerprint(self) -> str:
-        """Hash of names and texts; not of where the folder lies."""
+        """Hash of names and texts; the path of the folder does not change it."""
         return hash_documents(self.documents())
 
     def _files(self) -> list[tuple[str, Path]]:

@@ -22,14 +22,14 @@ class Hub:
     Args:
         dataset: name on the hub, or a folder with .parquet, .jsonl or .txt files, or one that `save_to_disk` wrote.
         config: subset of the dataset, where it has several.
-        split: with a slice, if only a part is wanted: `test`, `train[:1000]`.
-        field: the column that holds the text. A path for what lies deeper: `meeting.title`. A list is joined, one line
-            an item.
+        split: name of the split, or a slice of it: `test`, `train[:1000]`.
+        field: the column with the text; for a nested field a path: `meeting.title`. A list is joined, one line per
+            item.
         revision: commit, branch or tag on the hub; None: the newest.
         form: how an object in such a list is written: `{speaker}: {content}`.
-        begins: regular expression of what a document begins with, for datasets whose rows are lines: all rows are
-            joined, one line each, and cut where it matches (^ and $ are a line's); a document is named after the row
-            in which it begins. None: each row is a document.
+        begins: regular expression of the start of a document, for datasets whose rows are lines: rows are joined, one
+            line each, and cut at each match (^ and $ match at lines); a document is named after its first row. None:
+            each row is a document.
     """
 
     dataset: str
@@ -47,7 +47,7 @@ class Hub:
             raise ValueError(f"corpus.begins must be a regular expression, got {self.begins!r} ({error})") from None
 
     def documents(self) -> Iterator[Document]:
-        """Rows with text, named split#row; ValueError where the dataset cannot be had, or holds none."""
+        """Rows with text, named split#row; ValueError where the dataset cannot be loaded, or has no text."""
         empty = True
         for place, text in self._joined() if self.begins else self._texts():
             if text.strip():
@@ -57,11 +57,11 @@ class Hub:
             raise ValueError(f"dataset {self.dataset} holds no text in {self.split}: choose another corpus.split")
 
     def fingerprint(self) -> str:
-        """Hash of the texts, whatever the dataset is called today."""
+        """Hash of the texts; the name of the dataset does not change it."""
         return hash_documents(self.documents())
 
     def _texts(self) -> Iterator[tuple[int, str]]:
-        """Place and text of every row; null is an empty one."""
+        """Number and text of every row; null becomes an empty text."""
         rows = self._rows()
         column = self.field if self.field in rows.column_names else self.field.split(".")[0]
         if column not in rows.column_names:
@@ -72,7 +72,7 @@ class Hub:
             yield place, text_of({column: value}, self.field, self.form, where) or ""
 
     def _joined(self) -> Iterator[tuple[int, str]]:
-        """Place of the first row, and text, of every document that several rows make."""
+        """Number of the first row, and text, of every document joined from rows."""
         lines = [text if text.endswith("\n") else f"{text}\n" for _, text in self._texts()]
         ends, text = list(itertools.accumulate(map(len, lines))), "".join(lines)
         begins = [found.start() for found in re.finditer(self.begins or "", text, re.MULTILINE)]
@@ -95,7 +95,7 @@ class Hub:
 
 
 def _saved(folder: Path, split: str) -> Any:
-    """What `save_to_disk` wrote: one dataset, or several splits of one."""
+    """Load a folder of `save_to_disk`: one dataset, or several splits."""
     import datasets
 
     found = datasets.load_from_disk(str(folder))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lexbench.corpora import Document, hash_documents, held_out
+from lexbench.corpora import Document, check_split, hash_documents, in_split
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,7 @@ class Pydoc:
     split: str = "test"
 
     def __post_init__(self) -> None:
-        if self.split not in ("train", "test", "all"):
-            raise ValueError(f"corpus.split must be train, test or all, got {self.split}")
+        check_split(self.split)
 
     def documents(self) -> Iterator[Document]:
         """Topics in the order of their names."""
@@ -27,9 +26,9 @@ class Pydoc:
         except ImportError:
             raise ValueError("corpus pydoc is not part of this Python: use corpus=stdlib or synthetic") from None
         for name in sorted(topics):
-            if self.split == "all" or held_out(name) == (self.split == "test"):
+            if in_split(name, self.split):
                 yield Document(name, topics[name])
 
     def fingerprint(self) -> str:
-        """Hash of the texts: it changes with the version of Python."""
+        """Hash of the texts; it changes with the version of Python."""
         return hash_documents(self.documents())

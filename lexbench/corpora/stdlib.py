@@ -1,4 +1,4 @@
-"""The source of the running Python's standard library: real text on every machine, nothing shipped."""
+"""The source of the running Python's standard library: real text on every machine, without a download."""
 
 import os
 import sysconfig
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lexbench.corpora import Document, hash_documents, held_out
+from lexbench.corpora import Document, check_split, hash_documents, in_split
 
 LEFT_OUT = {
     "test",
@@ -32,8 +32,7 @@ class Stdlib:
     split: str = "test"
 
     def __post_init__(self) -> None:
-        if self.split not in ("train", "test", "all"):
-            raise ValueError(f"corpus.split must be train, test or all, got {self.split}")
+        check_split(self.split)
 
     def documents(self) -> Iterator[Document]:
         """Modules in the order of their names."""
@@ -42,16 +41,16 @@ class Stdlib:
         if not names:
             raise ValueError(f"corpus stdlib finds no source under {root}: use corpus=synthetic")
         for name in names:
-            if self.split == "all" or held_out(name) == (self.split == "test"):
+            if in_split(name, self.split):
                 yield Document(name, (root / name).read_text(encoding="utf-8", errors="replace"))
 
     def fingerprint(self) -> str:
-        """Hash of the texts: it changes with the version of Python."""
+        """Hash of the texts; it changes with the version of Python."""
         return hash_documents(self.documents())
 
 
 def _names(root: Path) -> Iterator[str]:
-    """Of modules, in no order; folders that are left out are not entered, as one of them may hold very much."""
+    """Names of modules, unsorted; folders in LEFT_OUT are not entered, because they may be large."""
     for place, below, files in os.walk(root):
         below[:] = (name for name in below if name not in LEFT_OUT)
         within = Path(place).relative_to(root)

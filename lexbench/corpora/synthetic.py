@@ -22,36 +22,36 @@ WAYS = "alley canal lane path railway road stair street"
 AGES = "broken crooked empty hidden long narrow old quiet steep wide"
 
 NEAREST = 16
-"""Words between a statement and its recall, at the least; other distances are this times a power of two."""
+"""Smallest distance from a statement to its recall, in words; the others are multiples by powers of two."""
 PARAGRAPH = 6
-"""Sentences."""
+"""Sentences of a paragraph."""
 
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Documents of short sentences, in which what was stated once is referred to much later.
+    """Documents of short sentences, with statements that are recalled much later.
 
     Three kinds of sentence, drawn at random:
 
         Nora owns a copper kettle.                      a statement: owner, thing and colour are uniform
         The narrow path leads from the mill to the river.        filler, uniform
-        The kettle of Nora is copper.                   the recall of one statement, due once, later
+        The kettle of Nora is copper.                   the recall of a statement, once, later
 
-    The colour that ends a recall is all that is planted: ln 16 = 2.77 nats a recall for a reader who no longer sees
-    the statement, nothing for one who does (of two statements about one thing of one owner the later one holds, and
-    none is made while a recall of the other is due). The distance from statement to recall is 16 * 2^k words and a
-    few more, k uniform over all that `reach` allows, so every doubling of the context, from 16 words to `reach`,
-    brings the same number of further recalls within sight. Everything else is drawn anew each time: context tells
-    nothing of it. Three draws in eight are statements; a recall goes before any draw.
+    The last word of a recall, the colour, is the only planted dependency: it costs ln 16 = 2.77 nats without the
+    statement in context, and nothing with it. (Of two statements about the same thing of one owner the later one holds,
+    and none is made while a recall of the other is due.) The distance from statement to recall is 16 * 2^k words and a
+    few more, with k uniform up to the limit of `reach`. So every doubling of the context, from 16 words to `reach`,
+    contains the statements of equally many further recalls. All other words are independent draws, which context does
+    not help to predict. Three draws in eight are statements; a due recall comes before any draw.
 
     Text is ASCII, with 6 sentences a paragraph. Only integers of numpy's PCG64 are drawn, so a seed gives the same
-    bytes everywhere; a document depends on (seed, its place, words, reach), not on how many there are.
+    bytes everywhere; a document depends on (seed, its number, words, reach), not on the number of documents.
 
     Args:
         seed: of all documents.
         count: documents.
-        words: a document's, to the end of the sentence with which that many are reached.
-        reach: words from a statement to its recall, at most (and what it waits for a sentence's end), at least 16.
+        words: least number of words in a document; it ends with the sentence that reaches it.
+        reach: largest distance from a statement to its recall, in words (then to the end of a sentence), at least 16.
     """
 
     seed: int = 0
@@ -70,14 +70,14 @@ class Synthetic:
             yield Document(f"synthetic-{self.seed}-{place}", _document(self.seed, place, self.words, self.reach))
 
     def fingerprint(self) -> str:
-        """Hash of the texts: the same on every machine."""
+        """Hash of the texts; the same on every machine."""
         return hash_documents(self.documents())
 
 
 def _document(seed: int, place: int, words: int, reach: int) -> str:
     rng = np.random.Generator(np.random.PCG64([seed, place]))
     doublings = (reach // NEAREST).bit_length()
-    due: list[tuple[int, str, str, str]] = []  # a heap: the word from which a statement's recall may come
+    due: list[tuple[int, str, str, str]] = []  # a heap, by the word from which the recall of a statement is due
     sentences: list[str] = []
     written = 0
     while written < words:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from lexbench.encodings import Encoding, apart
+from lexbench.encodings.base import Encoding, apart
 
 
 class Alibi(Encoding):
@@ -11,7 +11,7 @@ class Alibi(Encoding):
 
         m_h = 2^(-8h / H), h = 1 .. H
 
-    where H is a power of two; else those of the next lower power of two, then every second one of its double's.
+    where H is a power of two; else the slopes of the next lower power of two, then every second slope of its double.
 
     Args:
         heads: H, query heads.
@@ -24,7 +24,7 @@ class Alibi(Encoding):
         self.register_buffer("slopes", torch.tensor(slopes(heads), dtype=torch.float64), persistent=False)
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """[H, Q, K] float64, with a batch before it where positions have one."""
+        """[H, Q, K] float64, or [B, H, Q, K] where positions have a batch axis."""
         return -self.slopes[:, None, None] * apart(query_positions, key_positions)
 
 

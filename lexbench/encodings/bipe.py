@@ -7,31 +7,32 @@ import torch
 from torch import Generator, Tensor, nn
 
 from lexbench.core.task import Tokenizer
-from lexbench.encodings import Encoding, Over
+from lexbench.encodings.base import Encoding
+from lexbench.encodings.wrappers import Over
 
 REMEDY = "give encoding.separators token ids, or texts such as ['.', '\\n']"
 
 
 class Bipe(Over):
-    """Two positions: of the token in its segment, a learned vector; of the segment in the text, another encoding's.
+    """Two positions: a learned vector for the place in the segment, another encoding for the number of the segment.
 
         segment(n) = separators before n,   place(n) = n - first token of its segment
         x_n = embedding(n) + table[min(place(n), size - 1)]
-        the inner encoding takes spread * segment(n) for n
+        position of n in the inner encoding = spread * segment(n)
 
-    A separator ends its segment. In the authors' code separators are the tokens of a full stop and of a line's end in
-    Llama's vocabulary, so that a model depends on its tokenizer; here they may be texts, and stand for all tokens
-    that hold one of them. Over ALiBi the authors take 96 times its slopes, which is 96 times the distance. Within a
-    segment the inner encoding sees no distance at all. Their `log_scale` is the method `log_n`.
+    A separator ends its segment. In the authors' code separators are the tokens of a full stop and of a line end in
+    Llama's vocabulary, so that a model depends on its tokenizer. Here they may also be texts: every token that contains
+    one of them is a separator. Over ALiBi the authors multiply the slopes by 96, which is the same as 96 times the
+    distance. Within a segment, the inner encoding sees distance 0. Their `log_scale` is the method `log_n`.
 
-    Segments follow the text, so that no method can ask for distances between tokens; frequencies it may change.
+    Positions depend on the text, so methods cannot remap the distance between tokens; they may change frequencies.
 
     Args:
         over: rope or alibi.
         width: of the network.
-        separators: token ids, or texts for a tokenizer to settle.
-        size: of the table; tokens further into a segment share its last row. 1024 in the authors' code.
-        spread: factor on segments; None: 96 where the inner encoding adds a bias, else 1.
+        separators: token ids, or texts, which become the ids of the tokenizer's tokens that contain them.
+        size: rows of the table; tokens further into a segment share the last row. 1024 in the authors' code.
+        spread: factor on segment numbers; None: 96 where the inner encoding adds a bias, else 1.
     """
 
     excludes = frozenset({"decay", "embed", "enter", "positions", "rescore"})
@@ -63,7 +64,7 @@ class Bipe(Over):
 
     @classmethod
     def settled(cls, parameters: Mapping[str, Any], tokenizer: Tokenizer) -> Mapping[str, Any]:
-        """Texts among the separators become the ids of all tokens that hold one of them."""
+        """Replace texts among the separators by the ids of all tokens that contain one of them."""
         given = parameters.get("separators") or ()
         texts = [mark for mark in given if isinstance(mark, str)]
         if not texts:
@@ -72,24 +73,25 @@ class Bipe(Over):
             token for token in range(tokenizer.vocabulary) if any(text in tokenizer.decode([token]) for text in texts)
         }
         if not found:
-            raise ValueError(f"bipe finds no token that holds one of {texts}: {REMEDY}")
+            raise ValueError(f"bipe finds no token that contains one of {texts}: {REMEDY}")
         return {**parameters, "separators": sorted(found | {int(mark) for mark in given if mark not in texts})}
 
     def initialise(self, generator: Generator) -> None:
-        """The table as embeddings are: normal, deviation 0.02."""
+        """Draw the table like token embeddings: normal, deviation 0.02."""
         super().initialise(generator)
         self.table.data = torch.randn(self.table.shape, generator=generator).to(self.table) * 0.02
 
     def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
-        """[B, T] segments, spread."""
+        """[B, T] segment numbers times the spread."""
         return self._segments(tokens).to(torch.float64) * self.spread
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
-        """Token embeddings and the vectors of their places in segments."""
+        """[B, T, width] token embeddings plus the vectors of their places in segments."""
         embedded = self.over.embed(embedded, tokens, positions)
         place = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
         begins = torch.ones_like(tokens, dtype=torch.bool)
         begins[:, 1:] = torch.isin(tokens[:, :-1], self.marks)
+        # A token's segment begins at the last beginning up to the token, the largest so far.
         inside = place - torch.where(begins, place, 0).cummax(1).values
         return embedded + self.table[inside.clamp_max(len(self.table) - 1)].to(embedded.dtype)
 

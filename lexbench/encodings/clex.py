@@ -8,10 +8,10 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from lexbench.core.attention import Attention
-from lexbench.encodings import Rotary, Rotate, angles, frequencies, turned
+from lexbench.encodings.base import Rotary, Rotate, angles, frequencies, turned, weight_versions
 
 STEP = 0.125
-"""Of t, at most, in the integration."""
+"""Largest integration step in t."""
 
 
 class Clex(Rotary):
@@ -27,12 +27,12 @@ class Clex(Rotary):
 
     In training t ~ U[1, max_factor], one for each batch, and the tokens stand at a sorted random sample of the places
     0 .. t L - 1, both ends included. The released code draws whole t; the paper says U[1, max_factor]. At use
-    t = ceil(N / L), from 1 to max_factor, N the text's final length, as in the released code, whose cached keys
-    however keep the frequencies of the t they came in at; here t is fixed before the text begins. Its scale of logits,
-    ln N / ln L, is left to the method `log_n`.
+    t = ceil(N / L), from 1 to max_factor, N the text's final length, as in the released code. There, a cached key keeps
+    the frequencies of the t at which it was computed; here t is fixed before the text begins. The released scale of
+    logits, ln N / ln L, is left to the method `log_n`.
 
-    `positions` settles t for the forward passes that follow. No method may change the frequencies, which follow the
-    length already.
+    `positions` sets t for the following forward passes. No method may change the frequencies, because they already
+    follow the length.
 
     Args:
         head_dim: d, dimensions of a head, at least 4.
@@ -64,23 +64,23 @@ class Clex(Rotary):
         self._known: dict[tuple[Any, ...], Tensor] = {}
 
     def initialise(self, generator: Generator) -> None:
-        """W_up uniform, as the authors draw it; W_down 0."""
+        """Draw W_up uniformly, as the authors do; W_down is 0."""
         bound = self.up.shape[1] ** -0.5
         self.up.data = ((2 * torch.rand(self.up.shape, generator=generator) - 1) * bound).to(self.up)
         self.down.data.zero_()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the frequencies of the moment, whose gradients no copy can have."""
+        """Leave out computed frequencies: a tensor with a gradient history cannot be copied."""
         return {**self.__dict__, "_now": None, "_known": {}}
 
     def train(self, mode: bool = True) -> "Clex":
-        """Weights may change in training: forget what frequencies they gave."""
+        """Drop computed frequencies, because training changes the weights."""
         self._known, self._now = {}, None
         super().train(mode)
         return self
 
     def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
-        """[T]; t is settled here, until the next call."""
+        """[T]; sets t until the next call."""
         plain, count = super().positions(tokens, length, generator), tokens.shape[1]
         self._now = None
         if generator is None:
@@ -96,16 +96,16 @@ class Clex(Rotary):
         return torch.cat([between.new_zeros(1), between, between.new_full((1,), last)]).to(plain)
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
-        """As they are; in training every forward pass has a gradient of its own to the frequencies."""
+        """Unchanged; in training, drops the frequencies, so that every forward pass has its own gradient to them."""
         if self.training:
             self._now = None
         return embedded
 
     @property
     def now(self) -> Tensor:
-        """[d / 2] frequencies at the t that `positions` settled; at use they are worked out once for each t."""
+        """[d / 2] frequencies at the t that `positions` set; at use computed once for each t."""
         if self._now is None:
-            place = (self._t, self.inv_freq.device, *(_version(weight) for weight in (self.up, self.down)))
+            place = (self._t, self.inv_freq.device, weight_versions(self))
             if self.training:
                 self._now = self.stretched(self._t)
             elif place not in self._known:
@@ -118,10 +118,11 @@ class Clex(Rotary):
     def stretched(self, t: float) -> Tensor:
         """[d / 2] float64 frequencies theta(t), with a gradient to psi's weights."""
         steps = math.ceil((t - 1) / STEP)
-        ends = torch.linspace(1, t, 2 * steps + 1, dtype=torch.float64, device=self.inv_freq.device)  # and middles
+        # Runge and Kutta's rule needs psi at the ends and in the middle of each step.
+        ends = torch.linspace(1, t, 2 * steps + 1, dtype=torch.float64, device=self.inv_freq.device)
         ntk = self.inv_freq.log() + (2 * ends - 1).log()[:, None] * self.growth
         up, down = self.up.to(torch.float64), self.down.to(torch.float64)
-        driven = 2 * ntk @ up  # of z + ln ntk = u + 2 ln ntk, what does not wait for u
+        driven = 2 * ntk @ up  # z + ln ntk = u + 2 ln ntk: the second part, of all steps at once
 
         def slope(place: int, off: Tensor) -> Tensor:
             return F.silu(torch.addmv(driven[place], up.mT, off)) @ down
@@ -136,7 +137,7 @@ class Clex(Rotary):
         return (ntk[-1] + off).exp()
 
     def rotate(self, vectors: Tensor, positions: Tensor) -> Tensor:
-        """[B, H, T, D] turned at the frequencies that `positions` settled."""
+        """[B, H, T, D] rotated by the frequencies at t."""
         return turned(vectors, angles(self.now, positions))
 
     def rotating(self, attention: Attention) -> Rotate:
@@ -145,8 +146,3 @@ class Clex(Rotary):
             raise ValueError("clex's frequencies follow the length already: use a method that changes none")
         scale = attention.scale or 1.0
         return lambda vectors, positions: turned(vectors, angles(self.now, positions), scale)
-
-
-def _version(weight: Tensor) -> tuple[int, int]:
-    """Which values a weight has: another number after each change in place."""
-    return weight.data_ptr(), 0 if weight.is_inference() else weight._version

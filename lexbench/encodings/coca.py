@@ -3,22 +3,22 @@
 import torch
 from torch import Tensor
 
-from lexbench.encodings import Rotary, Rotate, frequencies
+from lexbench.encodings.base import Rotary, Rotate, frequencies
 
 FORMS = ("slack", "strict")
 
 
 class Coca(Rotary):
-    """RoPE whose keys point where the queries do: a key is only how long the query's pairs are to count.
+    """RoPE whose keys point in the query's direction: a key only gives each pair of the query a weight.
 
         t_p = max(0, (T_p + T_(p + d/2)) / 2),  T the projection of keys
 
         slack    a(i, j) = sum over all dimensions of q * R(i) q * R(j) [t, t]
         strict   a(i, j) = sum_p t_p |q_p|^2 cos((i - j) theta_p)      (eq. 17)
 
-    both over sqrt(d). Either is a dot product of what a query and a key bring: (q * R(i) q) . R(j) [t, t], and
+    both over sqrt(d). Each is the dot product of a query part and a key part: (q * R(i) q) . R(j) [t, t], and
     R(i) [|q|^2, 0] . R(j) [t, 0]. Slack is the released code, and eq. 10 without the constraint that both dimensions
-    of a pair be equal; it depends on where i and j are, not on i - j alone, so that no method may remap its distances.
+    of a pair be equal. It depends on i and j, not on i - j alone, so methods cannot remap its distances.
     The paper finds slack better at passkey retrieval, with dynamic NTK on top of either.
 
     Args:
@@ -34,7 +34,7 @@ class Coca(Rotary):
         self.strict = self.remaps = form == "strict"
 
     def prepare(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Of keys t; of queries, where strict, their squared lengths."""
+        """Keys become t; in the strict form, queries become the squared lengths of their pairs."""
         first, second = keys.chunk(2, dim=-1)
         counting = ((first + second) / 2).relu()
         if not self.strict:
@@ -42,11 +42,11 @@ class Coca(Rotary):
         one, two = queries.chunk(2, dim=-1)
         return _padded(one * one + two * two), _padded(counting)
 
-    def meet(
+    def qk(
         self, queries: Tensor, keys: Tensor, query_positions: Tensor, key_positions: Tensor, rotate: Rotate
     ) -> tuple[Tensor, Tensor]:
-        """Slack: queries times themselves rotated."""
-        turned, known = super().meet(queries, keys, query_positions, key_positions, rotate)
+        """In the slack form, multiply queries by their rotated selves."""
+        turned, known = super().qk(queries, keys, query_positions, key_positions, rotate)
         return (turned, known) if self.strict else (queries * turned, known)
 
 

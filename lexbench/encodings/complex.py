@@ -3,18 +3,18 @@
 import torch
 from torch import Tensor, nn
 
-from lexbench.encodings import Encoding, frequencies
+from lexbench.encodings.base import Encoding, frequencies
 
 
 class Complex(Encoding):
-    """Turns pair k of a word's embedding by its position times a frequency of that word's own.
+    """Rotate pair k of a token's embedding by its position times a learned frequency of that token.
 
         f(w, n)_k = r_(w,k) e^(i (omega_(w,k) n + phi_(w,k))),  k = 0 .. width / 2 - 1
 
     The token embedding is read as [Re | Im]: its pair (k, k + width/2) is r e^(i phi), so that amplitude and initial
     phase are the ordinary embedding. omega is a table [vocabulary, width / 2] of learned frequencies, radians per
     token, that begins at base^(-2k / width) for every word: vocabulary * width / 2 weights more. The paper's own
-    experiments go on with a network of complex numbers; here an ordinary decoder reads the real parts, then the
+    experiments continue with a network of complex numbers; here an ordinary decoder gets the real parts, then the
     imaginary ones. The released code drops the initial phases phi (an embedding is r alone there); here they are kept.
 
     Args:
@@ -32,7 +32,7 @@ class Complex(Encoding):
         self.frequency = nn.Parameter(frequencies(width, base).float().repeat(vocabulary, 1))
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
-        """[B, T, width]; angles, cosines and sines are made in float64."""
+        """[B, T, width]; angles, cosines and sines are computed in float64."""
         turn = self.frequency[tokens].to(torch.float64) * positions.to(torch.float64)[..., None]
         cos, sin = turn.cos().to(embedded.dtype), turn.sin().to(embedded.dtype)
         real, imaginary = embedded.chunk(2, dim=-1)

@@ -3,21 +3,22 @@
 import torch
 from torch import Tensor, nn
 
-from lexbench.encodings import Encoding
+from lexbench.encodings.base import Encoding
 
 
 class Cope(Encoding):
-    """How far back a key is counts the keys from it to the query, each as much as the query's gate on it is open.
+    """The distance of a key is the sum of the query's gates on all keys from that key to the query.
 
         g(i, j) = sigmoid(q_i . k_j / sqrt(d)),   p(i, j) = min(g(i, j) + ... + g(i, i), size - 1)
         logit(i, j) = q_i . k_j / sqrt(d) + (p' - p) q_i . e[floor p] + (p - floor p) q_i . e[p'],   p' = floor p + 1
 
-    A query's own key is at g(i, i), not at 0. The vectors e are each layer's own, shared by its heads, and begin at 0,
-    so that a model begins without positions. Gates are of the scaled logits and q . e is not scaled, both as the
-    paper's code (its appendix) has them; its formulas have no scale at all. Later keys open no gate. Not the CoPE of
-    arXiv 2602.05258, which clips RoPE.
+    A query's own key is at g(i, i), not at 0. Every layer has its own vectors e, shared by its heads; they begin at 0,
+    so a model begins without positions. Gates use scaled logits, and q . e is not scaled, as in the code of the paper's
+    appendix; its formulas have no scale at all. Gates of later keys are 0. Not the CoPE of arXiv 2602.05258, which
+    clips RoPE.
 
-    Each score holds its gate, position, two places in a table and what stands there; no fused kernel can do it.
+    Each score needs memory for its gate, its position, and two indices and values of a table; no fused kernel computes
+    it.
 
     Args:
         head_dim: d, dimensions of a head.
@@ -39,13 +40,13 @@ class Cope(Encoding):
     ) -> Tensor:
         """[B, H, Q, K] scores plus q . e at positions between two vectors."""
         places = self.places(scores, seen)
-        table = (queries @ self.vectors.to(queries.dtype).T).to(scores.dtype)  # autocast makes products coarse
+        table = (queries @ self.vectors.to(queries.dtype).T).to(scores.dtype)  # autocast lowers their precision
         below = places.detach().floor().clamp_max(len(self.vectors) - 2)
         index = below.long()
         low, high = table.gather(-1, index), table.gather(-1, index + 1)
         return scores + torch.lerp(low, high, places - below)
 
     def places(self, scores: Tensor, seen: Tensor) -> Tensor:
-        """[B, H, Q, K] how far back each key is, of scaled products."""
+        """[B, H, Q, K] distances p(i, j), from scaled products."""
         gates = scores.sigmoid().masked_fill(~seen, 0.0)
         return gates.flip(-1).cumsum(-1).flip(-1).clamp_max(len(self.vectors) - 1)

@@ -6,7 +6,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.core.attention import Attention, LogScale
-from lexbench.encodings import Encoding, Over
+from lexbench.encodings.base import Encoding
+from lexbench.encodings.wrappers import Over
 
 POSITION = "position"
 
@@ -20,7 +21,7 @@ class Cosine(Over):
     that this query sees ("log n" in the article's tables, two of which give different values for the same run).
 
     Args:
-        over: the encoding that takes such vectors.
+        over: the inner encoding.
         trained_length: tokens.
         keys: n, above 1; `position`: i + 1; None: half the trained length.
     """
@@ -36,17 +37,17 @@ class Cosine(Over):
                 f"cosine's keys must be a finite number above 1 or {POSITION}, got {seen!r}: the article takes half "
                 "the trained length"
             )
-        # By position, the query_scale of base n makes ln(n) into ln(i + 1), whatever n is.
+        # By position, query_scale is ln(i + 1) / ln(n) and turns the factor ln(n) into ln(i + 1), for any n.
         self.seen = math.e if isinstance(seen, str) else float(seen)
 
     @property
     def attention(self) -> Attention:
-        """By position, ln(i + 1) times each query: with a method that scales queries, too, it is refused."""
+        """By position, queries are multiplied by ln(i + 1); a method that scales queries, too, is refused."""
         own = Attention(query_scale=LogScale(self.seen, clip=False)) if self.by_position else Attention()
         return self.over.attention.merged(own)
 
     def prepare(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Both to length 1."""
+        """Normalise both to length 1."""
         queries, keys = self.over.prepare(queries, keys)
         return F.normalize(queries, dim=-1).to(queries.dtype), F.normalize(keys, dim=-1).to(keys.dtype)
 

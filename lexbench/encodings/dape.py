@@ -6,32 +6,33 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from lexbench.encodings import Encoding, Over
+from lexbench.encodings.base import Encoding
+from lexbench.encodings.wrappers import Over
 
 FORMS = ("v1", "v2")
 
 
 class Dape(Over):
-    """All heads' scores and biases of a pair, and in v2 of its neighbours, decide how much each logit changes.
+    """A network corrects each logit, from scores and biases of all heads for the pair, in v2 also for its neighbours.
 
-        A = X + B + f(X, B),   X = scaled q . k,  B the bias of the encoding that this is over
+        A = X + B + f(X, B),   X = scaled q . k,  B the bias of the inner encoding
         f: 2H -> hidden -> H with a LeakyReLU (0.01) between; v2: both steps convolve `kernel` keys of a row
 
-    Its preprint was called CAPE. Where it is printed without the B between, the released code has it, as here. f is
-    each layer's own, and so is the encoding under it.
+    Its preprint was called CAPE. Some printed formulas lack the middle term B; the released code has it, as here. Every
+    layer has its own f and its own inner encoding.
 
-    v2 needs later keys as zeros: the released code makes X and B so, but not what is between the convolutions, where
-    the place after a query's own then counts in its row, unless the text ends there. Here nothing unseen counts, so
-    that a row is the same in a longer text, with a cache, and chunk by chunk.
+    v2 needs zeros at later keys. The released code sets X and B to 0 there, but not the values between the
+    convolutions: so the key after the query changes the query's row, unless the text ends there. Here both are 0, so
+    that a row is the same in a longer text, with a cache, and in chunks.
 
-    Every pair of query and key holds some 6H + 3 hidden numbers on the way; no fused kernel can do it.
+    Every pair of query and key needs memory for about 6H + 3 hidden numbers; no fused kernel computes it.
 
     Args:
         over: an encoding with a bias: kerple, alibi, fire and the like.
         heads: H, query heads.
         form: v1 or v2.
         hidden: numbers between the two steps.
-        kernel: of v2, odd: keys that a convolution sees.
+        kernel: of v2, odd: keys in a convolution.
     """
 
     shared = False
@@ -55,17 +56,17 @@ class Dape(Over):
 
     @property
     def rescores(self) -> bool:  # type: ignore[override]
-        """Heads mix."""
+        """Always: heads mix."""
         return True
 
     @property
     def held(self) -> int:  # type: ignore[override]
-        """Scores, biases, their sum and change; and what is between the steps, for all heads together."""
+        """Scores, biases, their sum and correction; and the hidden numbers, which all heads share."""
         hidden, heads = self.inner.shape[0], self.outer.shape[0]
         return 6 + math.ceil(3 * hidden / heads)
 
     def initialise(self, generator: Generator) -> None:
-        """The encoding's under it; f as PyTorch begins its layers: uniform up to 1 / sqrt(inputs)."""
+        """Draw the inner encoding's weights, then f as PyTorch draws its layers: uniform up to 1 / sqrt(inputs)."""
         self.over.initialise(generator)
         for weight, bias in ((self.inner, self.inner_bias), (self.outer, self.outer_bias)):
             bound = weight[0].numel() ** -0.5
@@ -75,7 +76,7 @@ class Dape(Over):
     def rescore(
         self, scores: Tensor, seen: Tensor, queries: Tensor, query_positions: Tensor, key_positions: Tensor
     ) -> Tensor:
-        """[B, H, Q, K] scores plus bias plus what both together add."""
+        """[B, H, Q, K] scores plus bias plus f of both."""
         bias = self.over.bias(query_positions, key_positions)
         bias = scores.new_zeros(()) if bias is None else bias  # a layer without one
         bias = bias.to(scores.dtype).expand_as(scores).masked_fill(~seen, 0.0)
@@ -85,6 +86,6 @@ class Dape(Over):
 
 
 def _along_keys(channels: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """[B, out, Q, K] of [B, in, Q, K]; beyond the first and last key there are zeros."""
+    """[B, out, Q, K] convolution of [B, in, Q, K] along the keys, padded with zeros."""
     dtype, reach = channels.dtype, weight.shape[-1] // 2
     return F.conv2d(channels, weight.to(dtype), bias.to(dtype), padding=(0, reach))

@@ -3,25 +3,25 @@
 import torch
 from torch import Generator, Tensor, nn
 
-from lexbench.encodings import Encoding, apart, of_distance
+from lexbench.encodings.base import Encoding, apart, of_distance
 
 
 class Fire(Encoding):
-    """Bias learned as a function of the distance's share of the way back to the text's beginning.
+    """Bias learned as a function of the distance relative to the query's position.
 
         b(i, j) = f( psi(i - j) / (psi(max(i, tau)) + epsilon) ),   psi(x) = ln(|c x| + 1),   tau = |m threshold|
 
     f: 1 -> hidden -> H with a ReLU between. c and m learn too, `threshold` does not. Each layer has its own, as in
-    the released code of DAPE; one for all layers (FIRE-S) is left out. The share is between 0 and 1 at any length; at
-    i = 0 it is 0 (epsilon keeps it so even where tau is 0). Row i of the matrix is no shifted row i - 1 once i is past
-    tau; up to there it is, and each distance is worked out once.
-    Absolute values and epsilon are the released code's (that of DAPE, by the same name), the paper has them not.
+    the released code of DAPE; one f for all layers (FIRE-S) is left out. The input of f is between 0 and 1 at any
+    length; at i = 0 it is 0 (also where tau is 0, because of epsilon). Up to i = tau the bias depends on i - j alone,
+    and each distance is computed once. Absolute values and epsilon come from the released code (that of DAPE); the
+    paper does not have them.
 
     Args:
         heads: H, query heads.
         hidden: numbers between f's two layers.
-        threshold: tokens below which all queries take the same share; 512 in the paper, whatever the trained length.
-        epsilon: added below the line.
+        threshold: tokens up to which the bias depends on i - j alone; 512 in the paper, whatever the trained length.
+        epsilon: added to the denominator.
     """
 
     shared = False
@@ -41,7 +41,7 @@ class Fire(Encoding):
         self.outer_bias = nn.Parameter(torch.zeros(heads))
 
     def initialise(self, generator: Generator) -> None:
-        """f as PyTorch begins its linear layers: uniform up to 1 / sqrt(inputs)."""
+        """Draw f as PyTorch draws its linear layers: uniform up to 1 / sqrt(inputs)."""
         for weight, inputs in (
             (self.inner, 1),
             (self.inner_bias, 1),
@@ -56,7 +56,7 @@ class Fire(Encoding):
         return (self.multiplier * self.threshold).abs()
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """[H, Q, K], with a batch before it where positions have one."""
+        """[H, Q, K], or [B, H, Q, K] where positions have a batch axis."""
         tau = self.tau
         early = query_positions.flatten() <= tau.detach()
         alike = int(early.sum()) if query_positions.dim() == 1 else 0
@@ -73,7 +73,7 @@ class Fire(Encoding):
         return self.function(shares.flatten()).reshape(-1, *shares.shape).movedim(0, -3)
 
     def share(self, distances: Tensor, bound: Tensor) -> Tensor:
-        """Psi of distances over that of max(i, tau)."""
+        """psi(distances) / (psi(bound) + epsilon), for bound max(i, tau)."""
         return self._psi(distances.to(self.c.dtype)) / (self._psi(bound) + self.epsilon)
 
     def _psi(self, tokens: Tensor) -> Tensor:

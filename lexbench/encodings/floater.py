@@ -7,32 +7,32 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from lexbench.encodings import Encoding, rows
+from lexbench.encodings.base import Encoding, rows, weight_versions
 
 SOLVERS = ("euler", "midpoint", "rk4")
 
 
 class Floater(Encoding):
-    """Adds to what enters layer l at position n a vector p_l on a learned path.
+    """Add a vector p_l on a learned path to the input of layer l at position n.
 
         p_l(0) = start of layer l,  dp_l / dt = h(t, p_l),  read at t = n spacing
         h(t, p) = W2 [relu(W1 [p, t] + b1), t] + b2,  the same network for all layers
 
-    The equation is solved by torchdiffeq in equal steps, one a token, once a forward pass: so p(n) depends on n alone,
-    whatever follows. At use the path is kept, and goes on from its end where a longer one is asked for. In training it
-    costs the same for any number of texts: some tenths of a second for 128 tokens on one core.
+    torchdiffeq solves the equation once for each forward pass, in equal steps of one token: so p(n) depends on n alone,
+    not on later tokens. At use the path is kept, and continued from its end for a longer text. In training the cost
+    does not depend on the number of texts: some tenths of a second for 128 tokens on one core.
 
-    Released code, in its version for RoBERTa: this network, starts from Normal(0, 1) for queries, keys and values
-    apart, added behind their projections and not to the stream, spacing 0.01, the midpoint rule in five steps a token;
-    the path is solved every 400 batches only and held in between. Its translation model has convolutions over a row of
-    all layers in the place of the network. Here starts are drawn from Normal(0, 0.02^2), as token embeddings are.
+    The released code for RoBERTa has this network, a spacing of 0.01, and the midpoint rule with five steps per token;
+    but separate starts from Normal(0, 1) for queries, keys and values, which are added to their projections instead of
+    the stream; and it solves the path only once in 400 batches. Its translation model replaces the network by
+    convolutions over all layers. Here starts are drawn from Normal(0, 0.02^2), like token embeddings.
 
     Args:
         width: of the stream.
         layers: of the decoder.
         hidden: width inside the network; None: width.
-        spacing: of tokens in t.
-        solver: euler, midpoint or rk4: 1, 2 or 4 uses of the network a token.
+        spacing: difference in t between neighbouring tokens.
+        solver: euler, midpoint or rk4: 1, 2 or 4 evaluations of the network per token.
     """
 
     counts = True
@@ -48,7 +48,7 @@ class Floater(Encoding):
             raise ValueError(f"floater needs a spacing above 0, got {spacing}: 0.01 is the authors'")
         hidden = width if hidden is None else hidden
         if hidden < 1:
-            raise ValueError(f"floater needs a hidden width of 1 at least, got {hidden}: leave it out for {width}")
+            raise ValueError(f"floater needs a hidden width of at least 1, got {hidden}: leave it out for {width}")
         self.spacing, self.solver = spacing, solver
         self.start = nn.Parameter(torch.zeros(layers, width))
         self.inner = nn.Parameter(torch.zeros(hidden, width + 1))
@@ -59,22 +59,22 @@ class Floater(Encoding):
         self._solved_with: tuple[Any, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the path of the moment, whose gradients no copy can have."""
+        """Leave out the computed path: a tensor with a gradient history cannot be copied."""
         return {**self.__dict__, "path": self.start[None].detach(), "_solved_with": ()}
 
     def initialise(self, generator: Generator) -> None:
-        """The network's weights are Glorot's, its biases 0."""
+        """Draw starts from a normal distribution and the network's weights by Glorot's rule; biases are 0."""
         nn.init.normal_(self.start, std=0.02, generator=generator)
         nn.init.xavier_normal_(self.inner, generator=generator)
         nn.init.xavier_normal_(self.outer, generator=generator)
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
-        """The embeddings as they are; here the path is solved, for all layers at once."""
+        """Unchanged; solves the path for all layers of this forward pass."""
         needed = int(rows(positions, self.name).max()) + 1 if positions.numel() else 1
         if self.training or torch.is_grad_enabled():
             self.path, self._solved_with = self._solved(self.start, 0, needed), ()
             return embedded
-        weights = tuple((w.data_ptr(), 0 if w.is_inference() else w._version) for w in self.parameters())
+        weights = weight_versions(self)
         with torch.inference_mode(False), torch.no_grad():
             if weights != self._solved_with:
                 self.path, self._solved_with = self.start[None], weights
@@ -98,7 +98,7 @@ class Floater(Encoding):
         return F.linear(torch.cat([inside, times], dim=-1), self.outer, self.outer_bias)
 
     def at(self, layer: int) -> Encoding:
-        """That layer's path."""
+        """The path of one layer."""
         return _Path(self, layer)
 
 
@@ -108,10 +108,10 @@ class _Path(Encoding):
     def __init__(self, whole: Floater, layer: int) -> None:
         super().__init__()
         self.layer = layer
-        self._whole = (whole,)  # no module of this one: its weights are the whole's
+        self._whole = (whole,)  # in a tuple, so that its weights are not registered once more for each layer
 
-    def enter(self, stream: Tensor, positions: Tensor) -> Tensor:
-        """[B, T, width]."""
+    def layer_input(self, stream: Tensor, positions: Tensor) -> Tensor:
+        """[B, T, width] with the path added."""
         path = self._whole[0].path[:, self.layer]
         return stream + path[positions.long()].to(stream.dtype)
 

@@ -5,34 +5,34 @@ import math
 import torch
 from torch import Generator, Tensor, nn
 
-from lexbench.encodings import Encoding, angles, frequencies
+from lexbench.encodings.base import Encoding, angles, frequencies, heads_apart
 
 
 class Fope(Encoding):
-    """RoPE whose cos and sin are learned mixes of the cos and sin of all frequencies that come round.
+    """RoPE whose cos and sin are learned mixes of the cos and sin of all frequencies with a full turn in training.
 
         x'_p = C_p(n) x_p - S_p(n) x_(p + d/2),    x'_(p + d/2) = C_p(n) x_(p + d/2) + S_p(n) x_p
         C_p(n) = sum_f cos(n theta_f) c[h, f, p],   S_p(n) = sum_f sin(n theta_f) s[h, f, p]
-        theta_f = b^(-2f/d) > 2 pi / L;  all other pairs stand still
+        theta_f = b^(-2f/d) > 2 pi / L;  all other pairs do not rotate
 
     c and s begin as the identity plus Xavier's normal noise times `gain`. There is a pair of them for each key head;
     the query heads that share the key head share them, so that under plain multi-head attention every head has its
     own. All layers have the same.
 
-    This is the form of a model in use (vLLM's `use_fope`, whose default keeps a pair by the same rule), with the
-    coefficients trained. The listing in the paper's appendix does otherwise: its coefficients are drawn once, frozen
-    and divided by their sum over f, its mixes move half of the pairs at most, and its sine of pairs that stand still
-    is 1, which adds the second dimension of a pair to the first. The formula was read in both, and no reference run.
+    This is the form of vLLM's `use_fope`, whose default keeps pairs by the same rule; here the coefficients are
+    trained. The listing in the paper's appendix differs: its coefficients are drawn once, frozen and divided by their
+    sum over f; its mixes rotate at most half of the pairs; and its sine of pairs that do not rotate is 1, which adds
+    the second dimension of a pair to the first. Both codes were read, neither was run for comparison.
 
-    A logit is no function of i - j alone, since C and S are no cos and sin of one angle: no method may remap
-    distances, and there are no angles for a method to change.
+    C and S are not the cos and sin of one angle, so a logit is not a function of i - j alone: methods can neither
+    remap distances nor change angles.
 
     Args:
         head_dim: d, dimensions of a head.
         kv_heads: key heads.
         trained_length: L in tokens.
         base: b of the angles.
-        gain: of the noise, 0 (begins as RoPE without its slow pairs) or above; 0.3 in copies of the paper's code.
+        gain: of the noise, at least 0; 0 begins as RoPE without its slow pairs; 0.3 in copies of the paper's code.
     """
 
     inv_freq: Tensor
@@ -47,7 +47,7 @@ class Fope(Encoding):
         kept = plain[plain > 2 * math.pi / trained_length]
         if not len(kept):
             raise ValueError(
-                f"fope keeps pairs that come round within trained_length, none does in {trained_length}: raise it to 7"
+                f"fope keeps pairs that turn once within trained_length, none does in {trained_length}: raise it to 7"
             )
         self.register_buffer("inv_freq", kept, persistent=False)
         self.gain, self.pairs = gain, len(plain)
@@ -55,16 +55,15 @@ class Fope(Encoding):
         self.sin_mix = nn.Parameter(torch.eye(len(kept)).repeat(kv_heads, 1, 1))
 
     def initialise(self, generator: Generator) -> None:
-        """The identity and its noise, of deviation gain / sqrt(frequencies)."""
+        """Draw the mixes: the identity plus noise of deviation gain / sqrt(frequencies)."""
         heads, kept, _ = self.cos_mix.shape
         for mix in (self.cos_mix, self.sin_mix):
             noise = torch.randn(mix.shape, generator=generator, dtype=torch.float64) * self.gain * kept**-0.5
             mix.data = (torch.eye(kept).repeat(heads, 1, 1) + noise).to(mix)
 
     def rotate(self, vectors: Tensor, positions: Tensor) -> Tensor:
-        """[B, H, T, D] of query heads or key heads; cos and sin are made and mixed in float64."""
-        turn = angles(self.inv_freq, positions)
-        turn = turn[:, None] if turn.dim() == 3 else turn  # [.., T, F], a place for heads before it
+        """[B, H, T, D] of query heads or key heads; cos and sin are computed and mixed in float64."""
+        turn = heads_apart(angles(self.inv_freq, positions))
         each = vectors.shape[1] // len(self.cos_mix)
         cos, sin = (
             (wave @ mix.to(torch.float64)).repeat_interleave(each, dim=-3).to(vectors.dtype)

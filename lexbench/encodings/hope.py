@@ -2,18 +2,17 @@
 
 import math
 
-from lexbench.encodings import Rotary, frequencies
+from lexbench.encodings.base import Rotary, frequencies
 
 
 class Hope(Rotary):
-    """Pairs that come round within the trained length L turn as in RoPE, the others do not turn.
+    """Pairs with a full turn within the trained length L rotate as in RoPE; the others do not rotate.
 
         inv_freq[p] = b^(-2p/d) where that is at least 2 pi / L, else 0
 
-    The paper finds that low-frequency components of RoPE form the U-shaped attention of trained models, and puts
-    components that know no position in their place. Not verified: the threshold of one whole turn within L follows a
-    description at second hand; which components the paper itself counts as such was not checked against its text, and
-    there is no released code.
+    The paper finds that low-frequency components of RoPE cause the U-shaped attention of trained models, and replaces
+    them by components without positions. Not verified: the threshold of one full turn within L follows a secondary
+    description; it was not checked against the paper's text, and there is no released code.
 
     Args:
         head_dim: d, dimensions of a head.

@@ -1,28 +1,29 @@
 """HWFA: hybrid of window and full attention (Su 2023, kexue.fm/archives/9603)."""
 
 from lexbench.core.attention import Attention, LogScale, Window
-from lexbench.encodings import Attending, Encoding, Over, Unrotated
+from lexbench.encodings.base import Encoding
+from lexbench.encodings.wrappers import Attending, Over, Unrotated
 
 SHARE = 0.75
-"""Alpha: how much of the trained length all windows together may reach."""
+"""Alpha: share of the trained length that all windows together may reach."""
 
 
 class Hwfa(Over):
-    """All layers but the last have RoPE and see w keys; the last sees all, without positions, its logits times log n.
+    """All layers but the last have RoPE and a window w; the last sees all keys, without positions, logits times log n.
 
         windows reach (w - 1)(layers - 1) + 1 <= alpha N,  alpha = 3/4, w as large as that allows
         last layer: logit(i, j) = ln(i + 1) / ln(N) q_i . k_j / sqrt(d)
 
-    So no layer meets a distance that training did not have. The article's run of 24 layers with N = 512 has w = 16,
+    So no layer sees a distance that training lacks. The article's run of 24 layers with N = 512 has w = 16,
     where the rule gives 17. Window layers need no more than w tokens of cache.
 
-    Only methods that set no mask fit, nor a scale of queries; angles change in the window layers alone.
+    It takes no method that sets a mask or a scale of queries; other angles act in the window layers only.
 
     Args:
         over: the encoding of the window layers: rope.
         layers: of the network, at least 2.
         trained_length: N in tokens, at least 2.
-        window: w in tokens, the query's own counted; None: by the rule.
+        window: w in tokens, the query's own included; None: by the rule.
     """
 
     excludes = frozenset({"decay", "embed", "enter", "positions", "rescore"})
@@ -42,7 +43,7 @@ class Hwfa(Over):
         self.layers = layers
 
     def at(self, layer: int) -> Encoding:
-        """With a window; the last one with neither window nor positions."""
+        """The inner encoding with a window; in the last layer, without window and positions."""
         inner = self.over.at(layer)
         if layer < self.layers - 1:
             return Attending(inner, Attention(mask=self.window), self.name)

@@ -3,17 +3,18 @@
 import math
 
 from lexbench.core.attention import Attention, Line, Remap, Window
-from lexbench.encodings import Attending, Encoding, Over
+from lexbench.encodings.base import Encoding
+from lexbench.encodings.wrappers import Attending, Over
 
 
 class Hwfa2(Over):
-    """All layers have RoPE; f of them see all keys, the others w. At use the full ones know no distance beyond r.
+    """All layers have RoPE; f of them see all keys, the others w. At use, distances in the full layers end at r.
 
         full layers at index floor(k layers / (f + 1)), k = 1 .. f, counted from 0
         full layers in training: distance = i - j;  at use: min(i - j, r), ReRoPE
 
     The article trains 24 layers on N = 512 tokens; best is f = 2, w = 64, with r = 256. Its log n scale is the method
-    `log_n` here, no part of this.
+    `log_n`.
 
     Args:
         over: an encoding whose distances can be remapped: rope.
@@ -37,7 +38,7 @@ class Hwfa2(Over):
     ) -> None:
         super().__init__(over)
         if not over.remaps:
-            raise ValueError(f"hwfa2 needs distances that can be remapped, {over.name} knows only its own: over=rope")
+            raise ValueError(f"hwfa2 needs distances that can be remapped, those of {over.name} cannot: over=rope")
         if not 1 <= full <= layers:
             raise ValueError(f"hwfa2's full must be from 1 to {layers} layers, got {full}: the article takes 2 of 24")
         self.full = frozenset(number * layers // (full + 1) for number in range(1, full + 1))
@@ -47,7 +48,7 @@ class Hwfa2(Over):
         self.remap = Remap(window=reach, query=Line(divisor=math.inf, offset=reach), key=constant)
 
     def at(self, layer: int) -> Encoding:
-        """With a window; the full ones as in training, or as at use."""
+        """The inner encoding with a window; a full layer without one, at use with the remap."""
         inner = self.over.at(layer)
         if layer not in self.full:
             return Attending(inner, Attention(mask=self.window), self.name)

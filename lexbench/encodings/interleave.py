@@ -1,6 +1,7 @@
 """Layers with and without positions in turn: RNoPE, iRoPE (SmolLM3; Llama 4; Yang et al. 2025, arXiv 2501.18795)."""
 
-from lexbench.encodings import Encoding, Over, Unrotated
+from lexbench.encodings.base import Encoding
+from lexbench.encodings.wrappers import Over, Unrotated
 
 
 class Interleave(Over):
@@ -9,8 +10,8 @@ class Interleave(Over):
         layer l, counted from 1, has none where l mod k = 0
 
     as transformers counts `no_rope_layer_interval`: with k = 4, layers 4, 8, 12 and so on. Layers without positions
-    find content anywhere, those with them know the order. SmolLM3 and Llama 4 have k = 4 over RoPE; Llama 4's
-    windows and temperatures beside it are not part of this.
+    find content at any distance, layers with positions know the order. SmolLM3 and Llama 4 have k = 4 over RoPE;
+    Llama 4's windows and temperatures are not part of this.
 
     Args:
         over: the encoding of the other layers.
@@ -26,6 +27,6 @@ class Interleave(Over):
         self.every = every
 
     def at(self, layer: int) -> Encoding:
-        """The other encoding, without its positions in every k-th layer."""
+        """The inner encoding; without positions in every k-th layer."""
         inner = self.over.at(layer)
         return inner if (layer + 1) % self.every else Unrotated(inner)

@@ -3,22 +3,23 @@
 import math
 
 from lexbench.core.attention import Attention, Line, Remap
-from lexbench.encodings import Encoding, Over
+from lexbench.encodings.base import Encoding
+from lexbench.encodings.wrappers import Over
 
 
 class InverseLeakyRerope(Over):
-    """In training, distances beyond a window grow in steps far above 1; at use they are what they are.
+    """In training, distances beyond a window grow in steps far above 1; at use they are plain.
 
         distance = i - j where i - j < w, else w + (i - j - w) / k,    k = 1 / (2 expansion)
 
-    Texts of N tokens so train distances up to w + (N - 1 - w) / k: with N = 512, w = 128 and k = 1/16, the article's,
+    So texts of N tokens train distances up to w + (N - 1 - w) / k: with N = 512, w = 128 and k = 1/16, the article's,
     up to 6256. Longer texts then need no remap and no more time. Its second variant has rope's base at 80000:
     over={name: rope, base: 80000}.
 
     Args:
         over: an encoding whose distances can be remapped: rope.
         trained_length: N in tokens.
-        expansion: trained lengths that texts shall reach at use, at least 1/2; the article's 1/16 is 8.
+        expansion: length of texts at use, in trained lengths, at least 1/2; the article's k = 1/16 is 8.
         window: w in tokens, at least 1; None: a quarter of the trained length.
     """
 
@@ -28,7 +29,7 @@ class InverseLeakyRerope(Over):
         super().__init__(over)
         if not over.remaps:
             raise ValueError(
-                f"inverse_leaky_rerope needs distances that can be remapped, {over.name} knows only its own: over=rope"
+                f"inverse_leaky_rerope needs distances that can be remapped, those of {over.name} cannot: over=rope"
             )
         if not 0.5 <= expansion < math.inf:
             raise ValueError(

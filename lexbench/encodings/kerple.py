@@ -5,10 +5,10 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor, nn
 
-from lexbench.encodings import Encoding, of_distance
+from lexbench.encodings.base import Encoding, of_distance
 
 LEAST = 0.01
-"""Below which no weight is let, as in the released code."""
+"""Smallest value of a weight, as in the released code."""
 
 
 class Kerple(Encoding):
@@ -17,10 +17,10 @@ class Kerple(Encoding):
         log      b_h = -p_h ln(1 + a_h (i - j))
         power    b_h = -a_h (i - j)^p_h,  p_h at most 2
 
-    p begins uniform in [0, 2], a in [0, 1]. The paper asks for weights above 0; the released code puts them back to at
-    least 0.01 (p of the power to at most 2) before every use, and so does this: a weight that a step took outside
-    stands at the border again and goes on learning, where a clamp inside the formula would leave it without a gradient.
-    The released code can also multiply scores by a kernel, which is left out: the paper's models add.
+    p begins uniform in [0, 2], a in [0, 1]. The paper needs weights above 0. As in the released code, weights below
+    0.01 are set to 0.01 before every use (and p of the power form above 2 to 2). So a weight that left its range goes
+    on learning from the border; a clamp inside the formula would give it no gradient. The released code can also
+    multiply scores by a kernel, which is left out: the paper's models add.
 
     Args:
         heads: H, query heads.
@@ -38,13 +38,13 @@ class Kerple(Encoding):
         self.a = nn.Parameter(torch.ones(heads))
 
     def initialise(self, generator: Generator) -> None:
-        """Both, uniform."""
+        """Draw both uniformly."""
         nn.init.uniform_(self.p, 0.0, 2.0, generator=generator)
         nn.init.uniform_(self.a, 0.0, 1.0, generator=generator)
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """[H, Q, K], with a batch before it where positions have one."""
-        if self.training:  # at use no weight is changed: the last step of a training may have left the borders
+        """[H, Q, K], or [B, H, Q, K] where positions have a batch axis."""
+        if self.training:  # at use `scores` clamps instead, and leaves the weights as they are
             self.p.data.clamp_(LEAST, self.largest)
             self.a.data.clamp_(LEAST)
         return of_distance(self.scores, query_positions, key_positions)

@@ -3,7 +3,7 @@
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench.encodings import Over
+from lexbench.encodings.wrappers import Over
 
 
 class KeyNorm(Over):
@@ -11,20 +11,20 @@ class KeyNorm(Over):
 
         logit(i, j) = q_i . k_j / |k_j|
 
-    Rotations keep lengths, so that before or after them is the same. The article finds that it lets RoPE go beyond the
-    trained length, and does not so without RoPE.
+    A rotation keeps lengths, so the order of the two does not matter. The article finds that it helps RoPE beyond the
+    trained length, and does not help without RoPE.
 
     Args:
-        over: the encoding that takes such keys.
+        over: the inner encoding.
     """
 
     excludes = frozenset({"rescore"})
 
     def prepare(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys to length 1."""
+        """Normalise keys to length 1."""
         queries, keys = self.over.prepare(queries, keys)
         return queries, F.normalize(keys, dim=-1).to(keys.dtype)
 
     def scaling(self, head_dim: int) -> float:
-        """1, whatever the head."""
+        """1."""
         return 1.0

@@ -3,17 +3,17 @@
 import torch
 from torch import Generator, Tensor, nn
 
-from lexbench.encodings import Encoding, rows
+from lexbench.encodings.base import Encoding, rows
 
 
 class Learned(Encoding):
-    """Adds row n of a learned table to the token embedding at position n, once, before the first layer.
+    """Add row n of a learned table to the token embedding at position n, once, before the first layer.
 
         stream(n) = embedding(n) + E[n],  E[n] ~ Normal(0, 0.02^2) at first
 
-    There is nothing beyond the table's end: longer texts are refused, never clamped to the last row. Rows that
-    training does not reach stay random: take a larger size only beneath what reaches it (`shape`, `randomized`). A text
-    of T tokens is trained with T - 1 of them, so that the last row serves probes alone.
+    Texts longer than the table are refused, never clamped to its last row. Rows that training does not reach stay
+    random: choose a larger size only inside `shape` or `randomized`, which reach them. Training on T tokens uses T - 1
+    positions, so only probes use the last row.
 
     Args:
         width: of the embedding.
@@ -38,7 +38,7 @@ class Learned(Encoding):
         return len(self.table)
 
     def initialise(self, generator: Generator) -> None:
-        """GPT-2's deviation."""
+        """Draw the table with GPT-2's deviation."""
         nn.init.normal_(self.table, std=0.02, generator=generator)
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:

@@ -1,12 +1,12 @@
-"""p-RoPE: RoPE whose slowest pairs stand still (Barbero et al. 2024, arXiv 2410.06205)."""
+"""p-RoPE: RoPE whose slowest pairs do not rotate (Barbero et al. 2024, arXiv 2410.06205)."""
 
 import torch
 
-from lexbench.encodings import Rotary, frequencies
+from lexbench.encodings.base import Rotary, frequencies
 
 
 class PRope(Rotary):
-    """The fastest pairs turn as in RoPE, the others not at all: they carry meaning whatever the distance.
+    """The fastest pairs rotate as in RoPE; the others do not, and carry meaning at any distance.
 
         inv_freq[p] = b^(-2p/d) where p < floor(share d/2), else 0
 
@@ -16,7 +16,7 @@ class PRope(Rotary):
     Args:
         head_dim: d, dimensions of a head.
         base: b of the angles.
-        share: of the pairs that turn, 0 (none: NoPE) to 1 (all: RoPE).
+        share: of the pairs that rotate, 0 (none: NoPE) to 1 (all: RoPE).
     """
 
     def __init__(self, head_dim: int, base: float = 10000.0, share: float = 0.75) -> None:

@@ -3,22 +3,22 @@
 import torch
 from torch import Generator, Tensor
 
-from lexbench.encodings import Drawn, Encoding, Rotary
+from lexbench.encodings.base import Encoding, Rotary
+from lexbench.encodings.wrappers import Drawn
 
 
 class Pose(Drawn):
-    """In training, each text of T tokens is two chunks, the second of which stands further on; plain at use.
+    """In training, each text of T tokens is cut in two, and the second part skips ahead; plain at use.
 
         n' = n where n < c, else n + u;  c ~ U{1 .. floor((T + 1) / 2)},  u ~ U{0 .. reach - T}, for each text
 
-    So distances up to `reach` are trained with texts of trained_length, usually fine-tuning a trained model together
-    with frequencies that are stretched to `reach` (method pi, ntk or yarn). Lengths and shifts are those of the
-    released code, whose present version leaves the first chunk at 0, where the paper shifts both; it also takes the
-    second chunk's words from a random later place of the document, which is left out: tokens here are those that
-    every encoding is trained on.
+    So texts of trained_length train distances up to `reach`. Usually it fine-tunes a trained model whose frequencies
+    are stretched to `reach` (method pi, ntk or yarn). Cuts and skips follow the released code, whose present version
+    leaves the first part at 0; the paper shifts both. That code also takes the text of the second part from a random
+    later place of the document. This is left out, so that every encoding is trained on the same tokens.
 
     Args:
-        over: an encoding that turns queries and keys: rope and its kin.
+        over: an encoding that rotates queries and keys: rope and its variants.
         trained_length: tokens.
         reach: tokens; None: 8 times trained_length.
     """
@@ -31,10 +31,10 @@ class Pose(Drawn):
             raise ValueError(f"pose needs an encoding that rotates, {over.name} does not: over=rope")
         self.reach = 8 * trained_length if reach is None else reach
         if self.reach < trained_length:
-            raise ValueError(f"pose needs reach of {trained_length} trained tokens at least, got {reach}: raise it")
+            raise ValueError(f"pose needs a reach of at least {trained_length} trained tokens, got {reach}: raise it")
 
     def drawn(self, plain: Tensor, tokens: Tensor, generator: Generator) -> Tensor:
-        """[B, T]."""
+        """[B, T] plain positions, plus the skip from the cut on."""
         texts, count = tokens.shape
         if count > self.reach:
             raise ValueError(f"pose reaches {self.reach} tokens, a text has {count}: raise reach")

@@ -6,15 +6,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lexbench.encodings import Encoding, Over
+from lexbench.encodings.base import Encoding
+from lexbench.encodings.wrappers import Over
 
 FORMS = ("l2", "rms")
 EPSILON = 1e-6
-"""Beside the mean square, as in Qwen3."""
+"""Added to the mean square, as in Qwen3."""
 
 
 class QkNorm(Over):
-    """Logits are cosines times something learned, so that no token wins by the length of its vectors.
+    """Logits are cosines times learned factors, so that no token wins by the length of its vectors.
 
         l2    logit(i, j) = g q_i . k_j / (|q_i| |k_j|),             g one number, begins at log2(L^2 - L)
         rms   logit(i, j) = (a * rms(q_i)) . (b * rms(k_j)) / sqrt(d),    a, b [d] begin at 1
@@ -25,7 +26,7 @@ class QkNorm(Over):
     mean over all heads instead. Every layer has weights of its own.
 
     Args:
-        over: the encoding that takes such vectors.
+        over: the inner encoding.
         head_dim: d, dimensions of a head.
         trained_length: L in tokens.
         form: l2 or rms.
@@ -49,14 +50,14 @@ class QkNorm(Over):
             self.key_gain = nn.Parameter(torch.ones(head_dim))
 
     def prepare(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Both to their lengths."""
+        """Normalise both, and multiply them by the learned factors."""
         queries, keys = self.over.prepare(queries, keys)
         if self.form == "l2":
             return _unit(queries) * self.gain.to(queries.dtype), _unit(keys)
         return _even(queries) * self.query_gain.to(queries.dtype), _even(keys) * self.key_gain.to(keys.dtype)
 
     def scaling(self, head_dim: int) -> float:
-        """1 where lengths are 1."""
+        """1 for l2, else as the inner encoding."""
         return 1.0 if self.form == "l2" else self.over.scaling(head_dim)
 
 
@@ -65,6 +66,6 @@ def _unit(vectors: Tensor) -> Tensor:
 
 
 def _even(vectors: Tensor) -> Tensor:
-    """Vectors of mean square 1, made in float32 or better."""
+    """Vectors of mean square 1, computed in float32 or better."""
     precise = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
     return F.rms_norm(precise, precise.shape[-1:], eps=EPSILON).to(vectors.dtype)

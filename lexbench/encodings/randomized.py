@@ -3,24 +3,25 @@
 import torch
 from torch import Generator, Tensor
 
-from lexbench.encodings import Encoding, Over
+from lexbench.encodings.base import Encoding
+from lexbench.encodings.wrappers import Over
 
 USES = ("spread", "plain")
 
 
 class Randomized(Over):
-    """In training, T tokens stand at T different random places of 0 .. M - 1, in order, far more than there are tokens.
+    """In training, T tokens have T different random positions of 0 .. M - 1, in order; M is far above T.
 
         n_0 < n_1 < .. < n_(T-1),  a sample without replacement, one for a batch as in the released code
 
-    At use the paper draws such a sample again; a measurement should not depend on a draw, so here a text of N tokens
-    stands, by `use`,
+    At use the paper draws such a sample again. A measurement should not depend on a draw, so here the positions of a
+    text of N tokens are, by `use`,
 
-        spread  at floor(k (M - 1) / (N - 1)), k = 0 .. N - 1, N its final length: evenly over all that was trained
+        spread  at floor(k (M - 1) / (N - 1)), k = 0 .. N - 1, N its final length: evenly over all trained positions
         plain   at k = 0 .. N - 1, closer together than in training
 
     Args:
-        over: the encoding that takes the positions: any.
+        over: the inner encoding, any.
         trained_length: tokens.
         places: M, positions; 2048 in the paper, for 40 trained tokens.
         use: spread or plain.
@@ -32,7 +33,7 @@ class Randomized(Over):
         super().__init__(over)
         if places < trained_length:
             raise ValueError(
-                f"randomized needs places for {trained_length} trained tokens at least, got {places}: raise it"
+                f"randomized needs at least {trained_length} places, one for each trained token, got {places}: raise it"
             )
         if use not in USES:
             raise ValueError(f"randomized use must be spread or plain, got {use!r}: choose one")
@@ -45,17 +46,17 @@ class Randomized(Over):
 
     @property
     def used(self) -> Encoding:
-        """The inner one, where positions of use are plain."""
+        """The inner one, where positions at use are plain."""
         return self.over.used if self.use == "plain" else self
 
     @property
     def remaps(self) -> bool:  # type: ignore[override]
-        """Only plain positions are those that a method counts by."""
+        """Methods may remap plain positions only."""
         return self.use == "plain" and self.over.remaps
 
     @property
     def longest(self) -> int | None:
-        """So many different positions there are to spread over."""
+        """Number of places, where texts spread over them; else as the inner encoding."""
         return self.places if self.use == "spread" else self.over.longest
 
     def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:

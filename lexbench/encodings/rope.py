@@ -1,10 +1,10 @@
 """Rotary position embedding (RoFormer, Su et al. 2021, arXiv 2104.09864)."""
 
-from lexbench.encodings import Rotary, frequencies
+from lexbench.encodings.base import Rotary, frequencies
 
 
 class Rope(Rotary):
-    """Pair (p, p + d/2) of a head's vector at position t turns by t * inv_freq[p]; the half layout of Llama.
+    """Pair (p, p + d/2) of a head's vector at position t rotates by t * inv_freq[p]; the half layout of Llama.
 
     Args:
         head_dim: d, dimensions of a head.

@@ -3,21 +3,21 @@
 import torch
 from torch import Tensor
 
-from lexbench.encodings import Encoding, of_distance
+from lexbench.encodings.base import Encoding, of_distance
 
 
 class Sandwich(Encoding):
-    """Bias of the distance without any weight; the first head falls off fastest.
+    """Bias of the distance without learned weights; it falls fastest in the first head.
 
         b_h = (sum_{k=1..D/2} cos((i - j) 10000^(-2k/D)) - D/2) / (8h / H),   h = 1 .. H
 
-    Of (x_i + p_i) . (x_j + p_j) with sinusoidal p it keeps p_i . p_j, made 0 at distance 0. That is what NVIDIA's NeMo
-    computes; the sum begins at k = 1 there, sinusoidal positions at 0. The paper frees D from the width of the network;
-    which D it took is not verified here, NeMo takes the dimensions of a head.
+    Of (x_i + p_i) . (x_j + p_j) with sinusoidal p it keeps p_i . p_j, shifted to 0 at distance 0. That is what NVIDIA's
+    NeMo computes; there the sum begins at k = 1, while sinusoidal positions begin at k = 0. In the paper D need not be
+    the width of the network; which D it used is not verified here, NeMo uses head_dim.
 
     Args:
         heads: H, query heads.
-        head_dim: of a head.
+        head_dim: dimensions of a head.
         dimension: D, even; None: head_dim.
     """
 
@@ -36,10 +36,10 @@ class Sandwich(Encoding):
         )
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """[H, Q, K] float64, with a batch before it where positions have one."""
+        """[H, Q, K] float64, or [B, H, Q, K] where positions have a batch axis."""
         return of_distance(self.scores, query_positions, key_positions)
 
     def scores(self, distances: Tensor) -> Tensor:
-        """[H, N] float64 at distances [N]; cos x - 1 = -2 sin^2(x / 2) loses nothing near 0."""
+        """[H, N] float64 at distances [N]; cos x - 1 = -2 sin^2(x / 2) loses no digits near 0."""
         waves = (distances.to(torch.float64)[:, None] * self.halves).sin().square().sum(1)
         return -2 * self.slopes[:, None] * waves

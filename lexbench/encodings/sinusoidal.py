@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor
 
-from lexbench.encodings import Encoding, angles, frequencies
+from lexbench.encodings.base import Encoding, angles, frequencies
 
 LAYOUTS = ("interleaved", "halves")
 
 
 class Sinusoidal(Encoding):
-    """Adds a vector of sines and cosines of the position n to the token embedding, once, before the first layer.
+    """Add a vector of sines and cosines of the position n to the token embedding, once, before the first layer.
 
         PE(n)[2p] = sin(n theta_p),  PE(n)[2p + 1] = cos(n theta_p),  theta_p = base^(-2p / width)
         stream(n) = sqrt(width) embedding(n) + PE(n)
@@ -40,7 +40,7 @@ class Sinusoidal(Encoding):
         self.register_buffer("inv_freq", frequencies(width, base), persistent=False)
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
-        """[B, T, width]; sines and cosines are made in float64."""
+        """[B, T, width]; sines and cosines are computed in float64."""
         return embedded * self.factor + self.waves(positions).to(embedded.dtype)
 
     def waves(self, positions: Tensor) -> Tensor:

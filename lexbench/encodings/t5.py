@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Generator, Tensor, nn
 
-from lexbench.encodings import Encoding, of_distance
+from lexbench.encodings.base import Encoding, of_distance
 
 
 class T5(Encoding):
@@ -14,10 +14,10 @@ class T5(Encoding):
         bucket(n) = n                                                              n < N/2
                     min(N/2 + floor(ln(n / (N/2)) / ln(M / (N/2)) N/2), N - 1)     else,  n = i - j
 
-    The paper's text leaves the buckets to its code; they are those of a decoder there, all spent on earlier keys
-    (an encoder halves them). transformers takes the logarithm in float32, here the first whole distance of each bucket
-    is worked out once; with the default sizes both agree. T5 has no 1 / sqrt(d) either: its weights begin smaller
-    instead. Decoders that took over its bias alone kept the factor, which is the default here.
+    The paper leaves the buckets to its code; these are the buckets of its decoder, all for earlier keys (its encoder
+    uses half of them for later keys). transformers computes the logarithm in float32; here the first whole distance of
+    each bucket is computed once; with the default sizes both agree. T5 has no 1 / sqrt(d) either: its weights begin
+    smaller instead. Decoders that took its bias alone kept the factor, which is the default here.
 
     Args:
         heads: H, query heads.
@@ -42,7 +42,7 @@ class T5(Encoding):
         self.register_buffer("starts", first_distances(buckets, max_distance), persistent=False)
 
     def initialise(self, generator: Generator) -> None:
-        """The table, normal."""
+        """Draw the table from a normal distribution."""
         nn.init.normal_(self.table, std=self.deviation, generator=generator)
 
     def scaling(self, head_dim: int) -> float:
@@ -50,19 +50,19 @@ class T5(Encoding):
         return super().scaling(head_dim) if self.scaled else 1.0
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """[H, Q, K], with a batch before it where positions have one."""
+        """[H, Q, K], or [B, H, Q, K] where positions have a batch axis."""
         return of_distance(lambda distances: self.table[self.buckets(distances)].T, query_positions, key_positions)
 
     def buckets(self, distances: Tensor) -> Tensor:
-        """[...] of distances [...] of at least 0, parts of a token cut off."""
+        """[...] buckets of distances [...] of at least 0, fractions cut off."""
         return torch.bucketize(distances.to(torch.float64), self.starts, right=True)
 
 
 def first_distances(buckets: int, max_distance: int) -> Tensor:
-    """[buckets - 1] first whole distance of each bucket but that of 0."""
+    """[buckets - 1] first whole distance of each bucket after the first."""
     near = buckets // 2
     rest = buckets - near
     grown = (near * (max_distance / near) ** (step / rest) for step in range(1, rest))
-    # A power that is whole begins its own bucket, whichever way it was rounded.
+    # A power that is a whole number begins its own bucket, even where it was rounded up.
     starts = [*range(1, near + 1), *(math.ceil(start - 1e-9) for start in grown)]
     return torch.tensor(starts, dtype=torch.float64)

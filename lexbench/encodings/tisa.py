@@ -3,7 +3,7 @@
 import torch
 from torch import Generator, Tensor, nn
 
-from lexbench.encodings import Encoding, of_distance
+from lexbench.encodings.base import Encoding, of_distance
 
 
 class Tisa(Encoding):
@@ -11,9 +11,9 @@ class Tisa(Encoding):
 
         b_h(o) = sum_s a_s e^(-|c_s| (o - r_s)^2),   o = j - i, at most 0
 
-    They begin at r ~ N(0, 5), a and c ~ N(0.1, 0.01), mean and deviation. The released code puts (i - j) - 1 in the
-    place of o, other way round and one off; offsets r' trained there are r = -(r' + 1) here. Far from every r_s the
-    bias is 0, so distances beyond the trained ones are all alike.
+    They begin at r ~ N(0, 5), a and c ~ N(0.1, 0.01), mean and deviation. The released code has (i - j) - 1 instead
+    of o, the opposite sign and shifted by one; offsets r' trained there are r = -(r' + 1) here. Far from every r_s the
+    bias is 0, so distances far beyond the trained ones all have the same bias.
 
     Args:
         heads: H, query heads.
@@ -31,7 +31,7 @@ class Tisa(Encoding):
         self.offsets = nn.Parameter(torch.zeros(heads, kernels))
 
     def initialise(self, generator: Generator) -> None:
-        """All three, normal."""
+        """Draw all three from normal distributions."""
         for weight, mean, deviation in (
             (self.offsets, 0.0, 5.0),
             (self.amplitudes, 0.1, 0.01),
@@ -40,7 +40,7 @@ class Tisa(Encoding):
             nn.init.normal_(weight, mean, deviation, generator=generator)
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """[H, Q, K], with a batch before it where positions have one."""
+        """[H, Q, K], or [B, H, Q, K] where positions have a batch axis."""
         return of_distance(lambda distances: self.scores(-distances), query_positions, key_positions)
 
     def scores(self, offsets: Tensor) -> Tensor:

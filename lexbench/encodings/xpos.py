@@ -3,27 +3,27 @@
 import torch
 from torch import Tensor
 
-from lexbench.encodings import Rotary, frequencies
+from lexbench.encodings.base import Rotary, frequencies
 
 
 class Xpos(Rotary):
-    """RoPE in the half layout, and what pair p adds to a logit times zeta_p^((i - j) / B).
+    """RoPE in the half layout, where the part of pair p in a logit is multiplied by zeta_p^((i - j) / B).
 
         zeta_p = (p / (d/2) + gamma) / (1 + gamma)
 
-    The paper's Algorithm 1 leaves out B, which its text and its authors' code (torchscale) have. That code pairs
-    dimensions 2p and 2p + 1; weights of the one layout need their dimensions reordered for the other. With d = 8,
+    The paper's Algorithm 1 omits B; its text and its authors' code (torchscale) have it. That code pairs
+    dimensions 2p and 2p + 1; to use weights of one layout in the other, reorder their dimensions. With d = 8,
     zeta is 0.2857, 0.4643, 0.6429, 0.8214. It was made for blockwise causal attention (method `bca`) beyond the
     trained length.
 
     Args:
         head_dim: d, dimensions of a head.
         base: b of the angles b^(-2p/d).
-        gamma: above 0; the larger, the less any pair fades.
-        scale_base: B, tokens over which pair p fades to zeta_p.
+        gamma: above 0; the larger, the less pairs decay.
+        scale_base: B, tokens after which the factor of pair p is zeta_p.
     """
 
-    remaps = False  # nobody has said at which distance a remapped pair decays
+    remaps = False  # the decay of a remapped distance is not defined
     fading: Tensor
 
     def __init__(self, head_dim: int, base: float = 10000.0, gamma: float = 0.4, scale_base: float = 512.0) -> None:

@@ -1,1 +1,1 @@
-"""Exact computations in bounded memory: attention by its definition, likelihood by chunks."""
+"""Exact attention, likelihoods and attention statistics, in bounded memory."""

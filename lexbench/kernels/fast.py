@@ -1,6 +1,6 @@
-"""Exact attention at about the cost of the fused causal kernel, for each structure that has such a kernel.
+"""Exact attention at about the cost of the fused causal kernel, for structures of Attention that allow it.
 
-Which keys a cache must hold for decoding to rotate none twice is said by `near_far` and `chunked`.
+`near_far` and `chunked` say which keys a cache would have to hold so that decoding rotates no key twice.
 """
 
 import torch
@@ -12,7 +12,7 @@ from lexbench.kernels.near_far import Far
 
 
 def structure(attention: Attention) -> str:
-    """Name of the kernel that answers: sdpa, near_far, banded, blocks, lambda, chunks; dense for all else."""
+    """Name of the kernel for an Attention: sdpa, near_far, banded, blocks, lambda, chunks; dense for all others."""
     remap, mask = attention.remap, attention.mask
     if attention.bias is not None:
         return "dense"
@@ -41,19 +41,19 @@ def attend(
     rotate: dense.Rotate,
     scaling: float,
 ) -> Tensor:
-    """What `dense.attend` computes, with its arguments, in memory of a few spans of queries and keys.
+    """The result of `dense.attend`, with the same arguments, in memory for a few spans of queries and keys.
 
-    Vectors are rotated, and scores multiplied, in the inputs' dtype, as stock models do; parts are merged in float32,
-    or float64 for float64 inputs. Gradients are the dense kernel's: a log-sum-exp has none.
+    Rotations and scores are in the inputs' dtype, as in stock models; parts are merged in float32, or float64 for
+    float64 inputs. Where gradients are needed, the dense kernel runs: the fused kernels give none for their lse.
     """
     name = structure(attention)
     learning = torch.is_grad_enabled() and any(x.requires_grad for x in (queries, keys, values))
-    (asked, width), total = queries.shape[2:], keys.shape[2]
-    stock = name == "sdpa" and asked in (1, total)
+    (n_queries, width), total = queries.shape[2:], keys.shape[2]
+    stock = name == "sdpa" and n_queries in (1, total)
     if name == "dense" or stock or learning or width != values.shape[3]:
         return dense.attend(queries, keys, values, query_positions, attention, rotate, scaling)
     positions = torch.arange(total, device=queries.device)
-    assert torch.equal(query_positions, positions[total - asked :]), "queries are at the last positions of the keys"
+    assert torch.equal(query_positions, positions[total - n_queries :]), "queries are at the last positions of the keys"
     queries = dense.scaled(queries, attention, total)
     remap, mask = attention.remap, attention.mask
     if isinstance(remap, Chunks):

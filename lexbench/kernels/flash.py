@@ -1,11 +1,11 @@
-"""PyTorch's fused attention with the logarithm of its normaliser, and the merge of parts that saw different keys.
+"""PyTorch's fused attention with its log-sum-exp, and the merge of parts that saw different keys (online softmax).
 
     lse(i) = ln sum_j e^logit(i, j)
     out = (e^lse_1 out_1 + e^lse_2 out_2) / (e^lse_1 + e^lse_2)
 
-for parts 1 and 2 of the keys. Three shapes of seen keys suffice for everything here, none of which needs a mask: all of
-them, a causal triangle, and its mirror image. A row that sees no key is never asked for: the fused kernels answer it
-with out 0 and lse 0, which is no merge's neutral element.
+for parts 1 and 2 of the keys. Three shapes suffice for all kernels here, and none needs a mask: all keys, a causal
+triangle, and its mirror image. No row may be without keys: the fused kernels return out 0 and lse 0 for it, but a merge
+would need lse -inf.
 """
 
 from typing import NamedTuple
@@ -20,31 +20,33 @@ HEAD_DIM = 256
 
 
 class Part(NamedTuple):
-    """What some of the keys contribute."""
+    """Attention of queries over a part of the keys."""
 
     out: Tensor
-    """[B, H, Q, D] attended values; float32, or float64 for float64 inputs."""
+    """[B, H, Q, D] outputs; float32, or float64 for float64 inputs."""
     lse: Tensor
-    """[B, H, Q] log-sum-exp of the logits, in nats, likewise."""
+    """[B, H, Q] log-sum-exp of the logits, in nats; dtype as `out`."""
 
     def add(self, rows: slice, other: "Part") -> None:
-        """Merge, in place, what further keys contribute to some of the rows."""
+        """Merge further keys into some of the rows, in place."""
         out, lse = self.out[:, :, rows], self.lse[:, :, rows]
+        # e^lse_2 / (e^lse_1 + e^lse_2) = sigmoid(lse_2 - lse_1), which cannot overflow.
         out.lerp_(other.out, (other.lse - lse).sigmoid()[..., None])
         lse.copy_(torch.logaddexp(lse, other.lse))
 
 
 def full(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Part:
-    """Every query sees every key. [B, H, Q, D], [B, KV, K, D] twice; each key head serves H / KV heads."""
+    """Every query sees every key. Queries [B, H, Q, D], keys and values [B, KV, K, D], shared by H / KV heads."""
     return _fused(queries, keys, values, False, scaling)
 
 
 def causal(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Part:
-    """The last query sees all keys, each one before it a key less: query r sees key c where c - r <= K - Q."""
-    asked, past = queries.shape[2], keys.shape[2] - queries.shape[2]
-    assert past >= 0, f"{asked} queries cannot be the last of {keys.shape[2]} keys"
-    if asked == 1:
+    """The queries are the last Q of K positions: query r sees key c where c - r <= K - Q."""
+    n_queries, past = queries.shape[2], keys.shape[2] - queries.shape[2]
+    assert past >= 0, f"{n_queries} queries cannot be the last of {keys.shape[2]} keys"
+    if n_queries == 1:
         return full(queries, keys, values, scaling)
+    # A square triangle over the last Q keys; all queries see the earlier keys.
     part = _fused(queries, keys[:, :, past:], values[:, :, past:], True, scaling)
     if past:
         part.add(slice(None), full(queries, keys[:, :, :past], values[:, :, :past], scaling))
@@ -52,15 +54,15 @@ def causal(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Par
 
 
 def anticausal(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Part:
-    """As many queries as keys; query r sees key c where c >= r."""
+    """As many queries as keys; query r sees key c where c >= r: a causal triangle in reversed order."""
     out, lse = _fused(queries.flip(2), keys.flip(2), values.flip(2), True, scaling)
     return Part(out.flip(2), lse.flip(2))
 
 
 def _fused(queries: Tensor, keys: Tensor, values: Tensor, is_causal: bool, scaling: float) -> Part:
-    """One call of the kernel for device and dtype; a causal one is square: kernels differ in how they align others."""
-    asked, precise = queries.shape[2], torch.promote_types(queries.dtype, torch.float32)
-    assert not is_causal or asked == keys.shape[2], f"{asked} queries and {keys.shape[2]} keys are not square"
+    """Call the kernel for device and dtype. Causal calls must be square: kernels align other triangles differently."""
+    n_queries, precise = queries.shape[2], torch.promote_types(queries.dtype, torch.float32)
+    assert not is_causal or n_queries == keys.shape[2], f"{n_queries} queries and {keys.shape[2]} keys are not square"
     q, k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (queries, keys, values))
     if q.device.type == "cpu":
         out, lse = _aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, is_causal, scale=scaling)
@@ -72,9 +74,9 @@ def _fused(queries: Tensor, keys: Tensor, values: Tensor, is_causal: bool, scali
 
 
 def _on_cuda(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scaling: float) -> tuple[Tensor, Tensor]:
-    """Flash for half precision, memory-efficient for the rest, which knows no shared key heads and pads lse."""
-    asked, width = q.shape[2], v.shape[3]
-    if width % 8:
+    """Flash for half precision, else the memory-efficient kernel, which has no shared key heads and pads lse."""
+    n_queries, width = q.shape[2], v.shape[3]
+    if width % 8:  # both kernels need a multiple of 8; zeros change no product
         q, k, v = (F.pad(x, (0, -width % 8)) for x in (q, k, v))
     ampere = torch.cuda.get_device_capability(q.device) >= (8, 0)
     if ampere and q.dtype != torch.float32 and q.shape[3] <= HEAD_DIM:
@@ -82,13 +84,13 @@ def _on_cuda(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scaling: float) -
     else:
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
         out, lse, *_ = _aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, is_causal, scale=scaling)
-    return out[..., :width], lse[..., :asked]
+    return out[..., :width], lse[..., :n_queries]
 
 
 def _by_definition(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scaling: float) -> tuple[Tensor, Tensor]:
-    """Without a fused kernel: all scores at once."""
-    batch, _, asked, width = q.shape
-    logits = scaling * q.reshape(batch, k.shape[1], -1, asked, width) @ k[:, :, None].mT
+    """All scores at once, where there is no fused kernel."""
+    batch, _, n_queries, width = q.shape
+    logits = scaling * q.reshape(batch, k.shape[1], -1, n_queries, width) @ k[:, :, None].mT
     if is_causal:
         logits += torch.full_like(logits[0, 0, 0], -torch.inf).triu_(1)
     lse = logits.logsumexp(-1)

@@ -1,4 +1,4 @@
-"""Logits of one layer by their definition, a few queries at a time, for those who look at them."""
+"""Logits of one layer by their definition, a few queries at a time, for attention statistics."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -18,34 +18,36 @@ Bias = Callable[[Tensor, Tensor], Tensor | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Logits:
-    """How a layer makes logits of its queries and keys.
+    """How a layer computes logits from its queries and keys.
 
         logit(i, j) = scaling query_scale(i) sum_p e^(decay_p (i - j)) (R q)_p . (R k)_p + biases(i, j)
 
     over pairs p of dimensions; R and everything else as in `lexbench.core.attention`.
 
     Raises:
-        ValueError: there are a decay and a remap: nobody has said at which distance a remapped pair decays.
+        ValueError: there are a decay and a remap; the decay of a remapped distance is not defined.
     """
 
     rotate: Rotate
     scaling: float
     """Usually 1 / sqrt(D)."""
     attention: Attention = field(default_factory=Attention)
-    """Of this layer: its query_scale, remap, mask and bias."""
+    """query_scale, remap, mask and bias of this layer."""
     ratios: tuple[float, ...] | None = None
-    """By which the positions of each key head are divided (`head_ratios`)."""
+    """Divisors of the positions of each key head (`head_ratios`)."""
     decay: Tensor | None = None
-    """[D / 2] by how much the logarithm of a pair's product changes per token of distance (xPos); pairs (p, p + D/2)"""
+    """[D / 2] change per token of distance in the logarithm of the product of pair (p, p + D/2) (xPos)."""
     bias: Bias | None = None
-    """An encoding's, beside the attention's."""
+    """Bias of the encoding, added to that of the attention."""
     made: Callable[[int, int], Tensor] | None = None
-    """(start, stop) -> [H, stop - start, stop] of all heads, -inf where not seen, by whoever knows another rule: where
-    heads or keys mix, or positions follow the content. Everything else is left out then."""
+    """(start, stop) -> [H, stop - start, stop] logits of all heads, -inf where not seen. It replaces the formula, for
+    encodings that mix heads or keys, or whose positions depend on the content."""
 
     def __post_init__(self) -> None:
         if self.decay is not None and self.attention.remap is not None:
-            raise ValueError("a decay with the distance has no meaning under a remap: use a method without one")
+            raise ValueError(
+                "the decay of an encoding is not defined for remapped distances: use a method without remap"
+            )
 
     def biases(self, heads: slice, queries: Positions, keys: Positions, device: torch.device) -> Tensor | None:
         """[G, Q, K] float64 sum of the biases of some heads; None where there are none."""
@@ -64,9 +66,9 @@ class Group:
 
     heads: slice
     queries: Tensor
-    """[1, G, T, D] not rotated, times scaling and query_scale."""
+    """[1, G, T, D] before rotation, times scaling and query_scale."""
     keys: Tensor
-    """[1, 1, T, D] not rotated."""
+    """[1, 1, T, D] before rotation."""
     rotate: Rotate
 
     @property
@@ -76,7 +78,7 @@ class Group:
 
 
 def groups(queries: Tensor, keys: Tensor, logits: Logits, dtype: torch.dtype) -> Iterator[Group]:
-    """Queries [1, H, T, D] and keys [1, KV, T, D] of a whole text, a key head at a time, in this dtype."""
+    """Split queries [1, H, T, D] and keys [1, KV, T, D] of a whole text by key head, in the given dtype."""
     (batch, heads, total, _), count = queries.shape, keys.shape[1]
     assert batch == 1 and total == keys.shape[2], "one text at a time, and all of it"
     assert heads % count == 0, f"{heads} heads cannot share {count} key heads"
@@ -89,10 +91,10 @@ def groups(queries: Tensor, keys: Tensor, logits: Logits, dtype: torch.dtype) ->
 
 
 def rows(group: Group, logits: Logits, chunk: int | None = None, begin: int = 0) -> Iterator[Tensor]:
-    """[G, Q, K] logits of the first few queries over the keys up to the last of them, of the next ones, and so on.
+    """[G, Q, K] logits chunk by chunk: of Q queries, over the K keys up to the last of these queries.
 
-    -inf where a key is not seen. At most `chunk` queries at once; None: as many as make `dense.SCORES` scores. Queries
-    before `begin` are left out.
+    -inf where a key is not seen. At most `chunk` queries at once; None: as many as make `dense.SCORES` scores. The
+    first query is `begin`.
     """
     total, device = group.length, group.keys.device
     chunk = chunk or max(1, dense.SCORES // (group.queries.shape[1] * total))
@@ -104,7 +106,9 @@ def rows(group: Group, logits: Logits, chunk: int | None = None, begin: int = 0)
     for start in range(begin, total, chunk):
         stop = min(start + chunk, total)
         asking, known = group.queries[:, :, start:stop], group.keys[:, :, :stop]
-        if logits.decay is not None:  # e^(decay (i - start)) e^(-decay (j - start)): no factor far above 1
+        if (
+            logits.decay is not None
+        ):  # e^(decay (i - start)) e^(-decay (j - start)): relative to the chunk, no factor is far above 1
             places = torch.arange(stop, device=device) - start
             asking = asking * _grown(logits.decay, places[start:]).to(asking.dtype)
             known = known * _grown(-logits.decay, places).to(known.dtype)
@@ -114,16 +118,16 @@ def rows(group: Group, logits: Logits, chunk: int | None = None, begin: int = 0)
 
 
 def _grown(decay: Tensor, places: Tensor) -> Tensor:
-    """[T, D] factors of both dimensions of each pair."""
+    """[T, D] factors e^(decay place), for both dimensions of each pair."""
     return (places[:, None] * torch.cat([decay, decay]).to(places.device, torch.float64)).exp()
 
 
 def by_distance(values: Tensor) -> Tensor:
-    """[H, K] float64 sums over all pairs of each distance i - j; values [H, Q, K], queries the last Q of K positions.
+    """[H, K] float64 sums of values [H, Q, K] over all pairs of each distance i - j; queries are the last Q of K.
 
-    Each row is put one place further than the row before it, so that diagonals become columns.
+    Padding and reshaping shift each row by one more place than the row before, so that diagonals become columns.
     """
-    heads, asked, total = values.shape
-    width = total + asked - 1
-    flat = F.pad(values.flip(-1), (0, asked)).flatten(1)[:, : asked * width]
-    return flat.reshape(heads, asked, width).sum(1, dtype=torch.float64)[:, asked - 1 :]
+    heads, n_queries, total = values.shape
+    width = total + n_queries - 1
+    flat = F.pad(values.flip(-1), (0, n_queries)).flatten(1)[:, : n_queries * width]
+    return flat.reshape(heads, n_queries, width).sum(1, dtype=torch.float64)[:, n_queries - 1 :]

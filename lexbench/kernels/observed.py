@@ -1,4 +1,4 @@
-"""Statistics of attention, gathered layer by layer while a model reads a text, in memory of a few rows of weights."""
+"""Attention statistics, collected layer by layer while a model reads a text, in memory for a few rows of weights."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from lexbench.kernels.resolution import mean_logits, resolution, well_seen
 def edges(length: int) -> Positions:
     """[bins + 1] 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ... and `length`: bin b holds distances edges[b] to edges[b + 1] - 1.
 
-    Two bins an octave; those of a longer text begin with those of a shorter one, all but its last.
+    Two bins per octave. A longer text has all bins of a shorter one but its last, and more.
     """
     known = {0, *(times << power for power in range(length.bit_length()) for times in (1, 3))}
     return np.array([*sorted(edge for edge in known if edge < length), length], dtype=np.int64)
@@ -26,7 +26,7 @@ class Observed:
     """Attention weights of one layer, averaged over the last queries of a text."""
 
     mass: Tensor
-    """[H, T] share of the weight that goes so many tokens back."""
+    """[H, T] share of the weight at each distance."""
     entropy: Tensor
     """[H] nats."""
     first: Tensor
@@ -34,30 +34,30 @@ class Observed:
 
 
 def observe(queries: Tensor, keys: Tensor, logits: Logits, first: int, last: int | None = None) -> Observed:
-    """Of queries [1, H, T, D] and keys [1, KV, T, D], not rotated; `first` tokens at the start are told apart.
+    """Average the attention weights of queries [1, H, T, D] and keys [1, KV, T, D], before rotation.
 
-    The mean is over the `last` queries (None: all), no others are computed: O(last T) time. Weights are float32, or
-    float64 for float64 inputs; sums are float64.
+    The mean is over the `last` queries (None: all); others are not computed: O(last T) time. The weight on the `first`
+    tokens is counted apart. Weights are float32, or float64 for float64 inputs; sums are float64.
     """
     (heads, total), precise = queries.shape[1:3], torch.promote_types(queries.dtype, torch.float32)
-    asked = total if last is None else last
+    n_queries = total if last is None else last
     mass = torch.zeros(heads, total, dtype=torch.float64, device=queries.device)
     entropy, begun = torch.zeros(2, heads, dtype=torch.float64, device=queries.device)
     for group in groups(queries, keys, logits, precise):
-        for scores in rows(group, logits, begin=total - asked):
+        for scores in rows(group, logits, begin=total - n_queries):
             weights = scores.softmax(-1)
             mass[group.heads, : scores.shape[2]] += by_distance(weights)
             entropy[group.heads] += torch.special.entr(weights).sum((1, 2), dtype=torch.float64)
             begun[group.heads] += weights[:, :, :first].sum((1, 2), dtype=torch.float64)
-    return Observed(mass / asked, entropy / asked, begun / asked)
+    return Observed(mass / n_queries, entropy / n_queries, begun / n_queries)
 
 
 class Observer:
-    """Called by a backend with each layer's queries and keys; then `statistics()` are those of `lexbench.task.Probed`.
+    """Collects the statistics of `Probed`: a backend calls it with the queries and keys of each layer.
 
     Args:
         length: tokens of the text.
-        first: tokens at its start whose weight is told apart.
+        first: tokens at its start whose weight is counted apart.
         last: queries at its end over which weights are averaged; None: all.
     """
 
@@ -67,7 +67,7 @@ class Observer:
         self._found: dict[int, dict[str, Floats]] = {}
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, logits: Logits) -> None:
-        """Queries [1, H, T, D] and keys [1, KV, T, D] of the whole text, not rotated."""
+        """Add one layer: queries [1, H, T, D] and keys [1, KV, T, D] of the whole text, before rotation."""
         curves = mean_logits(queries, keys, logits)
         seen = observe(queries, keys, logits, self._first, self._last)
         distances = torch.arange(self._length, dtype=torch.float64, device=seen.mass.device)
@@ -86,11 +86,11 @@ class Observer:
         self._found[layer] = {name: value.cpu().numpy() for name, value in found.items()}
 
     def statistics(self) -> dict[str, NDArray[np.float64]]:
-        """Layers in their order."""
+        """Statistics of all layers, in order."""
         layers = [self._found[layer] for layer in sorted(self._found)]
         every = {name: np.stack([found[name] for found in layers]) for name in layers[0]}
         sums, known = every.pop("sums").sum(0), every.pop("known").sum(0)
-        with np.errstate(invalid="ignore"):  # 0 / 0 where no head sees so far
+        with np.errstate(invalid="ignore"):  # 0 / 0 at distances that no head sees
             curve = sums / known
         return {
             **every,

@@ -11,19 +11,19 @@ from lexbench.core.model import Model
 
 @dataclass(frozen=True)
 class Angles:
-    """How a network turns vectors where an Attention leaves it alone."""
+    """How a network rotates vectors by itself, without an Attention."""
 
     inv_freq: Floats
     """[pairs] radians per token."""
     scale: float = 1.0
-    """Of cos and sin."""
+    """Factor on cos and sin."""
     layout: str = "half"
     """half or interleaved, as in `Model`."""
 
     def under(self, attention: Attention, places: Positions, positions: Floats | Positions) -> tuple[Floats, Floats]:
-        """[n, pairs] radians, and [n, 1] scale of cos and sin, of the tokens at `places` rotated at `positions`.
+        """[n, pairs] angles in radians and [n, 1] scale of cos and sin, for tokens number `places` at `positions`.
 
-        The first `attention.keep_first` tokens turn as the network does.
+        The first `attention.keep_first` tokens rotate as in the network itself.
         """
         inv_freq = self.inv_freq if attention.inv_freq is None else attention.inv_freq
         angles = positions[:, None] * inv_freq
@@ -48,13 +48,13 @@ def weights(
 
     Args:
         attention: of one layer, without `layers`, `mixture` and `dynamic`.
-        own: of the network.
-        query: [D], not rotated, at position `place`.
-        keys: [n, D], not rotated.
-        place: of the query; later keys get weight 0.
-        scaling: of the logits, usually 1 / sqrt(D).
+        own: angles of the network.
+        query: [D], before rotation, at position `place`.
+        keys: [n, D], before rotation.
+        place: position of the query; later keys get weight 0.
+        scaling: factor on the logits, usually 1 / sqrt(D).
         head: of the query, for its bias.
-        ratio: by which positions of this head are divided (`head_ratios`).
+        ratio: divisor of the positions of this head (`head_ratios`).
     """
     here, there = np.array([place]), np.arange(len(keys))
     logits = np.full(len(keys), np.nan)
@@ -76,20 +76,22 @@ def weights(
 
 
 def _turned(vectors: Floats, places: Positions, positions: Floats, attention: Attention, own: Angles) -> Floats:
-    """[n, D] vectors of the tokens at `places`, rotated at `positions`; dimensions beyond the pairs stay."""
+    """[n, D] vectors of tokens number `places`, rotated to `positions`; dimensions beyond the pairs stay."""
     angles, scale = own.under(attention, places, positions)
     pairs = angles.shape[1]
     rotated, rest = vectors[:, : 2 * pairs], vectors[:, 2 * pairs :]
     half = own.layout == "half"
     one, two = (rotated[:, :pairs], rotated[:, pairs:]) if half else (rotated[:, ::2], rotated[:, 1::2])
+    # A rotation of a pair is a product of complex numbers.
     spun = (one + 1j * two) * np.exp(1j * angles) * scale
-    return np.concatenate([spun.real, spun.imag, rest], axis=1)  # the order of dimensions does not change a product
+    return np.concatenate([spun.real, spun.imag, rest], axis=1)  # queries and keys get the same order
 
 
 def first_change(attention: Attention, model: Model, length: int) -> int | None:
-    """Tokens at which a text first meets something else than the model's own attention; None: not within `length`.
+    """Length from which an Attention differs from the model's own; None: it does not, up to `length`.
 
-    Where distances change it is found among the powers of two and `length` itself: the change is past half of it.
+    Where distances or masks change, only powers of two and `length` itself are tried: the change lies above half of
+    the result.
     """
     if attention.mixture is not None:
         return _least(first_change(part, model, length) for part in attention.mixture)
@@ -122,7 +124,7 @@ def _first_change(attention: Attention, model: Model, length: int) -> int | None
 
 
 def _changes(attention: Attention, size: int) -> bool:
-    """Whether the last query of `size` tokens sees anything else than in the model itself."""
+    """Whether the last query of `size` tokens sees other keys, distances or scales than in the model itself."""
     here, there = np.array([size - 1]), np.arange(size)
     if attention.query_scale is not None and attention.query_scale(here)[0] != 1.0:
         return True

@@ -3,17 +3,17 @@
     s[n] = mean of logit(i, i - n) over the queries i that see the key n tokens back       (arXiv 2212.10554, eq. 3, 13)
     R(s) = sum_n p[n] (p[n] - p[n + 1]),  p = softmax of s                                                   (eq. 4)
 
-Summed over i, q(i) . k(i - n) is the cross-correlation of queries and keys: one product of Fourier transforms a
-dimension, in O(L log L) time and O(L) memory. Every structure of attention is a few such sums:
+Summed over i, q(i) . k(i - n) is the cross-correlation of queries and keys: for each dimension a product of Fourier
+transforms, in O(L log L) time and O(L) memory. Most structures of attention are a few such sums:
 
-    window, sinks      a stretch of distances of the sum over all keys, and of the sum over the first keys
-    near and far       a stretch of distances for each rotation
-    stairs             the same, for the queries of each remainder
-    blocks, chunks     the sum over blocks of queries against their own and the block before; older ones are the rest
-    xPos               each pair of dimensions on its own, then times e^(decay n): nothing grows with the position
-    biases             added where they depend on the distance alone, as ALiBi's
+    window, sinks      near distances of the sum over all keys, far distances of the sum over the first keys
+    near and far       a range of distances for each rotation
+    stairs             the same, separately for the queries of each remainder
+    blocks, chunks     sums of blocks of queries with keys of the own block and the one before; older keys: the rest
+    xPos               each pair of dimensions alone, then times e^(decay n), which does not grow with the position
+    biases             added where they depend on the distance alone, as in ALiBi
 
-Anything else is summed along the diagonals of the logits, some rows at a time: as exact, in O(L^2) time.
+All others are summed along the diagonals of the logits, some rows at a time: also exact, in O(L^2) time.
 """
 
 import math
@@ -32,33 +32,33 @@ from lexbench.kernels.logits import Group, Logits, by_distance, groups, rows
 from lexbench.kernels.spans import fold
 
 SPECTRUM = 1 << 18
-"""Numbers of a Fourier transform that are held at once."""
+"""Numbers of Fourier transforms in memory at once."""
 
 
 def resolution(curve: Tensor) -> Tensor:
-    """R(s) of curves [..., L], in (0, 1], over all L distances that are given.
+    """R(s) of curves [..., L], in (0, 1], over all L given distances.
 
-    Where s is NaN no key is seen: it has weight 0, as has what comes after the last distance, p[L] = 0. Written out,
+    NaN in s means that no key is seen; it has weight 0. After the last distance p[L] = 0. Written out,
     p[n] (p[n] - p[n + 1]) = (p[n]^2 - p[n + 1]^2 + (p[n] - p[n + 1])^2) / 2, and the squares cancel but for the first:
 
         R = (p[0]^2 + sum_n (p[n] - p[n + 1])^2) / 2
 
-    So R is large where the weights change much from one distance to the next. That is so where they fall steeply from
-    the nearest on, which is what LEX takes it for; noise and oscillation of s raise it too, and so does weight on a few
-    distances anywhere: the last step, down to 0, adds p[L - 1]^2, and the mirrored curve has the same R. A flat curve
-    has 1 / L^2. Look at the curve before you read R as resolution.
+    So R is large where weights change much from one distance to the next. LEX expects this where they fall steeply from
+    the nearest distance on. But noise and oscillation of s raise R, too, and so does weight on a few distances
+    anywhere: the last step, to 0, adds p[L - 1]^2, and the mirrored curve has the same R. A flat curve has R = 1 / L^2.
+    Look at the curve before you interpret R as resolution.
 
-    The values published with the definition (0.08 to 1.08) are scaled by a power of ten that the paper does not give:
-    as the formula stands R cannot exceed 1. Compare orders and ratios, not values.
+    The values published with the definition (0.08 to 1.08) are scaled by a power of ten that the paper does not state:
+    by the formula R cannot exceed 1. Compare orders and ratios, not values.
     """
     weights = curve.masked_fill(curve.isnan(), -torch.inf).softmax(-1)
     return (weights * (weights - F.pad(weights[..., 1:], (0, 1)))).sum(-1)
 
 
 def well_seen(length: int) -> int:
-    """Seven eighths of a text's distances: below it, each is seen by an eighth of the queries, where all is seen.
+    """Seven eighths of the length: under full attention, an eighth of the queries sees each distance below it.
 
-    Of the farthest, s[n] is the mean of a few logits, the last one's of a single pair, whose key begins the text.
+    At the largest distances s[n] is the mean of a few logits; at the last one, of a single pair.
     """
     return max(1, 7 * length // 8)
 
@@ -67,9 +67,9 @@ def mean_logits(queries: Tensor, keys: Tensor, logits: Logits) -> Tensor:
     """[H, T] float64 s[n] of one text: the mean logit at each distance, NaN where no key is seen.
 
     Args:
-        queries: [1, H, T, D], not rotated.
-        keys: [1, KV, T, D], not rotated; each serves H / KV heads.
-        logits: how they meet.
+        queries: [1, H, T, D], before rotation.
+        keys: [1, KV, T, D], before rotation; H / KV query heads share a key head.
+        logits: how logits follow from them.
     """
     return torch.cat([_curve(group, logits) for group in groups(queries, keys, logits, torch.float64)])
 
@@ -90,9 +90,9 @@ def _curve(group: Group, logits: Logits) -> Tensor:
 
 
 def _biases(group: Group, logits: Logits) -> Tensor | None:
-    """[G, T] at each distance, 0 without a bias; None where they depend on more than the distance.
+    """[G, T] bias at each distance, 0 without a bias; None where it depends on more than the distance.
 
-    Seen in three rows.
+    Three rows of the matrix are compared to tell.
     """
     total, device = group.length, group.keys.device
     found = torch.zeros(group.queries.shape[1], total, dtype=torch.float64, device=device)
@@ -109,7 +109,7 @@ def _biases(group: Group, logits: Logits) -> Tensor | None:
 
 
 def _by_rows(group: Group, logits: Logits) -> Tensor:
-    """[G, T] s[n] from the logits themselves."""
+    """[G, T] s[n], summed over the matrix of logits."""
     sums = torch.zeros(group.queries.shape[1], group.length, dtype=torch.float64, device=group.keys.device)
     pairs = torch.zeros_like(sums)
     for scores in rows(group, logits):
@@ -127,19 +127,19 @@ def _pairs(mask: Window | Blocks | None, total: int) -> Tensor:
         return torch.where(distances < mask.size, left, left.clamp_max(mask.sinks))
     if isinstance(mask, Blocks) and mask.size < total:
         size = mask.size
-        # Further back than a block see those of an inside of at least n - size, from the second block on.
+        # Beyond a block, only queries at place n - size or later in their block see the key, from the second block on.
         inside = distances - size
         far = (total // size - 1) * (size - inside) + (total % size - inside).clamp_min(0)
         return torch.where(inside <= 0, left, torch.where(inside < size, far, 0.0))
     return left
 
 
-# Distances in stretches
+# Ranges of distances
 
 
 @dataclass(frozen=True)
 class _Stretch:
-    """A region of the distances from `begin` to `end` (not counted in), of queries with i mod step = rest."""
+    """A region at distances from `begin` to `end` (excluded), for queries with i mod step = rest."""
 
     region: Region
     begin: int
@@ -165,7 +165,7 @@ def _stretches(remap: Remapping | None) -> Iterator[_Stretch]:
 
 
 def _by_stretches(group: Group, attention: Attention, decay: Tensor | None) -> Tensor:
-    """[G, T] sums at each distance: near the window all keys, beyond it the sinks."""
+    """[G, T] sums at each distance: over all keys inside the window, over the sinks beyond it."""
     total, mask = group.length, attention.mask
     size, sinks = (mask.size, mask.sinks) if isinstance(mask, Window) else (total, 0)
     sums = torch.zeros(group.queries.shape[1], total, dtype=torch.float64, device=group.keys.device)
@@ -192,7 +192,7 @@ def _turned(group: Group, vectors: Tensor, places: Places) -> Tensor:
 
 
 def _by_blocks(group: Group, rule: Blocks | Chunks, decay: Tensor | None) -> Tensor:
-    """[G, T] sums at each distance over the own block, the one before, and, of chunks, all older ones."""
+    """[G, T] sums at each distance over keys of the own block, the one before, and, for chunks, all older ones."""
     total = group.length
     size = min(rule.size, total)
     own, before, older, key = chunked.views(rule)
@@ -202,19 +202,20 @@ def _by_blocks(group: Group, rule: Blocks | Chunks, decay: Tensor | None) -> Ten
     if older is not None:
         asking = _turned(group, group.queries, older)
         sums += _block_sums(asking, known, total, 0, decay)
-        for back in (0, 1):
+        for back in (0, 1):  # older keys: all keys, less those of the own block and the one before
             sums -= _block_sums(asking, known, size, back, decay)
     return sums
 
 
 def _block_sums(queries: Tensor, keys: Tensor, size: int, back: int, decay: Tensor | None) -> Tensor:
-    """[G, T] sums at each distance of q(i) . k(j), j in the block of `size` tokens that lies `back` before i's."""
+    """[G, T] sums of q(i) . k(j) at each distance, with j `back` blocks of `size` tokens before the block of i."""
     total = keys.shape[2]
     blocks = math.ceil(total / size)
     sums = torch.zeros(queries.shape[1], total, dtype=torch.float64, device=keys.device)
     if back >= blocks:
         return sums
     asking, known = (fold(F.pad(x, (0, 0, 0, blocks * size - total)), blocks) for x in (queries, keys))
+    # Two blocks of `size` tokens, `back` blocks apart, have 2 size - 1 distances; the padding adds zeros only.
     first = back * size - (size - 1)
     begin, end = max(0, first), min(total, first + 2 * size - 1)
     lags = _correlation(asking[back:], known[: blocks - back], decay, first)
@@ -223,15 +224,15 @@ def _block_sums(queries: Tensor, keys: Tensor, size: int, back: int, decay: Tens
 
 
 def _correlation(queries: Tensor, keys: Tensor, decay: Tensor | None, first: int) -> Tensor:
-    """[G, 2T - 1] sums of q(i) . k(j) at i - j from -(T - 1) to T - 1, over N pairs of stretches.
+    """[G, 2T - 1] sums of q(i) . k(j) at i - j from -(T - 1) to T - 1, over N pairs of blocks.
 
     Args:
         queries: [N, G, T, D].
         keys: [N, 1, T, D].
         decay: of each pair of dimensions, at distances that begin at `first`.
-        first: distance of the first sum.
+        first: distance between tokens in the first sum.
     """
-    from scipy.fft import next_fast_len  # every hf run imports this module, and few need it
+    from scipy.fft import next_fast_len  # slow to import; every hf run imports this module, and few need it
 
     count, heads, width, dims = queries.shape
     size = next_fast_len(2 * width - 1, real=True)
@@ -242,6 +243,7 @@ def _correlation(queries: Tensor, keys: Tensor, decay: Tensor | None, first: int
         return (left * right.conj()).sum((0, 2))
 
     def lags(spectrum: Tensor) -> Tensor:
+        # The transform is circular: negative lags stand at its end.
         around = torch.fft.irfft(spectrum, size)
         return torch.cat([around[:, size - width + 1 :], around[:, :width]], dim=1)
 

@@ -1,4 +1,4 @@
-"""Rotations that differ by token or by head, made of a model's own."""
+"""Rotations that differ by token or by head, built from the rotation of a model."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from lexbench.kernels.dense import Rotate
 
 
 def keeping_first(count: int, own: Rotate, changed: Rotate) -> Rotate:
-    """The first `count` tokens as the model itself rotates them, the others changed."""
+    """Rotate the first `count` tokens with `own`, the others with `changed`."""
 
     def rotate(vectors: Tensor, positions: Tensor) -> Tensor:
         first = positions < count
@@ -21,27 +21,25 @@ def keeping_first(count: int, own: Rotate, changed: Rotate) -> Rotate:
 
 
 def per_head(ratios: Sequence[float], rotate: Rotate) -> Rotate:
-    """Positions of key head h, and of the query heads that share it, divided by ratios[h]."""
+    """Divide positions by ratios[h] for key head h and the query heads that share it."""
 
     def turn(vectors: Tensor, positions: Tensor) -> Tensor:
-        groups, places = (
-            vectors.chunk(len(ratios), dim=1),
-            positions.to(torch.float64),
-        )  # whole ones would become float32
+        places = positions.to(torch.float64)  # divided as integers, they would become float32
+        groups = vectors.chunk(len(ratios), dim=1)
         return torch.cat([rotate(g, places / ratio) for g, ratio in zip(groups, ratios, strict=True)], dim=1)
 
     return turn
 
 
 def ranked_ratios(query: Tensor, keys: Tensor, rotate: Rotate, scaling: float, rule: HeadRatios) -> tuple[float, ...]:
-    """Each key head's ratio: the smallest for the head that notices most keys.
+    """The ratio of each key head: the smallest for the head that notices most keys.
 
     Args:
-        query: [1, H, 1, D], the prompt's last, not rotated.
-        keys: [1, KV, K, D] of the whole prompt, not rotated.
-        rotate: at a position, before any ratio.
-        scaling: of the logits.
-        rule: the ratios and the threshold, in mean weights, above which a key is noticed.
+        query: [1, H, 1, D] of the prompt's last token, before rotation.
+        keys: [1, KV, K, D] of the whole prompt, before rotation.
+        rotate: rotates vectors to positions, without ratios.
+        scaling: factor on the logits.
+        rule: the ratios, and the threshold: a key is noticed above so many times the mean weight.
     """
     positions = torch.arange(keys.shape[2], device=keys.device)
     asking, known = rotate(query, positions[-1:]), rotate(keys, positions)

@@ -1,15 +1,15 @@
-"""Rows of attention cut into spans, so that blocks of equal size become a batch and temporaries stay small."""
+"""Cut queries into spans, so that blocks of equal size become a batch and memory stays small."""
 
 from collections.abc import Iterator
 
 from torch import Tensor
 
 ROWS = 2048
-"""Queries of a span, at most."""
+"""Largest number of queries in a span."""
 
 
 def spans(first: int, end: int, size: int) -> Iterator[tuple[int, int]]:
-    """Cuts [first, end): each [start, stop) lies in one block of `size`, or is several whole ones after block 0."""
+    """Cut [first, end) into spans, each inside one block of `size`, or several whole blocks after block 0."""
     start = first
     while start < end:
         blocks = min(ROWS, end - start) // size if start and start % size == 0 else 0

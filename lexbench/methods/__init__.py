@@ -1,1 +1,1 @@
-"""Plug-in methods for a trained model: one file, one yaml, one test and one name each."""
+"""Plug-in methods for a trained model: one file, one yaml and one test of the same name each."""

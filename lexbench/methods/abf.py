@@ -15,15 +15,15 @@ class Abf:
 
         theta'_p = base^(-2p/d),  base = b^(ln(T / 2 pi) / ln(L / 2 pi)),  T = max(L, length)
 
-    The rule for the base is the scaling law of RoPE (Liu et al. 2023, arXiv 2310.05209): the pair that came round once
-    within the trained length L comes round once within T. It never falls below b, and within L nothing changes.
-    LongRoPE2 (arXiv 2502.20082) calls it NTK. For the smaller bases of the same paper see `critical_base`.
+    The rule for the base is the scaling law of RoPE (Liu et al. 2023, arXiv 2310.05209): the pair that makes one
+    turn within the trained length L makes one within T. The base never falls below b, and within L nothing changes.
+    LongRoPE2 (arXiv 2502.20082) calls this rule NTK. For the smaller bases of the same paper see `critical_base`.
 
     Meant to be followed by fine-tuning: the paper takes 500000 for Llama 2 at 32768 tokens, Code Llama (arXiv
-    2308.12950) 1000000. A model that was fine-tuned so states its base in its own config, and needs no method.
+    2308.12950) 1000000. A model fine-tuned this way states its base in its own config, and needs no method.
 
     Args:
-        base: the new b, above 1, the same at every length; None: as the law has it for the length.
+        base: the new b, above 1, the same at every length; None: by the law, for the length.
     """
 
     base: float | None = None

@@ -18,12 +18,12 @@ class Adagrope:
 
     where n is the largest for which M_n = nP - sum_{k<n} (n - k) r_k (k = 1, 2, 4, ..) is at most the length, and
     d = length - M_n: the list has exactly `length` entries. The paper's equations 8, 12 and 15 contradict 5, 10 and 13
-    for n of 2 and more; this is the latter. It is the model itself up to P tokens.
+    for n of 2 and more; the latter are used here. Up to P tokens nothing changes.
 
-    The distance depends on i - j alone, unlike Self-Extend's, hence costs a pass for each remainder of i.
+    Unlike in Self-Extend, the distance depends on i - j alone; this costs a pass for each remainder of i.
 
     Args:
-        reuse: r, above 0 and at most 1/2; r P tokens around are told apart exactly.
+        reuse: r, above 0 and at most 1/2; the nearest r P tokens keep exact distances.
         positions: P, at least 1 and at most the trained length; None: the trained length.
     """
 
@@ -49,7 +49,7 @@ class Adagrope:
         return Attention(remap=Stairs(self._steps(positions, length)))
 
     def _steps(self, positions: int, length: int) -> tuple[tuple[int, int], ...]:
-        """(count, repeat): so many positions that each stand for `repeat` tokens."""
+        """(count, repeat): `count` positions that each stand for `repeat` tokens."""
         repeat = 1
         while self._reach(positions, repeat + 1) <= length:
             repeat += 1
@@ -62,7 +62,7 @@ class Adagrope:
         return tuple(steps)
 
     def _reach(self, positions: int, repeat: int) -> int:
-        """M_n: tokens that are covered where the remaining positions stand for n = `repeat` each."""
+        """M_n: tokens covered where each of the remaining positions stands for n = `repeat` tokens."""
         return repeat * positions - sum((repeat - k) * count for count, k in self._reused(positions, repeat))
 
     def _reused(self, positions: int, below: int) -> list[tuple[int, int]]:

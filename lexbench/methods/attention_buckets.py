@@ -13,7 +13,7 @@ RATIOS = (1.0, 1.75, 1.8, 1.9, 2.0, 2.5)
 
 @dataclass(frozen=True)
 class AttentionBuckets:
-    """Run the model under several bases, so that what one overlooks another sees (Chen et al. 2023, arXiv 2312.04455).
+    """Run the model under several bases, so that one sees what another misses (Chen et al. 2023, arXiv 2312.04455).
 
         logits = sum_b w_b z_b,  w = softmax over b of max_v z_bv,  z_b the logits under base b
 
@@ -38,7 +38,7 @@ class AttentionBuckets:
             )
 
     def attention(self, model: Model, length: int) -> Attention:
-        """One pass a base, the same at every length; Refused unless the model has plain RoPE."""
+        """One pass per base, the same at every length; Refused unless the model has plain RoPE."""
         own = model.rotary_base()
         bases = [own * ratio for ratio in RATIOS] if self.bases is None else self.bases
         return Attention(mixture=tuple(Attention(inv_freq=model.inv_freq(base)) for base in bases))

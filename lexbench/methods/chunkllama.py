@@ -7,6 +7,7 @@ from lexbench.core.attention import Attention, Chunks
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.distances import check_rotary
+from lexbench.methods.rotary import check_attention_factor
 
 
 @dataclass(frozen=True)
@@ -17,9 +18,9 @@ class Chunkllama:
         queries see their own chunk from i mod s, the one before from min(i mod s + s, floor(3L/4)), older ones from
         floor(3L/4);  cos and sin times 0.05 ln(length / L) + 1, never below 1
 
-    The paper (`dca`) has chunks of 3L/4, distances up to L - 1, and no scale; its tables were measured without one. So
-    this uses no distance above 3L/4, and differs from the model from 5L/8 tokens on. The scale follows the cell's
-    length, where the code takes the longest input so far.
+    The paper (`dca`) has chunks of 3L/4, distances up to L - 1, and no scale; its tables were measured without one.
+    Here no distance is above 3L/4, and the model changes from 5L/8 tokens on. The scale follows the cell's length; in
+    the code it follows the longest input so far.
 
     Args:
         attention_factor: scale of cos and sin, above 0; 1: none, as in the paper; None: 0.05 ln(length / L) + 1.
@@ -28,11 +29,7 @@ class Chunkllama:
     attention_factor: float | None = None
 
     def __post_init__(self) -> None:
-        if self.attention_factor is not None and not 0 < self.attention_factor < math.inf:
-            raise ValueError(
-                f"chunkllama's attention_factor must be finite and above 0, got {self.attention_factor}: "
-                "leave it out for 0.05 ln s + 1"
-            )
+        check_attention_factor("chunkllama", self.attention_factor, "0.05 ln s + 1")
 
     def attention(self, model: Model, length: int) -> Attention:
         """Chunks and scale; Refused without rotary positions, or where the scale would replace the model's own."""

@@ -18,8 +18,8 @@ class Clex:
     psi is a network to be trained with the model; untrained it is 0, and the equation has the closed form that this
     method computes: NTK-aware scaling by the factor 2t - 1. A trained CLEX is a model of its own.
 
-    As in the authors' inference code t goes by whole steps, up to a cap. Their cached keys keep the frequencies of the
-    step they came in at; here t is fixed before the text begins.
+    As in the authors' inference code, t is a whole number, up to a cap. There, a cached key keeps the frequencies of
+    the t at which it was computed; here t is fixed before the text begins.
 
     Args:
         t: the stretch, at least 1; None: ceil(length / trained_length), at least 1, at most max_factor.

@@ -16,11 +16,11 @@ class CriticalBase:
 
         theta'_p = base^(-2p/d),  base = 2T / pi, T / pi or T / (2 pi),  T = trained length
 
-    With these the slowest angle, about T / base, makes a quarter, a half or a whole turn within T, so that training
-    shows the cosine of every pair down to 0, down to -1, or all round; at each the paper finds that extrapolation
-    improves. For T = 4096 they are 2608, 1304 and 652.
+    With these the slowest angle, about T / base, makes a quarter, a half or a full turn within T, so that training
+    shows the cosine of every pair down to 0, down to -1, or over a full turn; at each of these bases the paper finds
+    better extrapolation. For T = 4096 they are 2608, 1304 and 652.
 
-    It needs fine-tuning at length T: pairs turn faster than the model knows. Unlike `abf` it aims at no length.
+    It needs fine-tuning at length T, because pairs rotate faster than in training. Unlike `abf` it aims at no length.
 
     Args:
         divisor: of 2T / pi: 1, 2 or 4.
@@ -36,7 +36,7 @@ class CriticalBase:
             )
 
     def attention(self, model: Model, length: int) -> Attention:
-        """Frequencies of the base, the same at every length; Refused unless the model has plain RoPE that can turn."""
+        """Frequencies of the base, the same at every length; Refused without plain RoPE, or for a base of at most 1."""
         return Attention(inv_freq=model.inv_freq(self._base(model)))
 
     def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:

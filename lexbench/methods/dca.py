@@ -10,13 +10,13 @@ from lexbench.methods.distances import check_count, check_rotary
 
 @dataclass(frozen=True)
 class Dca:
-    """Positions begin anew every s tokens, older chunks are seen from further away (An et al. 2024, arXiv 2402.17463).
+    """Restart positions every s tokens, and see older chunks at larger distances (An et al. 2024, arXiv 2402.17463).
 
         keys at j mod s;  queries see their own chunk from i mod s, the one before from min(i mod s + s, c - 1),
         all older ones from c - 1  (eq. 2-8, c the trained length)
 
-    No distance is above c - 1, and the last w = c - s keys are always where they are. The released code computes other
-    distances and rescales attention: that is `chunkllama`.
+    No distance is above c - 1, and the last w = c - s keys always keep their true distance. The released code computes
+    other distances and rescales attention: that is `chunkllama`.
 
     Args:
         chunk: s in tokens, at least 1 and below c; None: 3c/4, the paper's choice.

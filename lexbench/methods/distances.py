@@ -1,4 +1,4 @@
-"""What methods that change distances share: checks of the model and of counts of tokens."""
+"""What methods that change distances share: checks of the model, and of parameters that count."""
 
 from numbers import Integral
 

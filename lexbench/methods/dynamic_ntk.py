@@ -15,20 +15,19 @@ class DynamicNtk:
 
         b' = b (s L'/L - (s - 1))^(d/(d-2)),  L' = max(L, length in use),  L = trained length
 
-    The rate s says how fast the base grows, it is no target: at L' = sL the base fits a stretch by s^2 - s + 1. With
+    The rate s says how fast the base grows; it is not a target: at L' = sL the base fits a stretch by s^2 - s + 1. With
     s = 1 it fits L'/L exactly, and nothing changes within the trained length.
 
-    Implementations let L' grow while a text is read. Then cached keys keep the frequencies of a shorter text, and a
-    text can be measured under those that a longer one before it left behind. Here L' is fixed before the text begins
-    and depends on nothing but the cell (the local static form, Su, kexue.fm/archives/9948), which is also what every
-    other method does whose factor is left out. transformers' own behaviour is policy=hf_dynamic: for comparison, not
-    for measuring.
+    In implementations L' grows while a text is read. Then cached keys keep the frequencies of a shorter text, and
+    a text may be measured with the frequencies of an earlier, longer text. Here L' is fixed before the text begins and
+    depends on the cell alone (the local static form, Su, kexue.fm/archives/9948), as in all methods without a given
+    factor. transformers' own behaviour is policy=hf_dynamic: for comparison, not for measuring.
 
     Args:
         factor: s, at least 1; not the ratio of lengths, which is always length / trained_length.
-        policy: local_static: L' is the cell's length, prompt and room; static: L' is `target_length`, one set of
-            frequencies for all lengths, the shorter and the longer ones too; hf_dynamic: as transformers does, L'
-            grows while a text is read and what came before is remembered.
+        policy: local_static: L' is the cell's length, prompt and room; static: L' is `target_length` for all lengths,
+            shorter and longer; hf_dynamic: as in transformers, L' is the longest length so far and grows while a text
+            is read.
         target_length: L' of the static policy, tokens, at least the trained length.
         trained_length: L in tokens; None: the model's.
     """
@@ -74,7 +73,7 @@ class DynamicNtk:
         return as_transformers(model, "default", rope_theta=base)
 
     def _base(self, model: Model, length: int) -> float:
-        """b' for the target length, or for this one."""
+        """b' for the target length, or for the length of the cell."""
         if self.target_length is not None and self.target_length < model.trained_length:
             raise ValueError(
                 f"dynamic_ntk's target_length must be at least the trained length {model.trained_length}, "

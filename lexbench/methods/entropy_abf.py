@@ -2,11 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from numbers import Integral
 
 from lexbench.core.attention import Attention, LogScale
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
+from lexbench.methods.distances import check_count
 from lexbench.methods.rotary import base_for_length, check_trained_length, trained_on
 
 
@@ -17,9 +17,9 @@ class EntropyAbf:
         theta'_p = base^(-2p/d) in every layer
         q_i <- q_i max(1, ln(i + 1) / ln L) from layer 2 on, layers counted from 0
 
-    It is `abf` with `log_n`, except that queries of the first layers are left alone. The released code means to exempt
-    them, but sets a function that no attention reads, so that what it runs scales all layers: exempt_layers=0. The
-    paper fine-tunes on 100 samples, with base 500000.
+    It is `abf` with `log_n`, except that queries of the first layers do not change. The released code intends to exempt
+    them, but sets a function that no attention layer uses, so it scales all layers: exempt_layers=0. The paper
+    fine-tunes on 100 samples, with base 500000.
 
     Args:
         base: the new b, above 1, the same at every length; None: the base that fits the length, as in `abf`.
@@ -36,11 +36,7 @@ class EntropyAbf:
             raise ValueError(
                 f"entropy_abf's base must be finite and above 1, got {self.base}: leave it out to fit the length"
             )
-        if not (isinstance(self.exempt_layers, Integral) and self.exempt_layers >= 0):
-            raise ValueError(
-                f"entropy_abf's exempt_layers must be a whole number of at least 0, got {self.exempt_layers}: "
-                "the paper takes 2"
-            )
+        check_count("entropy_abf's exempt_layers", self.exempt_layers, "the paper takes 2", least=0)
         check_trained_length("entropy_abf", self.trained_length)
 
     def attention(self, model: Model, length: int) -> Attention:

@@ -1,6 +1,6 @@
-"""A method at one length in the words of transformers, vLLM and llama.cpp: what to paste into a deployment.
+"""Export a method at one length as configuration of transformers, vLLM or llama.cpp, to paste into a deployment.
 
-Exact or refused: what is printed turns every rotary pair as the method does, at each position of a text of the length.
+The export is exact or refused: it rotates every pair as the method does, at each position of a text of that length.
 """
 
 import json
@@ -17,15 +17,15 @@ from lexbench.core.checkpoint import on_disk
 from lexbench.core.method import Method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.methods.rotary import as_transformers
+from lexbench.methods.rotary import as_transformers, yarn_scale
 
 TARGETS = ("transformers", "vllm", "llama.cpp")
 STILL = 1e39
-"""Divisor of a pair that does not turn: finite in JSON, infinite in the float32 that both libraries divide by, so
-that the frequency is 0 exactly. Read in float64 instead, an angle stays below 1e-30 for the first 1e9 positions."""
+"""Divisor of a pair that does not rotate: finite in JSON, infinite in float32, in which both libraries divide, so that
+the frequency is exactly 0. In float64 the angle would stay below 1e-30 for the first 1e9 positions."""
 
 VLLM_SCALES = ("short_mscale", "long_mscale")
-"""What vLLM's longrope reads in place of transformers' attention_factor."""
+"""Keys that vLLM's longrope reads instead of transformers' attention_factor."""
 
 
 def export(method: Method, label: str, model: Model, length: int, target: str) -> str:
@@ -45,13 +45,13 @@ def export(method: Method, label: str, model: Model, length: int, target: str) -
 
 
 def _served(model: Model) -> str:
-    """What vLLM can open: a folder or a name on the hub."""
+    """The model as vLLM opens it: a folder or a name on the hub."""
     path = model.path or model.name
     return str(on_disk(path)) if path.startswith("lexbench:") else path
 
 
 def as_data(method: Method, label: str, model: Model, length: int, target: str) -> dict[str, Any]:
-    """The same as plain JSON values: changes of the config, arguments of vLLM's LLM(...), flags of llama.cpp.
+    """The export as JSON values: entries of config.json, arguments of vLLM's LLM(...), flags of llama.cpp.
 
     Raises as `export` does.
     """
@@ -62,7 +62,7 @@ def as_data(method: Method, label: str, model: Model, length: int, target: str) 
     attention = method.attention(model, length)
     _check_slots(attention, label, target)
     if model.rope_base is None and model.rope_scaling is None:
-        raise Refused(f"{model.name} has no rotary positions, there is nothing to export: deploy it as it is")
+        raise Refused(f"{model.name} has no rotary positions to export: deploy it as it is")
     if model.rope_scaling is not None:
         return _own(attention, label, model, length, target)
     if target == "llama.cpp":
@@ -76,7 +76,7 @@ def as_data(method: Method, label: str, model: Model, length: int, target: str) 
 
 
 def _check_slots(attention: Attention, label: str, target: str) -> None:
-    """Refused for slots that the target has no words for."""
+    """Refused for slots that the target cannot express."""
     known = {"inv_freq", "scale", *(["dynamic"] if target == "transformers" else [])}
     if not (unknown := [slot for slot in attention.slots() if slot not in known]):
         return
@@ -98,20 +98,20 @@ def _config(rope: dict[str, Any], positions: int) -> dict[str, Any]:
 
 
 def _placed(rope: dict[str, Any], label: str, model: Model, length: int, target: str) -> dict[str, Any]:
-    """Rope parameters where the target looks for them; Refused where vLLM reads them and turns other pairs.
+    """Put rope parameters where the target reads them; Refused where vLLM would rotate other pairs with them.
 
-    vLLM's table of angles has max_position_embeddings rows, and is read beyond its end without a word.
+    vLLM's table of angles has max_position_embeddings rows, and vLLM reads beyond its end without an error.
     """
     if target == "transformers":
         return _config(rope, length)
     if rope.get("rope_type") == "longrope" and model.rotary_layout == "interleaved":
-        why = f"its longrope turns halves of the head, {model.name} turns neighbours: "
+        why = f"its longrope rotates halves of the head, {model.name} rotates neighbours: "
         raise _refusal("inv_freq", label, target, why)
     return {"hf_overrides": _config(rope, length), "max_model_len": length}
 
 
 def _parameters(method: Method, attention: Attention, model: Model, length: int, target: str) -> dict[str, Any]:
-    """Rope parameters: as the method names them itself, as another base or factor, or pair by pair."""
+    """Rope parameters: those that the method states, or another base or factor, or one factor per pair."""
     scale = attention.scale or 1.0
     rope = _named(method, model, length)
     if rope is not None and target == "vllm" and not _same_in_vllm(rope, scale, length):
@@ -124,29 +124,29 @@ def _parameters(method: Method, attention: Attention, model: Model, length: int,
 
 
 def _named(method: Method, model: Model, length: int) -> dict[str, Any] | None:
-    """What the method calls itself in transformers; None where it has no name there."""
+    """Rope parameters that the method states for transformers; None where it has none."""
     state = getattr(method, "rope_parameters", None)
     try:
         return state(model, length) if state is not None else None
-    except Refused:  # no name for this model: numbers will do
+    except Refused:  # none for this model: export numbers instead
         return None
 
 
 def _same_in_vllm(rope: dict[str, Any], scale: float, length: int) -> bool:
-    """Whether vLLM's releases all have transformers' numbers for these parameters.
+    """Whether every release of vLLM computes transformers' numbers from these parameters.
 
-    Not all of them read yarn's attention_factor, or hold more than factor times original positions; none reads the
+    Some releases ignore yarn's attention_factor, or hold at most factor times the original positions; all ignore the
     factor of proportional.
     """
     kind, factor = rope["rope_type"], rope.get("factor") or 1.0
     if kind == "yarn":
         rows = rope["original_max_position_embeddings"] * factor
-        return bool(rows >= length and math.isclose(scale, 0.1 * math.log(factor) + 1, rel_tol=1e-9))
+        return bool(rows >= length and math.isclose(scale, yarn_scale(factor), rel_tol=1e-9))
     return kind in ("default", "linear", "llama3", "longrope") or (kind == "proportional" and factor == 1)
 
 
 def _ladder_parameters(attention: Attention, model: Model) -> dict[str, Any] | None:
-    """A base, and perhaps a factor, that give all the frequencies; None where there is none."""
+    """A base, and perhaps a factor, that give exactly these frequencies; None where there is none."""
     ladder = _ladder(_frequencies(attention, model), model)
     if ladder is None or ladder[1] < 1 or (attention.scale or 1.0) != 1:
         return None
@@ -156,14 +156,14 @@ def _ladder_parameters(attention: Attention, model: Model) -> dict[str, Any] | N
 
 
 def _pair_by_pair(attention: Attention, model: Model, length: int) -> dict[str, Any]:
-    """Any frequencies at all, as longrope with the same factors for short and long texts: plain / wanted."""
+    """Any frequencies, as longrope with the factors plain / wanted for short and long texts."""
     plain = model.inv_freq()
     divided = (plain / np.maximum(_frequencies(attention, model), plain / STILL)).tolist()
     return {
         "rope_type": "longrope",
         "short_factor": divided,
         "long_factor": divided,
-        "factor": max(1.0, length / model.trained_length),  # transformers asks for it; attention_factor overrules it
+        "factor": max(1.0, length / model.trained_length),  # transformers requires it; attention_factor overrides it
         "attention_factor": attention.scale or 1.0,
         "original_max_position_embeddings": model.trained_length,
     }
@@ -174,7 +174,7 @@ def _frequencies(attention: Attention, model: Model) -> Floats:
 
 
 def _ladder(wanted: Floats, model: Model) -> tuple[float, float] | None:
-    """Base b and factor s with b^(-2p/d) / s radians per token for all pairs p; None where there are none."""
+    """Base b and factor s with frequencies b^(-2p/d) / s for all pairs p; None where there are none."""
     dims = model.rotated
     if not (wanted > 1 / STILL).all():
         return None
@@ -186,11 +186,11 @@ def _ladder(wanted: Floats, model: Model) -> tuple[float, float] | None:
 
 
 def _rounded(value: float) -> float:
-    """To 12 digits, so that 500000 is not printed as 499999.99999999994."""
+    """Round to 12 digits, so that 500000 is not printed as 499999.99999999994."""
     return float(f"{value:.12g}")
 
 
-# a model that scales its angles itself
+# models that scale their angles themselves
 
 
 def _own(attention: Attention, label: str, model: Model, length: int, target: str) -> dict[str, Any]:
@@ -199,16 +199,16 @@ def _own(attention: Attention, label: str, model: Model, length: int, target: st
     if slots := attention.slots():
         raise _refusal(", ".join(slots), label, target, f"{model.name} scales its angles itself: ")
     if target == "llama.cpp":
-        return {"--ctx-size": length}  # the rest stands in the GGUF file
+        return {"--ctx-size": length}  # the GGUF file has the rest
     rope, kinds = dict(model.rope_scaling), list(model.rope_scaling.values())
-    if "rope_type" in rope:  # else each kind of layers states its own, base and all
+    if "rope_type" in rope:  # else each kind of layers has its own, base included
         kinds = [rope]
         rope = {**as_transformers(replace(model, rope_scaling=None), rope["rope_type"]), **rope}
     tied = [kind for kind in kinds if _tied(kind, length, target)]
     if not tied:
         return _placed(rope, label, model, length, target)
     if target == "transformers":
-        return {"rope_parameters": rope}  # it reads beyond max_position_embeddings without being told
+        return {"rope_parameters": rope}  # transformers needs no entry to go beyond max_position_embeddings
     if length > model.trained_length:
         raise Refused(
             f"vllm cannot take {model.name} to {length} tokens: its own angles ({tied[0]['rope_type']}) would change "
@@ -218,7 +218,7 @@ def _own(attention: Attention, label: str, model: Model, length: int, target: st
 
 
 def _tied(kind: Mapping[str, Any], length: int, target: str) -> bool:
-    """Whether angles follow max_position_embeddings, or end before the length: then it must stay what it is."""
+    """Whether angles depend on max_position_embeddings, or end before the length: then it must not change."""
     name, stated = kind.get("rope_type"), {key for key, value in kind.items() if value is not None}
     if name in ("llama3", "yarn", "longrope") and "original_max_position_embeddings" not in stated:
         return True
@@ -237,8 +237,8 @@ def _tied(kind: Mapping[str, Any], length: int, target: str) -> bool:
 def _flags(method: Method, attention: Attention, label: str, model: Model, length: int) -> dict[str, Any]:
     """A base and a factor, or yarn's parameters; Refused for all other frequencies.
 
-    llama.cpp's yarn has the ramp of `yarn` with truncate, and multiplies cos and sin by 0.1 ln s + 1 whatever
-    --yarn-attn-factor says (in releases before December 2025: by both), so that any other scale is refused.
+    llama.cpp's yarn has the ramp of `yarn` with truncate. It multiplies cos and sin by 0.1 ln s + 1 and ignores
+    --yarn-attn-factor (releases before December 2025 multiply by both), so any other scale is refused.
     """
     scale, ladder = attention.scale or 1.0, _ladder(_frequencies(attention, model), model)
     if ladder is not None and scale == 1:
@@ -250,8 +250,8 @@ def _flags(method: Method, attention: Attention, label: str, model: Model, lengt
         slot = "inv_freq" if ladder is None else "scale"
         raise _refusal(slot, label, "llama.cpp", "its flags are a base, a factor, or yarn's with whole pairs: ")
     factor = float(rope["factor"])
-    if not math.isclose(scale, 0.1 * math.log(factor) + 1, rel_tol=1e-9):
-        raise _refusal("scale", label, "llama.cpp", "its yarn knows no other scale than 0.1 ln(factor) + 1: ")
+    if not math.isclose(scale, yarn_scale(factor), rel_tol=1e-9):
+        raise _refusal("scale", label, "llama.cpp", "its yarn always has the scale 0.1 ln(factor) + 1: ")
     return {
         "--rope-scaling": "yarn",
         "--rope-scale": factor,

@@ -12,14 +12,14 @@ from lexbench.methods.rotary import check_trained_length, trained_on
 
 @dataclass(frozen=True)
 class Hope:
-    """Pairs that never came round in training do not turn at all (Chen et al. 2024, arXiv 2410.21216).
+    """Stop the pairs that made no full turn in training (Chen et al. 2024, arXiv 2410.21216).
 
         theta'_p = theta_p  where theta_p >= 2 pi / L, else 0
 
-    The paper replaces the low-frequency components of RoPE, which form its U-shaped attention, by ones that do not
-    depend on position. It trains models so; this applies the rule to a trained one, and changes it at every length.
-    The threshold of one rotation within the trained length L follows a secondary description: which components the
-    paper itself counts as activated has not been checked against its text.
+    The paper replaces the low-frequency components of RoPE, which cause its U-shaped attention, by components without
+    positions. It trains models this way; this method applies the rule to a trained model, and changes it at every
+    length. The threshold of one full turn within the trained length L follows a secondary description; it was not
+    checked against the paper's text.
 
     Args:
         trained_length: L in tokens; None: the model's.

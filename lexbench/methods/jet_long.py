@@ -9,12 +9,12 @@ from lexbench.methods.distances import check_count, check_rotary
 
 @dataclass(frozen=True)
 class JetLong:
-    """Near keys are seen where they are, far ones by groups that just cover the length (arXiv 2607.07740).
+    """Keep near distances; give far keys positions by groups, as small as the length allows (arXiv 2607.07740).
 
         distance = i - j where i - j <= w0, else floor(i / G) - floor(j / G),  G = max(1, ceil(length / L))
 
     Within the trained length L, G is 1 and nothing changes. Unlike Self-Extend there is no shift, so that beyond the
-    window distances begin again at about w0 / G.
+    window distances fall back to about w0 / G.
 
     Args:
         window: w0 in tokens, at least 1; None: the paper's 2048, at most half the trained length.

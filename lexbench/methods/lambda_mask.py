@@ -14,8 +14,8 @@ class LambdaMask:
 
         masked unless i - j < W or j < g;  distance = min(i - j, W)
 
-    The paper takes the trained length for W, so that the distance of the first tokens is one more than was trained.
-    The optional attention to a few keys between them is left out.
+    The paper's W is the trained length, so that the distance of the first tokens is one above the trained ones.
+    The paper's optional attention to a few keys in the middle is left out.
 
     Args:
         window: W in tokens, at least 1; None: the trained length.

@@ -16,8 +16,8 @@ class LeakyRerope:
         far queries at (i + w (k - 1)) / k, far keys at j / k
 
     k = 1 is the model itself, k = inf is ReRoPE. The article's code fixes w = 512 and k = 16 for a trained length L of
-    4096; here both follow the model and the length. Below 1, distances grow faster: the form that InvLeaky ReRoPE
-    trains with, to be tested without it (kexue.fm/archives/9728).
+    4096; here both follow the model and the length. With k below 1, distances grow faster: InvLeaky ReRoPE trains with
+    this form, and is used without it (kexue.fm/archives/9728).
 
     Args:
         window: w in tokens, at least 1; None: half the trained length.

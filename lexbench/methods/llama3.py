@@ -25,12 +25,12 @@ class Llama3:
         theta'_p = (1 - g) theta_p / s + g theta_p    between, g = (L / wavelength_p - low) / (high - low)
 
     As L / wavelength is the number of rotations within the trained length L, this is NTK-by-parts with alpha = 1 and
-    beta = 4. Llama 3.1 was trained so, with s = 8 and L = 8192; as a method it changes models that were not.
+    beta = 4. Llama 3.1 was trained this way, with s = 8 and L = 8192; the method applies it to other models.
 
     Args:
         factor: s, at least 1; None: length / trained_length.
         low_freq_factor: rotations up to which a pair is slowed by s.
-        high_freq_factor: rotations from which a pair is left alone.
+        high_freq_factor: rotations from which a pair does not change.
         trained_length: L in tokens; None: the model's.
     """
 

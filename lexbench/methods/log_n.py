@@ -9,12 +9,12 @@ from lexbench.core.record import Refused
 
 @dataclass(frozen=True)
 class LogN:
-    """Sharpen attention as the keys become more (Su 2021, kexue.fm/archives/8823; as a plug-in, archives/9706).
+    """Sharpen attention as the number of keys grows (Su 2021, kexue.fm/archives/8823; as a plug-in, archives/9706).
 
         q_i <- q_i max(1, ln(i + 1) / ln L)
 
-    Keeps the entropy of attention about constant in the number of keys, i + 1 for the query at position i. Only
-    queries change, so that it holds under any kernel, with any encoding, and for keys that are cached.
+    It keeps the entropy of attention about constant in the number of keys, i + 1 for the query at position i. Only
+    queries change, so it works with any kernel, any encoding and cached keys.
 
     Args:
         clip: never below 1, so that nothing changes within the trained length; False is for models trained with it.
@@ -31,7 +31,7 @@ class LogN:
             )
 
     def attention(self, model: Model, length: int) -> Attention:
-        """One multiplier a query; Refused where the trained length is one token, whose logarithm is 0."""
+        """One multiplier per query; Refused where the trained length is one token, whose logarithm is 0."""
         trained_length = self.trained_length or model.trained_length
         if trained_length < 2:
             raise Refused(f"log_n needs a trained length of at least 2, {model.name} has 1: give trained_length")

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from lexbench.core.attention import Attention, Floats
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
+from lexbench.methods.distances import check_count
 from lexbench.methods.rotary import (
     as_transformers,
     check_attention_factor,
@@ -30,20 +30,19 @@ class Longrope:
         theta'_p = theta_p / lambda_p, the first n tokens at theta_p
         cos and sin times m = sqrt(1 + ln s / ln L)
 
-    The factors lambda are found by evolution on perplexity, one list beyond the trained length L and another within
-    it. They belong to one model and one stretch: `lexbench search` finds them, published ones stand in the configs of
-    the Phi models. Without them this is one of the seeds of the search: NTK-aware factors s^(2p/(d-2)) beyond L, 1
-    within.
+    The factors lambda are found by evolution on perplexity, one list beyond the trained length L and another within it.
+    They fit one model and one factor s: `lexbench search` finds them, and the configs of the Phi models have published
+    ones. Without lists this is one of the seeds of the search: NTK-aware factors s^(2p/(d-2)) beyond L, 1 within.
 
-    transformers goes by the longest text so far, and keys cached before keep the short list; here the cell's length
-    decides before the text begins. m goes with the factor, hence holds within L too where a factor is given.
+    In transformers the longest text so far chooses the list, and keys cached earlier keep the short one; here the
+    cell's length chooses before the text begins. m depends on the factor, so a given factor changes m within L, too.
 
     Args:
-        long_factors: lambda beyond L, one a pair, above 0; None: the NTK-aware ones.
-        short_factors: lambda up to L, one a pair, above 0; None: all 1.
+        long_factors: lambda beyond L, one per pair, above 0; None: the NTK-aware ones.
+        short_factors: lambda up to L, one per pair, above 0; None: all 1.
         factor: s, at least 1; None: length / trained_length.
         attention_factor: m, above 0; None: sqrt(1 + ln s / ln L).
-        start_tokens: n, at least 0; searched as well, 0 in what is released.
+        start_tokens: n, at least 0; also searched; 0 in released models.
         trained_length: L in tokens; None: the model's.
     """
 
@@ -60,11 +59,7 @@ class Longrope:
         check_factor("longrope", self.factor)
         check_attention_factor("longrope", self.attention_factor, "sqrt(1 + ln s / ln L)")
         check_trained_length("longrope", self.trained_length)
-        if not (isinstance(self.start_tokens, Integral) and self.start_tokens >= 0):
-            raise ValueError(
-                f"longrope's start_tokens must be a whole number of at least 0, got {self.start_tokens}: "
-                "0 rotates all tokens alike"
-            )
+        check_count("longrope's start_tokens", self.start_tokens, "0 rotates all tokens alike", least=0)
 
     def attention(self, model: Model, length: int) -> Attention:
         """Slowed frequencies and the scale; Refused unless the model has plain RoPE and as many pairs as factors."""
@@ -108,7 +103,7 @@ class Longrope:
 
 
 def _fitting(name: str, factors: Sequence[float], model: Model) -> Floats:
-    """[rotated / 2] the factors; Refused where the model has another number of pairs."""
+    """[rotated / 2] factors as an array; Refused where the model has another number of pairs."""
     if len(factors) != model.rotated // 2:
         raise Refused(
             f"longrope has {len(factors)} {name}, {model.name} has {model.rotated // 2} pairs: "

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from lexbench.core.attention import Attention, Floats
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
+from lexbench.methods.distances import check_count
 from lexbench.methods.rotary import (
     as_transformers,
     check_attention_factor,
@@ -32,17 +32,17 @@ class Longrope2:
         lambda_p = lambda_c^(p/c)          p < c:  another base, which slows pair c by lambda_c
         theta'_p = theta_p / lambda_p,  cos and sin times m = sqrt(1 + ln s / ln L)
 
-    c is the pair from which on training saw too little. In theory it is the first that never came round within the
-    trained length L, ceil(d/2 log_b(L / 2 pi)) counted from 0; the paper's search finds it earlier (30 for theory's 35
-    in Llama 3 8B, 25 for 31 in Phi 3 mini), together with the factors from there on. Left out, these are all s, the
-    least that keeps slow pairs within their trained range. Within L the model is left as it is, as the paper's
-    mixed-window training has it.
+    From pair c on, training covered too little of a turn. In theory c is the first pair without a full turn within the
+    trained length L, ceil(d/2 log_b(L / 2 pi)) counted from 0. The paper's search finds an earlier one (30 instead of
+    35 in Llama 3 8B, 25 instead of 31 in Phi 3 mini), together with the factors from there on. By default these are all
+    s, the smallest that keep slow pairs in their trained range. Within L the model does not change, as in the paper's
+    mixed-window training.
 
     Args:
         factor: s, at least 1; None: length / trained_length.
         critical_pair: c, at least 1, counted from 0; None: the theoretical one.
-        upper_factors: lambda from pair c on, one a pair, each from s to 2s and none below the one before; they were
-            searched for one s, hence need `factor`. None: all s.
+        upper_factors: lambda from pair c on, one per pair, each from s to 2s, never falling; searched for one s, so
+            `factor` must be given. None: all s.
         attention_factor: m beyond L, above 0; None: sqrt(1 + ln s / ln L), as in LongRoPE.
         trained_length: L in tokens; None: the model's.
     """
@@ -59,13 +59,7 @@ class Longrope2:
         check_trained_length("longrope2", self.trained_length)
         upper = check_pair_factors("longrope2's upper_factors", self.upper_factors)
         object.__setattr__(self, "upper_factors", upper)
-        if self.critical_pair is not None and not (
-            isinstance(self.critical_pair, Integral) and self.critical_pair >= 1
-        ):
-            raise ValueError(
-                f"longrope2's critical_pair must be a whole number of at least 1, got {self.critical_pair}: "
-                "leave it out for the theoretical one"
-            )
+        check_count("longrope2's critical_pair", self.critical_pair, "leave it out for the theoretical one")
         if upper is not None and self.factor is None:
             raise ValueError("longrope2's upper_factors were searched for one factor, got none: give factor as well")
         if upper is not None and self.factor is not None:

@@ -13,24 +13,24 @@ from lexbench.methods.distances import check_count, check_rotary
 
 @dataclass(frozen=True)
 class MsPoe:
-    """Interpolate positions more in heads that heed them less (Zhang et al. 2024, arXiv 2403.04797).
+    """Interpolate positions more in heads that notice fewer keys (Zhang et al. 2024, arXiv 2403.04797).
 
         angle of rank r's head = position theta / ratio_r,  ratio_r = low + r (high - low) / (H - 1)
 
-    Heads are ranked by how many keys the prompt's last query gives more than `threshold` times the mean weight; most
-    aware first. Made against losing what stands in the middle of a context within the trained length, which is why
-    the ratios do not follow the length.
+    Heads are ranked by the number of keys to which the prompt's last query gives more than `threshold` times the mean
+    weight; the largest number first. The aim is to find information in the middle of a context within the trained
+    length, so the ratios do not follow the length.
 
-    Keys that several query heads share can be rotated only once, so that ranks and ratios are those of H key heads.
+    Keys that several query heads share can be rotated only once, so ranks and ratios are per key head, H in number.
     The released code ranks query heads by scores without any rotation, divides by H in place of H - 1, rotates shared
     keys by the ratio of their first query head, and gives head h the ratio of rank order[h], where order lists heads
-    by rank: the inverse of what the paper says. It leaves the first two layers alone; so does this.
+    by rank: the inverse of what the paper says. It does not change the first two layers, as here.
 
     Args:
         low: smallest ratio, above 0.
         high: largest ratio, at least `low`.
-        threshold: in mean weights, above 0.
-        first_layer: layers below it are left alone.
+        threshold: in units of the mean weight, above 0.
+        first_layer: layers below it do not change.
     """
 
     low: float = 1.2
@@ -48,7 +48,7 @@ class MsPoe:
         check_count("ms_poe's first_layer", self.first_layer, "its authors take 2", least=0)
 
     def attention(self, model: Model, length: int) -> Attention:
-        """A ratio a key head; Refused without rotary positions, or where heads or layers are unknown or too few."""
+        """A ratio per key head; Refused without rotary positions, or where heads or layers are unknown or too few."""
         check_rotary(model)
         heads = model.kv_heads or model.heads
         if heads is None:

@@ -10,7 +10,7 @@ from lexbench.methods.rotary import as_transformers
 
 @dataclass(frozen=True)
 class NoMethod:
-    """Direct extrapolation: positions beyond the trained length enter as they are. The baseline of every table."""
+    """Direct extrapolation: positions beyond the trained length are used unchanged. The baseline of every table."""
 
     def attention(self, model: Model, length: int) -> Attention:
         """Nothing changes, whatever encoding the model has."""

@@ -14,9 +14,9 @@ class Ntk:
 
         theta'_p = b'^(-2p/d),  b' = b s^(d/(d-2))  =>  theta'_p = theta_p s^(-2p/(d-2))
 
-    Pair 0 keeps its frequency, the last pair is slowed by exactly s as in position interpolation. Pairs between are
-    slowed by less than s and leave the trained range, so that without training it reaches less far than s says.
-    Some write b' = b s instead (`ntk_old`), where even the last pair falls short of s.
+    Pair 0 keeps its frequency; the last pair is slowed by exactly s, as in position interpolation. Pairs between are
+    slowed by less than s and leave their trained range, so that without training it works up to less than s trained
+    lengths. Some write b' = b s instead (`ntk_old`); then the last pair is slowed by less than s, too.
 
     Args:
         factor: s, at least 1; None: length / trained_length, the local static policy.

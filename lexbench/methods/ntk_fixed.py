@@ -15,8 +15,8 @@ class NtkFixed:
 
         theta'_p = theta_p s^(-2(p+1)/d)
 
-    `ntk` leaves the first pair alone and slows each further one by another s^(2/(d-2)); here the first is slowed as
-    well, and each further one by another s^(2/d). vLLM's rope_type `ntk` is the same.
+    `ntk` keeps the first pair and slows each further one by another s^(2/(d-2)); here the first is slowed, too, and
+    each further one by another s^(2/d). vLLM's rope_type `ntk` is the same.
 
     Args:
         factor: s, at least 1; None: length / trained_length, the local static policy.

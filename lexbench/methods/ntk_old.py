@@ -14,8 +14,8 @@ class NtkOld:
 
         theta'_p = (b s)^(-2p/d) = theta_p s^(-2p/d)
 
-    With positions seen as numbers of d/2 digits to the base b^(2/d), this makes room for s times as many. The last pair
-    is slowed by s^((d-2)/d), less than s, so that the reach falls short; `ntk` closes that gap.
+    If positions are read as numbers of d/2 digits to the base b^(2/d), there are s times as many. The last pair is
+    slowed by s^((d-2)/d), which is less than s, so it leaves its trained range; `ntk` closes that gap.
 
     Args:
         factor: s, at least 1; None: length / trained_length, the local static policy.

@@ -1,4 +1,4 @@
-"""p-RoPE: the slowest pairs do not turn."""
+"""p-RoPE: the slowest pairs do not rotate."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +17,11 @@ class PRope:
 
         theta'_p = theta_p  where p < floor(fraction d/2), else 0
 
-    Pairs that stand still carry meaning undisturbed by position at any distance. Models are trained so (0.75 is the
-    paper's best; Gemma 4 has 0.25 in its global layers); applied to one that was not, it takes away what its slow
-    pairs learnt.
+    Pairs that do not rotate carry meaning independent of distance. Models are trained this way (0.75 is the paper's
+    best; Gemma 4 has 0.25 in its global layers); another model loses what its slow pairs have learnt.
 
     Args:
-        fraction: share of pairs that turn, 0 (none: NoPE) to 1 (all: the model itself).
+        fraction: share of pairs that rotate, 0 (none: NoPE) to 1 (all: the model itself).
     """
 
     fraction: float = 0.75

@@ -14,8 +14,8 @@ class Pi:
 
         theta'_p = theta_p / s
 
-    Position t is seen as t / s. The division is done on the frequencies: fractional positions lose precision, and
-    cached keys stay valid. Without fine-tuning all pairs, the fast ones too, become strange to the model.
+    Position t becomes t / s. Frequencies are divided instead of positions, because fractional positions lose precision;
+    cached keys stay valid. Without fine-tuning, the model knows none of the new frequencies, not even the fast ones.
 
     Args:
         factor: s, at least 1; None: length / trained_length, the local static policy.

@@ -15,8 +15,8 @@ class PowerBasis:
 
         theta'_p = theta_p (1 - p / (d/2))^power
 
-    The first pair keeps its frequency, the last one falls by (d/2)^power. It is the same at every length and aims at
-    none: it needs fine-tuning.
+    The first pair keeps its frequency, the last one is divided by (d/2)^power. It is the same at every length and needs
+    fine-tuning.
 
     Args:
         power: at least 0; 0 is the model itself, the released code takes 0.1.

@@ -10,16 +10,16 @@ from lexbench.methods.distances import check_count, check_rotary
 
 @dataclass(frozen=True)
 class Rerope:
-    """No distance beyond the window is told from another (Su 2023, kexue.fm/archives/9708).
+    """Use one distance for all keys beyond the window (Su 2023, kexue.fm/archives/9708).
 
         distance = min(i - j, w)
 
-    Near keys are seen where they are; queries look at all others from position w, those keys being at 0. Since no
-    distance above w is ever used, any length stays within what was trained.
+    Near keys keep their distances. For all other keys, the query is at position w and the key at 0. No distance is
+    above w, so any length stays in the trained range.
 
     The window may be anything up to the trained length L; the article finds the best between L/4 and L/2, hence the
-    default. Its published numbers include clipped log n scaling, which is the method `log_n` and no part of this one.
-    The distances are exact whatever the frequencies are, also in a model that scales them itself.
+    default. Its published numbers include clipped log n scaling, which is the method `log_n`. The distances are
+    exact for any frequencies, also in a model that scales them itself.
 
     Args:
         window: w in tokens, at least 1; None: half the trained length.

@@ -14,11 +14,11 @@ class Resonance:
 
         theta'_p = 2 pi / max(1, round(2 pi / theta_p))
 
-    A pair then repeats its angles exactly, so that what came round in training shows nothing new beyond it. It is a
-    modifier: method=[yarn,resonance] rounds the wavelengths that YaRN has left, as the paper does, and everything else
-    stays. Composition calls `over` with what the methods before it ask for, in place of `attention`.
+    A pair then repeats its angles exactly, so a pair with a full turn in training meets no new angle beyond it. It is a
+    modifier: method=[yarn,resonance] rounds YaRN's wavelengths, as the paper does, and changes nothing else.
+    Composition calls `over` with the Attention of the methods before it, instead of `attention`.
 
-    Alone it changes a model at every length: pair 0, of wavelength 2 pi, turns by 1.047 instead of 1 radian a token.
+    Alone it changes a model at every length: pair 0, of wavelength 2 pi, rotates by 1.047 radians per token, not 1.
     """
 
     def attention(self, model: Model, length: int) -> Attention:
@@ -26,16 +26,16 @@ class Resonance:
         return self.over(Attention(), model, length)
 
     def over(self, attention: Attention, model: Model, length: int) -> Attention:
-        """The same attention with rounded wavelengths, in all its layers and passes; pairs that stand still stay.
+        """The same Attention with rounded wavelengths, in all its layers and passes; pairs that do not rotate stay so.
 
-        Where it sets no frequencies the model's own are rounded, and Refused unless it has plain RoPE. ValueError
+        Where it has no frequencies, the model's own are rounded; Refused unless the model has plain RoPE. ValueError
         where frequencies change while a text is read (`dynamic`).
         """
         if attention.mixture is not None:
             return Attention(mixture=tuple(self.over(part, model, length) for part in attention.mixture))
         if attention.dynamic is not None:
             raise ValueError(
-                "resonance needs frequencies that stand before the text begins, got dynamic: "
+                "resonance needs frequencies that are fixed before the text begins, got dynamic: "
                 "compose it with dynamic_ntk's policy=local_static"
             )
         frequencies = model.inv_freq() if attention.inv_freq is None else attention.inv_freq
@@ -47,6 +47,6 @@ class Resonance:
 
 def _rounded(frequencies: Floats) -> Floats:
     """[pairs] the nearest frequencies whose wavelengths are whole tokens; 0 stays 0."""
-    with np.errstate(divide="ignore"):  # a pair that stands still has an endless wavelength
+    with np.errstate(divide="ignore"):  # the wavelength of a pair that does not rotate is infinite
         wavelengths = np.round(2 * np.pi / frequencies)
     return np.asarray(2 * np.pi / np.maximum(wavelengths, 1.0))

@@ -1,4 +1,4 @@
-"""What methods that change rotary frequencies share: factor and bases, the blend by rotations, transformers' words."""
+"""What methods that change rotary frequencies share: checks, bases, blend by rotations, transformers' parameters."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from lexbench.core.record import Refused
 
 
 def check_factor(method: str, factor: float | None) -> None:
-    """ValueError unless the factor is left out or stretches."""
+    """ValueError unless the factor is left out, or finite and at least 1."""
     if factor is not None and not 1 <= factor < math.inf:
         raise ValueError(
             f"{method}'s factor must be finite and at least 1, got {factor}: leave it out for length / trained_length"
@@ -22,7 +22,7 @@ def check_factor(method: str, factor: float | None) -> None:
 
 
 def check_trained_length(method: str, trained_length: int | None) -> None:
-    """ValueError unless the trained length is left out or can be one."""
+    """ValueError unless the trained length is left out or at least 1."""
     if trained_length is not None and trained_length < 1:
         raise ValueError(
             f"{method}'s trained_length must be at least 1, got {trained_length}: leave it out to take the model's"
@@ -38,8 +38,16 @@ def check_attention_factor(method: str, attention_factor: float | None, default:
         )
 
 
+def check_ramp(method: str, alpha: float, beta: float) -> None:
+    """ValueError unless the ramp between alpha and beta rotations rises."""
+    if not 0 <= alpha < beta:
+        raise ValueError(
+            f"{method} needs 0 <= alpha < beta, got alpha {alpha} and beta {beta}: the paper takes 1 and 32"
+        )
+
+
 def check_pair_factors(what: str, factors: Sequence[float] | None) -> tuple[float, ...] | None:
-    """The divisors of frequencies, one a pair, as a tuple; ValueError unless all are above 0. None: left out."""
+    """The divisors of frequencies, one per pair, as a tuple; ValueError unless all are above 0. None: left out."""
     if factors is None:
         return None
     listed = isinstance(factors, Sequence) and len(factors) > 0
@@ -56,14 +64,14 @@ def trained_on(model: Model, trained_length: int | None) -> Model:
 def resolve_factor(factor: float | None, model: Model, length: int) -> float:
     """The factor s; None: length / trained_length, never below 1.
 
-    A length counts prompt and room and is known before the text begins, so that a factor left out is the local static
+    A length counts prompt and room and is known before the text begins, so that the default factor is the local static
     policy (Su, kexue.fm/archives/9948): it fits each cell, and is constant within it.
     """
     return max(1.0, length / model.trained_length) if factor is None else float(factor)
 
 
 def ntk_base(model: Model, factor: float) -> float:
-    """The base b s^(d / (d - 2)) that slows the last pair by exactly s and leaves the first alone.
+    """The base b s^(d / (d - 2)) that slows the last pair by exactly s and keeps the first.
 
     d counts the rotated dimensions, not the head's. Refused at d = 2, where the first pair is the last.
     """
@@ -77,8 +85,8 @@ def ntk_base(model: Model, factor: float) -> float:
 def base_for_length(model: Model, length: int) -> float:
     """The base b^(ln(T / 2 pi) / ln(L / 2 pi)), T the length but at least L (arXiv 2310.05209).
 
-    The pair that turns just once within the trained length L turns just once within T. Refused where L < 7: there no
-    pair turns.
+    The pair with just one turn within the trained length L makes one turn within T. Refused where L < 7: there no pair
+    makes a full turn.
     """
     base, trained_length = model.rotary_base(), model.trained_length
     if trained_length <= 2 * math.pi:
@@ -90,10 +98,10 @@ def base_for_length(model: Model, length: int) -> float:
 
 
 def critical_dimension(model: Model) -> int:
-    """Dimensions whose pairs turn at least once within the trained length L: 2 ceil(d/2 log_b(L / 2 pi)).
+    """Number of dimensions whose pairs make a full turn within the trained length L: 2 ceil(d/2 log_b(L / 2 pi)).
 
-    0 to d, even (arXiv 2310.05209). Half of it is the index, counted from 0, of the first pair that never came round
-    in training.
+    0 to d, even (arXiv 2310.05209). Half of it is the index, counted from 0, of the first pair without a full
+    turn in training.
     """
     trained = math.log(model.trained_length / (2 * math.pi)) / math.log(model.rotary_base())
     return 2 * min(max(math.ceil(model.rotated / 2 * trained), 0), model.rotated // 2)
@@ -113,8 +121,13 @@ def su_scale(model: Model, factor: float) -> float:
     return math.sqrt(1 + math.log(factor) / math.log(model.trained_length))
 
 
+def yarn_scale(factor: float) -> float:
+    """Scale of cos and sin: 0.1 ln s + 1 (YaRN, arXiv 2309.00071)."""
+    return 0.1 * math.log(factor) + 1
+
+
 def as_transformers(model: Model, kind: str, **parameters: Any) -> dict[str, Any]:
-    """transformers' `rope_parameters` of one rope type: the base, the rotated share of the head, and the rest."""
+    """transformers' `rope_parameters` of one rope type: the base, the rotated share of the head, and parameters."""
     found = {"rope_type": kind, "rope_theta": model.rotary_base(), **parameters}
     if model.rotated == model.head_dim:
         return found
@@ -125,7 +138,7 @@ def as_transformers(model: Model, kind: str, **parameters: Any) -> dict[str, Any
 
 
 def blend_by_rotations(model: Model, factor: float, slow: float, fast: float) -> Floats:
-    """[rotated / 2] radians per token, stretched the less the more often a pair turned in training.
+    """[rotated / 2] radians per token, slowed the less, the more rotations a pair made in training.
 
     A pair made r = L theta / 2 pi rotations within the trained length L. It keeps its frequency where r >= fast, is
     slowed by the factor where r <= slow, and between them the two frequencies mix linearly in r.

@@ -10,18 +10,18 @@ from lexbench.methods.distances import check_count, check_rotary
 
 @dataclass(frozen=True)
 class SelfExtend:
-    """Near keys are seen where they are, far ones by groups of G tokens (Jin et al. 2024, arXiv 2401.01325).
+    """Keep near distances; give far keys positions by groups of G tokens (Jin et al. 2024, arXiv 2401.01325).
 
         distance = i - j where i - j < W, else floor(i / G) - floor(j / G) + W - floor(W / G)
 
-    With trained length L it reaches (L - W) G + W tokens. The paper advises to keep the largest distance used within
-    1/2 to 2/3 of L, because larger ones are trained badly. Its code defaults to G = 8, W = 1024 at any length, and
+    With trained length L it reaches (L - W) G + W tokens. The paper advises to keep the largest distance within 1/2 to
+    2/3 of L, because larger ones are trained badly. Its code defaults to G = 8, W = 1024 at any length, and
     shifts by W - floor(W / G) in flash decoding but by the fractional W - W / G in eager attention and at prefill. The
-    two differ where G does not divide W: then say which is meant.
+    two differ where G does not divide W: then `floor_shift` must choose.
 
     Args:
         group: G in tokens, at least 1; None: 1 within L; beyond it the smallest that keeps all distances within 2L/3,
-            or if none does below L.
+            or else below L.
         window: W in tokens, at least 1; None: the largest multiple of G within L/4, or G.
         floor_shift: shift by W - floor(W / G) (true) or W - W / G (false); None: the group divides the window.
     """
@@ -35,7 +35,7 @@ class SelfExtend:
         check_count("self_extend's window", self.window, "leave it out for 1/4 of the trained length")
         if self.group and self.window and not self._fits(self.group):
             raise ValueError(
-                f"self_extend's group must divide its window, where its published forms differ, got group {self.group} "
+                f"self_extend's group must divide its window (else its published forms differ), got group {self.group} "
                 f"and window {self.window}: change one, or give floor_shift=true (the paper) or false (its eager code)"
             )
 

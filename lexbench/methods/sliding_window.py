@@ -9,11 +9,11 @@ from lexbench.methods.distances import check_count
 
 @dataclass(frozen=True)
 class SlidingWindow:
-    """Each query sees its last W keys, itself counted, whatever encodes positions (Longformer, arXiv 2004.05150).
+    """Each query sees the last W keys, its own included, under any encoding (Longformer, arXiv 2004.05150).
 
         masked unless i - j < W
 
-    A model that was trained on full attention loses the first tokens, on which it rests much of its attention
+    A model that was trained with full attention loses the first tokens, which get much of its attention
     (`lambda_mask`, `streaming_llm` keep them), and with them its quality.
 
     Args:

@@ -14,12 +14,12 @@ class StreamingLlm:
         masked unless i - j < W or j < g
         distance = i - j where i - j < W, else min(i, g + W - 1) - j
 
-    Until the cache holds g + W keys nothing changes. Then a query always stands at g + W - 1, the first keys at
-    0 .. g - 1. What left the cache cannot be seen, so that needles outside the window are lost by design.
+    Until the cache holds g + W keys nothing changes. Then a query is always at g + W - 1, the first keys at
+    0 .. g - 1. Tokens that left the cache are invisible, so needles outside the window are lost by design.
 
     Args:
         sinks: g in tokens, at least 0.
-        window: W in tokens, at least 1; None: the trained length less the sinks, which fills it.
+        window: W in tokens, at least 1; None: the trained length less the sinks.
     """
 
     sinks: int = 4

@@ -10,18 +10,18 @@ from lexbench.methods.distances import check_count, check_rotary
 
 @dataclass(frozen=True)
 class String:
-    """The largest distances are never used, smaller ones stand in for them (An et al. 2024, arXiv 2410.18745).
+    """Replace the largest distances by smaller ones (An et al. 2024, arXiv 2410.18745).
 
         distance = i - j where i - j < S, else i - j - S + W
 
-    Made for lengths within the trained one, whose largest distances are rarely trained: the last third is replaced,
-    hence distances from W on occur twice. Nothing is compressed: beyond 3/2 trained lengths it leaves what is known.
+    Made for lengths within the trained one, whose largest distances are rarely trained: the last third is replaced, so
+    distances from W on occur twice. Nothing is compressed: beyond 3/2 trained lengths distances are untrained.
 
     The released code counts the keys at distance S twice at prefill and once in decoding; here they count once.
 
     Args:
         shift: S in tokens, at least 1; None: 0.33 of the length in use (the paper searches 0.25 to 0.4).
-        window: W in tokens, 1 to S, the distance that far keys resume from; None: 128, or S/4 where that is less.
+        window: W in tokens, 1 to S, the first distance of far keys; None: 128, or S/4 where that is less.
     """
 
     shift: int | None = None

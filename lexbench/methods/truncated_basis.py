@@ -11,21 +11,21 @@ from lexbench.core.model import Model
 
 @dataclass(frozen=True)
 class TruncatedBasis:
-    """Slow pairs share one slower frequency, or stop (Giraffe, Pal et al. 2023, arXiv 2308.10882).
+    """Give slow pairs one slower frequency, or stop them (Giraffe, Pal et al. 2023, arXiv 2308.10882).
 
         theta'_p = theta_p  where theta_p >= b
                    rho      where a <= theta_p < b
                    0        where theta_p < a
         b = 2 pi / T,  a = b / stop,  rho = b / slow
 
-    Pairs that came round within T tokens are kept; what the others never showed in training can then not surprise. The
-    paper leaves a, b and rho open; the defaults are its released code's, which decides on the plain frequencies. All
-    pairs beyond the cutoff change at every length: it needs fine-tuning.
+    Pairs with a full turn within T tokens are kept; for the others training did not show all angles. The paper leaves
+    a, b and rho open; the defaults are those of its released code, which compares the plain frequencies. All pairs
+    beyond the cutoff change at every length, so it needs fine-tuning.
 
     Args:
         cutoff: T in tokens, above 0; None: the trained length.
-        stop: wavelengths above stop T no longer turn, at least 1.
-        slow: those between T and stop T become slow T, at least 1.
+        stop: pairs of wavelengths above stop T do not rotate; at least 1.
+        slow: wavelengths between T and stop T become slow T; at least 1.
     """
 
     cutoff: float | None = None

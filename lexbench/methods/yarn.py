@@ -9,7 +9,15 @@ import numpy as np
 from lexbench.core.attention import Attention, Floats
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.methods.rotary import as_transformers, check_factor, check_trained_length, resolve_factor, trained_on
+from lexbench.methods.rotary import (
+    as_transformers,
+    check_attention_factor,
+    check_factor,
+    check_trained_length,
+    resolve_factor,
+    trained_on,
+    yarn_scale,
+)
 
 
 @dataclass(frozen=True)
@@ -21,13 +29,13 @@ class Yarn:
         c(n) = d ln(L / (2 pi n)) / (2 ln b), the pair that makes n rotations within the trained length L
         cos and sin times m = 0.1 ln s + 1, so that logits grow by m^2
 
-    The paper's formula is linear in the number of rotations (`yarn_paper`); its authors' code, transformers and vLLM
-    are linear in the pair's index p, and so is this, so that its numbers compare with theirs.
-    DeepSeek's mscale and mscale_all_dim are attention_factor = (0.1 mscale ln s + 1) / (0.1 mscale_all_dim ln s + 1).
+    The paper's formula is linear in the number of rotations (`yarn_paper`). Its authors' code, transformers and vLLM
+    are linear in the pair's index p, as here, so that numbers are comparable. DeepSeek's mscale and mscale_all_dim are
+    attention_factor = (0.1 mscale ln s + 1) / (0.1 mscale_all_dim ln s + 1).
 
     Args:
         factor: s, at least 1; None: length / trained_length, the local static policy.
-        beta_fast: rotations from which a pair is left alone.
+        beta_fast: rotations from which a pair does not change.
         beta_slow: rotations up to which a pair is fully interpolated.
         truncate: round low down and high up to whole pairs; gpt-oss does not.
         attention_factor: m, above 0; None: 0.1 ln s + 1.
@@ -49,11 +57,7 @@ class Yarn:
                 f"yarn needs 0 < beta_slow < beta_fast, got beta_slow {self.beta_slow} and beta_fast "
                 f"{self.beta_fast}: the paper takes 1 and 32"
             )
-        if self.attention_factor is not None and not 0 < self.attention_factor < math.inf:
-            raise ValueError(
-                f"yarn's attention_factor must be finite and above 0, got {self.attention_factor}: "
-                "leave it out for 0.1 ln s + 1"
-            )
+        check_attention_factor("yarn", self.attention_factor, "0.1 ln s + 1")
 
     def attention(self, model: Model, length: int) -> Attention:
         """Blended frequencies, and the scale of cos and sin; Refused unless the model has plain RoPE."""
@@ -81,19 +85,19 @@ class Yarn:
         )
 
     def _scale(self, factor: float) -> float:
-        return 0.1 * math.log(factor) + 1 if self.attention_factor is None else self.attention_factor
+        return yarn_scale(factor) if self.attention_factor is None else self.attention_factor
 
     def _ramp(self, model: Model) -> tuple[float, float]:
-        """Pairs at which it begins and ends, fractional without `truncate`."""
+        """Pairs where the ramp begins and ends, fractional without `truncate`."""
         low = _pair_with_rotations(model, self.beta_fast)
         high = _pair_with_rotations(model, self.beta_slow)
         if self.truncate:
             low, high = math.floor(low), math.ceil(high)
-        # The upper limit is the authors' d - 1: of dimensions, although pairs are counted.
+        # The authors' upper limit is d - 1, a number of dimensions, although low and high count pairs.
         return max(low, 0), min(high, model.rotated - 1)
 
     def _kept(self, model: Model) -> Floats:
-        """[rotated / 2] share of each pair's own frequency that stays."""
+        """[rotated / 2] share of its own frequency that each pair keeps."""
         low, high = self._ramp(model)
         if high <= low:
             high = low + 0.001  # a step, as in the authors' code
@@ -102,6 +106,6 @@ class Yarn:
 
 
 def _pair_with_rotations(model: Model, rotations: float) -> float:
-    """Index, fractional and perhaps outside the head, of the pair that turns so often within the trained length."""
+    """Index of the pair with so many rotations within the trained length; fractional, perhaps outside the head."""
     turns = model.trained_length / (2 * math.pi * rotations)
     return model.rotated * math.log(turns) / (2 * math.log(model.rotary_base()))

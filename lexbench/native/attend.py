@@ -1,4 +1,4 @@
-"""Attention under an encoding and a method at once, by definition: for training, for use, and for those who look on."""
+"""Attention under an encoding and a method at once, by definition: for training, answers and statistics."""
 
 import itertools
 from dataclasses import dataclass, replace
@@ -10,19 +10,19 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.core.attention import Attention, Positions
-from lexbench.encodings import Encoding, Rotate
+from lexbench.encodings.base import Encoding, Rotate, weight_versions
 from lexbench.kernels import dense
 from lexbench.kernels.logits import Logits
 
 FUSED = 2048
-"""Tokens up to which masks, and factors that grow with the distance, go to PyTorch's fused kernel."""
+"""Longest text for which masks and decaying scores go to PyTorch's fused kernel, in tokens."""
 KEPT = 2**26
-"""Bytes up to which a layer's table of biases and masks is kept for the next text of the same length."""
+"""Largest table of biases and masks, in bytes, that a layer keeps for the next text of the same length."""
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """What the fused kernel adds to the scores of one layer, and what it was made of."""
+    """What the fused kernel adds to the scores of one layer, and the inputs that it was computed from."""
 
     positions: Tensor
     made_of: tuple[object, ...]
@@ -33,18 +33,18 @@ _tables: "WeakKeyDictionary[Encoding, Table]" = WeakKeyDictionary()
 
 
 class Layer:
-    """One layer's queries and keys, and everything that makes logits of them.
+    """Queries and keys of one layer, and how logits and outputs follow from them.
 
     Args:
         encoding: of this layer.
-        attention: the method's and the encoding's own slots together; `inv_freq` and `scale` are in `rotate`.
+        attention: slots of method and encoding together; `inv_freq` and `scale` act through `rotate`.
         queries: [B, H, Q, D] of the last Q of K tokens, as projected.
-        keys: [B, KV, K, D] as projected; each serves H / KV heads.
+        keys: [B, KV, K, D] as projected; H / KV query heads share a key head.
         positions: [K] or [B, K].
-        rotate: the encoding's, perhaps changed by a method; None: its own.
+        rotate: the encoding's, or as a method changes it; None: the encoding's.
 
     Raises:
-        ValueError: the attention asks for a remap that the encoding cannot follow.
+        ValueError: the attention has a remap, and the encoding cannot remap its distances.
     """
 
     def __init__(
@@ -57,33 +57,30 @@ class Layer:
         rotate: Rotate | None = None,
     ) -> None:
         if attention.remap is not None and not encoding.remaps:
-            raise ValueError(
-                f"{encoding.name} knows no other distances than its own, remap asks for them: use a method without one"
-            )
+            raise ValueError(f"{encoding.name} cannot remap its distances: use a method without remap")
         self.encoding, self.attention, self.positions = encoding, attention, positions
         self.rotate = rotate or encoding.rotate
         self.queries, self.keys = encoding.prepare(queries, keys)
         self.scaling = encoding.scaling(queries.shape[-1])
-        self.asked, self.total = queries.shape[2], keys.shape[2]
+        self.n_queries, self.total = queries.shape[2], keys.shape[2]
 
     @property
     def _here(self) -> Tensor:
-        return self.positions[..., self.total - self.asked :]
+        return self.positions[..., self.total - self.n_queries :]
 
     def attended(self, values: Tensor, chunk: int | None = None) -> Tensor:
         """[B, H, Q, D] of values [B, KV, K, D], in the dtype of the queries.
 
-        PyTorch's fused kernel answers where nothing but queries, keys, a bias and a mask is asked for; else, or where
-        a chunk is given, `chunk` queries at once, None: as many as make `dense.SCORES` scores, with scores in float32
-        or better.
+        PyTorch's fused kernel computes it where queries, keys, a bias and a mask suffice. Else, or where a chunk is
+        given, `chunk` queries are computed at once (None: as many as make `dense.SCORES` scores), in float32 or better.
         """
         if chunk is None and self._fits_fused():
             return self._fused(values)
         batch, heads = self.queries.shape[:2]
         chunk = chunk or max(1, dense.SCORES // (batch * heads * self.total * self.encoding.held))
         parts = [
-            self._mixed(self.logits(start, min(start + chunk, self.asked)), values)
-            for start in range(0, self.asked, chunk)
+            self._mixed(self.logits(start, min(start + chunk, self.n_queries)), values)
+            for start in range(0, self.n_queries, chunk)
         ]
         return torch.cat(parts, dim=2).to(self.queries.dtype)
 
@@ -93,36 +90,37 @@ class Layer:
     def _fits_fused(self) -> bool:
         shaped = self.attention.remap is not None or self.encoding.rescores
         short = self.total <= FUSED
-        faded = self.encoding.decay is not None and not short  # factors leave half precision's range
+        faded = self.encoding.decay is not None and not short  # the factors of `qk` leave the range of half precision
         tabled = self.attention.mask is not None or self.attention.bias is not None or "bias" in self.encoding.hooks
-        return not shaped and not faded and (short or not tabled) and self.asked in (1, self.total)
+        # A long table of biases and masks would take too much memory; the kernel is causal for one query or for all.
+        return not shaped and not faded and (short or not tabled) and self.n_queries in (1, self.total)
 
     def _fused(self, values: Tensor) -> Tensor:
-        met, keys = self.encoding.meet(self.queries, self.keys, self._here, self.positions, self.rotate)
-        queries = dense.scaled(met, self.attention, self.total)
+        queries, keys = self.encoding.qk(self.queries, self.keys, self._here, self.positions, self.rotate)
+        queries = dense.scaled(queries, self.attention, self.total)
         mask = self._kept_table(queries.dtype)
-        causal = mask is None and self.asked > 1
+        causal = mask is None and self.n_queries > 1
         return F.scaled_dot_product_attention(
             queries, keys, values, attn_mask=mask, is_causal=causal, scale=self.scaling, enable_gqa=True
         )
 
     def _kept_table(self, dtype: torch.dtype) -> Tensor | None:
-        """The table, made once for texts of one length that are only read: by weights that have not changed since."""
+        """The table, kept for the next text of this length where no gradient is needed and no weight has changed."""
         if torch.is_grad_enabled() or self.positions.dim() > 1 or "bias" not in self.encoding.hooks:
             return self._table(dtype)
-        versions = [(id(weight), weight._version) for weight in self.encoding.parameters() if not weight.is_inference()]
-        made_of = (dtype, self.asked, self.encoding.training, self.attention.mask, self.attention.bias, *versions)
+        weights, slots = weight_versions(self.encoding), (self.attention.mask, self.attention.bias)
+        made_of = (dtype, self.n_queries, self.encoding.training, *slots, weights)
         kept = _tables.get(self.encoding)
         if kept is None or kept.made_of != made_of or not torch.equal(kept.positions, self.positions):
             values = self._table(dtype)
-            if values is None or values.nbytes > KEPT or self.asked == 1:
+            if values is None or values.nbytes > KEPT or self.n_queries == 1:
                 return values
             _tables[self.encoding] = kept = Table(self.positions, made_of, values)
         return kept.values
 
     def _table(self, dtype: torch.dtype) -> Tensor | None:
-        """What the fused kernel adds to all scores, or which ones it takes; None: those before each query."""
-        here, there = np.arange(self.total - self.asked, self.total), np.arange(self.total)
+        """What the fused kernel adds to all scores, or which keys it sees; None: plain causal attention."""
+        here, there = np.arange(self.total - self.n_queries, self.total), np.arange(self.total)
         bias = self._biases(here, there)
         if bias is None:
             return None if self.attention.mask is None else self._seen(here, there)
@@ -131,17 +129,18 @@ class Layer:
 
     def logits(self, start: int, stop: int) -> Tensor:
         """[B, H, stop - start, K'] of some queries, over the keys up to the last of them; -inf where not seen."""
-        first, last = self.total - self.asked + start, self.total - self.asked + stop
+        first, last = self.total - self.n_queries + start, self.total - self.n_queries + stop
+        # Masks and the method's bias go by the index of a token, the encoding by its position, which may be random.
         here, there = np.arange(first, last), np.arange(last)
         precise = torch.promote_types(self.queries.dtype, torch.float32)
         queries = self.queries[:, :, start:stop].to(precise)
         keys, seen = self.keys[:, :, :last].to(precise), self._seen(here, there)
         if self.attention.remap is None:
-            queries, keys = self.encoding.meet(
+            queries, keys = self.encoding.qk(
                 queries, keys, self.positions[..., first:last], self.positions[..., :last], self.rotate
             )
             queries = dense.scaled(queries, self.attention, last)
-            scores = dense.per_group(queries * self.scaling, keys.mT).to(precise)  # autocast makes products coarse
+            scores = dense.per_group(queries * self.scaling, keys.mT).to(precise)  # autocast lowers their precision
         else:
             queries, shape = dense.scaled(queries, self.attention, last), Attention(remap=self.attention.remap)
             scores = dense.masked_scores(queries * self.scaling, keys, shape, self.rotate)
@@ -176,14 +175,14 @@ class Layer:
         return other if own is None else _added(own, other)
 
     def observed(self) -> tuple[Tensor, Tensor, Logits]:
-        """Queries, keys and how logits are made of them, for the statistics of `lexbench.kernels.observed`."""
+        """Queries, keys, and how logits follow from them, for the statistics of `lexbench.kernels.observed`."""
         rest = replace(self.attention, inv_freq=None, scale=None, keep_first=None, head_ratios=None)
-        moved = "positions" in self.encoding.hooks or self.positions.dim() > 1  # tokens do not stand at 0, 1, 2, ...
+        moved = "positions" in self.encoding.hooks or self.positions.dim() > 1  # positions are not 0, 1, 2, ...
         if self.encoding.rescores or (self.encoding.decay is not None and moved):
             return self.queries, self.keys, Logits(rotate=self.rotate, scaling=1.0, made=self._made)
         queries, keys, rotate = self.queries, self.keys, self.rotate
         if self.encoding.decay is None and self.attention.remap is None:
-            queries, keys = self.encoding.meet(queries, keys, self.positions, self.positions, rotate)
+            queries, keys = self.encoding.qk(queries, keys, self.positions, self.positions, rotate)
             rotate = _unmoved
         made = Logits(
             rotate=rotate,
@@ -195,7 +194,7 @@ class Layer:
         return queries, keys, made
 
     def _made(self, start: int, stop: int) -> Tensor:
-        """[H, stop - start, stop] logits, as many at once as `attended` makes."""
+        """[H, stop - start, stop] logits, in chunks of the size that `attended` takes."""
         few = max(1, dense.SCORES // (self.queries.shape[1] * self.total * self.encoding.held))
         parts = [self.logits(*some)[0] for some in itertools.pairwise([*range(start, stop, few), stop])]
         return torch.cat([F.pad(part, (0, stop - part.shape[-1]), value=-torch.inf) for part in parts], dim=1)
@@ -216,7 +215,7 @@ def _added(scores: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def together(method: Attention, own: Attention, name: str) -> Attention:
-    """A method's slots beside those of an encoding; ValueError where both ask for the same."""
+    """Slots of a method and of an encoding, merged; ValueError where both set the same one."""
     try:
         return method.merged(own)
     except ValueError as error:

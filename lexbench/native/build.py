@@ -1,4 +1,4 @@
-"""Encodings from what configs say of them, inner ones first, one for each layer where layers have their own."""
+"""Build encodings from their configs: inner ones first, one for each layer where layers do not share it."""
 
 import inspect
 from collections.abc import Mapping
@@ -6,7 +6,8 @@ from typing import Any
 
 from lexbench.core import registry
 from lexbench.core.task import Tokenizer
-from lexbench.encodings import Encoding, Layered
+from lexbench.encodings.base import Encoding
+from lexbench.encodings.wrappers import Layered
 from lexbench.native.decoder import Shape
 
 INNER = "over"
@@ -28,9 +29,9 @@ def encoding(spec: str | Mapping[str, Any], shape: Shape, trained_length: int) -
 
 
 def resolved(spec: str | Mapping[str, Any], tokenizer: Tokenizer | None = None) -> dict[str, Any]:
-    """The class and every parameter, defaults included, as plain data: what another version needs to rebuild it.
+    """The class and every parameter, defaults included, as plain data, so that another version can rebuild it.
 
-    A tokenizer settles parameters that speak of text.
+    With a tokenizer, texts among the parameters become token ids.
     """
     given = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = given.pop("name", None)
@@ -45,7 +46,7 @@ def resolved(spec: str | Mapping[str, Any], tokenizer: Tokenizer | None = None) 
 
 
 def pinned(config: Mapping[str, Any], trained_length: int) -> dict[str, Any]:
-    """A resolved config whose classes keep the trained length that their rules come from, whatever later rows have."""
+    """A resolved config that states its trained_length: its rules keep it where a later training has other rows."""
     known = registry.parameters(class_of(config))
     own = {"trained_length": trained_length} if "trained_length" in known and "trained_length" not in config else {}
     inner = {INNER: pinned(config[INNER], trained_length)} if config.get(INNER) is not None else {}
@@ -53,7 +54,7 @@ def pinned(config: Mapping[str, Any], trained_length: int) -> dict[str, Any]:
 
 
 def _built(config: Mapping[str, Any], sizes: Mapping[str, int]) -> Encoding:
-    """One for all layers, or one for each, around what stands within, which may itself be one or one for each."""
+    """One encoding for all layers, or one for each; the same holds for the inner encoding."""
     inner = _built(config[INNER], sizes) if config.get(INNER) is not None else None
     if class_of(config).shared:
         return _one(config, sizes, inner)

@@ -1,6 +1,6 @@
-"""A small decoder: in the shape of Llama (RMSNorm, SwiGLU, grouped-query attention), or of GPT; tied embeddings.
+"""A small decoder like Llama (RMSNorm, SwiGLU, grouped-query attention) or like GPT, with tied embeddings.
 
-Positions enter only through an `Encoding`'s hooks; how scores become outputs is a function that a caller may replace.
+Positions enter only through the hooks of an `Encoding`. A caller may replace the attention function (`Attend`).
 """
 
 from collections.abc import Callable
@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lexbench.encodings import Encoding
+from lexbench.encodings.base import Encoding
 from lexbench.native import attend
 
 Attend = Callable[[int, Encoding, Tensor, Tensor, Tensor, Tensor], Tensor]
-"""(layer, its encoding, q [B, H, Q, D], k [B, KV, K, D], v, positions) -> [B, H, Q, D]; q, k come as projected."""
+"""(layer, its encoding, q [B, H, Q, D], k [B, KV, K, D], v, positions) -> [B, H, Q, D]; q and k are not rotated yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +53,10 @@ def plain(layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor, posit
 
 
 class Cache:
-    """Tokens so far, and each layer's keys and values as projected: exact under any encoding, if not the fastest.
+    """Tokens so far, and each layer's keys and values before rotation: exact under any encoding, if not the fastest.
 
     Args:
-        length: tokens that the text will have in the end.
+        length: final length of the text in tokens.
     """
 
     def __init__(self, length: int) -> None:
@@ -65,12 +65,12 @@ class Cache:
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
 
     def with_tokens(self, tokens: Tensor) -> Tensor:
-        """[B, K] all tokens, the new ones kept."""
+        """Add tokens; [B, K] all tokens so far."""
         self.tokens = tokens if self.tokens is None else torch.cat([self.tokens, tokens], dim=1)
         return self.tokens
 
     def extended(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, KV, K, D] all keys and values of a layer, the new ones kept."""
+        """Add keys and values to a layer; [B, KV, K, D] all of its keys and values."""
         if layer in self._layers:
             before = self._layers[layer]
             keys, values = torch.cat([before[0], keys], dim=2), torch.cat([before[1], values], dim=2)
@@ -78,14 +78,14 @@ class Cache:
         return keys, values
 
     def forked(self) -> "Cache":
-        """The same so far; what either takes in, the other does not see."""
+        """A copy; later additions to one do not change the other."""
         other = Cache(self.length)
         other.tokens, other._layers = self.tokens, dict(self._layers)
         return other
 
     def begun_as(self, other: "Cache", count: int) -> None:
-        """Take the first tokens of another text for its own."""
-        assert self.tokens is None and other.tokens is not None, "an empty cache takes from one that is not"
+        """Copy the first `count` tokens of another cache into this empty one."""
+        assert self.tokens is None and other.tokens is not None, "only an empty cache may copy from one that is not"
         self.tokens = other.tokens[:, :count]
         self._layers = {
             layer: (keys[:, :, :count], values[:, :, :count]) for layer, (keys, values) in other._layers.items()
@@ -93,7 +93,7 @@ class Cache:
 
 
 class Layer(nn.Module):
-    """One block: attention, then SwiGLU, each behind an RMSNorm and added to the stream."""
+    """One block: attention, then the feed-forward layer, each after a norm and added to the stream."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class Layer(nn.Module):
         self.mlp["down_proj"] = nn.Linear(shape.hidden, shape.width, bias=False)
 
     def forward(self, stream: Tensor, mix: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
-        """[B, T, width]; `mix` is the attention of this layer, over q, k, v as [B, heads, T, D]."""
+        """[B, T, width] output; `mix` is the attention of this layer, from q, k, v as [B, heads, T, D]."""
         normed = self.input_layernorm(stream)
         q, k, v = (
             self.self_attn[name](normed).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
@@ -136,7 +136,7 @@ def _norm(shape: Shape) -> nn.Module:
 
 
 class Decoder(nn.Module):
-    """Token ids in, hidden states or logits out. Parameter names are those of Hugging Face's Llama."""
+    """From token ids to hidden states or logits. Parameter names are those of Hugging Face's Llama."""
 
     def __init__(self, shape: Shape, encoding: Encoding) -> None:
         super().__init__()
@@ -147,9 +147,9 @@ class Decoder(nn.Module):
         self.norm = _norm(shape)
 
     def initialise(self, seed: int) -> None:
-        """Normal weights of deviation 0.02, smaller where a layer writes to the stream (GPT-2's rule).
+        """Draw normal weights of deviation 0.02, smaller for the outputs of layers (GPT-2's rule).
 
-        The encoding draws its own from another stream, so that all others are the same under every encoding.
+        The encoding draws its weights from another generator, so that all others are the same under every encoding.
         """
         generator = torch.Generator().manual_seed(seed)
         for name, weight in self.named_parameters():
@@ -157,7 +157,7 @@ class Decoder(nn.Module):
                 writes = name.endswith(("o_proj.weight", "down_proj.weight"))
                 deviation = 0.02 / (2 * self.shape.layers) ** 0.5 if writes else 0.02
                 nn.init.normal_(weight, std=deviation, generator=generator)
-        other = int(np.random.SeedSequence([seed, 1]).generate_state(1)[0])  # torch reads 32 bits of a seed
+        other = int(np.random.SeedSequence([seed, 1]).generate_state(1)[0])  # torch uses 32 bits of a seed
         self.encoding.initialise(torch.Generator().manual_seed(other))
 
     def hidden(
@@ -169,15 +169,16 @@ class Decoder(nn.Module):
         generator: torch.Generator | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """[B, T] token ids to [B, T, width] states behind the last norm.
+        """[B, T, width] states after the last norm, of [B, T] token ids.
 
         Args:
-            tokens: those after the cache's.
-            attend: attention of one layer.
-            cache: of the tokens before; takes these in.
-            generator: for encodings with random positions; None: positions of use.
-            positions: of all tokens, where they are drawn already.
+            tokens: token ids after those in the cache.
+            attend: computes the attention of one layer.
+            cache: of earlier tokens; `tokens` are added to it.
+            generator: for encodings that draw positions in training; None: positions at use.
+            positions: of all tokens, where the caller has drawn them.
         """
+        # Encodings get all tokens so far, because positions may depend on earlier ones (segments).
         known = tokens if cache is None else cache.with_tokens(tokens)
         if positions is None:
             positions = self.encoding.positions(known, known.shape[1] if cache is None else cache.length, generator)
@@ -191,7 +192,7 @@ class Decoder(nn.Module):
                     k, v = cache.extended(number, k, v)
                 return attend(number, encoding, q, k, v, positions)
 
-            stream = layer(encoding.enter(stream, positions[..., new]), mix)
+            stream = layer(encoding.layer_input(stream, positions[..., new]), mix)
         return self.norm(stream)  # type: ignore[no-any-return]
 
     def forward(
@@ -203,6 +204,6 @@ class Decoder(nn.Module):
         generator: torch.Generator | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """[B, T] token ids to [B, T, vocabulary] logits; the arguments are those of `hidden`."""
+        """[B, T, vocabulary] logits of [B, T] token ids; arguments as in `hidden`."""
         states = self.hidden(tokens, attend, cache=cache, generator=generator, positions=positions)
         return F.linear(states, self.embed_tokens.weight)

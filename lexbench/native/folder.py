@@ -1,6 +1,6 @@
-"""A trained decoder as a folder: Hugging Face's Llama where it is one, else in our own words.
+"""Trained decoders in folders: in Hugging Face's Llama format where possible, else in a format of our own.
 
-config.json          sizes in Llama's words; `encoding` and `block` where model_type is lexbench
+config.json          sizes under Llama's names; `encoding` and `block` where model_type is lexbench
 model.safetensors    weights under Llama's names; the encoding's under `model.encoding.`
 """
 
@@ -45,11 +45,11 @@ def save(
         decoder: plain RoPE in Llama's block becomes an ordinary Llama.
         folder: exists.
         trained_length: tokens.
-        bos: token that begins a text.
-        eos: token that ends it.
+        bos: id of the token that begins a text.
+        eos: id of the token that ends it.
         dtype: of the weights in the file.
-        encoding: what `build.resolved` gave; None only for plain RoPE.
-        scaling: what an ordinary Llama's config.json says of angles that it was trained under, in transformers' words.
+        encoding: its spec from `build.resolved`; None only for plain RoPE.
+        scaling: entries of an ordinary Llama's config.json for the frequencies in training, in transformers' format.
     """
     shape = decoder.shape
     config = sizes(shape) | {
@@ -71,7 +71,7 @@ def save(
 
 
 def _stored(name: str, weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """An encoding's own weights are multiplied by positions: they keep float32 at least."""
+    """A weight as it is saved; the encoding's are multiplied by positions and keep at least float32."""
     exact = torch.promote_types(dtype, torch.float32) if name.startswith("encoding.") else dtype
     return weight.detach().to(exact).contiguous()
 
@@ -82,7 +82,7 @@ def is_llama(decoder: Decoder) -> bool:
 
 
 def sizes(shape: Shape) -> dict[str, Any]:
-    """A decoder's sizes in the words of Llama's config.json."""
+    """A decoder's sizes under the names of Llama's config.json."""
     return {
         "hidden_size": shape.width,
         "intermediate_size": shape.hidden,
@@ -96,7 +96,7 @@ def sizes(shape: Shape) -> dict[str, Any]:
 
 
 def load(folder: Path, dtype: torch.dtype = torch.float32) -> Decoder:
-    """A decoder from a folder of ours, or of a Llama with tied embeddings and plain RoPE; ValueError for any other."""
+    """Load a folder of `lexbench train`, or a Llama with tied embeddings and plain RoPE; ValueError for any other."""
     config = read_object(folder / "config.json", "train it again")
     try:
         return _load(folder, config, dtype)
@@ -135,7 +135,7 @@ def _load(folder: Path, config: Mapping[str, Any], dtype: torch.dtype) -> Decode
     weights.pop("lm_head.weight", None)
     for weight in decoder.parameters():  # not Module.to: frequencies stay in float64
         weight.data = weight.data.to(dtype)
-    decoder.load_state_dict(weights, strict=False)  # what several layers share is stored once
+    decoder.load_state_dict(weights, strict=False)  # a weight that layers share is stored once
     known = {name for name, _ in decoder.named_parameters()}
     if odd := sorted(known ^ weights.keys()):
         raise ValueError(

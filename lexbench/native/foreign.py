@@ -1,6 +1,6 @@
-"""Trained folders as ordinary architectures of transformers, where there is one with the same mathematics.
+"""Convert trained folders to ordinary architectures of transformers, where one computes the same.
 
-plain RoPE, block llama                    Llama     (as it is, where the folder is a Llama already)
+plain RoPE, block llama                    Llama     (copied, where the folder is a Llama already)
 RoPE in some layers or none, block llama   SmolLM3
 ALiBi, block gpt                           MPT
 learned positions, block gpt               GPT-2
@@ -18,11 +18,12 @@ from torch import Tensor
 
 from lexbench.core.checkpoint import FILES, read_config
 from lexbench.core.files import write_bytes, write_text
-from lexbench.encodings import Encoding, Unrotated
 from lexbench.encodings.alibi import Alibi
+from lexbench.encodings.base import Encoding
 from lexbench.encodings.learned import Learned
 from lexbench.encodings.nope import Nope
 from lexbench.encodings.rope import Rope
+from lexbench.encodings.wrappers import Unrotated
 from lexbench.native.decoder import Decoder, Shape
 from lexbench.native.folder import load, sizes
 
@@ -30,11 +31,11 @@ Written = tuple[dict[str, Any], dict[str, Tensor]]
 """config.json and weights."""
 
 MPT_REACH = 65536
-"""Tokens for which transformers makes MPT's biases in every pass; it fails beyond."""
+"""Length for which transformers computes MPT's biases in every pass, in tokens; longer texts fail."""
 
 
 def convert(folder: Path, into: Path) -> str:
-    """Write a folder that `lexbench train` made as an ordinary model, tokenizer and all; its model_type.
+    """Convert a folder of `lexbench train` to an ordinary model with its tokenizer; the model_type.
 
     Args:
         folder: of a trained model.
@@ -63,7 +64,7 @@ def convert(folder: Path, into: Path) -> str:
 
 
 def _written(decoder: Decoder, config: Mapping[str, Any]) -> Written:
-    """What an ordinary model's folder holds; ValueError where there is none for the encoding or the block."""
+    """config.json and weights of the ordinary model; ValueError where the encoding or the block has none."""
     encoding = decoder.encoding
     while encoding.used is not encoding:
         encoding = encoding.used
@@ -85,7 +86,7 @@ def _written(decoder: Decoder, config: Mapping[str, Any]) -> Written:
 
 
 def _only_within_layers(encoding: Encoding, shape: Shape, trained_length: int) -> bool:
-    """Whether, at use, tokens stand at 0, 1, .. and their embeddings are left as they are."""
+    """Whether, at use, positions are 0, 1, .. and token embeddings are unchanged."""
     tokens = torch.arange(2 * trained_length)[None] % shape.vocabulary
     if encoding.longest is not None and encoding.longest < tokens.shape[1]:
         return False
@@ -100,7 +101,7 @@ def _has_no_positions(layer: Encoding) -> bool:
 
 
 def _smollm3(decoder: Decoder, bases: list[float | None]) -> Written:
-    """RMSNorm, SwiGLU and grouped queries; layers that rotate, all by one base, and layers that do not."""
+    """RMSNorm, SwiGLU and grouped queries; layers with RoPE, all of one base, and layers without."""
     shape, known = decoder.shape, sorted({base for base in bases if base is not None})
     _check_block(shape, "llama", "SmolLM3 has no LayerNorm")
     if len(known) > 1:
@@ -188,7 +189,7 @@ def _gpt2(decoder: Decoder, encoding: Learned) -> Written:
 
 
 def _shared(decoder: Decoder) -> dict[str, Tensor]:
-    """All weights but the encoding's, by our names."""
+    """All weights but the encoding's, by parameter name."""
     return {name: weight for name, weight in decoder.named_parameters() if not name.startswith("encoding.")}
 
 
@@ -198,7 +199,7 @@ def _check_block(shape: Shape, block: str, rule: str) -> None:
 
 
 def _together(ours: Mapping[str, Tensor], layer: str, shape: Shape) -> Tensor:
-    """[3 width, width] projections to queries, keys and values; those that heads share are repeated."""
+    """[3 width, width] projections to queries, keys and values; shared key and value heads are repeated."""
     query, key, value = (ours[f"{layer}self_attn.{name}_proj.weight"] for name in "qkv")
     times = shape.heads // shape.kv_heads
     shared = [w.view(shape.kv_heads, -1, shape.width).repeat_interleave(times, 0).flatten(0, 1) for w in (key, value)]
@@ -206,5 +207,5 @@ def _together(ours: Mapping[str, Tensor], layer: str, shape: Shape) -> Tensor:
 
 
 def _with_bias(name: str, weight: Tensor) -> dict[str, Tensor]:
-    """A weight and a bias of 0."""
+    """The weight under this name, and a bias of 0."""
     return {f"{name}.weight": weight, f"{name}.bias": weight.new_zeros(weight.shape[-1])}

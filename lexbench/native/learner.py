@@ -1,4 +1,4 @@
-"""One update of a decoder: AdamW on rows of tokens, in pieces, in bfloat16 where there is an accelerator."""
+"""Update a decoder with AdamW on rows of tokens, in pieces; in bfloat16 on a GPU."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.core.attention import Attention
-from lexbench.encodings import Encoding
+from lexbench.encodings.base import Encoding
 from lexbench.native import attend
 from lexbench.native.decoder import Decoder
 from lexbench.native.recipe import Recipe
@@ -21,15 +21,15 @@ COMPILERS = ("c++", "g++", "clang++")
 class Learner:
     """A decoder on its device, and its optimizer.
 
-    Matrices decay, vectors and the encoding's own weights do not: a slope or a bias has no reason to be near 0.
+    Weight decay acts on matrices, not on vectors and the encoding's weights: slopes and biases need not be near 0.
 
     Args:
-        decoder: with its first weights.
-        recipe: settled.
-        method: frequencies under which a trained model goes on.
+        decoder: with its initial weights.
+        recipe: with sizes and trained length.
+        method: frequencies for fine-tuning; None: the encoding's.
 
     Raises:
-        ValueError: recipe.compile is asked for where there is no compiler.
+        ValueError: recipe.compile is set, and there is no compiler.
     """
 
     def __init__(self, decoder: Decoder, recipe: Recipe, method: Attention | None = None) -> None:
@@ -49,9 +49,9 @@ class Learner:
         self._forward: Callable[..., Tensor] = compiled(decoder) if recipe.compile else decoder
 
     def step(self, rows: Tensor, step: int) -> list[float]:
-        """Learn from [B, T] rows; each one's mean loss in nats before.
+        """Update the weights on [B, T] rows; the mean loss of each row before the update, in nats.
 
-        Positions are drawn for all rows together, by (seed, step): pieces and resumed trainings see the same ones.
+        Positions are drawn for all rows together, from (seed, step), so pieces and resumed trainings get the same ones.
         """
         rows = rows.to(self.device)
         losses = self.gradient(rows, step)
@@ -63,25 +63,28 @@ class Learner:
         return [float(loss) for loss in losses.mean(1).tolist()]
 
     def gradient(self, rows: Tensor, step: int) -> Tensor:
-        """[B, T - 1] losses of [B, T] rows, whose mean's gradient is added to the weights."""
+        """[B, T - 1] losses of [B, T] rows; adds the gradient of their mean to the weights."""
         found, first = [], 0
         for piece in rows.tensor_split(self.recipe.accumulate):
-            positions = self._positions(rows[:, :-1], step)  # anew: an encoding may keep what it made of them
+            positions = self._positions(rows[:, :-1], step)  # for each piece: an encoding may keep results of them
             mine = positions if positions.dim() == 1 else positions[first : first + len(piece)]
             losses = self.losses(piece, mine)
+            # Pieces may differ by a row: with these weights, the gradients add up to that of the whole batch.
             (losses.mean() * (len(piece) / len(rows))).backward()  # type: ignore[no-untyped-call]
             found.append(losses.detach())
             first += len(piece)
         return torch.cat(found)
 
     def _positions(self, tokens: Tensor, step: int) -> Tensor:
-        """[T] or [B, T], drawn on the CPU, so that they are the same on every device."""
-        seed = int(np.random.SeedSequence([self.recipe.seed, step]).generate_state(1)[0])  # torch reads 32 bits
+        """[T] or [B, T] positions, drawn on the CPU, so that every device has the same."""
+        seed = int(
+            np.random.SeedSequence([self.recipe.seed, step]).generate_state(1)[0]
+        )  # torch uses 32 bits of a seed
         generator = torch.Generator().manual_seed(seed)
         return self.decoder.encoding.positions(tokens, tokens.shape[1], generator).to(self.device)
 
     def losses(self, rows: Tensor, positions: Tensor | None = None) -> Tensor:
-        """[B, T - 1] nats of [B, T] rows; without positions, at those of use. On a CPU bfloat16 would be slower."""
+        """[B, T - 1] losses of [B, T] rows in nats; positions None: those at use. bfloat16 would be slower on a CPU."""
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.half):
             logits = self._forward(rows[:, :-1], self._attend, positions=positions)
         return F.cross_entropy(logits.float().transpose(1, 2), rows[:, 1:], reduction="none")
@@ -89,12 +92,12 @@ class Learner:
     def _attend(self, layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
         rotate = None if self.method is None else encoding.rotating(self.method)
         settled = attend.Layer(encoding, encoding.attention, q, k, positions, rotate)
-        with torch.autocast(q.device.type, enabled=False):  # scores that are not fused stay in float32
+        with torch.autocast(q.device.type, enabled=False):  # scores outside the fused kernel stay in float32
             return settled.attended(v)
 
     @torch.no_grad()
     def held_out(self, rows: Tensor) -> float:
-        """Mean loss in nats of rows that are not learnt from."""
+        """Mean loss of held-out rows, in nats."""
         self.decoder.eval()
         pieces = [self.losses(piece).flatten() for piece in rows.to(self.device).tensor_split(self.recipe.accumulate)]
         self.decoder.train()
@@ -102,7 +105,9 @@ class Learner:
 
 
 def compiled(decoder: Decoder) -> Callable[..., Tensor]:
-    """The decoder, translated when first called; ValueError on a CPU without a C++ compiler."""
+    """The decoder under torch.compile, which runs at the first call; ValueError on a CPU without a C++ compiler."""
     if not torch.cuda.is_available() and not os.environ.get("CXX") and not any(map(shutil.which, COMPILERS)):
-        raise ValueError(f"recipe.compile needs a C++ compiler ({', '.join(COMPILERS)}), none is here: set it to false")
+        raise ValueError(
+            f"recipe.compile needs a C++ compiler ({', '.join(COMPILERS)}), none is installed: set it to false"
+        )
     return torch.compile(decoder)

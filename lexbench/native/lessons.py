@@ -1,6 +1,6 @@
-"""What a small model is taught: text, and short documents that need what lies behind.
+"""Lessons for a small model: text, and short documents whose continuation depends on earlier tokens.
 
-A lesson fills at most `length` tokens; a training row is BOS and lessons of one kind until it is full.
+A lesson has at most `length` tokens; a training row is BOS and lessons of one kind until it is full.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,34 +14,34 @@ from lexbench.core.task import AnyQuestion, Choose, Mark, Task, Tokenizer, Token
 from lexbench.corpora import Corpus
 
 Lesson = Callable[[np.random.Generator, Tokenizer, int], Tokens]
-STRATA = 8  # tasks place their needles by index modulo at most this
+STRATA = 8  # tasks place needles at depths that repeat after at most 8 questions
 SYMBOLS = "0123456789abcdefghijklmnopqrstuvwxyz"
 LETTERS = np.array(list(SYMBOLS[10:]))
 
 
 def repeated_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
-    """Random tokens, repeated until the row is full: the purest case of induction."""
+    """Random tokens, repeated until the row is full: the simplest case of induction."""
     block = rng.integers(3, tokenizer.vocabulary, size=rng.integers(8, max(9, length // 2)))
     return np.resize(block, length).astype(np.int64)
 
 
 def small_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
-    """The same of digits and letters, in blocks up to an eighth of the row."""
+    """Digits and letters, repeated in blocks of up to an eighth of the row."""
     return _repeated_symbols(rng, tokenizer, length, int(rng.integers(4, max(5, length // 8))))
 
 
 def tiny_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
-    """The same in blocks of 2 to 8: copying is worth much at once, so that it appears within some 200 steps."""
+    """Digits and letters in blocks of 2 to 8: copying lowers the loss at once, so it is learnt in about 200 steps."""
     return _repeated_symbols(rng, tokenizer, length, int(2 ** rng.uniform(1, 3)))
 
 
 def growing_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
-    """The same in blocks of 2 to 32, short ones as often as long ones: carries copying from near to far."""
+    """Digits and letters in blocks of 2 to 32, short and long equally often: extends copying from near to far."""
     return _repeated_symbols(rng, tokenizer, length, int(2 ** rng.uniform(1, 5)))
 
 
 def distinct_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
-    """Blocks of 2 to 32 tokens that are all different, symbols or any: one token tells what follows."""
+    """Blocks of 2 to 32 different tokens, of symbols or of any: one token determines the next."""
     symbols = [int(tokenizer.encode(symbol).ids[0]) for symbol in SYMBOLS]
     alphabet = symbols if rng.random() < 0.5 else np.arange(3, tokenizer.vocabulary)
     return np.resize(rng.choice(alphabet, size=int(2 ** rng.uniform(1, 5)), replace=False), length).astype(np.int64)
@@ -61,7 +61,7 @@ def key_values(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> T
 
 
 def running_sums(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
-    """`5 +3 =8 -6 =2 ...`: every step within ten, every result between 0 and 9."""
+    """`5 +3 =8 -6 =2 ...`: every result is between 0 and 9."""
     result = int(rng.integers(10))
     text = [str(result)]
     for _ in range(int(rng.integers(4, 64))):
@@ -74,7 +74,7 @@ def running_sums(rng: np.random.Generator, tokenizer: Tokenizer, length: int) ->
 BLOCKS: tuple[Lesson, ...] = (repeated_blocks, small_blocks, tiny_blocks, growing_blocks, distinct_blocks)
 GENERATORS = {lesson.__name__: lesson for lesson in (*BLOCKS, key_values, running_sums)}
 WORDLESS = {"text", *(lesson.__name__ for lesson in BLOCKS)}
-"""Kinds of lessons that bring no words of their own to the tokenizer."""
+"""Kinds of lessons without words of their own for the tokenizer."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class TaskLesson:
 
     Args:
         task: one whose questions have answers.
-        row: tokens of a whole row, asked for where the task refuses less: the row's end cuts such a question.
+        row: tokens of a whole row: the length used where the task refuses shorter ones; the question is then cut.
         name: of the task in the registry.
     """
 
@@ -92,7 +92,7 @@ class TaskLesson:
     name: str = "task"
 
     def __call__(self, rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
-        """A prompt and its answer; seeds lie above 2^31, where evaluations do not go.
+        """A prompt and its answer; seeds are above 2^31, which evaluations do not use.
 
         Raises ValueError where the task refuses even a whole row, or has no answers to learn.
         """
@@ -110,7 +110,7 @@ class TaskLesson:
         return np.concatenate([question.prompt[len(tokenizer.prefix) :], answer])[:length]
 
     def _questions(self, tokenizer: Tokenizer, lengths: Sequence[int], seed: int) -> Sequence[AnyQuestion]:
-        """Of the first of these lengths that the task does not refuse."""
+        """Questions of the first of these lengths that the task does not refuse."""
         reason = ""
         for length in lengths:
             try:
@@ -124,7 +124,7 @@ class TaskLesson:
 
 
 class TextLesson:
-    """Stretches of a corpus's documents, each as likely as it is long."""
+    """Stretches of documents; a document is chosen in proportion to its length."""
 
     def __init__(self, corpora: Sequence[Corpus], tokenizer: Tokenizer) -> None:
         documents = [tokenizer.encode(document.text).ids for corpus in corpora for document in corpus.documents()]
@@ -140,7 +140,7 @@ class TextLesson:
 
 
 def gather(kinds: Sequence[str], corpora: Sequence[Corpus], tokenizer: Tokenizer, length: int) -> dict[str, Lesson]:
-    """Lessons by name: `text`, one of the generators here, or any task with answers; each is tried once.
+    """Lessons by name: `text`, a generator of this module, or any task with answers; each task is tried once.
 
     Raises ValueError for an unknown name, and for a lesson that does not fit rows of `length` tokens.
     """
@@ -168,7 +168,7 @@ def row(
     tokenizer: Tokenizer,
     length: int,
 ) -> tuple[str, Tokens]:
-    """A kind of lesson drawn by its share, and a row of `length` tokens of it."""
+    """Draw a kind of lesson by its share; the kind, and a row of `length` tokens of it."""
     kinds = list(shares)
     weights = np.array([shares[kind] for kind in kinds], dtype=np.float64)
     kind = kinds[rng.choice(len(kinds), p=weights / weights.sum())]

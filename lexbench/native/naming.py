@@ -1,4 +1,4 @@
-"""What an encoding is called, and what a name means where a training goes on from a trained folder."""
+"""Names of encodings: labels, parts of folder names, and names relative to the folder that a training starts from."""
 
 import hashlib
 import math
@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core import registry
-from lexbench.encodings import Encoding, Rotary
+from lexbench.encodings.base import Encoding, Rotary
 from lexbench.native import build
 from lexbench.native.decoder import Shape
 
 Spec = Mapping[str, Any]
 CLASS = ("_target_", "file")
-"""How a spec says its class."""
+"""Keys of a spec that name its class."""
 
 
 def label(spec: Spec) -> str:
-    """`name(parameter=value, ...)` with every parameter that is not the registry's, of what `build.resolved` gave."""
+    """`name(parameter=value, ...)` of a resolved spec, with the parameters that differ from the registry's."""
     name = _name(spec)
     usual = build.resolved(name) if name in registry.names("encoding") else {}
     changed = []
@@ -30,7 +30,7 @@ def label(spec: Spec) -> str:
 
 
 def slug(said: str) -> str:
-    """A label as a part of a folder's name: `kerple(form=power)` is kerple-form-power; long ones end in a hash."""
+    """A label as part of a folder name: `kerple(form=power)` becomes kerple-form-power; long ones end in a hash."""
     plain = re.sub(r"[^\w.]+", "-", said).strip("-")
     return plain if len(plain) <= 80 else f"{plain[:70]}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
 
@@ -40,13 +40,13 @@ def _name(spec: Spec) -> str:
 
 
 def continued(given: str | Spec, before: Spec) -> dict[str, Any]:
-    """An encoding as given, where it is the start's with the start's parameters, but for those given.
+    """The given encoding, with the parameters of the start's encoding of the same class where none are given.
 
-    `rope` over a folder trained with base 500000 keeps that base, also inside `pose`; base=10000 changes it.
+    After a start trained with base 500000, `rope` keeps that base, also inside `pose`; base=10000 changes it.
 
     Args:
         given: a name, or `name` and parameters.
-        before: the start's, resolved.
+        before: resolved spec of the start's encoding.
     """
     config = {"name": given} if isinstance(given, str) else dict(given)
     stated = registry.read("encoding", config["name"])
@@ -62,7 +62,7 @@ def continued(given: str | Spec, before: Spec) -> dict[str, Any]:
 
 
 def _same_class(config: Spec, before: Spec | None) -> Spec | None:
-    """The spec of the same class among the start's and those inside it."""
+    """The first spec of the same class, of the start's encoding and the ones inside it."""
     while before is not None:
         if all(config.get(key) == before.get(key) for key in CLASS):
             return before
@@ -71,9 +71,9 @@ def _same_class(config: Spec, before: Spec | None) -> Spec | None:
 
 
 def check(spec: Spec, setting: str = "encoding") -> None:
-    """ValueError for a parameter that an encoding, or one inside it, does not know; before anything is built.
+    """Check parameters before anything is built: ValueError for one that an encoding, or an inner one, does not have.
 
-    Also for a base of rotations up to 1, with which no pair is slower than another.
+    Also for a rotary base of at most 1, with which all pairs are equally fast.
     """
     cls = build.class_of(spec)
     known = registry.parameters(cls)
@@ -88,7 +88,7 @@ def check(spec: Spec, setting: str = "encoding") -> None:
 
 
 def check_heads(spec: Spec, shape: Shape) -> None:
-    """ValueError where an encoding, or one inside it, turns pairs of a head that has an odd size."""
+    """ValueError where an encoding, or an inner one, rotates pairs of a head of odd size."""
     if issubclass(build.class_of(spec), Rotary) and shape.head_dim % 2:
         raise ValueError(
             f"recipe.shape must give {_name(spec)} heads of an even size, got width={shape.width} of "
@@ -99,7 +99,7 @@ def check_heads(spec: Spec, shape: Shape) -> None:
 
 
 def speaks_of_text(spec: Spec) -> bool:
-    """Whether parameters of an encoding, or of one inside it, are settled by a tokenizer."""
+    """Whether parameters of an encoding, or of an inner one, depend on the tokenizer."""
     cls = registry.class_of(spec, "encoding")
     assert issubclass(cls, Encoding)
     inner = spec.get(build.INNER)

@@ -1,4 +1,4 @@
-"""The files of a training on its way: a checkpoint to go on from, a log, and the record that it leaves."""
+"""Files of a running training: the checkpoint for resuming, the log, and the final record."""
 
 import fcntl
 import hashlib
@@ -24,21 +24,21 @@ PACKAGES = ("lexbench", "torch", "tokenizers", "numpy")
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """The folder, made where there is none, is this process's until the end; ValueError while it is another's."""
+    """Create the folder if needed and lock it for this process; ValueError while another process holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(
-                f"out={folder} is being trained by another process: wait until it has ended, or give another folder"
+                f"out={folder} is being trained by another process: wait until it ends, or give another folder"
             ) from None
         yield
 
 
 @contextmanager
 def interrupts() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C waits for the end of the block, which asks whether it came; so no step is cut in two.
+    """Delay Ctrl-C to the end of the block, so that no step is cut in two; yields a function that says whether it came.
 
     A second Ctrl-C ends the block at once.
     """
@@ -50,7 +50,9 @@ def interrupts() -> Iterator[Callable[[], bool]]:
         came.append(number)
 
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if not usual or threading.current_thread() is not threading.main_thread():  # it never becomes a KeyboardInterrupt
+    if (
+        not usual or threading.current_thread() is not threading.main_thread()
+    ):  # Ctrl-C raises no KeyboardInterrupt here
         yield lambda: False
         return
     signal.signal(signal.SIGINT, hear)
@@ -65,13 +67,13 @@ def interrupts() -> Iterator[Callable[[], bool]]:
 class Progress:
     """One training's folder.
 
-    training.checkpoint    SHA-256, then what torch.save wrote of step, weights and optimizer; gone at the end
-    training.jsonl         a line a step
-    training.json          the record, last of all: the folder is finished
+    training.checkpoint    SHA-256, then step, weights and optimizer by torch.save; removed at the end
+    training.jsonl         the log, one line per step
+    training.json          the record, written last: the training is finished
 
     Args:
         folder: of the training.
-        key: of everything that it depends on.
+        key: hash of everything that the training depends on.
 
     Raises:
         ValueError: the folder holds another training, or a damaged checkpoint.
@@ -84,7 +86,7 @@ class Progress:
         self.key = key
         self._before, self._started = 0.0, time.monotonic()
         if self.finished:
-            found = read_object(self.record, "remove the folder to begin anew").get("key")
+            found = read_object(self.record, "remove the folder to start again").get("key")
         else:
             found = self._state()["key"] if self.begun else key
         if found != key:
@@ -92,27 +94,27 @@ class Progress:
 
     @property
     def finished(self) -> bool:
-        """Whether this training has left its record."""
+        """Whether the record is written."""
         return self.record.exists()
 
     @property
     def begun(self) -> bool:
-        """Whether there is a checkpoint to go on from."""
+        """Whether there is a checkpoint to resume from."""
         return self.checkpoint.exists()
 
     @property
     def name(self) -> str:
-        """Of the folder."""
+        """Name of the folder."""
         return self.record.parent.name
 
     def seconds(self) -> float:
-        """Seconds of training so far, interruptions left out."""
+        """Seconds of training so far, without interruptions."""
         return round(self._before + time.monotonic() - self._started, 2)
 
     def resume(self, weights: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
-        """Load the checkpoint, if any, and drop the log's lines behind it; the steps already done.
+        """Load the checkpoint, if any, and drop later lines of the log; the number of steps done.
 
-        Raises ValueError where the log lacks one of these.
+        Raises ValueError where the log lacks a step of the checkpoint.
         """
         self._started = time.monotonic()
         if not self.begun:
@@ -124,15 +126,15 @@ class Progress:
         rows = self._rows()
         if lacking := set(range(1, state["step"] + 1)) - rows.keys():
             raise ValueError(
-                f"log {self.log} lacks steps that its checkpoint has, {min(lacking)} first: "
-                "remove the folder to begin anew"
+                f"log {self.log} lacks step {min(lacking)}, its checkpoint has {state['step']} steps: "
+                "remove the folder to start again"
             )
         write_text(self.log, "".join(json.dumps(rows[step]) + "\n" for step in range(1, state["step"] + 1)))
         self._before = rows[state["step"]]["seconds"]
         return int(state["step"])
 
     def _rows(self) -> dict[int, dict[str, Any]]:
-        """The log by step; without the half line that a killed process may have left."""
+        """The log by step, without lines that a killed process left incomplete."""
         rows = {}
         for line in self.log.read_text().splitlines() if self.log.exists() else ():
             try:
@@ -148,10 +150,10 @@ class Progress:
         if hashlib.sha256(content[DIGEST:]).digest() == content[:DIGEST]:
             try:
                 state = torch.load(io.BytesIO(content[DIGEST:]), weights_only=True, map_location="cpu")
-            except Exception:  # torch has no class of its own for what is no checkpoint, or would run code
+            except Exception:  # torch raises many classes for damaged or unsafe files
                 state = None
         if not isinstance(state, dict) or not {"key", "step", "decoder", "optimizer"} <= state.keys():
-            raise ValueError(f"checkpoint {self.checkpoint} is damaged: remove it to begin anew, or bring it back")
+            raise ValueError(f"checkpoint {self.checkpoint} is damaged: remove it to start again, or restore it")
         return state
 
     def save(self, weights: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
@@ -163,12 +165,12 @@ class Progress:
         write_bytes(self.checkpoint, hashlib.sha256(content).digest() + content)
 
     def note(self, row: Mapping[str, Any]) -> None:
-        """Add one line to the log."""
+        """Append one line to the log."""
         with self.log.open("a") as stream:
             stream.write(json.dumps(row) + "\n")
 
     def finish(self, stated: Mapping[str, Any], tokens: int, device: torch.device) -> None:
-        """Write the record: what was trained, how it ended, and with which versions; drop the checkpoint."""
+        """Write the record (job, losses, versions) and remove the checkpoint."""
         rows = [row for _, row in sorted(self._rows().items())]
         every = stated["recipe"]["evaluate"]
         seconds = rows[-1]["seconds"]
@@ -196,7 +198,7 @@ class Progress:
 
 
 def _means(losses: list[Mapping[str, float]]) -> dict[str, float]:
-    """Mean of each kind over the steps that had it, in nats."""
+    """Mean loss of each kind over the steps that have it, in nats."""
     kinds = sorted({kind for loss in losses for kind in loss})
     found = {kind: [loss[kind] for loss in losses if kind in loss] for kind in kinds}
     return {kind: round(sum(values) / len(values), 4) for kind, values in found.items()}

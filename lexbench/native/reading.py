@@ -1,4 +1,4 @@
-"""Texts read piece by piece, under whatever a method asks of the decoder."""
+"""Read a text piece by piece, under the Attention of a method."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -8,25 +8,25 @@ import torch
 from torch import Tensor
 
 from lexbench.core.attention import Attention
-from lexbench.encodings import Encoding, Rotate
+from lexbench.encodings.base import Encoding, Rotate
 from lexbench.kernels import likelihood, rotations
 from lexbench.kernels.observed import Observer
 from lexbench.native.attend import Layer
 from lexbench.native.decoder import Cache, Decoder
 
 Settle = Callable[[Attention, int], tuple[Attention, Rotate]]
-"""(method's slots, layer) -> what holds in the layer, and how vectors are rotated there."""
+"""(method's slots, layer) -> the layer's slots, encoding included, and its rotation."""
 
 
 class Pass:
     """One text, read in pieces under one Attention.
 
     Args:
-        decoder: reads.
+        decoder: the network.
         whole: the method's slots, for all layers.
-        settle: what becomes of them in a layer.
+        settle: gives the slots and the rotation of a layer.
         prompt: tokens before the answer; the first piece holds them.
-        length: tokens that the text will have.
+        length: final length of the text in tokens.
     """
 
     def __init__(self, decoder: Decoder, whole: Attention, settle: Settle, prompt: int, length: int) -> None:
@@ -40,7 +40,7 @@ class Pass:
         def attend(layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
             attention, rotate = self._settle(self._whole, layer)
             if attention.head_ratios is not None:
-                if layer not in self._ratios:  # ranked once, by the prompt's last query
+                if layer not in self._ratios:  # heads are ranked once, by the prompt's last query
                     asking, known = encoding.prepare(q[:, :, self._prompt - 1 : self._prompt], k[:, :, : self._prompt])
                     scaling, rule = encoding.scaling(q.shape[-1]), attention.head_ratios
                     self._ratios[layer] = rotations.ranked_ratios(asking, known, rotate, scaling, rule)
@@ -53,13 +53,13 @@ class Pass:
         return self._decoder(tokens[None], attend, cache=self._cache)[0]  # type: ignore[no-any-return]
 
     def forked(self) -> "Pass":
-        """The same text so far, to go on in another way."""
+        """A copy, to continue the text in another way."""
         other = copy.copy(self)
         other._cache = self._cache.forked()
         return other
 
     def begun_as(self, other: "Pass", count: int) -> None:
-        """Take the first tokens of another text for its own: right where nothing that follows changes them."""
+        """Start with the first `count` tokens of another text; exact only where later tokens do not change them."""
         self._cache.begun_as(other._cache, count)
 
 
@@ -74,10 +74,10 @@ class Reading:
         return likelihood.mixed(torch.stack([one(tokens) for one in self.passes]))
 
     def forked(self) -> "Reading":
-        """The same text so far, to go on in another way."""
+        """A copy, to continue the text in another way."""
         return Reading([one.forked() for one in self.passes])
 
     def begun_as(self, other: "Reading", count: int) -> None:
-        """Take the first tokens of another text for its own: right where nothing that follows changes them."""
+        """Start with the first `count` tokens of another text; exact only where later tokens do not change them."""
         for one, theirs in zip(self.passes, other.passes, strict=True):
             one.begun_as(theirs, count)

@@ -1,4 +1,4 @@
-"""What a training depends on beside its texts, its encoding and what it starts from: a yaml of configs/recipe."""
+"""Recipes of training (configs/recipe): sizes, budget and lessons, without texts, encoding and start."""
 
 import itertools
 import math
@@ -9,55 +9,55 @@ from typing import Any
 from lexbench.native.decoder import Shape
 
 SIZES = [field.name for field in fields(Shape) if field.name != "vocabulary"]
-"""What `recipe.shape` may say; the vocabulary belongs to the tokenizer."""
+"""Keys of `recipe.shape`; the vocabulary comes with the tokenizer."""
 WEIGHTS = ("float32", "bfloat16", "float16")
 LEAST = {
     "trained_length": 2,
     **dict.fromkeys(("batch", "accumulate", "vocabulary", "evaluate", "save", "horizon"), 1),
     **dict.fromkeys(("warmup", "seed"), 0),
 }
-"""Of whole numbers."""
+"""Smallest values of parameters that are whole numbers."""
 SEEDS = 2**63
-"""What torch reads of a seed lies below."""
+"""Seeds are below: torch takes no larger ones."""
 STAGE = "e.g. [{steps: 100, lessons: {text: 1.0}}]"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Sizes, budget and order of what is learnt; the same for every encoding."""
+    """Sizes, budget and order of lessons; the same for every encoding."""
 
     stages: Sequence[Mapping[str, Any]]
-    """One after the other: `steps`; in `lessons` the share of the rows that each kind of lesson takes: `text`, a
-    generator of `native/lessons.py`, or a task; and `boost`, if any, by which the learning rate is multiplied."""
+    """In order; each has `steps`, `lessons` with the share of rows of each kind of lesson (`text`, a generator of
+    `native/lessons.py`, or a task), and an optional `boost`, a factor on the learning rate."""
     shape: Mapping[str, Any] | None = None
-    """Sizes of the decoder: `layers`, `width`, `heads`, `kv_heads`, `hidden`, `block`; None: those of the start."""
+    """Sizes of the decoder: `layers`, `width`, `heads`, `kv_heads`, `hidden`, `block`; None: the start's."""
     vocabulary: int | None = None
-    """Tokens of a tokenizer that is learnt from the texts; None: the start's tokenizer."""
+    """Tokens of a new tokenizer, learnt from the texts; None: the start's tokenizer."""
     trained_length: int | None = 256
     """Tokens of a row; None: the start's trained length."""
     batch: int = 24
-    """Rows of trained_length tokens in a step."""
+    """Rows of trained_length tokens per step."""
     accumulate: int = 1
-    """Pieces in which a batch goes through the network, where all of it needs too much memory."""
+    """Pieces of a batch that go through the network one after the other, to save memory."""
     rate: float = 1.5e-3
-    """Peak learning rate; warmed up linearly, then a cosine down to a tenth."""
+    """Peak learning rate; linear warm-up, then a cosine down to a tenth."""
     warmup: int = 100
     decay: float = 0.1
     """Weight decay of the decoder's matrices; an encoding's own weights have none."""
     horizon: int | None = None
-    """Steps over which the cosine falls, a tenth of the rate from there on; None: all."""
+    """Steps after which the learning rate is a tenth; None: all steps."""
     clip: float = 1.0
     """Largest norm of the gradient."""
     seed: int = 0
-    """Of initial weights, order of data and random positions."""
+    """Seed of initial weights, order of data and random positions."""
     evaluate: int = 100
     """Steps between held-out losses."""
     save: int = 100
     """Steps between checkpoints."""
     weights: str = "float32"
-    """Of the file that is left."""
+    """dtype of the saved weights."""
     compile: bool = False
-    """Whether torch.compile translates the network first: some minutes, and faster steps on a GPU."""
+    """Whether to use torch.compile: it takes some minutes first, then steps on a GPU are faster."""
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
@@ -92,7 +92,7 @@ class Recipe:
 
     @property
     def length(self) -> int:
-        """Tokens of a row, once they are settled."""
+        """Tokens of a row, once the start has given them."""
         assert self.trained_length is not None, "the start's trained length is not settled yet"
         return self.trained_length
 
@@ -102,24 +102,25 @@ class Recipe:
         return list(dict.fromkeys(kind for stage in self.stages for kind in stage["lessons"]))
 
     def stage(self, step: int) -> Mapping[str, Any]:
-        """The stage that a step, counted from 0, belongs to."""
+        """The stage of a step, counted from 0."""
         ends = itertools.accumulate(stage["steps"] for stage in self.stages)
         return next(stage for stage, end in zip(self.stages, ends, strict=True) if step < end)
 
     def sizes(self) -> Shape:
-        """Those of the decoder; ValueError where the recipe leaves them to a start."""
+        """Sizes of the decoder; ValueError where the recipe leaves them to a start."""
         for name in ("shape", "vocabulary", "trained_length"):
             if getattr(self, name) is None:
-                raise ValueError(f"recipe.{name} is left to a trained folder, none is given: give start=DIR")
+                raise ValueError(f"recipe.{name} is missing, and no trained folder states it: give start=DIR")
         assert self.shape is not None and self.vocabulary is not None
         return Shape(vocabulary=self.vocabulary, **self.shape)
 
     def learning_rate(self, step: int) -> float:
-        """At one step, counted from 0."""
+        """The learning rate of a step, counted from 0."""
         rate = self.rate * float(self.stage(step).get("boost", 1.0))
         if step < self.warmup:
             return rate * (step + 1) / self.warmup
         progress = (step - self.warmup) / max(1, (self.horizon or self.steps) - self.warmup)
+        # A cosine from the full rate to a tenth of it.
         return rate * (0.55 + 0.45 * math.cos(math.pi * min(1.0, progress)))
 
 
@@ -140,7 +141,7 @@ def _check_positive(name: str, value: Any) -> None:
 
 
 def _check_shape(shape: Any) -> None:
-    """Each size by itself; how they go together is Shape's."""
+    """Check each size alone; `Shape` checks how they fit together."""
     if not isinstance(shape, Mapping):
         raise ValueError(f"recipe.shape must be sizes by name, got {shape!r}: e.g. {{layers: 4, width: 256}}")
     for name, size in shape.items():

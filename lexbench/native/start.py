@@ -1,4 +1,4 @@
-"""Fine-tuning: what a training takes from a trained folder, and the method that it is trained under."""
+"""Fine-tuning: the trained folder that a training starts from, and the method under which it trains."""
 
 import shutil
 from collections.abc import Mapping
@@ -27,10 +27,10 @@ OTHERS = ("generation_config.json", "chat_template.jinja")
 
 @dataclass(frozen=True)
 class Start:
-    """A folder of ours, or a Llama's with plain RoPE, that a training goes on from."""
+    """The folder that a training starts from: of `lexbench train`, or of a Llama with plain RoPE."""
 
     name: str
-    """As it was given."""
+    """The path as the user gave it."""
     folder: Path
     decoder: Decoder
     config: Mapping[str, Any]
@@ -40,19 +40,19 @@ class Start:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What a training depends on."""
+        """What the record of a training states about its start."""
         return {"folder": self.name, "fingerprint": fingerprint(self.folder)}
 
     @property
     def ends(self) -> tuple[int, int]:
-        """BOS and EOS: what begins and what ends a text."""
+        """Ids of BOS and EOS."""
         bos, ends = self.config.get("bos_token_id"), sorted(end_tokens(self.folder))
         if bos is None or not ends:
             raise ValueError(f"start={self.name} names no BOS or no EOS: state both in its config.json")
         return bos, ends[0]
 
     def settled(self, recipe: Recipe) -> Recipe:
-        """The recipe with the folder's sizes; ValueError where it says others."""
+        """The recipe with the folder's sizes; ValueError where it states others."""
         shape = asdict(self.decoder.shape)
         own = {"vocabulary": shape["vocabulary"], **{f"shape.{key}": shape[key] for key in SIZES}}
         said = {"vocabulary": recipe.vocabulary, **{f"shape.{key}": size for key, size in (recipe.shape or {}).items()}}
@@ -69,9 +69,9 @@ class Start:
         )
 
     def give(self, decoder: Decoder, spec: Mapping[str, Any]) -> bool:
-        """Its weights by name; the encoding's only to an encoding of the same class: whether they were given.
+        """Copy its weights to a decoder by name; True if the encoding's too, which needs the same class.
 
-        Raises ValueError where these have other sizes.
+        Raises ValueError where a weight has another size.
         """
         known = dict(self.decoder.named_parameters())
         same = all(spec.get(key) == self.encoding.get(key) for key in naming.CLASS)
@@ -90,14 +90,14 @@ class Start:
         return same
 
     def copy_tokenizer(self, out: Path) -> None:
-        """The files that make the tokenizer and say how the model writes."""
+        """Copy the files of the tokenizer, of generation settings and of the chat template."""
         for name in (*TOKENIZER, *OTHERS):
             if (self.folder / name).exists():
                 shutil.copyfile(self.folder / name, out / name)
 
 
 def read(path: str | Path) -> Start:
-    """The start in a folder, `lexbench:lexlet` too; ValueError where `folder.load` cannot read it."""
+    """Read a start from a folder or `lexbench:lexlet`; ValueError where `folder.load` cannot read it."""
     shipped = str(path).startswith("lexbench:")
     folder = (on_disk(str(path)) if shipped else None) or Path(path).expanduser()
     if not (folder / "config.json").exists():
@@ -105,7 +105,7 @@ def read(path: str | Path) -> Start:
     try:
         decoder = load(folder)
     except ValueError as error:
-        raise ValueError(f"start={path} is nothing to train on from ({error})") from None
+        raise ValueError(f"start={path} cannot be trained further ({error})") from None
     config = read_object(folder / "config.json", "train it again")
     encoding = config.get("encoding")
     if encoding is None:
@@ -116,12 +116,12 @@ def read(path: str | Path) -> Start:
 
 @dataclass(frozen=True)
 class Scaling:
-    """A method that a model is trained under: the same at every length from then on."""
+    """The method under which a model is trained; its frequencies then hold at every length."""
 
     label: str = "none"
     attention: Attention | None = None
     config: Mapping[str, Any] | None = None
-    """What config.json says of it, in transformers' words; None: nothing."""
+    """Its entries in config.json, in transformers' format; None: none."""
 
 
 def _read(method: Mapping[str, Any]) -> tuple[str, Method, str]:
@@ -129,21 +129,23 @@ def _read(method: Mapping[str, Any]) -> tuple[str, Method, str]:
 
 
 def checked(method: Mapping[str, Any], start: Start | None, reach: int | None = None) -> str:
-    """A method's label.
+    """Check a method before training; its label.
 
     Args:
-        method: as of the registry, with its `name`.
-        start: what is fine-tuned.
-        reach: tokens that an encoding's positions reach in training, where these are more than a row has.
+        method: its `name` and parameters.
+        start: the folder to fine-tune.
+        reach: length that an encoding's positions cover in training; None: the length of a row.
 
     Raises:
-        ValueError: nothing to fine-tune, an unknown parameter, frequencies stretched to another length than `reach`.
+        ValueError: no start, an unknown parameter, or frequencies stretched to another length than `reach`.
     """
     name, built, said = _read(method)
     if name == "none":
         return said
     if start is None:
-        raise ValueError(f"method={name} changes a trained model's frequencies, none is given: give start=DIR")
+        raise ValueError(
+            f"method={name} changes the frequencies of a trained model, and start is missing: give start=DIR"
+        )
     length = start.config["max_position_embeddings"]
     factor = getattr(built, "factor", None) if _stretches(built) else None
     if reach is not None and factor is not None and factor * length != reach:
@@ -155,29 +157,29 @@ def checked(method: Mapping[str, Any], start: Start | None, reach: int | None = 
 
 
 def _stretches(method: Method) -> bool:
-    """Whether its factor is a ratio of lengths, which None leaves open; dynamic_ntk's is none."""
+    """Whether its factor is length / trained_length by default; that of dynamic_ntk is not."""
     return any(field.name == "factor" and field.default is None for field in fields(method))  # type: ignore[arg-type]
 
 
 def scaling(method: Mapping[str, Any], start: Start | None, base: float | None, length: int) -> Scaling:
-    """The method of a config at the target length.
+    """The method at the target length, as an Attention and as config entries.
 
     Args:
-        method: as of the registry, with its `name`.
-        start: what is fine-tuned.
-        base: of the RoPE that the trained folder will have, an ordinary Llama; None: it will be none.
-        length: trained from now on.
+        method: its `name` and parameters.
+        start: the folder to fine-tune.
+        base: RoPE base of the ordinary Llama that training will save; None: it saves another model.
+        length: in tokens, of training.
 
     Raises:
-        ValueError: no Llama comes out, or more than frequencies would change.
+        ValueError: training saves no ordinary Llama, or the method changes more than frequencies.
     """
     name, built, said = _read(method)
     if start is None or name == "none":
         return Scaling()
     if base is None:
         raise ValueError(
-            f"method={name} is trained where an ordinary Llama with plain RoPE comes out, this encoding or "
-            "shape.block makes another: use method=none"
+            f"method={name} needs a training that saves an ordinary Llama with plain RoPE, this encoding or "
+            "shape.block saves another model: use method=none"
         )
     model = replace(read_model({"path": str(start.folder)}), rope_base=base)
     try:
@@ -186,8 +188,10 @@ def scaling(method: Mapping[str, Any], start: Start | None, base: float | None, 
             raise Refused(f"it sets {', '.join(sorted(others))}")
         config = export.as_data(built, said, model, length, "transformers")
     except Refused as refusal:
-        raise ValueError(f"method={said} cannot be trained ({refusal.reason}): use one of frequencies alone") from None
+        raise ValueError(
+            f"method={said} cannot be trained ({refusal.reason}): use a method that changes frequencies only"
+        ) from None
     rope = config["rope_parameters"]
     if model.trained_length * rope.get("factor", 0) == length:
-        rope["original_max_position_embeddings"] = model.trained_length  # so that the file tells what was trained
+        rope["original_max_position_embeddings"] = model.trained_length  # records the length of the first training
     return Scaling(said, attention, config)

@@ -1,4 +1,4 @@
-"""Training a decoder with any encoding, from a corpus and a few lessons; resumable at every checkpoint."""
+"""Train a decoder with any encoding on corpora and lessons; resumable at every checkpoint."""
 
 import hashlib
 import json
@@ -28,34 +28,34 @@ from lexbench.native.progress import Progress, alone, interrupts
 from lexbench.native.recipe import Recipe
 
 HELD_OUT = 32
-"""Rows of the held-out loss."""
+"""Rows that measure the held-out loss."""
 ASIDE = ("save", "evaluate")
-"""What of a recipe the weights do not depend on."""
+"""Parameters of a recipe that do not change the weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What one training is asked."""
+    """Configuration of one training."""
 
     recipe: Recipe
     corpora: Sequence[Corpus]
     held_out: Sequence[Corpus]
-    """Texts for the held-out loss; those that are among the corpora, too, are left out of it."""
+    """Texts for the held-out loss; texts that are also among the corpora are left out."""
     encoding: Mapping[str, Any] = field(default_factory=dict)
-    """`name` and parameters; no name: the start's, else rope."""
+    """`name` and parameters; without a name: the start's encoding, else rope."""
     start: str | Path | None = None
-    """A trained folder to go on from."""
+    """A trained folder to start from; None: random weights."""
     method: Mapping[str, Any] = field(default_factory=lambda: {"name": "none"})
-    """As of the registry, with its `name`: frequencies that a start is trained under."""
+    """`name` and parameters of the method that changes the start's frequencies."""
     command: str = ""
-    """For the record."""
+    """The command line, for the record."""
 
 
 class Prepared:
-    """A job with everything settled that needs no look at its texts.
+    """A checked job: everything that can be resolved without reading its texts.
 
     Raises:
-        ValueError: an unknown name or parameter, sizes that nobody states, a method without a start, no held-out texts.
+        ValueError: an unknown name or parameter, missing sizes, a method without a start, no held-out texts.
     """
 
     def __init__(self, job: Job) -> None:
@@ -69,12 +69,12 @@ class Prepared:
         naming.check(self.encoding)
         naming.check_heads(self.encoding, self.shape)
         reach = None
-        if not naming.speaks_of_text(self.encoding):  # else its parameters wait for the tokenizer
+        if not naming.speaks_of_text(self.encoding):  # else the encoding cannot be built before the tokenizer
             reach = build.encoding(self.encoding, self.shape, self.recipe.length).reach
         self.method = start.checked(job.method, self.start, reach)
 
     def _encoding(self) -> dict[str, Any]:
-        """Resolved, but for what speaks of text."""
+        """The resolved spec; texts among its parameters are not token ids yet."""
         if self.start is None:
             return build.resolved({"name": "rope", **self.job.encoding})
         if "name" not in self.job.encoding:
@@ -83,17 +83,17 @@ class Prepared:
 
     @property
     def name(self) -> str:
-        """Encoding, method and seed, as a folder is called."""
+        """Encoding, method and seed, as a folder name."""
         method = [] if self.method == "none" else [self.method]
         return "-".join(map(naming.slug, [naming.label(self.encoding), *method, f"seed{self.recipe.seed}"]))
 
     def unseen(self) -> list[Corpus]:
-        """The held-out texts without those that are training texts, as a corpus without splits gives them."""
+        """The held-out corpora that are not training corpora, too (a corpus without splits may be both)."""
         seen = {hash_documents(corpus.documents()) for corpus in self.job.corpora}
         return [corpus for corpus in self.job.held_out if hash_documents(corpus.documents()) not in seen]
 
     def stated(self, unseen: Sequence[Corpus]) -> dict[str, Any]:
-        """Everything that weights and losses depend on, as data: what a record says of them."""
+        """Everything that weights and losses depend on, as data for the record."""
         return {
             "recipe": asdict(self.recipe),
             "encoding": {"label": naming.label(self.encoding), **self.encoding},
@@ -105,17 +105,17 @@ class Prepared:
 
 
 def _hash(corpora: Sequence[Corpus]) -> str:
-    """Of all their texts."""
+    """Hash of all their texts."""
     return hash_documents(document for corpus in corpora for document in corpus.documents())
 
 
 def train(prepared: Prepared, out: Path) -> None:
-    """Train, or go on from the checkpoint in `out`; leaves a folder that `folder.load` reads, and `training.json`.
+    """Train, or resume from the checkpoint in `out`; writes a folder that `folder.load` reads, and `training.json`.
 
-    A finished training is left as it is. Raises ValueError where `out` holds another one, or one that goes on.
+    A finished training is not repeated. Raises ValueError where `out` holds another training, or a running one.
     """
     if prepared.start is not None and prepared.start.folder.resolve() == out.resolve():
-        raise ValueError(f"out={out} is the start itself: give another folder")
+        raise ValueError(f"out={out} is the folder of start, too: give another folder")
     with alone(out):
         _train(prepared, out)
 
@@ -128,6 +128,8 @@ def _train(prepared: Prepared, out: Path) -> None:
     if progress.finished:
         print(f"{out} holds this training, finished: nothing to do", file=sys.stderr)
         return
+
+    # Build the decoder: random weights, then the start's, where there is one.
     tokenizer = _tokenizer(prepared, out, progress.begun)
     spec = build.pinned(build.resolved(prepared.encoding, tokenizer), recipe.length)
     decoder = Decoder(prepared.shape, build.encoding(spec, prepared.shape, recipe.length))
@@ -138,6 +140,7 @@ def _train(prepared: Prepared, out: Path) -> None:
     learner = Learner(decoder, recipe, scaling.attention)
     _learn(learner, progress, gather(recipe.kinds, job.corpora, tokenizer, recipe.length), unseen, tokenizer)
 
+    # Save the model before the record: a folder with a record is finished.
     bos, eos = (0, 1) if begun is None else begun.ends
     _leave(decoder.cpu(), out, recipe, spec, scaling, (bos, eos))
     stated |= {"command": job.command, "encoding": stated["encoding"] | spec}
@@ -147,7 +150,7 @@ def _train(prepared: Prepared, out: Path) -> None:
 
 
 def _key(stated: Mapping[str, Any]) -> str:
-    """Hash of everything that weights and losses depend on, wherever the start lies."""
+    """Hash of everything that weights and losses depend on, whatever the path of the start."""
     start = stated["start"] and stated["start"]["fingerprint"]
     recipe = {name: value for name, value in stated["recipe"].items() if name not in ASIDE}
     whole = json.dumps({**stated, "recipe": recipe, "start": start}, sort_keys=True)
@@ -155,7 +158,7 @@ def _key(stated: Mapping[str, Any]) -> str:
 
 
 def _tokenizer(prepared: Prepared, out: Path, begun: bool) -> FastTokenizer:
-    """The start's, copied; else the one with which training has begun; else one that is learnt."""
+    """The start's, copied; else that of an interrupted training in `out`; else a new one."""
     if prepared.start is None and begun:
         return load_tokenizer(out)
     if prepared.start is None:
@@ -171,7 +174,7 @@ def _learn(
     held_out: Sequence[Corpus],
     tokenizer: FastTokenizer,
 ) -> None:
-    """All steps that are left; on Ctrl-C a checkpoint of those that are done."""
+    """Run the remaining steps; on Ctrl-C, save a checkpoint and end."""
     recipe = learner.recipe
     validation = held_out_rows(held_out, tokenizer, recipe.length) if held_out else None
     first = progress.resume(learner.decoder, learner.optimizer)
@@ -179,12 +182,13 @@ def _learn(
     with bar, interrupts() as interrupted:
         started = time.monotonic()
         for step in range(first, recipe.steps):
+            # Rows depend on (seed, step) alone, so that a resumed training sees the same ones.
             kinds, rows = drawn(recipe, lessons, tokenizer, step)
             losses = _by_kind(kinds, learner.step(rows, step))
             done = step + 1
             if not math.isfinite(losses["all"]):
                 raise ValueError(
-                    f"training {progress.name} diverged: its loss at step {done} is no number; "
+                    f"training {progress.name} diverged: its loss at step {done} is not finite; "
                     f"lower recipe.rate, it is {recipe.rate:g}"
                 )
             speed = (done - first) * recipe.batch * recipe.length / (time.monotonic() - started)
@@ -192,6 +196,7 @@ def _learn(
             bar.update()
             if validation is not None and (done % recipe.evaluate == 0 or done == recipe.steps):
                 losses["held_out"] = learner.held_out(validation)
+            # The log line comes before the checkpoint: `resume` needs a line for every step of the checkpoint.
             progress.note(
                 {"step": done, "loss": losses, "tokens_per_second": round(speed), "seconds": progress.seconds()}
             )
@@ -205,7 +210,7 @@ def _learn(
 def drawn(
     recipe: Recipe, lessons: Mapping[str, Lesson], tokenizer: FastTokenizer, step: int
 ) -> tuple[list[str], Tensor]:
-    """Kinds of lessons and [B, T] rows of one step: the same for every encoding."""
+    """Draw kinds of lessons and [B, T] rows of one step; the same for every encoding."""
     rng = np.random.default_rng([recipe.seed, step])
     shares = recipe.stage(step)["lessons"]
     found = [row(lessons, shares, rng, tokenizer, recipe.length) for _ in range(recipe.batch)]
@@ -213,20 +218,20 @@ def drawn(
 
 
 def _by_kind(kinds: Sequence[str], losses: Sequence[float]) -> dict[str, float]:
-    """Mean loss of all rows, and of those of each kind."""
+    """Mean loss of all rows, and of the rows of each kind."""
     found = {kind: [loss for k, loss in zip(kinds, losses, strict=True) if k == kind] for kind in sorted(set(kinds))}
     return {"all": float(np.mean(losses)), **{kind: float(np.mean(values)) for kind, values in found.items()}}
 
 
 def held_out_rows(held_out: Sequence[Corpus], tokenizer: FastTokenizer, length: int) -> Tensor:
-    """[32, T] rows of texts that training never sees, always the same ones."""
+    """[32, T] rows of held-out texts, always the same ones."""
     lessons = {"text": TextLesson(held_out, tokenizer)}
     rows = [row(lessons, {"text": 1.0}, np.random.default_rng([1, i]), tokenizer, length)[1] for i in range(HELD_OUT)]
     return torch.from_numpy(np.stack(rows))
 
 
 def _target(decoder: Decoder, recipe: Recipe) -> tuple[float | None, int]:
-    """Base of the RoPE that is left at the end, where that is an ordinary Llama's, and for which length."""
+    """RoPE base of the ordinary Llama that training saves (None: another model), and the length it is trained for."""
     used = decoder.encoding
     while used.used is not used:
         used = used.used
@@ -242,7 +247,7 @@ def _leave(
     scaling: start.Scaling,
     marks: tuple[int, int],
 ) -> None:
-    """The trained folder; without what an encoding around another one did in training only."""
+    """Save the model, without encodings that act in training only."""
     while decoder.encoding.used is not decoder.encoding:
         decoder.encoding, spec = decoder.encoding.used, spec[build.INNER]
     bos, eos = marks

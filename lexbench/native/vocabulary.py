@@ -1,4 +1,4 @@
-"""The tokenizer of a training: a new one learnt from its texts and lessons."""
+"""Learn the tokenizer of a training from its texts and lessons."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ SPECIAL = ("<s>", "</s>")
 
 
 def learnt(recipe: Recipe, corpora: Sequence[Corpus], folder: Path) -> FastTokenizer:
-    """A byte-level BPE learnt from the corpora, written to the folder; digits stay single.
+    """Learn a byte-level BPE from the corpora and write it to the folder; every digit is a token.
 
     Raises ValueError where the vocabulary is too small for all bytes.
     """
@@ -51,7 +51,7 @@ def learnt(recipe: Recipe, corpora: Sequence[Corpus], folder: Path) -> FastToken
 
 
 def _texts(recipe: Recipe, corpora: Sequence[Corpus]) -> Iterator[str]:
-    """The corpora, and enough of the lessons that their words become tokens."""
+    """The texts of the corpora, and 200 examples of each lesson, so that their words become tokens."""
     yield from (document.text for corpus in corpora for document in corpus.documents())
     spelled = _Characters()
     rng = np.random.default_rng(recipe.seed)
@@ -60,11 +60,11 @@ def _texts(recipe: Recipe, corpora: Sequence[Corpus]) -> Iterator[str]:
 
 
 WRITTEN = 2000
-"""Characters of a lesson that is written out for the tokenizer."""
+"""Length of a lesson's example for the tokenizer, in characters."""
 
 
 class _Characters:
-    """A tokenizer of characters, with which lessons can be written out before there is another."""
+    """A tokenizer of characters, to write lessons as text before the real tokenizer exists."""
 
     prefix: tuple[int, ...] = ()
     bos = None

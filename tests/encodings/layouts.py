@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lexbench.encodings import Encoding
+from lexbench.encodings.base import Encoding
 
 
 def positions(*values: float) -> Tensor:

@@ -106,7 +106,7 @@ def test_bad_parameters_are_errors(tokenizer: FastTokenizer) -> None:
         Bipe(Rope(8), 4)
     with pytest.raises(ValueError, match=r"as token ids, got \['.', 3\]: give encoding.separators"):
         Bipe(Rope(8), 4, [".", 3])
-    with pytest.raises(ValueError, match=rf"bipe finds no token that holds one of \['§§'\]: {remedy}"):
+    with pytest.raises(ValueError, match=rf"bipe finds no token that contains one of \['§§'\]: {remedy}"):
         build.resolved({"name": "bipe", "separators": ["§§"]}, tokenizer)
     with pytest.raises(ValueError, match="bipe's size must be at least 1, got 0"):
         Bipe(Rope(8), 4, MARKS, size=0)

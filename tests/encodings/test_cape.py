@@ -52,7 +52,7 @@ def test_at_use_positions_are_plain() -> None:
 
 
 def test_bad_parameters_are_errors() -> None:
-    with pytest.raises(ValueError, match="any real position, learned is a table"):
+    with pytest.raises(ValueError, match="fractional positions, learned takes whole ones"):
         Cape(Learned(8, 4))
     with pytest.raises(ValueError, match=r"local_shift from 0 to 0\.5, got 0\.6"):
         Cape(Sinusoidal(8), local_shift=0.6)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lexbench.encodings import turned
+from lexbench.encodings.base import turned
 from lexbench.encodings.complex import Complex
 
 

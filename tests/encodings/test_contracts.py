@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lexbench.core import registry
-from lexbench.encodings import Encoding
+from lexbench.encodings.base import Encoding
 from lexbench.native import build
 from lexbench.native.decoder import Cache, Decoder, Shape
 from lexbench.native.folder import load, save

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lexbench.core.attention import Attention, Window
-from lexbench.encodings import Encoding, Layered
+from lexbench.encodings.base import Encoding
 from lexbench.encodings.dape import Dape
 from lexbench.encodings.fire import Fire
+from lexbench.encodings.wrappers import Layered
 from lexbench.native import build
 from lexbench.native.attend import Layer
 from lexbench.native.decoder import Cache, Decoder, Shape

@@ -29,7 +29,7 @@ def walked(encoding: Floater, tokens: int) -> Tensor:
     stream = torch.zeros(1, tokens, 6, dtype=torch.float64)
     places = torch.arange(tokens, dtype=torch.float64)
     assert torch.equal(encoding.embed(stream, torch.zeros(1, tokens, dtype=torch.long), places), stream)
-    return torch.stack([encoding.at(layer).enter(stream, places)[0] for layer in range(2)], dim=1)
+    return torch.stack([encoding.at(layer).layer_input(stream, places)[0] for layer in range(2)], dim=1)
 
 
 @pytest.mark.parametrize(("solver", "error"), [("rk4", 1e-8), ("midpoint", 1e-4), ("euler", 0.03)])
@@ -84,9 +84,9 @@ def test_bad_parameters_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
         made(solver="dopri5")
     with pytest.raises(ValueError, match="spacing above 0, got 0"):
         made(spacing=0.0)
-    with pytest.raises(ValueError, match="hidden width of 1 at least, got 0"):
+    with pytest.raises(ValueError, match="hidden width of at least 1, got 0"):
         Floater(width=6, layers=2, hidden=0)
-    with pytest.raises(ValueError, match="floater has whole positions from 0 only"):
+    with pytest.raises(ValueError, match="floater needs whole positions from 0 on"):
         made().embed(torch.zeros(1, 1, 6), torch.zeros(1, 1, dtype=torch.long), torch.tensor([0.5]))
     monkeypatch.setitem(sys.modules, "torchdiffeq", None)
     with pytest.raises(ValueError, match=r'floater needs torchdiffeq: pip install "lexbench\[floater\]"'):

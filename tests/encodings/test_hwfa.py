@@ -12,7 +12,7 @@ import lexbench
 from lexbench import Attention, Model, Refused
 from lexbench.backends.native import Native
 from lexbench.core.checkpoint import on_disk, read_model
-from lexbench.encodings import Encoding
+from lexbench.encodings.base import Encoding
 from lexbench.encodings.cosine import Cosine
 from lexbench.encodings.hwfa import Hwfa
 from lexbench.encodings.rope import Rope
@@ -101,5 +101,5 @@ def test_bad_parameters_are_errors() -> None:
         Hwfa(Rope(8), 6, 7)
     with pytest.raises(ValueError, match="size of at least 1"):
         Hwfa(Rope(8), 3, 64, window=0)
-    with pytest.raises(ValueError, match="hwfa and cosine both set query_scale: use another encoding beneath"):
+    with pytest.raises(ValueError, match="hwfa and cosine both set query_scale: use another inner encoding"):
         Hwfa(Cosine(Rope(8), 64, "position"), 2, 64).at(1)

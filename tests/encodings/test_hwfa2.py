@@ -76,7 +76,7 @@ def test_a_method_that_remaps_full_layers_is_refused() -> None:
 
 
 def test_bad_parameters_are_errors() -> None:
-    with pytest.raises(ValueError, match="alibi knows only its own: over=rope"):
+    with pytest.raises(ValueError, match="those of alibi cannot: over=rope"):
         Hwfa2(Alibi(4), 3, 16)
     for full in (0, 4):
         with pytest.raises(ValueError, match=f"hwfa2's full must be from 1 to 3 layers, got {full}"):

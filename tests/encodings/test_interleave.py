@@ -7,13 +7,14 @@ from torch import Tensor
 
 from lexbench import Attention
 from lexbench.core.attention import Line, Remap
-from lexbench.encodings import Encoding, Unrotated
 from lexbench.encodings.alibi import Alibi
+from lexbench.encodings.base import Encoding
 from lexbench.encodings.coca import Coca
 from lexbench.encodings.interleave import Interleave
 from lexbench.encodings.key_norm import KeyNorm
 from lexbench.encodings.learned import Learned
 from lexbench.encodings.rope import Rope
+from lexbench.encodings.wrappers import Unrotated
 from lexbench.encodings.xpos import Xpos
 from lexbench.native.attend import Layer
 
@@ -70,9 +71,9 @@ def test_what_knows_no_positions_stays() -> None:
 
 
 def test_encodings_that_act_elsewhere_are_refused() -> None:
-    with pytest.raises(ValueError, match="interleave cannot stand over xpos, which has decay of its own"):
+    with pytest.raises(ValueError, match="interleave cannot wrap xpos, which has its own decay"):
         Interleave(Xpos(8))
-    with pytest.raises(ValueError, match="interleave cannot stand over learned, which has embed of its own"):
+    with pytest.raises(ValueError, match="interleave cannot wrap learned, which has its own embed"):
         Interleave(Learned(width=32, trained_length=8))
 
 

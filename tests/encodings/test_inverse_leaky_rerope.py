@@ -64,7 +64,7 @@ def test_training_has_gradients_and_leaves_the_inner_encoding() -> None:
 
 
 def test_bad_parameters_are_errors() -> None:
-    with pytest.raises(ValueError, match="alibi knows only its own: over=rope"):
+    with pytest.raises(ValueError, match="those of alibi cannot: over=rope"):
         InverseLeakyRerope(Alibi(4), 16)
     with pytest.raises(ValueError, match=r"expansion must be finite and at least 0.5, got 0.4: the article takes 8"):
         InverseLeakyRerope(Rope(8), 16, expansion=0.4)

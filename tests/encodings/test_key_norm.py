@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from lexbench import Attention
-from lexbench.encodings import Encoding
 from lexbench.encodings.alibi import Alibi
+from lexbench.encodings.base import Encoding
 from lexbench.encodings.key_norm import KeyNorm
 from lexbench.encodings.rope import Rope
 from lexbench.native.attend import Layer

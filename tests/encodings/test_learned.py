@@ -35,7 +35,7 @@ def test_beyond_the_table_there_is_nothing() -> None:
     assert encoding.longest == 5
     with pytest.raises(ValueError, match="learned has positions for 5 tokens, asked for 6: raise size"):
         encoding.embed(torch.ones(1, 6, 4), tokens, torch.arange(6.0))
-    with pytest.raises(ValueError, match="learned has whole positions from 0 only"):
+    with pytest.raises(ValueError, match="learned needs whole positions from 0 on"):
         encoding.embed(torch.ones(1, 1, 4), tokens[:, :1], torch.tensor([0.5]))
     with pytest.raises(ValueError, match="a row for each of 5 trained tokens, got size 4"):
         Learned(4, 5, size=4)

@@ -47,7 +47,7 @@ def test_bad_parameters_are_errors() -> None:
     with pytest.raises(ValueError, match="pose needs an encoding that rotates, alibi does not: over=rope"):
         Pose(Alibi(4), 7)
     assert Pose(Xpos(8), 7).reach == 56
-    with pytest.raises(ValueError, match="reach of 7 trained tokens at least, got 5"):
+    with pytest.raises(ValueError, match="reach of at least 7 trained tokens, got 5"):
         Pose(Rope(8), 7, reach=5)
     with pytest.raises(ValueError, match="pose reaches 7 tokens, a text has 9"):
         Pose(Rope(8), 7, reach=7).positions(torch.zeros(1, 9, dtype=torch.long), 9, torch.Generator())

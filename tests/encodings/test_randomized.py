@@ -53,7 +53,7 @@ def test_methods_that_count_distances_need_plain_positions() -> None:
 
 
 def test_bad_parameters_are_errors() -> None:
-    with pytest.raises(ValueError, match="places for 40 trained tokens at least, got 30"):
+    with pytest.raises(ValueError, match="at least 40 places, one for each trained token, got 30"):
         Randomized(Alibi(4), 40, places=30)
     with pytest.raises(ValueError, match="use must be spread or plain, got 'random'"):
         Randomized(Alibi(4), 40, use="random")

@@ -38,7 +38,7 @@ def test_the_embedding_is_the_inner_ones_at_the_shifted_places() -> None:
 
 
 def test_a_table_must_hold_every_shifted_position() -> None:
-    with pytest.raises(ValueError, match="shape shifts 6 tokens over 15 positions, learned has 14"):
+    with pytest.raises(ValueError, match="shape needs 15 positions for 6 tokens, learned has 14"):
         Shape(Learned(8, 6, size=14), 6, offsets=10)
     assert Shape(Learned(8, 6, size=15), 6, offsets=10).longest == 15
     with pytest.raises(ValueError, match="at least 1 offset, got 0"):

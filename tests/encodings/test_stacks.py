@@ -10,9 +10,9 @@ from torch import Tensor
 
 from lexbench import Attention
 from lexbench.core.attention import LogScale
-from lexbench.encodings import Unrotated
 from lexbench.encodings.coca import Coca
 from lexbench.encodings.rope import Rope
+from lexbench.encodings.wrappers import Unrotated
 from lexbench.kernels.resolution import mean_logits
 from lexbench.native import build
 from lexbench.native.attend import Layer

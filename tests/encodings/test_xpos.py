@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from lexbench import Attention
 from lexbench.core.attention import Blocks
-from lexbench.encodings import Encoding
+from lexbench.encodings.base import Encoding
 from lexbench.encodings.rope import Rope
 from lexbench.encodings.xpos import Xpos
 from lexbench.kernels import dense
@@ -29,7 +29,7 @@ def vectors(tokens: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Te
 
 def together(encoding: Encoding, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     positions = torch.arange(q.shape[2])
-    return encoding.meet(q, k, positions, positions, encoding.rotate)
+    return encoding.qk(q, k, positions, positions, encoding.rotate)
 
 
 def logits(encoding: Xpos, q: Tensor, k: Tensor) -> Tensor:
@@ -95,7 +95,7 @@ def test_long_texts_keep_their_precision_and_stay_finite(dtype: torch.dtype, tok
 
 def test_texts_too_long_for_the_dtype_are_errors() -> None:
     q, k, _ = vectors(4600, torch.float16)
-    with pytest.raises(ValueError, match=r"xpos over 4600 tokens needs factors of e\^6, torch.float16 has room for"):
+    with pytest.raises(ValueError, match=r"xpos over 4600 tokens needs factors of e\^6, the largest in torch.float16"):
         together(Xpos(8), q, k)
 
 
@@ -111,7 +111,7 @@ def test_without_a_decay_queries_and_keys_are_rotated_and_nothing_else() -> None
 
 
 def meeting(layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-    q, k = encoding.meet(q, k, positions, positions, encoding.rotate)
+    q, k = encoding.qk(q, k, positions, positions, encoding.rotate)
     return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
 
 

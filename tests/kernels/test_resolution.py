@@ -237,7 +237,7 @@ def test_a_decay_neither_overflows_nor_loses_digits_at_32k_tokens() -> None:
 
 
 def test_a_decay_under_a_remap_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no meaning under a remap"):
+    with pytest.raises(ValueError, match="not defined for remapped distances"):
         made_of(FAST["rerope"], decay=torch.from_numpy(DECAY))
 
 

@@ -347,7 +347,7 @@ def test_vllm_gets_proportional_by_name_where_there_is_no_factor() -> None:
 def test_vllm_takes_tables_only_where_halves_of_the_head_are_turned() -> None:
     model = Model(name="glm", trained_length=256, head_dim=64, rope_base=1e4, rotary_layout="interleaved")
     reason = (
-        "vllm cannot express inv_freq (ntk_by_parts): its longrope turns halves of the head, glm turns neighbours: "
+        "vllm cannot express inv_freq (ntk_by_parts): its longrope rotates halves of the head, glm rotates neighbours: "
         "run it with backend=hf"
     )
     with pytest.raises(Refused) as refused:

@@ -64,7 +64,9 @@ def test_pairs_that_stand_still_stay_and_the_fastest_turn_once_a_token(tiny: Mod
 
 
 def test_frequencies_that_change_while_a_text_is_read_are_refused(tiny: Model) -> None:
-    with pytest.raises(ValueError, match="resonance needs frequencies that stand before the text begins, got dynamic"):
+    with pytest.raises(
+        ValueError, match="resonance needs frequencies that are fixed before the text begins, got dynamic"
+    ):
         Resonance().over(Attention(dynamic=Dynamic(factor=2, trained_length=16)), tiny, 64)
 
 

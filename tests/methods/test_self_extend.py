@@ -28,7 +28,7 @@ def test_its_published_forms_differ_by_the_fraction_of_a_group(tiny: Model) -> N
 
 
 def test_a_group_that_does_not_divide_the_window_must_say_which_form_is_meant() -> None:
-    with pytest.raises(ValueError, match="must divide its window, where its published forms differ, got group 4 and"):
+    with pytest.raises(ValueError, match=r"must divide its window \(else its published forms differ\), got group 4"):
         SelfExtend(group=4, window=10)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lexbench.core.attention import Attention, Blocks, Chunks, Line, LogScale, Remap, Slopes, Stairs, Window
-from lexbench.encodings import Encoding
+from lexbench.encodings.base import Encoding
 from lexbench.encodings.rope import Rope
 from lexbench.kernels import dense
 from lexbench.kernels.observed import Observer, observe
@@ -250,7 +250,7 @@ def test_those_who_look_on_see_remapped_logits(attention: Attention) -> None:
 def test_encodings_that_know_their_own_distances_refuse_a_remap(name: str) -> None:
     q, k, _ = vectors()
     own = made(ENCODINGS[name])
-    with pytest.raises(ValueError, match=f"{own.name} knows no other distances than its own, remap asks for them"):
+    with pytest.raises(ValueError, match=f"{own.name} cannot remap its distances: use a method without remap"):
         Layer(own, REMAPS["rerope"], q, k, everyone())
 
 

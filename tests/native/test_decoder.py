@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from lexbench.encodings import Encoding
+from lexbench.encodings.base import Encoding
 from lexbench.encodings.rope import Rope
 from lexbench.native.decoder import Decoder, Shape, plain
 from lexbench.native.folder import load, save

@@ -10,7 +10,7 @@ import torch
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.encodings import Rotary
+from lexbench.encodings.base import Rotary
 from lexbench.native import build
 from lexbench.native.decoder import Decoder
 from lexbench.native.learner import Learner

@@ -45,7 +45,10 @@ def test_a_sweep_trains_one_folder_for_each_encoding(
         (["encoding=dape", "encoding.over=ropes"], "unknown encoding 'ropes'"),
         (["recipe.shape.layer=2"], "unknown parameter recipe.shape.layer: choose from layers"),
         (["recipe.base=500"], "unknown parameter recipe.base"),
-        (["method=yarn"], "method=yarn changes a trained model's frequencies, none is given: give start=DIR"),
+        (
+            ["method=yarn"],
+            "method=yarn changes the frequencies of a trained model, and start is missing: give start=DIR",
+        ),
         (["start=nowhere"], "start=nowhere is no trained folder"),
         (["encoding=[rope,alibi]"], "encoding takes one name"),
     ],

@@ -100,7 +100,7 @@ def test_folders_that_are_no_start_are_refused(rope: Path, tmp_path: Path) -> No
         prepared(tmp_path)
     with pytest.raises(ValueError, match="start=runs/nowhere is no trained folder"):
         prepared("runs/nowhere")
-    with pytest.raises(ValueError, match="is the start itself: give another folder"):
+    with pytest.raises(ValueError, match="is the folder of start, too: give another folder"):
         train(prepared(rope), rope)
 
 
@@ -213,7 +213,9 @@ def test_pose_and_its_method_reach_as_far(
 
 
 def test_methods_that_cannot_be_trained_are_refused(rope: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"method=rerope.* cannot be trained \(it sets remap\): use one of freq"):
+    with pytest.raises(
+        ValueError, match=r"method=rerope.* cannot be trained \(it sets remap\): use a method that changes freq"
+    ):
         tuned(rope, tmp_path / "a", method={"name": "rerope"})
-    with pytest.raises(ValueError, match=r"method=pi is trained where an ordinary Llama .* comes out"):
+    with pytest.raises(ValueError, match=r"method=pi needs a training that saves an ordinary Llama"):
         tuned(rope, tmp_path / "b", encoding={"name": "alibi"}, method={"name": "pi"})

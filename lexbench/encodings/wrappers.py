@@ -1,0 +1,196 @@
+"""Encodings around another encoding, and one encoding for each layer."""
+
+import copy
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self, TypeVar
+
+from torch import Generator, Tensor, nn
+
+from lexbench.core.attention import Attention
+from lexbench.encodings.base import HOOKS, RENAMED, Encoding, Rotate, overridden
+
+Class = TypeVar("Class", bound=type[Encoding])
+
+PASSED_ON = (
+    *HOOKS,
+    *("remaps", "rescores", "counts", "held", "longest", "facts", "initialise", "rotating", "scaling"),
+    *RENAMED,
+)
+"""What an encoding around another one takes from the inner one, unless its class defines it."""
+
+
+def passing_on(names: Iterable[str], to: str) -> Callable[[Class], Class]:
+    """Give a class these names of `Encoding`, except those that it defines, from the encoding in its attribute `to`."""
+
+    def complete(cls: Class) -> Class:
+        for name in set(names) - vars(cls).keys():
+            setattr(cls, name, _passed_on(name, to))
+        return cls
+
+    return complete
+
+
+def _passed_on(name: str, to: str) -> Any:
+    """A method, or a property for what is no method, that asks the encoding in attribute `to`."""
+    original = getattr(Encoding, name)
+    if not callable(original):
+        return property(lambda self: getattr(getattr(self, to), name))
+
+    @functools.wraps(original)
+    def method(self: Encoding, *args: Any, **options: Any) -> Any:
+        return getattr(getattr(self, to), name)(*args, **options)
+
+    return method
+
+
+@passing_on(PASSED_ON, to="over")
+class Over(Encoding):
+    """An encoding around another one; hooks that it does not override are those of the inner one.
+
+    Trained folders name weights of the inner encoding `over.*`, so the attribute must keep its name.
+
+    Raises ValueError where the inner encoding acts through a hook in `excludes`.
+    """
+
+    excludes: frozenset[str] = frozenset()
+    """Hooks that the inner encoding must not have: with them, neither encoding would do what it states."""
+
+    def __init__(self, over: Encoding) -> None:
+        super().__init__()
+        if clash := sorted(self.excludes & over.hooks):
+            raise ValueError(
+                f"{self.name} cannot wrap {over.name}, which has its own {', '.join(clash)}: use another inner encoding"
+            )
+        self.over, self.reach = over, over.reach
+
+    @property
+    def hooks(self) -> frozenset[str]:
+        """Its own, and those of the inner encoding."""
+        return overridden(self, Over) | self.over.hooks
+
+    def at(self, layer: int) -> Encoding:
+        """Itself, around what the inner encoding is in that layer."""
+        inner = self.over.at(layer)
+        return self if inner is self.over else self.around(inner)
+
+    def around(self, inner: Encoding) -> Self:
+        """A copy around another encoding, with the same weights."""
+        other = copy.copy(self)
+        other._modules = {**self._modules, "over": inner}
+        return other
+
+
+class Drawn(Over):
+    """An encoding that draws positions in training; at use positions are plain, and only the inner encoding is left."""
+
+    excludes = frozenset({"positions"})
+
+    @property
+    def used(self) -> Encoding:
+        """The inner one."""
+        return self.over.used
+
+    def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
+        """[T] at use, [B, T] in training."""
+        plain = self.over.positions(tokens, length, generator)
+        return plain if generator is None else self.drawn(plain, tokens, generator)
+
+    def drawn(self, plain: Tensor, tokens: Tensor, generator: Generator) -> Tensor:
+        """[B, T] random positions of tokens [B, T], from their plain positions [T]."""
+        raise NotImplementedError
+
+
+class Unrotated(Over):
+    """A layer without positions, among layers with positions: no rotation, no bias.
+
+    Preparation, mask and scaling do not depend on positions and are those of the inner encoding. A method may change
+    angles or distances: that has no effect here.
+    """
+
+    remaps = True
+    rescores = False
+    held = 1
+    decay = None
+    rotate = Encoding.rotate
+    bias = Encoding.bias
+    rescore = Encoding.rescore
+
+    def rotating(self, attention: Attention) -> Rotate:
+        """`rotate`, whatever angles the Attention has."""
+        return self.rotate
+
+    @property
+    def name(self) -> str:
+        """Name of the inner one."""
+        return self.over.name
+
+
+class Attending(Over):
+    """A layer of an encoding that gives some layers their own mask, query_scale or remap.
+
+    Args:
+        over: the layer without them.
+        own: the slots to add.
+        name: of the encoding that adds them.
+
+    Raises:
+        ValueError: the inner encoding already has one of the slots.
+    """
+
+    def __init__(self, over: Encoding, own: Attention, name: str) -> None:
+        super().__init__(over)
+        self.own, self.owner = own, name
+        if both := set(own.slots()) & set(over.attention.slots()):
+            raise ValueError(f"{name} and {over.name} both set {', '.join(sorted(both))}: use another inner encoding")
+
+    @property
+    def attention(self) -> Attention:
+        """Its own slots and those of the inner encoding."""
+        return self.over.attention.merged(self.own)
+
+    @property
+    def name(self) -> str:
+        """Name of the encoding that adds the slots."""
+        return self.owner
+
+
+@passing_on(
+    ("hooks", "rescores", "remaps", "longest", "facts", "name", "positions", "embed", "bias"),
+    to="first",
+)
+class Layered(Encoding):
+    """One encoding for each layer; they differ in their weights alone, and may share an inner encoding.
+
+    What concerns the whole model comes from the first layer. The hooks of a layer are called on `at(layer)`.
+    """
+
+    def __init__(self, layers: Sequence[Encoding]) -> None:
+        super().__init__()
+        self.layers, self.reach = nn.ModuleList(layers), layers[0].reach
+
+    @property
+    def first(self) -> Encoding:
+        """The encoding of the first layer."""
+        return self.of(0)
+
+    @property
+    def used(self) -> Encoding:
+        """Those that a trained folder stores, layer by layer."""
+        inner = [self.at(number).used for number in range(len(self.layers))]
+        return self if all(one is two for one, two in zip(inner, self.layers, strict=True)) else Layered(inner)
+
+    def initialise(self, generator: Generator) -> None:
+        """Draw the weights of each layer in turn."""
+        for number in range(len(self.layers)):
+            self.at(number).initialise(generator)
+
+    def of(self, layer: int) -> Encoding:
+        """The encoding given for that layer."""
+        found = self.layers[layer]
+        assert isinstance(found, Encoding)
+        return found
+
+    def at(self, layer: int) -> Encoding:
+        """What that encoding is in its layer."""
+        return self.of(layer).at(layer)
