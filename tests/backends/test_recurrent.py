@@ -102,7 +102,7 @@ def test_models_with_a_state_are_scored_and_neither_write_nor_choose(kind: str, 
     options = np.array([TOKENS[20], TOKENS[21]])
     marked = hf.mark(Mark(index=0, cluster="", tokens=TOKENS, places=np.array([20]), options=options))
     np.testing.assert_allclose(marked.nll[0], -stock(folder, TOKENS)[19, options], atol=2e-4)
-    said = r"hf needs a cache of keys and values to write or choose, \w+ForCausalLM has other state in some layer: use tasks of "
+    said = r"hf needs a cache of keys and values to write or choose, \w+ForCausalLM has other state in some layer: use "
     for answer in (lambda: hf.write(write()), lambda: list(hf.together([write()])), lambda: hf.choose(choose())):
         with pytest.raises(Refused, match=said) as refusal:
             answer()

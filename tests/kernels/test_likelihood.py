@@ -45,7 +45,7 @@ def test_equal_logits_give_the_logarithm_of_the_vocabulary() -> None:
 
 
 def test_a_chunk_below_one_is_refused_with_its_value() -> None:
-    with pytest.raises(ValueError, match="chunk must be at least 1 position, got 0"):
+    with pytest.raises(ValueError, match="chunk must be at least 1, got 0"):
         likelihood.nll(torch.ones(1, 1, 2), torch.ones(3, 2), torch.zeros(1, dtype=torch.int64), chunk=0)
 
 

@@ -200,7 +200,7 @@ class Vllm(Completions):
             )
 
     def _refusal(self, slots: Sequence[str], why: str) -> Refused:
-        return Refused(f"vllm cannot realise {', '.join(slots)} on {self.model.name}: {why}, use backend=hf")
+        return Refused(f"vllm cannot realise {', '.join(slots)} on {self.model.name}: {why}, run it with backend=hf")
 
     def _check_length(self, length: int) -> None:
         """Raise Unavailable if the model's own angles at this length are not the engine's, which has one table."""
