@@ -111,8 +111,8 @@ def schema(cells: Iterable[Head]) -> pa.Schema:
 def write_samples(cells: Sequence[Head], out: Path, folders: Mapping[str, str]) -> None:
     """Write the files of cells, without the card; the same cells give the same bytes.
 
-    `folders` maps tasks to folders. Raises ValueError if `out` is a file, or holds other Parquet files, which `datasets`
-    would load with ours.
+    `folders` maps tasks to folders. Raises ValueError if `out` is a file, or holds other Parquet files: `datasets`
+    would load them with ours.
     """
     _no_others(out, folders.values())
     columns = schema(cells)

@@ -38,7 +38,7 @@ class Tokens:
         self._tokenizer.no_padding()
 
     def most(self, requests: Sequence[Request]) -> int:
-        """Tokens of the longest request: BOS if the model uses one, context, and continuation or room for the answer."""
+        """Tokens of the longest request: BOS if the model uses it, context, continuation or room for the answer."""
         texts = [context + (more if isinstance(more, str) else "") for context, more in requests]
         encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         return max(self._begun(each.ids) + _room(more) for each, (_, more) in zip(encodings, requests, strict=True))
