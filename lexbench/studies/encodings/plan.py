@@ -10,6 +10,7 @@ from typing import Any
 
 from lexbench.core import checkpoint, registry
 from lexbench.core.files import write_text
+from lexbench.runner.plan import duration
 from lexbench.studies.encodings.settings import Entry, Suite, named
 
 
@@ -181,7 +182,7 @@ def described(suite: Suite, todo: Sequence[Step], every: Sequence[Step]) -> str:
         f"{len(kinds['train'])} trainings (recipe {suite.recipe}), {len(kinds['run'])} evaluations; {done} done",
     ]
     if todo:
-        lines.append(f"about {span(seconds)} with {suite.workers} at once, if all cores are idle")
+        lines.append(f"about {duration(seconds)} with {suite.workers} at once, if all cores are idle")
     return "\n".join(lines)
 
 
@@ -198,10 +199,3 @@ def estimated(todo: Sequence[Step], every: Sequence[Step]) -> dict[str, float]:
     return {
         step.label: step.seconds * known[step.label.split()[0]][0] / known[step.label.split()[0]][1] for step in todo
     }
-
-
-def span(seconds: float) -> str:
-    """`40 s`, `25 min`, `3.5 h`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -114,7 +114,7 @@ class Bench:
             self._measure(candidate, cell, missing, known)
         return outcomes([known[question.index] for question in questions], part.metric)
 
-    def asked(self) -> int:
+    def answers(self) -> int:
         """Number of answered questions in the cells used so far."""
         return sum(map(len, self._samples.values()))
 

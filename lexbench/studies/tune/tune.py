@@ -95,7 +95,7 @@ def tune(
         seen=_seen(bench, final, search.text, fresh),
         tried=search.ranked(),
         rounds=search.rounds,
-        answers=bench.asked() + final.asked(),
+        answers=bench.answers() + final.answers(),
         seconds=clock.spent,
         file=out / "result.md",
     )

@@ -15,7 +15,7 @@ SHAPES = ("falls", "flat", "rises slowly", "explodes")
 RULE = """\
 Shape up to a stated multiple of the trained length. The change is NLL at a length minus NLL at the trained length, on
 the same targets, in nats per token. If the largest change beyond the trained length exceeds {slight}, it decides the
-shape, else the change at the longest length. Above ln {times} = {great} ({times} times the perplexity) the curve
+shape, else the change at the longest length. Above ln {times} = {great}, {times} times the perplexity, the curve
 *explodes*; above {slight} it *rises slowly*; below -{slight} it *falls*; else it is *flat*. If the interval of that
 change, over seeds and documents, covers another shape, both are named.
 """.format(slight=f"{SLIGHT:g}", great=f"{GREAT:.2f}", times=f"{math.exp(GREAT):g}")

@@ -67,7 +67,9 @@ def shapes(plain: Sequence[Curve], under: Sequence[Curve], method: str) -> list[
 
 
 def _shape(found: Shape | None) -> list[str]:
-    return ["no longer length", ""] if found is None else [found.text, f"{signed(found.change)} at {found.multiple:g}x"]
+    return (
+        ["no value beyond 1x", ""] if found is None else [found.text, f"{signed(found.change)} at {found.multiple:g}x"]
+    )
 
 
 def beside(lines: Sequence[Line]) -> list[str]:
