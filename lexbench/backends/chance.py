@@ -14,7 +14,7 @@ from lexbench.core.task import Choose, Chosen, Mark, Marked, Probe, Probed, Scor
 from lexbench.core.tokenizer import load_tokenizer
 
 
-class Chance:
+class Chance(Backend):
     """Answers without weights; needs only the tokenizer in the model's folder.
 
     Args:

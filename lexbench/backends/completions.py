@@ -24,6 +24,9 @@ from lexbench.core.task import (
     Written,
 )
 
+MOST_OPTIONS = 128
+"""Most tokens with log-probabilities in one vLLM request (vllm/sampling_params.py, MAX_LOGPROB_TOKEN_IDS)."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Continue:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from lexbench.backends import Backend, Capabilities
 from lexbench.backends.caches import PrefixCache
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import end_tokens, fingerprint, locate, weight_files
@@ -26,7 +27,7 @@ WORTH = 0.5
 """Smallest cached share of a prompt worth reusing: the rest is then computed without PyTorch's fused kernel."""
 
 
-class Native:
+class Native(Backend):
     """Runs a folder made by `lexbench train`, or a Llama (tied embeddings, plain RoPE), in our own decoder.
 
     With `reuse`, the common prefix with the previous prompt is not computed again: results differ in the last bits.

@@ -333,7 +333,7 @@ def test_an_answer_that_was_broken_off_is_none() -> None:
     with asking(vllm()) as (backend, server):
         whole = completion(50, {"token_ids": [5], "finish_reason": "abort"}, system_fingerprint="vllm-0.30.0-abc")
         server.answer = lambda _: (200, whole)
-        with pytest.raises(Unavailable, match=r"cut an answer short \(abort\)"):
+        with pytest.raises(Deferred, match=r"cut an answer short \(abort\)"):
             backend.write(write())
 
 
@@ -368,7 +368,7 @@ def test_a_model_that_is_gone_is_said_with_what_is_there() -> None:
         with pytest.raises(Refused, match="does not exist"):
             backend.score(score())
         server.models = listing("two", "three|four")
-        with pytest.raises(Unavailable, match=r"no longer serves one, but two, three\|four: give backend\.served"):
+        with pytest.raises(Deferred, match=r"no longer serves one, but two, three\|four: give backend\.served"):
             backend.score(score())
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import DynamicCache
 
+from lexbench.backends import Backend, Capabilities
 from lexbench.backends.caches import PrefixCache, cut, keeps_all, together
 from lexbench.backends.hf.hook import Unrealisable
 from lexbench.backends.hf.memory import OutOfMemory, deferring, free_memory
@@ -49,7 +50,7 @@ TOGETHER = 1 << 15
 """Most tokens in one writing batch on a CPU, 16 texts of 2048: more gains little, and a killed run loses the batch."""
 
 
-class Hf:
+class Hf(Backend):
     """Runs any causal language model of transformers, from safetensors only; never runs code from the checkpoint.
 
     Args:
@@ -330,7 +331,7 @@ class Hf:
         found = [self._installer.realised(placement, self.model, length) for placement in self._passes]
         return None if None in found else max(error for error in found if error is not None)
 
-    def asked(self) -> bool:
+    def all_layers_attended(self) -> bool:
         """Whether every layer has called our attention function, if one is installed."""
         hooks = [placement.hook for placement in self._passes if placement.hook is not None]
         return all(len(hook.modules) == len(hook.layers) for hook in hooks)

@@ -17,7 +17,7 @@ def free_memory(device: torch.device) -> int:
     return int(torch.cuda.mem_get_info(device)[0] + unused)
 
 
-class OutOfMemory(Unavailable):
+class OutOfMemory(Deferred):
     """Not enough memory now; the cell may succeed later or on another machine."""
 
 
@@ -28,7 +28,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 @contextmanager
-def putting_off(what: str) -> Iterator[None]:
+def deferring(what: str) -> Iterator[None]:
     """Turn out-of-memory errors inside into OutOfMemory, which defers the cell."""
     try:
         yield

@@ -25,7 +25,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class OpenAI(Completions):
+class OpenAI(Completions, Backend):
     """A model on a server, used by completions; the tokenizer comes from the model's local folder.
 
     Args:
@@ -89,9 +89,9 @@ class OpenAI(Completions):
         return self._dialect.able.options
 
     def attend(self, attention: Attention) -> None:
-        """Raise Unavailable unless the server was started with this Attention: a server has one method."""
+        """Raise Deferred unless the server was started with this Attention: a server has one method."""
         if attention.as_data() != self._slots:
-            raise Unavailable(
+            raise Deferred(
                 f"{self._server.url} serves {self._serves}, not this method at this length: start it with the command "
                 "that lexbench export --to vllm prints, and set backend.serves=... and backend.serves_length=..."
             )
@@ -110,7 +110,7 @@ class OpenAI(Completions):
         self._server.close()
 
     def ask(self, requests: Sequence[Request]) -> list[Reply]:
-        """Reply to the requests in turn; Refused if the server cannot answer, Unavailable if it cannot now."""
+        """Reply to the requests in turn; Refused if the server cannot answer, Deferred if it cannot now."""
         return [self._reply(request) for request in requests]
 
     def _reply(self, request: Request) -> Reply:
@@ -218,7 +218,7 @@ def in_order(work: Callable[[Item, threading.Event], Result], items: Sequence[It
     """Process items in `at_once` threads, and yield results in the order of the items.
 
     After the first failure no other item is started; the error is raised after all results before it. If it is
-    Unavailable, or if the caller stops early, items in flight are told to stop by their Event. The threads are daemons,
+    Deferred, or if the caller stops early, items in flight are told to stop by their Event. The threads are daemons,
     so an interrupted process does not wait for them.
     """
     stop, lock = threading.Event(), threading.Lock()
@@ -247,7 +247,7 @@ def in_order(work: Callable[[Item, threading.Event], Result], items: Sequence[It
         for future in futures:
             try:
                 result = future.result()
-            except Unavailable:
+            except Deferred:
                 raise failures[0] from None  # the cause; this item may only have been told to stop
             yield result
     finally:

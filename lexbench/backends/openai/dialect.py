@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.backends.completions import Continue, Continued, Losses
+from lexbench.backends.completions import MOST_OPTIONS, Continue, Continued, Losses
 from lexbench.backends.openai.http import Rejected, Server
 from lexbench.backends.openai.replies import Replies, found, malformed, models
 from lexbench.core.record import Deferred, Refused
@@ -14,8 +14,6 @@ from lexbench.core.task import Tokenizer, Tokens
 
 STOPS = 4
 """Most stop strings that the interface accepts."""
-OPTIONS = 128
-"""Most tokens with log-probabilities in one vLLM request (vllm/sampling_params.py, MAX_LOGPROB_TOKEN_IDS)."""
 SCORING: Sequence[Mapping[str, Any]] = (
     {"prompt_logprobs": 0, "max_tokens": 1},
     {"echo": True, "logprobs": 0, "max_tokens": 0},
@@ -52,7 +50,7 @@ class Completion:
 class Dialect:
     """Completions of one model on a server; `able` holds what it supports, `fingerprint` its own fingerprint.
 
-    The constructor sends a few trial requests; Refused if the server answers none, Unavailable if it cannot now.
+    The constructor sends a few trial requests; Refused if the server answers none, Deferred if it cannot now.
 
     Args:
         server: to send requests to.
@@ -79,7 +77,7 @@ class Dialect:
         answer = self._complete(self.able.ids, request.tokens, max_tokens=request.room, **fields)
         reason = answer.choice.get("finish_reason")
         if reason not in ("stop", "length"):
-            raise Unavailable(
+            raise Deferred(
                 f"{self._server.url} cut an answer short ({self._server.words(str(reason))}): repeat the command"
             )
         if self.able.exact:
@@ -118,7 +116,7 @@ class Dialect:
         if not self.able.options:
             wholes = [np.append(tokens, option) for option in options]
             return np.concatenate([self.likely(whole, len(tokens)) for whole in wholes])
-        parts = [options[begin : begin + OPTIONS] for begin in range(0, len(options), OPTIONS)]
+        parts = [options[begin : begin + MOST_OPTIONS] for begin in range(0, len(options), MOST_OPTIONS)]
         return np.concatenate([self._ahead(tokens, part, len(tokens)) for part in parts])
 
     # requests
@@ -164,7 +162,7 @@ class Dialect:
         usage = answer.get("usage")
         usage = usage if isinstance(usage, dict) else {}
         read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
-        # No count is acceptable only for ids, which need no tokenizer, and with echo, where `of_echo` compares tokens.
+        # A server may omit the count for ids, which need no tokenizer, and with echo: `of_echo` compares the tokens.
         if read != len(tokens) and (read is not None or not (ids or "echo" in fields)):
             shown = "an unknown number" if read is None else self._server.words(str(read))
             raise Refused(
@@ -178,12 +176,12 @@ class Dialect:
         return Completion(choice, written if isinstance(written, int) else None)
 
     def _check_same(self, answer: Mapping[str, Any]) -> None:
-        """Raise Unavailable if the server's fingerprint has changed: it was restarted with other arguments."""
+        """Raise Deferred if the server's fingerprint has changed: it was restarted with other arguments."""
         said = answer.get("system_fingerprint") if self._steady else None
         said = self._server.words(said) if isinstance(said, str) else None
         self.fingerprint = self.fingerprint or said
         if said != self.fingerprint:
-            raise Unavailable(
+            raise Deferred(
                 f"{self._server.url} is not the server that this run began with (other fingerprint): repeat the command"
             )
 
@@ -199,7 +197,7 @@ class Dialect:
         return text
 
     def _gone(self, no: Rejected) -> Refused:
-        """What a 404 means: Unavailable if the server has another model by now, else the rejection itself."""
+        """What a 404 means: Deferred if the server has another model by now, else the rejection itself."""
         try:
             names = [str(entry["id"]) for entry in models(self._server)]
         except Refused:
@@ -207,7 +205,7 @@ class Dialect:
         if self._served in names:
             return no
         others = self._server.words(", ".join(names)) or "nothing"
-        return Unavailable(f"{self._server.url} no longer serves {self._served}, but {others}: give backend.served=...")
+        return Deferred(f"{self._server.url} no longer serves {self._served}, but {others}: give backend.served=...")
 
     # detection
 
@@ -233,7 +231,7 @@ class Dialect:
 
 
 def _understood(ask: Callable[..., object], *arguments: object) -> bool:
-    """Whether a server answers this request; Unavailable if it does not answer at all."""
+    """Whether a server answers this request; Deferred if it does not answer at all."""
     try:
         ask(*arguments)
     except Deferred:

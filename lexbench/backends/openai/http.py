@@ -30,7 +30,7 @@ SAID = 300
 """Most characters of a server's message to show."""
 
 
-class Fault(Unavailable):
+class Fault(Deferred):
     """An attempt failed; another may succeed, after at least `wait` seconds."""
 
     def __init__(self, reason: str, wait: float = 0.0) -> None:
@@ -94,7 +94,7 @@ class Server:
         return self._attempt("GET", f"{root}{path}", None, min(self._timeout, CONNECT))
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """POST with retries; Unavailable if all attempts fail.
+        """POST with retries; Deferred if all attempts fail.
 
         Raises Rejected if the server rejects the request, Refused if the answer is no JSON object.
         """
@@ -111,7 +111,7 @@ class Server:
                 if attempt + 1 == attempts or fault.wait > PATIENCE:
                     self._down = True
                     tries = f" ({attempt + 1} attempts)" if attempt else ""
-                    raise Unavailable(f"{fault.reason}{tries}: fix the server, then repeat the command") from None
+                    raise Deferred(f"{fault.reason}{tries}: fix the server, then repeat the command") from None
                 self._wait(fault, attempt)
             except Rejected:
                 self._down = False
@@ -136,7 +136,7 @@ class Server:
         return self._key is not None and len(self._key) >= 8 and self._key in text
 
     def _listed(self) -> None:
-        """Raise Unavailable if the server does not even list its models."""
+        """Raise Deferred if the server does not even list its models."""
         try:
             self.get("models")
         except Deferred:
@@ -171,14 +171,14 @@ class Server:
         return self._object(response)
 
     def _check(self, response: httpx2.Response) -> None:
-        """Raise Fault, Unavailable or Rejected for every status except success."""
+        """Raise Fault, Deferred or Rejected for every status except success."""
         status = response.status_code
         if 200 <= status < 300:
             return
         said = f"{self.url} says HTTP {status}: {self._said(response)}"
         if status in (401, 403):
             name = self._key_variable or "one by backend.key_variable"
-            raise Unavailable(f"{said}: the key is wrong or missing, set {name}")
+            raise Deferred(f"{said}: the key is wrong or missing, set {name}")
         if status in (408, 429) or (status >= 500 and status != 501):  # 501: the server does not have this interface
             raise Fault(said, _retry_after(response.headers.get("Retry-After", "")))
         if 300 <= status < 400:

@@ -28,7 +28,7 @@ PIECE = 64
 """Tokens per request if a question has stop strings: the engine runs without a tokenizer and cannot see them."""
 
 
-class Vllm(Completions):
+class Vllm(Completions, Backend):
     """Runs any causal language model of vLLM's offline engine, with any static frequencies.
 
     The engine starts with the rope parameters of the first method, as `lexbench export --to vllm` writes them. For
@@ -203,12 +203,12 @@ class Vllm(Completions):
         return Refused(f"vllm cannot realise {', '.join(slots)} on {self.model.name}: {why}, run it with backend=hf")
 
     def _check_length(self, length: int) -> None:
-        """Raise Unavailable if the model's own angles at this length are not the engine's, which has one table."""
+        """Raise Deferred if the model's own angles at this length are not the engine's, which has one table."""
         if length in self._lengths or self.model.rope_scaling is None:
             return
         here, there = own_angles(self.model, length), own_angles(self.model, self._longest)
         if not all(np.array_equal(one.inv_freq, other.inv_freq) for one, other in zip(here, there, strict=True)):
-            raise Unavailable(
+            raise Deferred(
                 f"vllm rotates {self.model.name} as at {self._longest} tokens, but not as at {length}: "
                 f"run lengths up to {length} separately"
             )
@@ -221,21 +221,21 @@ class Vllm(Completions):
         if self.model.rope_base is None and self.model.rope_scaling is None:
             return {}
         try:
-            overrides = export.as_data(_Constant(attention), "constant", self.model, self._longest, "vllm")
+            overrides = export.as_data(_Constant(attention), "this method", self.model, self._longest, "vllm")
         except Refused as refusal:
             if attention.slots() and not self._restart:
                 return None
             # A model with rope scaling is exported for the longest length: with shorter lengths it may work.
-            raise (Unavailable(refusal.reason) if self.model.rope_scaling else refusal) from None
+            raise (Deferred(refusal.reason) if self.model.rope_scaling else refusal) from None
         return dict(overrides["hf_overrides"])
 
     def _start(self, stated: Mapping[str, Any]) -> None:
         config = {**stated, **self._overrides}
         if why := self._failed.get(_key(["start", config])):
-            raise Unavailable(why)
+            raise Deferred(why)
         try:
             self._engine = Engine(hf_overrides=config, **self._arguments)
-        except Unavailable as refusal:
+        except Deferred as refusal:
             self._failed[_key(["start", config])] = refusal.reason
             raise
 

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from lexbench.backends.completions import Continue, Continued, Likely, Next, Reply, Request
+from lexbench.backends.completions import MOST_OPTIONS, Continue, Continued, Likely, Next, Reply, Request
 from lexbench.core.attention import Floats
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokens
@@ -27,8 +27,6 @@ SETTINGS = {
 """Defaults of vLLM's environment variables; the user's own values win."""
 CPU_SHARE = 0.33
 """Default share of a CPU's memory for weights and cache; vLLM reserves it at the start."""
-MOST_OPTIONS = 128
-"""Most tokens with likelihoods in one request (vLLM's MAX_LOGPROB_TOKEN_IDS)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +57,7 @@ class Engine:
         eager: no compiling; None: on a CPU only.
         arguments: further arguments of vLLM's `LLM`.
 
-    Raises Unavailable, with vLLM's reason, if the engine does not start or dies: another try may have free memory.
+    Raises Deferred, with vLLM's reason, if the engine does not start or dies: another try may have free memory.
     """
 
     def __init__(
@@ -94,7 +92,7 @@ class Engine:
                     **arguments,
                 )
         except Exception as error:  # GPUs, kernels and configs raise many classes
-            raise Unavailable(f"vllm's engine does not start ({self._reason(error)}): {REMEDY}") from None
+            raise Deferred(f"vllm's engine does not start ({self._reason(error)}): {REMEDY}") from None
 
         self._processes = [each for each in multiprocessing.active_children() if each not in before]
 
@@ -111,14 +109,14 @@ class Engine:
         """Overwrite all tables, and clear the prefix cache, which holds keys of the previous method."""
         self._called("lexbench_turn", inv_freq.tolist(), scale, first, own.tolist())
         if not self._llm.reset_prefix_cache():
-            raise Unavailable("vllm's prefix cache still holds keys of another method, from an interrupted question")
+            raise Deferred("vllm's prefix cache still holds keys of another method, from an interrupted question")
 
     def _called(self, name: str, *arguments: Any) -> Any:
         """Call a method of all workers, and return their results."""
         try:
             return self._llm.collective_rpc(name, args=arguments)
         except Exception as error:  # errors of another process come in many classes
-            raise Unavailable(f"vllm's engine has died ({self._reason(error)}): the next cell starts another") from None
+            raise Deferred(f"vllm's engine has died ({self._reason(error)}): the next cell starts another") from None
 
     def ask(self, requests: Sequence[Request]) -> list[Reply]:
         """Reply to all requests, in the engine at once; Refused if it cannot answer one of them."""
@@ -131,7 +129,7 @@ class Engine:
         try:
             outputs = self._llm.generate(prompts, parameters, use_tqdm=False) if requests else []
         except Exception as error:  # as above
-            raise Unavailable(f"vllm's engine gives no answer ({self._reason(error)})") from None
+            raise Deferred(f"vllm's engine gives no answer ({self._reason(error)})") from None
         return [_reply(request, output) for request, output in zip(requests, outputs, strict=True)]
 
     def _sampling(self, request: Request) -> dict[str, Any]:

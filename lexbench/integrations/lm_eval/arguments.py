@@ -66,7 +66,7 @@ def loaded(setting: Setting) -> Backend:
     backend = opened(
         setting.model, setting.backend, setting.max_length + 1
     )  # one more: the last token is scored, not read
-    if isinstance(backend, Verifiable) and setting.attention.slots():
+    if capabilities(backend).verifiable and setting.attention.slots():
         if failed := failure(verify(backend, setting.attention, min(setting.max_length, CHEAP))):
             raise Refused(f"{setting.method.label} {failed}")
     else:

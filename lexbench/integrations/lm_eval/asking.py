@@ -102,7 +102,7 @@ def _are_best(backend: Backend, question: Score, places: NDArray[np.int64]) -> b
     return bool((_of_vocabulary(backend, question, checked).argmin(axis=1) == question.tokens[checked]).all())
 
 
-def _by_writing(backend: Remote, questions: Sequence[Score]) -> Iterator[tuple[int, float, bool]]:
+def _by_writing(backend: Backend, questions: Sequence[Score]) -> Iterator[tuple[int, float, bool]]:
     """Two rounds: likelihoods of all questions, then continuations of those that likelihoods do not decide."""
     waiting: dict[int, tuple[Score, float]] = {}
     for question, answer in answers(backend, questions, backend.score):

@@ -10,7 +10,7 @@ from typing import Any
 
 from lexbench.core import checkpoint, registry
 from lexbench.core.files import write_text
-from lexbench.runner.plan import duration
+from lexbench.runner.forecast import duration
 from lexbench.studies.encodings.settings import Entry, Suite, named
 
 

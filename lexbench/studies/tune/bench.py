@@ -128,8 +128,8 @@ class Bench:
         method = Named(name, Deployed(candidate.method, self._length), f"{candidate.label} for {self._length}")
         if candidate.attention is not None and not candidate.attention.slots():
             method = Named(name, candidate.method, candidate.label)  # no change: the same cell as in any run
-        step = Step(method, part.task, part.length, self._seed, candidate.attention, None, Estimate())
-        return cell_of(self._job, step, self._backend), step
+        step = Step(method, part.task, part.length, self._seed, candidate.attention, None, Workload())
+        return cell_of(self._job, step, BackendFacts.of(self._backend))
 
     def _known(self, cell: Cell) -> dict[int, Sample]:
         """Known samples of a cell; Refused if the cell was refused."""
