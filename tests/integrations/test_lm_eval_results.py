@@ -520,7 +520,7 @@ def test_what_is_lacking_is_said_with_its_remedy(tmp_path: Path, words: Path) ->
             import_lm_eval([file], tmp_path / "run", **options)
     with pytest.raises(ValueError, match="nowhere do not exist"):
         import_lm_eval([tmp_path / "nowhere"], tmp_path / "run")
-    with pytest.raises(ValueError, match=r"words holds no results_DATE\.json"):
+    with pytest.raises(ValueError, match=r"words has no results_DATE\.json"):
         import_lm_eval([words], tmp_path / "run")
     (words / "tokenizer.json").write_text("{}")
     with pytest.raises(ValueError, match=r"tokenizer.json cannot be read .*: give the model's folder"):

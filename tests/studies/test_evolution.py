@@ -172,9 +172,9 @@ def test_another_search_in_an_old_journal_is_refused_by_what_changed(tmp_path: P
     before = journal.read_bytes()
     with pytest.raises(ValueError, match=r"has length 2048, now 4096: give another out="):
         run(Hill(SLOPE), SHORT, journal, length=4096)
-    with pytest.raises(ValueError, match=r"begun with population 20, now 64; parents 8, now 32; mutations 5, now 16"):
+    with pytest.raises(ValueError, match=r"has population 20, now 64; parents 8, now 32; mutations 5, now 16"):
         run(Hill(SLOPE), Settings(), journal, length=2048)
-    with pytest.raises(ValueError, match=r"begun with seeds \[\["):
+    with pytest.raises(ValueError, match=r"has seeds \[\["):
         run(Hill(SLOPE), SHORT, journal, seeds=SEEDS[:2], length=2048)
     assert journal.read_bytes() == before
 
