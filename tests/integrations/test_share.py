@@ -466,7 +466,7 @@ def test_a_folder_of_other_samples_is_left_alone(tmp_path: Path) -> None:
         (out / name).parent.mkdir(parents=True)
         (out / name).write_text("mine")
         with pytest.raises(ValueError, match=f"holds {name}, which share did not write: give an empty folder"):
-            command([tmp_path / "run"], samples=out)
+            share_samples([tmp_path / "run"], out)
         assert [file.read_text() for file in out.rglob("*.*")] == ["mine"]
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="is a file: give a folder"):

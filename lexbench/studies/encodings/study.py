@@ -1,4 +1,4 @@
-"""`lexbench suite`: train models that differ in one thing, evaluate all alike, and write a page of the results.
+"""`lexbench study`: train models that differ in one thing, evaluate all alike, and write a page of the results.
 
     DIR/models/<entry>-seed<S>/     a trained model; beside it the logs of its training and its evaluations
     DIR/runs/<entry>-seed<S>/       its run folder
