@@ -15,7 +15,7 @@ from transformers import AttentionInterface
 import lexbench
 from lexbench import Attention, Model, Refused
 from lexbench.backends.hf.backend import Hf
-from lexbench.backends.hf.hook import Still
+from lexbench.backends.hf.hook import IdentityRotary
 from lexbench.core import registry
 from lexbench.core.attention import Window
 from lexbench.core.checkpoint import read_model
@@ -99,7 +99,7 @@ def defined(folder: Path, model: Model, attention: Attention, prompt: int) -> np
 
     AttentionInterface.register("defined", attend)
     cos, _ = network.base_model.rotary_emb(torch.zeros(1), torch.zeros(1, 1, dtype=torch.int64))
-    network.base_model.rotary_emb = Still(cos.shape[-1])
+    network.base_model.rotary_emb = IdentityRotary(cos.shape[-1])
     network.set_attn_implementation("defined")
     with torch.inference_mode():
         return network(torch.from_numpy(TOKENS)[None]).logits[0].double().numpy()  # type: ignore[no-any-return]

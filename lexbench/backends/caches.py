@@ -1,4 +1,4 @@
-"""Prompts that have been read: what the next one shares with them, and transformers' caches, cut or side by side."""
+"""Reuse of the previous prompt, and helpers to check, crop and batch the KV caches of transformers."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -9,50 +9,53 @@ from torch import Tensor
 
 from lexbench.core.task import Tokens
 
-if TYPE_CHECKING:  # which a backend without them need not load
+if TYPE_CHECKING:  # the native backend works without transformers
     from transformers import DynamicCache
 
-Held = TypeVar("Held")
+State = TypeVar("State")
 
 
-class Latest(Generic[Held]):
-    """The prompt that was read last, and what a backend holds of it, until another one goes on from there."""
+class PrefixCache(Generic[State]):
+    """Holds the last prompt with the backend's state for it (a KV cache), for a next prompt with the same beginning."""
 
     def __init__(self) -> None:
-        self._kept: tuple[Tokens, Held] | None = None
+        self._kept: tuple[Tokens, State] | None = None
 
-    def keep(self, prompt: Tokens, held: Held) -> None:
-        """In place of what was there."""
-        self._kept = prompt, held
+    def keep(self, prompt: Tokens, state: State) -> None:
+        """Store a prompt and its state; replaces the previous one."""
+        self._kept = prompt, state
 
-    def take(self, prompt: Tokens) -> tuple[Held, int] | None:
-        """What is held, and how many tokens of the prompt it begins with, but for its last one; None: nothing."""
+    def take(self, prompt: Tokens) -> tuple[State, int] | None:
+        """Remove and return the state, and the number of first tokens it shares with `prompt`; None if they share none.
+
+        The last token of the prompt never counts: the model must read at least one token to give logits.
+        """
         kept, self._kept = self._kept, None
         count = 0 if kept is None else min(_in_common(kept[0], prompt), len(prompt) - 1)
         return (kept[1], count) if kept is not None and count else None
 
     def forget(self) -> None:
-        """What another Attention is asked for makes of no use."""
+        """Drop the cached prompt when the method changes."""
         self._kept = None
 
 
 def _in_common(one: Tokens, other: Tokens) -> int:
-    """Tokens with which both begin."""
+    """Length of the common prefix."""
     size = min(len(one), len(other))
     different = np.flatnonzero(one[:size] != other[:size])
     return int(different[0]) if len(different) else size
 
 
 def keeps_all(cache: Any, tokens: int) -> bool:
-    """Whether a model's own cache of so many tokens holds keys and values, of all of them, and nothing else.
+    """Whether a cache made by the model holds keys and values of all `tokens` tokens, and nothing else.
 
-    A state of a recurrent or convolutional layer cannot be cut back, and layers that keep it elsewhere know no cache.
-    A layer that shares another one's keys and values has none of its own.
+    Only such a cache can be cropped: the state of a recurrent or convolutional layer cannot go back to an earlier
+    token. Layers that share the keys and values of another layer are not initialized and are left out.
     """
     from transformers import DynamicCache
     from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-    if type(cache) is not DynamicCache:  # what is derived from it holds more
+    if type(cache) is not DynamicCache:  # subclasses hold more than keys and values
         return False
     plain = all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers)
     read = {layer.get_seq_length() for layer in cache.layers if layer.is_initialized} if plain else set()
@@ -60,13 +63,14 @@ def keeps_all(cache: Any, tokens: int) -> bool:
 
 
 def cut(caches: "Sequence[DynamicCache]", tokens: int) -> None:
-    """Keep the first tokens of caches that keep all."""
+    """Keep only the first `tokens` tokens of each cache; `keeps_all` must hold."""
     for cache in caches:
+        # A negative number removes this many tokens from the end; 0 changes nothing.
         cache.crop(tokens - cache.get_seq_length())
 
 
 def together(texts: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> "DynamicCache":
-    """One cache of the keys and values that each text has in each layer; all are equally long."""
+    """Join texts of one length, each a list of keys and values by layer, into one cache with a row per text."""
     from transformers import DynamicCache
 
     cache = DynamicCache()

@@ -1,4 +1,4 @@
-"""No model at all: random tokens and uniform likelihoods, the floor of every table and a dry run of every task."""
+"""Backend without a model: random tokens and uniform likelihoods. The floor of every table, a dry run of every task."""
 
 import hashlib
 import math
@@ -15,10 +15,10 @@ from lexbench.core.tokenizer import load_tokenizer
 
 
 class Chance(Backend):
-    """Answers without weights, through the tokenizer of the model's folder.
+    """Answers without weights; needs only the tokenizer in the model's folder.
 
     Args:
-        model: facts, with the folder or hub name in `path`.
+        model: with the folder or hub name in `path`.
     """
 
     name = "chance"
@@ -28,25 +28,25 @@ class Chance(Backend):
 
     def __init__(self, model: Model) -> None:
         if model.path is None:
-            raise ValueError(f"model {model.name} has no tokenizer to use: give model.path=DIR or a hub name")
+            raise ValueError(f"model {model.name} has no tokenizer: give model.path=DIR or a hub name")
         self.model = model
         self.version = f"numpy {np.__version__}"
         self.tokenizer = load_tokenizer(locate(model.path, model.revision, weights=False), model.bos)
         self._vocabulary = model.vocabulary or self.tokenizer.vocabulary
 
     def attend(self, attention: Attention) -> None:
-        """Everything is realised: nothing depends on it."""
+        """Accept every Attention: the answers do not depend on it."""
 
     def write(self, question: Write) -> Written:
-        """Uniform tokens that fill the room, drawn from the question's index and prompt."""
+        """Fill the room with uniformly drawn tokens, seeded by the question's index and prompt."""
         key = hashlib.sha256(f"{question.index}:".encode() + question.prompt.astype("<i8").tobytes()).digest()
         rng = np.random.default_rng(np.frombuffer(key, dtype="<u4"))
-        known = min(self._vocabulary, self.tokenizer.vocabulary)  # ids that have a text
+        known = min(self._vocabulary, self.tokenizer.vocabulary)  # ids that the tokenizer can decode
         tokens = rng.integers(0, known, question.room)
         return Written(tokens=tokens, text=self.tokenizer.decode(tokens), hit_room=True)
 
     def choose(self, question: Choose) -> Chosen:
-        """ln k for each of k options, whatever their lengths: none is likelier."""
+        """ln k for each of k options of any length: all are equally likely."""
         return Chosen(nll=np.full(len(question.options), math.log(len(question.options))))
 
     def mark(self, question: Mark) -> Marked:
@@ -60,5 +60,5 @@ class Chance(Backend):
         return Scored(nll=np.full(targets, math.log(self._vocabulary), dtype=np.float32))
 
     def probe(self, question: Probe) -> Probed:
-        """There is no attention."""
+        """Always Refused: there is no attention."""
         raise Refused("chance has no attention to probe: use another backend")

@@ -1,4 +1,4 @@
-"""Questions as completions: what engines that continue a prompt, and say how likely tokens were, can answer."""
+"""Questions as completion requests, for engines that continue a prompt and return log-probabilities."""
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,15 +24,18 @@ from lexbench.core.task import (
     Written,
 )
 
+MOST_OPTIONS = 128
+"""Most tokens with log-probabilities in one vLLM request (vllm/sampling_params.py, MAX_LOGPROB_TOKEN_IDS)."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Continue:
-    """Write greedily what follows the tokens, at most `room` of them; an end token ends it and is not given."""
+    """Write greedily behind the tokens, at most `room` new ones; stops at an end token, which is left out."""
 
     tokens: Tokens
     room: int
     until: tuple[str, ...] = ()
-    """Texts after which it may end."""
+    """Stop strings: writing may stop once one of them is written."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,22 +66,22 @@ Request = Continue | Likely | Next
 Losses = NDArray[np.float32]
 Reply = Continued | Losses
 Steps = Generator[list[Request], list[Reply], Answer]
-"""Asks for replies, batch after batch, and returns the answer that they make."""
+"""Yields lists of requests, receives their replies, and returns the answer."""
 
 
 class Completions:
-    """Base of backends that answer every question by completions; `ask` is all that they differ in."""
+    """Base class of backends that answer every question by completions; a subclass implements `ask`."""
 
     name: str
     tokenizer: Tokenizer
 
     @property
     def by_prefix(self) -> bool:
-        """Whether prompts that begin alike are read once, so that an option is best asked token by token."""
+        """Whether the engine caches common prefixes of prompts, so that options are cheaper token by token."""
         return False
 
     def ask(self, requests: Sequence[Request]) -> list[Reply]:
-        """The replies to all requests; Refused where one of them cannot be answered."""
+        """Reply to all requests, in order; raises Refused if one of them cannot be answered."""
         raise NotImplementedError
 
     def write(self, question: Write) -> Written:
@@ -98,11 +101,11 @@ class Completions:
         return self._answered(question)  # type: ignore[return-value]
 
     def probe(self, question: Probe) -> Probed:
-        """Engines do not show their attention."""
-        raise Refused(f"{self.name} does not show its attention: run it with backend=hf")
+        """Always Refused: engines do not return attention weights."""
+        raise Refused(f"{self.name} does not return attention weights: use backend=hf")
 
     def steps(self, question: AnyQuestion) -> Steps:
-        """What to ask for a question, and the answer that the replies make."""
+        """Requests for a question, as a generator that returns the answer."""
         if isinstance(question, Write):
             return self._writing(question)
         if isinstance(question, Choose):
@@ -112,10 +115,9 @@ class Completions:
         if isinstance(question, Score):
             return _scoring(question)
         self.probe(question)
-        raise AssertionError("a probe is refused")
+        raise AssertionError("probe must raise Refused")
 
     def _answered(self, question: AnyQuestion) -> Answer:
-        """One question's answer."""
         steps = self.steps(question)
         requests = next(steps)
         while True:
@@ -131,7 +133,7 @@ class Completions:
         return Written(tokens=reply.tokens, text=text, hit_room=reply.hit_room and not question.said(text))
 
     def _choosing(self, question: Choose) -> Steps:
-        """The first tokens of all options behind the prompt, then the others; or each option as a whole."""
+        """With a prefix cache: all first tokens in one request, later tokens one by one; else whole options."""
         prompt, options = question.prompt, question.options
         if not self.by_prefix and max(map(len, options)) > 1:
             wholes = [np.concatenate([prompt, option]) for option in options]
@@ -152,25 +154,25 @@ class Completions:
 
 
 def in_turn(backend: Completions, questions: Sequence[AnyQuestion], at_once: int) -> Iterator[Answer]:
-    """Answers in order, `at_once` questions side by side: all their first requests together, then all the next ones."""
+    """Answer questions in order, `at_once` at a time: the first requests of all of them together, then the next."""
     for begin in range(0, len(questions), at_once):
         running = {place: backend.steps(question) for place, question in enumerate(questions[begin : begin + at_once])}
         answers: dict[int, Answer] = {}
-        asked = {place: next(steps) for place, steps in running.items()}
-        while asked:
-            replies = iter(backend.ask([request for requests in asked.values() for request in requests]))
+        waiting = {place: next(steps) for place, steps in running.items()}
+        while waiting:
+            replies = iter(backend.ask([request for requests in waiting.values() for request in requests]))
             following = {}
-            for place, requests in asked.items():
+            for place, requests in waiting.items():
                 try:
                     following[place] = running[place].send([next(replies) for _ in requests])
                 except StopIteration as end:
                     answers[place] = end.value
-            asked = following
+            waiting = following
         yield from (answers[place] for place in running)
 
 
 def _marking(question: Mark) -> Steps:
-    """A token behind each place; the last one first, which leaves its prefix to the others."""
+    """Ask at the last place first: all other prompts are prefixes of it, and then in the engine's cache."""
     places, tokens = question.places, question.tokens
     [last] = yield [Next(tokens=tokens[: places[-1]], options=question.options)]
     others = yield [Next(tokens=tokens[:place], options=question.options) for place in places[:-1]]
@@ -183,5 +185,5 @@ def _scoring(question: Score) -> Steps:
 
 
 def _losses(reply: Reply) -> Losses:
-    assert isinstance(reply, np.ndarray), "likelihoods were asked"
+    assert isinstance(reply, np.ndarray), "the request was for likelihoods"
     return reply

@@ -1,4 +1,4 @@
-"""The dense oracle: attention by its definition, in float32 or float64. It defines what is correct; it is slow."""
+"""The dense reference backend: attention by its definition, in float32 or float64. Defines what is correct; slow."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.backends import Backend, Capabilities
-from lexbench.backends.caches import Latest
+from lexbench.backends.caches import PrefixCache
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import end_tokens, fingerprint, locate, weight_files
 from lexbench.core.model import Model
@@ -24,17 +24,17 @@ from lexbench.native.reading import Pass, Reading
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 WORTH = 0.5
-"""Share of a prompt that must be known to go on from there: the rest is attended to without PyTorch's fused kernel."""
+"""Smallest cached share of a prompt worth reusing: the rest is then computed without PyTorch's fused kernel."""
 
 
 class Native(Backend):
-    """A folder that `lexbench train` made, or a Llama's (tied embeddings, plain RoPE), in our own decoder.
+    """Runs a folder made by `lexbench train`, or a Llama (tied embeddings, plain RoPE), in our own decoder.
 
-    With `reuse`, a prompt is read from where it parts from the one before it: the same but for the last bits.
+    With `reuse`, the common prefix with the previous prompt is not computed again: results differ in the last bits.
 
     Args:
-        model: facts, with the folder in `path`.
-        dtype: float32 or float64, of weights and of everything computed.
+        model: with the folder in `path`.
+        dtype: float32 or float64, of weights and all computation.
     """
 
     name = "native"
@@ -55,12 +55,12 @@ class Native(Backend):
         self._decoder = load(folder, DTYPES[dtype])
         self._passes: tuple[Attention, ...] = (Attention(),)
         self.reuse = False
-        self._latest = Latest[Reading]()
+        self._prefix_cache = PrefixCache[Reading]()
 
     def attend(self, attention: Attention) -> None:
-        """Every slot is realised, by its definition; Refused where the encoding has no place for one.
+        """Apply an Attention, every slot by its definition.
 
-        Frequencies that follow a cache's history are Refused, too.
+        Raises Refused if the trained encoding does not support a slot, and for `dynamic`.
         """
         shape, encoding = self._decoder.shape, self._decoder.encoding
         attention.check_fits(
@@ -73,13 +73,13 @@ class Native(Backend):
         passes = attention.mixture or (attention,)
         parts = [part for one in passes for part in one.parts()]
         if any(part.dynamic is not None for part in parts):
-            raise Refused("native cannot realise dynamic: it has no cache whose keys could keep older frequencies")
-        if not encoding.remaps and any(part.remap is not None or part.head_ratios is not None for part in parts):
-            raise Refused(f"{encoding.name} knows no distances but its own: use a method that remaps none")
-        if "positions" in encoding.hooks and any(part.keep_first is not None for part in parts):
             raise Refused(
-                f"{encoding.name} counts positions in its own way: use a method without first tokens of its own"
+                "native cannot realise dynamic: it does not keep keys rotated with earlier frequencies, use backend=hf"
             )
+        if not encoding.remaps and any(part.remap is not None or part.head_ratios is not None for part in parts):
+            raise Refused(f"{encoding.name} defines its own distances: use a method without remap or head_ratios")
+        if "positions" in encoding.hooks and any(part.keep_first is not None for part in parts):
+            raise Refused(f"{encoding.name} defines its own positions: use a method without keep_first")
         try:
             for one in passes:
                 for layer in range(shape.layers):
@@ -87,15 +87,15 @@ class Native(Backend):
         except ValueError as error:
             raise Refused(str(error)) from None
         self._passes = passes
-        self._latest.forget()
+        self._prefix_cache.forget()
 
     def sees_no_future(self) -> bool:
-        """Whether a text's first tokens are read in the same way whatever follows them, and however long it will be."""
+        """Whether the states of a prefix do not depend on what follows it, nor on the length of the text."""
         ranked = any(part.head_ratios is not None for one in self._passes for part in one.parts())
         return not ranked and "positions" not in self._decoder.encoding.hooks
 
     def _settled(self, whole: Attention, layer: int) -> tuple[Attention, Rotate]:
-        """What holds in a layer, the encoding's own slots with it, and how vectors are rotated there."""
+        """The Attention of a layer, joined with the encoding's own slots, and its rotation of queries and keys."""
         encoding, method = self._decoder.encoding.at(layer), whole.at(layer)
         rotate = encoding.rotating(method)
         if method.keep_first is not None:
@@ -103,27 +103,27 @@ class Native(Backend):
         return together(method, encoding.attention, encoding.name), rotate
 
     def _read(self, prompt: int, length: int) -> Reading:
-        """A text to be read, piece by piece; Refused where it is longer than the encoding has positions for."""
+        """Begin a text, to be read piece by piece; Refused if the encoding has no positions for its length."""
         longest = self._decoder.encoding.longest
         if longest is not None and length > longest:
             raise Refused(f"{self._decoder.encoding.name} has positions for {longest} tokens, asked for {length}")
         return Reading([Pass(self._decoder, whole, self._settled, prompt, length) for whole in self._passes])
 
     def _prompted(self, prompt: Tokens, length: int) -> tuple[Reading, Tensor]:
-        """A prompt, read from where it parts from the one before it, and the [1, vocabulary] logits behind it."""
+        """Read a prompt, reusing its common prefix with the previous one; and its [1, vocabulary] next-token logits."""
         text, begun = self._read(len(prompt), length), 0
-        taken = self._latest.take(prompt)
+        taken = self._prefix_cache.take(prompt)
         if taken and taken[1] >= WORTH * len(prompt):
             text.begun_as(*taken)
             _, begun = taken
         last = text(torch.from_numpy(prompt[begun:]))[-1:]
         if self.reuse and self.sees_no_future():
-            self._latest.keep(prompt, text.forked())
+            self._prefix_cache.keep(prompt, text.forked())
         return text, last
 
     @torch.inference_mode()
     def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> Tensor:
-        """[T, vocabulary] next-token logits, the text read in such pieces; the first one holds the prompt."""
+        """[T, vocabulary] next-token logits of a text read in pieces of these sizes; the first holds the prompt."""
         text = self._read(prompt, len(tokens))
         return torch.cat([text(piece) for piece in torch.split(torch.from_numpy(tokens), list(pieces))])
 
@@ -172,9 +172,9 @@ class Native(Backend):
 
     @torch.inference_mode()
     def probe(self, question: Probe) -> Probed:
-        """Statistics of one forward pass."""
+        """Attention statistics of one forward pass."""
         if len(self._passes) > 1:
-            raise Refused("native cannot probe a mixture: each of its passes attends in its own way")
+            raise Refused("native cannot probe a mixture: its passes have different attention weights")
         observer = Observer(question.length, question.first, question.last)
         self._read(question.length, question.length).passes[0](torch.from_numpy(question.tokens), observer)
         return Probed(statistics=observer.statistics())

@@ -1,4 +1,4 @@
-"""Finding the key tokens of a corpus with an evaluator model (see `lexbench.taskkit.key_tokens`)."""
+"""`lexbench keys`: find the key tokens of a corpus with an evaluator model (see `lexbench.taskkit.key_tokens`)."""
 
 import hashlib
 import json
@@ -39,26 +39,26 @@ def find(
     n: int | None = None,
     quiet: bool = False,
 ) -> KeyTokens:
-    """Find the key tokens of a corpus and write them to `out`, or go on where the same command stopped.
+    """Find the key tokens of a corpus and write them to `out`; repeat the command to resume.
 
-    Both contexts are read under the same Attention, the method's at `longest` tokens; every context begins with BOS
-    where the model's contexts do. What is done lies in `out` with .part behind its name until all is.
+    Both contexts use the same Attention, the method's at `longest` tokens, and begin with BOS if the model uses it.
+    Until all documents are done, results are in `out`.part.
 
     Args:
         model: the evaluator.
-        method: config with its name; an evaluator that reads more than it was trained on needs one that can.
+        method: config with its name; needed if the evaluator reads more than its trained length.
         corpus: of the texts.
-        backend: config of what runs the evaluator.
-        out: file to write; one that is there is never written again.
-        longest: see `Rule`, as the next four.
-        short: likewise.
-        window: likewise.
-        gain: likewise.
-        loss: likewise.
-        n: documents; None: all that are longer than short and window. They are taken by a hash of their names.
+        backend: config of the backend that runs the evaluator.
+        out: file to write; must not exist.
+        longest: see `Rule`, as for the next four.
+        short: see `Rule`.
+        window: see `Rule`.
+        gain: see `Rule`.
+        loss: see `Rule`.
+        n: documents, chosen by a hash of their names; None: all that are longer than short and window.
         quiet: show no progress.
 
-    Raises ValueError for a wrong configuration, Refused where no document is long enough or a likelihood not finite.
+    Raises ValueError for a wrong configuration, Refused if no document is long enough or a likelihood is not finite.
     """
     rule = Rule.of(model, longest, short, window, gain=gain, loss=loss)
     name, built, label = read_method(method)
@@ -80,9 +80,10 @@ def find(
 
 
 def places(backend: Backend, ids: Tokens, rule: Rule, name: str) -> NDArray[np.int64]:
-    """Ascending places of the key tokens among a text's tokens, under what the backend attends to."""
-    first = rule.short + rule.window  # nothing is cut off before it
+    """Ascending places of the key tokens among a text's tokens, with the backend's present Attention."""
+    first = rule.short + rule.window  # earlier tokens have no long context
     full = _nll(backend, ids, first, name)
+    # One short context per window: its targets see `short` to `short + window` tokens.
     begins = range(rule.window, len(ids) - rule.short, rule.window)
     cut = [_nll(backend, ids[begin : begin + first], rule.short, name) for begin in begins]
     gain = np.concatenate([*cut, np.empty(0, np.float32)]) - full
@@ -90,40 +91,42 @@ def places(backend: Backend, ids: Tokens, rule: Rule, name: str) -> NDArray[np.i
 
 
 def _nll(backend: Backend, ids: Tokens, first: int, name: str) -> NDArray[np.float32]:
-    """NLL of ids[first:], each given all tokens before it, and BOS."""
+    """NLL of ids[first:], each given BOS and all tokens before it."""
     prefix = np.asarray(backend.tokenizer.prefix, np.int64)
     tokens = np.concatenate([prefix, ids])
-    asked = Score(index=0, cluster=name, tokens=tokens, start=len(prefix) + first, bytes=0, words=0)
-    nll = backend.score(asked).nll
+    question = Score(index=0, cluster=name, tokens=tokens, start=len(prefix) + first, bytes=0, words=0)
+    nll = backend.score(question).nll
     if not np.isfinite(nll).all():
-        raise Refused(f"the evaluator has no finite likelihood in {name}: take another method, or a higher precision")
+        raise Refused(
+            f"the evaluator's likelihoods are not finite in {name}: use another method, or a higher precision"
+        )
     return nll
 
 
 def _checked(model: Model, method: str, rule: Rule, out: str | Path | None, n: int | None) -> Path:
-    """The file; ValueError for what cannot be done."""
+    """The file to write; ValueError for wrong options."""
     if out is None:
         raise ValueError("keys needs a file to write: give out=FILE.jsonl")
     if Path(out).exists():
-        raise ValueError(f"{out} exists, and key tokens never change: give another out")
+        raise ValueError(f"{out} exists: give another out, or remove it")
     if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
-        raise ValueError(f"keys' n must be at least 1, got {n}: documents; leave it out for all")
+        raise ValueError(f"keys' n must be at least 1 document, got {n}: leave it out for all")
     if rule.longest > model.trained_length and method == "none":
         raise ValueError(
             f"keys reads {rule.longest} tokens, {model.name} was trained on {model.trained_length}: lower longest, or "
-            "give method=... that can read more"
+            "give a method=... for this length"
         )
     return Path(out)
 
 
 def _documents(texts: EncodedCorpus, rule: Rule, n: int | None) -> list[int]:
-    """Documents to read, in the corpus's order."""
+    """Places of the documents to read, in the corpus's order."""
     order = sorted(range(len(texts)), key=lambda place: hashlib.sha256(texts.name(place).encode()).digest())
     long = [place for place in order if len(texts[place].ids) > rule.short + rule.window]
     if len(long) < (n or 1):
         raise Refused(
             f"keys needs {n or 1} documents of more than {rule.short + rule.window} tokens, the corpus has {len(long)} "
-            f"(its longest has {texts.longest()}): lower n or short, or take longer documents"
+            f"(its longest has {texts.longest()}): lower n or short, or use longer documents"
         )
     return sorted(long[:n])
 
@@ -150,17 +153,17 @@ def _header(backend: Backend, method: str, rule: Rule, corpus: str, documents: i
 
 
 def _resumed(part: Path, header: Mapping[str, Any]) -> int:
-    """Documents that are done already; the file is left with these alone, behind its header."""
+    """Number of documents done already; drops a torn last line from the file."""
     lines = part.read_text(encoding="utf-8").splitlines(keepends=True) if part.exists() else []
     whole = [line for line in lines if line.endswith("\n")]
     if whole and json.loads(whole[0]) != header:
-        raise ValueError(f"{part} holds what another evaluator, rule or corpus gave: remove it, or give another out")
+        raise ValueError(f"{part} was written with another evaluator, rule or corpus: remove it, or give another out")
     write_text(part, "".join(whole or [json.dumps(header) + "\n"]))
     return max(0, len(whole) - 1)
 
 
 def _row(backend: Backend, texts: EncodedCorpus, document: int, rule: Rule) -> dict[str, Any]:
-    """A line of the file."""
+    """A line of the file: one document with its key tokens."""
     encoded, name = texts[document], texts.name(document)
     ids = encoded.ids[: rule.longest - len(texts.prefix)]
     spans = spans_of(encoded, places(backend, ids, rule, name))

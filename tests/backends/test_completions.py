@@ -119,7 +119,7 @@ def test_targets_and_what_is_written_are_the_engines(engine: Engine, hf: Hf) -> 
 
 
 def test_an_attention_is_not_shown(engine: Engine) -> None:
-    with pytest.raises(Refused, match="engine does not show its attention: run it with backend=hf"):
+    with pytest.raises(Refused, match="engine does not return attention weights: use backend=hf"):
         engine.probe(Probe(index=0, cluster="c", tokens=TOKENS))
 
 

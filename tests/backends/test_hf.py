@@ -348,14 +348,16 @@ def test_attention_without_a_rotary_module_is_refused_by_slot(tmp_path: Path) ->
 
 def test_attention_that_never_asks_us_is_refused_though_its_logits_are_right(tmp_path: Path) -> None:
     hf = Hf(Model(name="bloom", trained_length=32, head_dim=8, path=str(save(tmp_path, "bloom"))))
-    with pytest.raises(Refused, match="mask on bloom: its attention does not go through transformers' registry"):
+    with pytest.raises(Refused, match="mask on bloom: its attention does not use transformers' registry"):
         hf.attend(Attention(mask=Window(4)))
 
 
 def test_layers_without_rotation_are_refused_by_their_logits(tmp_path: Path) -> None:
     folder = save(tmp_path, "smollm3", no_rope_layers=[1, 0, 1], use_sliding_window=False)
     hf = open_hf(folder)
-    with pytest.raises(Refused, match=r"remap on .*: our attention, asked for nothing, does not give its logits"):
+    with pytest.raises(
+        Refused, match=r"remap on .*: our attention function without a method does not reproduce its logits"
+    ):
         hf.attend(REROPE)
     assert_stock(hf, folder)
 
@@ -365,10 +367,12 @@ def test_layers_that_see_a_window_are_refused_past_it(tmp_path: Path) -> None:
     hf = open_hf(folder)
     hf.attend(REROPE)
     hf.score(asked(1, TOKENS[:17]))  # 16 tokens go in
-    with pytest.raises(Refused, match=r"cannot realise remap on .*: its layers see 16 tokens, asked for 79"):
+    with pytest.raises(
+        Refused, match=r"cannot realise remap on .*: its layers have a window of 16 tokens, asked for 79"
+    ):
         hf.score(asked())
     assert len(hf.write(prompt(10, 7)).tokens) == 7
-    with pytest.raises(Refused, match="its layers see 16 tokens, asked for 17"):
+    with pytest.raises(Refused, match="its layers have a window of 16 tokens, asked for 17"):
         hf.write(prompt(10, 8))
     hf.attend(Attention(inv_freq=pairs_of(hf)))
     assert_stock(hf, folder)
@@ -383,7 +387,7 @@ def test_capped_scores_are_refused(tmp_path: Path) -> None:
 
 def test_capped_logits_are_refused_when_loaded(tmp_path: Path) -> None:
     folder = save(tmp_path, "gemma2", final_logit_softcapping=1.0)
-    with pytest.raises(Refused, match="its logits are not its head's"):
+    with pytest.raises(Refused, match="scales or caps its logits"):
         open_hf(folder)
 
 
@@ -391,8 +395,8 @@ def test_wrong_shapes_are_errors_with_both_numbers(folders: Callable[[str], Path
     hf = open_hf(folders("llama"))
     for attention, words in (
         (Attention(inv_freq=np.ones(3)), "inv_freq needs 8 pairs on .*, got 3"),
-        (Attention(bias=Slopes((1.0,))), "each of 4 heads, got 1"),
-        (Attention(scale=2.0, layers=(3,)), r"among 0 to 2, got \(3,\)"),
+        (Attention(bias=Slopes((1.0,))), "each of 4 heads on llama0, got 1"),
+        (Attention(scale=2.0, layers=(3,)), r"must be 0 to 2 on llama0, got \(3,\)"),
     ):
         with pytest.raises(ValueError, match=words):
             hf.attend(attention)
@@ -475,7 +479,7 @@ def test_folders_without_safetensors_or_none_at_all_are_errors(tmp_path: Path) -
 def test_options_are_checked(folders: Callable[[str], Path]) -> None:
     with pytest.raises(ValueError, match="one of float32, bfloat16, float16, float64, got int8"):
         open_hf(folders("llama"), dtype="int8")
-    with pytest.raises(ValueError, match="chunk must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="chunk must be at least 1 position, got 0"):
         open_hf(folders("llama"), chunk=0)
 
 
@@ -535,5 +539,7 @@ def test_learned_positions_sort_six_letters(shared: Path) -> None:
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:99", "meta?"])
 def test_a_device_that_is_not_here_is_named(device: str) -> None:
-    with pytest.raises(ValueError, match=rf"backend\.device {re.escape(device)} is not here \(.+\): take auto or cpu"):
+    with pytest.raises(
+        ValueError, match=rf"backend\.device {re.escape(device)} is not available \(.+\): use auto or cpu"
+    ):
         Hf(read_model(registry.read("model", "lexlet")), device=device)

@@ -187,7 +187,7 @@ def test_methods_apply_where_there_is_something_to_change(trained: Callable[...,
     assert lexbench.method("ntk").attention(xpos, 64).inv_freq is not None
     remap = lexbench.method("rerope").attention(read_model({"path": "lexbench:lexlet"}), 512)
     for model in (alibi, xpos):
-        with pytest.raises(Refused, match="knows no distances but its own: use a method that remaps none"):
+        with pytest.raises(Refused, match="defines its own distances: use a method without remap or head_ratios"):
             Native(model).attend(remap)
 
 

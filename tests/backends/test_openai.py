@@ -161,7 +161,7 @@ def test_a_server_that_scores_no_prompt_is_refused_by_a_clear_word_and_still_wri
             backend.score(score())
         assert not isinstance(refusal.value, Deferred)
         assert backend.write(write()).text == " a boat"
-        with pytest.raises(Refused, match="does not show its attention"):
+        with pytest.raises(Refused, match="does not return attention weights"):
             backend.probe(Probe(index=0, cluster="a", tokens=TOKENS))
 
 
@@ -241,8 +241,8 @@ MALFORMED: list[tuple[str, Callable[[Body], object], str]] = [
     ("nothing", lambda answer: answer["choices"][0].pop("prompt_logprobs"), "prompt_logprobs must be a list"),
     ("too few", lambda answer: answer["choices"][0]["prompt_logprobs"].pop(), "98 entries for 99 tokens"),
     ("too many", lambda answer: answer["choices"][0]["prompt_logprobs"].append(None), "100 entries"),
-    ("null", lambda answer: put(answer, None, whole=True), "at 40 is not of token"),
-    ("another token", lambda answer: put(answer, {"1": {"logprob": -1.0}}, whole=True), "at 40 is not of token"),
+    ("null", lambda answer: put(answer, None, whole=True), "at 40 lacks token"),
+    ("another token", lambda answer: put(answer, {"1": {"logprob": -1.0}}, whole=True), "at 40 lacks token"),
     ("no number", lambda answer: put(answer, "-1.5"), "must be finite and at most 0, got -1.5"),
     ("true", lambda answer: put(answer, True), "got True"),
     ("false", lambda answer: put(answer, False), "got False"),
@@ -333,7 +333,7 @@ def test_an_answer_that_was_broken_off_is_none() -> None:
     with asking(vllm()) as (backend, server):
         whole = completion(50, {"token_ids": [5], "finish_reason": "abort"}, system_fingerprint="vllm-0.30.0-abc")
         server.answer = lambda _: (200, whole)
-        with pytest.raises(Deferred, match=r"broke an answer off \(abort\)"):
+        with pytest.raises(Deferred, match=r"cut an answer short \(abort\)"):
             backend.write(write())
 
 
@@ -368,7 +368,7 @@ def test_a_model_that_is_gone_is_said_with_what_is_there() -> None:
         with pytest.raises(Refused, match="does not exist"):
             backend.score(score())
         server.models = listing("two", "three|four")
-        with pytest.raises(Deferred, match=r"serves one no longer, but two, three\|four: give backend\.served"):
+        with pytest.raises(Deferred, match=r"no longer serves one, but two, three\|four: give backend\.served"):
             backend.score(score())
 
 
@@ -542,7 +542,7 @@ def test_an_answer_that_holds_the_key_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     written = TOKENIZER.encode(f" it is {KEY}").ids.tolist()
     for answer in (vllm(written), echo(TOKENIZER, written=f" it is {KEY}")):
-        with asking(answer) as (backend, _), pytest.raises(Refused, match="wrote the key") as refusal:
+        with asking(answer) as (backend, _), pytest.raises(Refused, match="wrote the API key") as refusal:
             backend.write(write(60))
         assert KEY not in refusal.value.reason
         assert KEY not in repr(backend) + repr(backend.revision)
@@ -573,14 +573,14 @@ def test_a_method_that_follows_the_length_serves_one() -> None:
     assert started_with("none", None, MODEL) == ("none", {})
     both = lexbench.method([{"name": "ntk", "factor": 4}, "log_n"]).attention(MODEL, 1024)
     assert started_with(({"name": "ntk", "factor": 4}, "log_n"), None, MODEL) == ("ntk(factor=4)+log_n", both.as_data())
-    with pytest.raises(ValueError, match=r"backend\.serves=ntk follows the length: give backend\.serves_length=N"):
+    with pytest.raises(ValueError, match=r"backend\.serves=ntk depends on the length: give backend\.serves_length=N"):
         started_with("ntk", None, MODEL)
 
 
 # what a user can get wrong
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"url": "127.0.0.1:8000/v1"}, "backend.url must be a whole address"),
+    ({"url": "127.0.0.1:8000/v1"}, "backend.url must be a complete address"),
     ({"concurrency": 0}, "backend.concurrency must be at least 1, got 0"),
     ({"timeout": -1.0}, "backend.timeout must be seconds above 0, got -1.0"),
     ({"timeout": 0.0}, "backend.timeout must be"),
@@ -593,8 +593,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"serves": 7}, "backend.serves: compose must be a list of methods, got 7"),
     ({"serves": None}, "backend.serves: "),
     ({"key_variable": KEY}, "must be the name of an environment variable"),
-    ({"served": "tow"}, "serves no 'tow': give backend.served=NAME from one, two"),
-    ({}, "serves not exactly one model: give backend.served=NAME from one, two"),
+    ({"served": "tow"}, "does not serve 'tow': give backend.served=NAME from one, two"),
+    ({}, "does not serve exactly one model: give backend.served=NAME from one, two"),
 ]
 
 
@@ -624,10 +624,10 @@ def test_a_server_that_cannot_be_asked_is_a_wrong_setting(monkeypatch: pytest.Mo
     assert "backend.served=NAME from none" in said(models={"data": [7, {}, {"id": 5}]})
     assert "HTTP 400: chat only" in said(lambda _: (400, {"message": "chat only"}))
     assert "HTTP 503" in said(lambda _: (503, {}))
-    with serving(vllm()) as server, pytest.raises(ValueError, match=r"HTTP 404: Not Found: does backend\.url end"):
+    with serving(vllm()) as server, pytest.raises(ValueError, match=r"HTTP 404: Not Found: check backend\.url"):
         OpenAI(MODEL, url=server.url.removesuffix("/v1"))
     monkeypatch.setenv("OPENAI_API_KEY", "two words")
-    assert "the key in OPENAI_API_KEY must be of plain characters" in said()
+    assert "the key in OPENAI_API_KEY must be printable ASCII" in said()
     with pytest.raises(ValueError, match="no tokenizer"):
         OpenAI(lexbench.Model(name="facts", trained_length=8, head_dim=8))
 

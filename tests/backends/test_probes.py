@@ -232,7 +232,7 @@ def test_attention_that_is_not_ours_to_compute_is_refused(tmp_path: Path) -> Non
     from tests.backends.test_hf import TOKENS, open_hf, save
 
     hf = open_hf(save(tmp_path, "bloom", n_layer=2, n_head=4))
-    with pytest.raises(Refused, match=r"hf cannot realise probes on .*does not go through"):
+    with pytest.raises(Refused, match=r"hf cannot realise probes on .*does not use"):
         probe(hf, TOKENS[:20])
 
 
@@ -241,7 +241,7 @@ def test_a_window_that_ends_while_reading_is_refused(tmp_path: Path) -> None:
 
     hf = open_hf(save(tmp_path, "mistral", sliding_window=30))
     assert probe(hf, TOKENS[:30])["entropy"].shape == (3, 4)
-    with pytest.raises(Refused, match=r"hf cannot realise probes on .*layers see 30 tokens, asked for 31"):
+    with pytest.raises(Refused, match=r"hf cannot realise probes on .*layers have a window of 30 tokens, asked for 31"):
         probe(hf, TOKENS[:31])
     hf.score(Score(index=0, cluster="", tokens=TOKENS, start=1, bytes=1, words=1))  # the stock attention is back
 

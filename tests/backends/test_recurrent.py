@@ -102,7 +102,7 @@ def test_models_with_a_state_are_scored_and_neither_write_nor_choose(kind: str, 
     options = np.array([TOKENS[20], TOKENS[21]])
     marked = hf.mark(Mark(index=0, cluster="", tokens=TOKENS, places=np.array([20]), options=options))
     np.testing.assert_allclose(marked.nll[0], -stock(folder, TOKENS)[19, options], atol=2e-4)
-    said = r"hf writes and chooses with a cache of .*, \w+ForCausalLM keeps a state in some layer: take tasks of "
+    said = r"hf needs a cache of keys and values to write or choose, \w+ForCausalLM has other state in some layer: use "
     for answer in (lambda: hf.write(write()), lambda: list(hf.together([write()])), lambda: hf.choose(choose())):
         with pytest.raises(Refused, match=said) as refusal:
             answer()
@@ -130,5 +130,5 @@ def test_a_run_refuses_what_a_model_with_a_state_cannot_answer(kind: str, tmp_pa
     asked = ["passkey", "last_segment"]
     table = run(model, task=asked, lengths=[48], n=2, results=tmp_path / "run").records()
     written, read = (table[table.task == task] for task in asked)
-    assert written.value.isna().all() and written.refused.str.startswith("hf writes and chooses with a cache").all()
+    assert written.value.isna().all() and written.refused.str.startswith("hf needs a cache of keys and values").all()
     assert read.refused.isna().all() and read.value.notna().all()

@@ -119,7 +119,7 @@ HOSTILE = "!!python/object/apply:os.system ['touch {mark}']"
 def test_a_cards_head_runs_no_yaml_tag(tmp_path: Path) -> None:
     from lexbench.integrations.hub.card_yaml import head
 
-    with pytest.raises(ValueError, match="no YAML"):
+    with pytest.raises(ValueError, match="not YAML"):
         head(f"---\nmodel: {HOSTILE.format(mark=tmp_path / 'mark')}\n---\n")
     assert not (tmp_path / "mark").exists()
 

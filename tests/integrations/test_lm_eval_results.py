@@ -276,10 +276,10 @@ def test_what_is_no_share_of_one_is_left_out_by_name(tmp_path: Path) -> None:
     assert found.left_out == [
         "colours word_perplexity: a sum over a text, without its tokens (lexbench run task=sliding has likelihoods per "
         "token)",
-        "colours bleu, brier_score, entropy: no share of 1",
+        "colours bleu, brier_score, entropy: not on a scale from 0 to 1",
         "colours points, below, pairs: no value in [0, 1] for 4 of 4 examples",
         "colours partly: no value in [0, 1] for 1 of 4 examples",
-        "colours worst: no mean over examples (the results say 0.0, their mean is 0.375)",
+        "colours worst: not a mean over examples (the results say 0.0, the mean is 0.375)",
     ]
 
 
@@ -482,8 +482,12 @@ def test_what_numbers_depend_on_is_never_mixed(tmp_path: Path, change: str, valu
         ("samples", b'{"doc_id": 1e400, "filter": "none"}', "line 1 of .* has no doc_id"),
         ("samples", b'{"doc_id": %d, "filter": "none"}' % 10**30, "line 1 of .* has no doc_id"),
         ("samples", b'{"doc_id": 0, "filter": []}', "line 1 of .* does not name its filter"),
-        ("samples", b'{"doc_id": 0, "filter": "none"}', "does not say what was asked"),
-        ("samples", b'{"doc_id": 0, "filter": "none", "arguments": {"gen_args_0": {"arg_0": 3}}}', "what was asked"),
+        ("samples", b'{"doc_id": 0, "filter": "none"}', "does not contain its prompt"),
+        (
+            "samples",
+            b'{"doc_id": 0, "filter": "none", "arguments": {"gen_args_0": {"arg_0": 3}}}',
+            "does not contain its prompt",
+        ),
         ("samples", json.dumps(COLOURS[0]).encode() + b"\n", "hold 1 examples, the results 4"),
         ("samples", 2 * (json.dumps(COLOURS[0]).encode() + b"\n"), "line 2 of .* is the second of example 0"),
     ],
@@ -502,13 +506,13 @@ def test_what_is_amiss_is_one_line_and_the_others_follow(tmp_path: Path, name: s
 def test_what_is_lacking_is_said_with_its_remedy(tmp_path: Path, words: Path) -> None:
     file = write(tmp_path / "out", {"colours": (RIGHT, COLOURS)})
     for options, said in (
-        ({"length": 8}, "do not say the model's trained length: give --trained-length N"),
-        ({"trained_length": 8}, "does not say how long its prompts are: give --tokenizer DIR, or --length N"),
+        ({"length": 8}, "do not state the model's trained length: give --trained-length N"),
+        ({"trained_length": 8}, "does not state the length of its prompts: give --tokenizer DIR, or --length N"),
         ({"trained_length": 0, "length": 8}, "--trained-length must be a whole number of at least 1 token, got 0"),
         ({"trained_length": 8, "length": -1}, "--length must be a whole number of at least 1 token, got -1"),
         (
             {"trained_length": 8, "length": 4, "tokenizer": words},
-            "prompts of 5 tokens: --length must be no less, got 4",
+            "prompts of 5 tokens: --length must be at least that, got 4",
         ),
         ({"trained_length": 8, "tokenizer": tmp_path}, "has no tokenizer.json: give the model's folder"),
     ):
@@ -516,7 +520,7 @@ def test_what_is_lacking_is_said_with_its_remedy(tmp_path: Path, words: Path) ->
             import_lm_eval([file], tmp_path / "run", **options)
     with pytest.raises(ValueError, match="nowhere do not exist"):
         import_lm_eval([tmp_path / "nowhere"], tmp_path / "run")
-    with pytest.raises(ValueError, match=r"words holds no results_DATE\.json"):
+    with pytest.raises(ValueError, match=r"words has no results_DATE\.json"):
         import_lm_eval([words], tmp_path / "run")
     (words / "tokenizer.json").write_text("{}")
     with pytest.raises(ValueError, match=r"tokenizer.json cannot be read .*: give the model's folder"):
@@ -552,7 +556,7 @@ def test_names_of_tasks_open_no_file_elsewhere(tmp_path: Path) -> None:
 def test_odd_frequencies_do_not_reach_a_table(tmp_path: Path) -> None:
     config = ours(32)
     config["lexbench"]["attention"] = {"mixture": [{"inv_freq": ["x"]}]}
-    with pytest.raises(ValueError, match="do not say what lexbench measured"):
+    with pytest.raises(ValueError, match="have a malformed lexbench entry"):
         imported(tmp_path, {"colours": (RIGHT, COLOURS)}, config=config)
 
 

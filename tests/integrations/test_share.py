@@ -195,8 +195,8 @@ def test_one_key_of_a_head_is_replaced_alone(card: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("card", "why"),
     [
-        ("---\na: [\n---\n", "no YAML"),
-        ("---\nHello\n---\n", "no mapping"),
+        ("---\na: [\n---\n", "not YAML"),
+        ("---\nHello\n---\n", "must be a mapping"),
         ("---\n{model-index: [], a: 1}\n---\n", "cannot be replaced alone"),
         ("---\nmodel-index: &a []\nb: *a\n---\n", "cannot be replaced alone"),
         ("---\nmodel-index: []\nmodel-index: []\n---\n", "cannot be replaced alone"),
@@ -225,7 +225,7 @@ def test_a_card_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"is a folder: give a file, e.g. "):
         share_card([tmp_path], str(tmp_path))
     (tmp_path / "README.md").write_bytes(b"\xff")
-    with pytest.raises(ValueError, match="no UTF-8 text"):
+    with pytest.raises(ValueError, match="must be UTF-8 text"):
         share(tmp_path)
 
 
@@ -301,7 +301,9 @@ def test_of_many_methods_a_card_shows_none_unless_others_are_named(
         fake_cells(["last_segment"], losses={"ntk": 0.2, "pi": 0.1, "rerope": 0, "yarn(factor=8.0)": 0}, n=4),
     )
     monkeypatch.setattr(model_card, "MOST", 18)
-    with pytest.raises(ValueError, match=r"card of 19 values .*at most 18.*choose --method from ntk, pi, rerope, yarn"):
+    with pytest.raises(
+        ValueError, match=r"card with 19 values .*at most 18.*choose --method from ntk, pi, rerope, yarn"
+    ):
         share(tmp_path / "bare")
 
 
@@ -332,7 +334,7 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     _, notes = share_samples([tmp_path], tmp_path / "out")
     assert notes[:2] == ["samples: 33 of 2 cells, 1 task", "1 cell refused, without samples"]
     assert notes[2].startswith("not readable: cell ") and "broken.parquet" in notes[2]
-    assert "1 cell had no honest answer and no samples: passkey needs" in (tmp_path / "out" / "README.md").read_text()
+    assert "1 cell refused, without samples: passkey needs" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_a_committed_run_loads_as_one_dataset_and_task_by_task(quick: tuple[Path, list[str]]) -> None:
@@ -463,7 +465,7 @@ def test_a_folder_of_other_samples_is_left_alone(tmp_path: Path) -> None:
         out = tmp_path / name.replace("/", "-").removesuffix(".parquet")
         (out / name).parent.mkdir(parents=True)
         (out / name).write_text("mine")
-        with pytest.raises(ValueError, match=f"holds {name}, of other samples: give an empty folder"):
+        with pytest.raises(ValueError, match=f"holds {name}, which share did not write: give an empty folder"):
             share_samples([tmp_path / "run"], out)
         assert [file.read_text() for file in out.rglob("*.*")] == ["mine"]
     (tmp_path / "file").touch()
@@ -491,7 +493,7 @@ def test_a_dataset_card_keeps_what_was_added_by_hand(tmp_path: Path) -> None:
     assert [each["config_name"] for each in head(changed)["configs"]] == ["all", "last_segment", "passkey"]
     assert len(load_dataset(str(tmp_path / "out"), split="test")) == 64
     card.write_text("---\n[\n---\n")
-    with pytest.raises(ValueError, match=r"README.md cannot be parsed: its head is no YAML"):
+    with pytest.raises(ValueError, match=r"README.md cannot be parsed: its head is not YAML"):
         written()
 
 

@@ -196,7 +196,7 @@ def test_only_those_who_mean_this_server_are_answered(get: Client) -> None:
         for path in ("/", "/progress.json", "/nothing"):
             answer = get(path, hosts=hosts)
             assert answer.status == 421, hosts
-            assert answer.body == f"421 this is http://127.0.0.1:{port}/: open that\n"
+            assert answer.body == f"421 wrong host: open http://127.0.0.1:{port}/\n"
 
 
 def test_it_listens_on_loopback_alone(run: Path) -> None:
@@ -707,7 +707,7 @@ def test_the_page_that_is_not_ready_says_so_and_the_one_that_fails_too(
         assert json.loads(get("/progress.json").body)["making"] is True
         ready.set()
         answer = page_of(get)
-        assert (answer.status, answer.body) == (500, "500 the page cannot be made: the terminal says why\n")
+        assert (answer.status, answer.body) == (500, "500 the page cannot be made: see the terminal for the reason\n")
 
 
 def test_a_page_that_cannot_be_made_is_said_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

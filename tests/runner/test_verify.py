@@ -12,7 +12,7 @@ import lexbench
 from lexbench import Attention
 from lexbench.backends.hf import hook
 from lexbench.backends.hf.backend import Hf
-from lexbench.backends.hf.rotary import Placed
+from lexbench.backends.hf.rotary import AttentionInstaller
 from lexbench.core import registry
 from lexbench.core.attention import Blocks, Line, LogScale, Remap, Slopes, Window
 from lexbench.core.checkpoint import read_model
@@ -139,7 +139,7 @@ def range_of(length: int) -> Any:
 
 def test_a_rotary_module_that_is_not_changed_is_caught(hf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pi = lexbench.method("pi", factor=2).attention(hf.model, LENGTH)
-    monkeypatch.setattr(Placed, "_install", lambda self, rotary: None)
+    monkeypatch.setattr(AttentionInstaller, "_install", lambda self, rotary: None)
     assert results(hf, pi)["applied"] is False
 
 

@@ -170,11 +170,11 @@ def test_another_search_in_an_old_journal_is_refused_by_what_changed(tmp_path: P
     journal = tmp_path / "search.jsonl"
     run(Hill(SLOPE), SHORT, journal, length=2048)
     before = journal.read_bytes()
-    with pytest.raises(ValueError, match=r"begun with length 2048, now 4096: give another out="):
+    with pytest.raises(ValueError, match=r"has length 2048, now 4096: give another out="):
         run(Hill(SLOPE), SHORT, journal, length=4096)
-    with pytest.raises(ValueError, match=r"begun with population 20, now 64; parents 8, now 32; mutations 5, now 16"):
+    with pytest.raises(ValueError, match=r"has population 20, now 64; parents 8, now 32; mutations 5, now 16"):
         run(Hill(SLOPE), Settings(), journal, length=2048)
-    with pytest.raises(ValueError, match=r"begun with seeds \[\["):
+    with pytest.raises(ValueError, match=r"has seeds \[\["):
         run(Hill(SLOPE), SHORT, journal, seeds=SEEDS[:2], length=2048)
     assert journal.read_bytes() == before
 
@@ -182,7 +182,7 @@ def test_another_search_in_an_old_journal_is_refused_by_what_changed(tmp_path: P
 def test_a_file_that_is_no_journal_is_left_alone(tmp_path: Path) -> None:
     journal = tmp_path / "search.jsonl"
     journal.write_text("factors\n")
-    with pytest.raises(ValueError, match=r"search.jsonl has a line that is no JSON object"):
+    with pytest.raises(ValueError, match=r"search.jsonl has a line that is not a JSON object"):
         run(Hill(SLOPE), SHORT, journal)
     assert journal.read_text() == "factors\n"
 
@@ -284,7 +284,7 @@ def test_a_crossover_that_would_fall_gives_no_child() -> None:
         ({"iterations": -1}, "search's iterations must be at least 0, got -1"),
         ({"parents": 65}, "search's parents must be at most the population 64, got 65"),
         ({"rule": "longrope3"}, "search's rule must be one of longrope, longrope2, got longrope3"),
-        ({"critical_pair": 7}, "search's critical_pair is of rule=longrope2, got rule=longrope"),
+        ({"critical_pair": 7}, "search's critical_pair needs rule=longrope2, got rule=longrope"),
         ({"ceiling": 0.9}, "search's ceiling must be finite and at least 1, got 0.9"),
         ({"ceiling": math.inf}, "search's ceiling must be finite and at least 1, got inf"),
         ({"step": 0.0}, "search's step must be above 0 and at most 1, got 0.0"),

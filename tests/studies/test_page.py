@@ -202,15 +202,15 @@ def test_what_is_said_of_the_trained_length_goes_by_intervals() -> None:
     [said] = page_text._inside(own)
     assert said.startswith(
         "- passkey at the trained length, of 3 encodings: 1 more than half of the keys, 1 less than half of the keys, "
-        "1 cannot be told (the interval holds one half); the best 0.90 [0.70, 0.97]."
+        "1 uncertain (the interval contains one half); the best 0.90 [0.70, 0.97]."
     )
 
 
 def test_shapes_that_are_all_open_are_counted(tmp_path: Path) -> None:
     about = {"trained_length": 128}
     both = [curve("a", [3.0, 3.06], half=0.02), curve("b", [3.0, 3.0], half=0.1)]
-    assert "Alone: 2 between two shapes." in page_text._shapes(both, about, tmp_path)
-    assert "Alone: 1 flat, 1 between two shapes." in page_text._shapes(
+    assert "Without a method: 2 uncertain between two shapes." in page_text._shapes(both, about, tmp_path)
+    assert "Without a method: 1 flat, 1 uncertain between two shapes." in page_text._shapes(
         [both[0], curve("b", [3.0, 3.0])], about, tmp_path
     )
 
@@ -295,11 +295,11 @@ def test_changes_are_paired_on_the_same_targets(folder: Path) -> None:
 def test_the_page_is_made_of_the_records_alone(folder: Path) -> None:
     page = study_page.write_page(folder).read_text()
     assert "- `cope-seed0`: no memory" in page
-    assert "4 encodings, seeds 0, 1; recipe `zoo`: trained length 256, 787,584 weights" in page
+    assert "4 encodings, seeds 0, 1; recipe `zoo`: trained length 256, 787,584 parameters" in page
     [row] = [line for line in page.splitlines() if line.startswith("| alibi ") and "flat" in line][:1]
     assert "+0.000" in row
     assert "refused: passkey needs at least 74 tokens" in page
-    assert "Beside published tables" in page
+    assert "Comparison with published tables" in page
     assert "nothing beyond" not in page
     assert not [line for line in page.splitlines() if {"nan", "None,", "|None"} & set(line.split())]
     for link in ("last_segment-none.svg", "last_segment-bca.png", "passkey-none.csv", "resolution-slope.svg"):
@@ -367,5 +367,5 @@ def test_an_interval_of_a_likelihood_ends_at_0(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"has no measured.parquet: give one that `lexbench study` has written"):
+    with pytest.raises(ValueError, match=r"has no measured.parquet: give a page folder of `lexbench study`"):
         study_page.load(tmp_path)

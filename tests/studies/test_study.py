@@ -111,7 +111,7 @@ def test_every_published_row_has_figures_and_an_entry(row: dict[str, Any]) -> No
         ({"suite": {**stated(), "entries": [5]}}, "suite's entries must be keys and values, got 5"),
         ({"suite": {**stated(), "finetuned": 5}}, "suite's finetuned must be keys and values, got 5"),
         *(
-            ({key: []}, rf"suite's {key} must not be empty, got \[\]: leave it out, or null for the suite's own")
+            ({key: []}, rf"suite's {key} must not be empty, got \[\]: leave it out, or give null for the suite's own")
             for key in ("encodings", "seeds", "tasks", "methods", "multiples")
         ),
         ({"methods": "bca"}, r"suite's methods must be a list, got 'bca': e.g. methods=\[bca\]"),
@@ -140,7 +140,7 @@ def test_the_command_prints_every_command_of_its_plan(tmp_path: Path, capfd: pyt
     out, err = capfd.readouterr()
     assert [line.split()[1] for line in out.splitlines()] == ["train", "run", "train", "run"]
     assert "recipe=zoo_tiny encoding=rope corpora=[stdlib,pydoc] recipe.seed=1" in out
-    assert "2 trainings (recipe zoo_tiny), 2 evaluations; 0 done before" in err
+    assert "2 trainings (recipe zoo_tiny), 2 evaluations; 0 done" in err
     assert not (tmp_path / "zoo").exists()
     assert main.main(["study", "encodingz"]) == 2
     assert "unknown suite 'encodingz': did you mean encodings?" in capfd.readouterr().err
@@ -451,5 +451,5 @@ def test_a_page_keeps_models_that_were_measured_elsewhere(tmp_path: Path) -> Non
     assert again == rows
     assert [model["name"] for model in more["models"]] == ["alibi-seed0", "t5-seed0", "rope-seed0"]
 
-    with pytest.raises(ValueError, match="is a page of recipe zoo, asked for zoo_tiny: give another results=DIR"):
+    with pytest.raises(ValueError, match="is a page of recipe zoo, not zoo_tiny: give another results=DIR"):
         study.run(asked(recipe="zoo_tiny", results=str(tmp_path), encodings=["nope"], seeds=[0]))

@@ -159,7 +159,7 @@ def test_gain_and_loss_are_the_thresholds() -> None:
         rule = Rule(longest=12, short=4, window=4, gain=gain, loss=loss)
         assert find_key_tokens.places(table, np.arange(12), rule, "text").tolist() == expected
     full[10] = np.nan
-    with pytest.raises(Refused, match="no finite likelihood in text: take another method"):
+    with pytest.raises(Refused, match="likelihoods are not finite in text: use another method"):
         find_key_tokens.places(table, np.arange(12), Rule(longest=12, short=4, window=4), "text")
 
 
@@ -234,7 +234,7 @@ def test_a_stopped_command_goes_on_to_the_same_file(
     assert 0 < len(Reader.asked) < asked
     part.write_text((tmp_path / "keys.jsonl").read_text())
     (tmp_path / "keys.jsonl").unlink()
-    with pytest.raises(ValueError, match=r"keys.jsonl.part holds what another .* gave: remove it"):
+    with pytest.raises(ValueError, match=r"keys.jsonl.part was written with another .*: remove it"):
         found(lexlet, tmp_path / "keys.jsonl", gain=1.0)
 
 
@@ -252,14 +252,14 @@ def test_what_cannot_be_done_is_said_with_a_remedy(lexlet: Model, tmp_path: Path
     with pytest.raises(ValueError, match="keys needs a file to write: give out=FILE"):
         found(lexlet, None)
     (tmp_path / "old.jsonl").write_text("")
-    with pytest.raises(ValueError, match=r"old.jsonl exists, and key tokens never change: give another out"):
+    with pytest.raises(ValueError, match=r"old.jsonl exists: give another out"):
         found(lexlet, tmp_path / "old.jsonl")
     with pytest.raises(
-        ValueError, match="keys reads 512 tokens, lexlet was trained on 256: lower longest, or give met"
+        ValueError, match="keys reads 512 tokens, lexlet was trained on 256: lower longest, or give a met"
     ):
         found(lexlet, tmp_path / "keys.jsonl", longest=512)
     for n in (0, 1.5, "all"):
-        with pytest.raises(ValueError, match=f"keys' n must be at least 1, got {n}: documents"):
+        with pytest.raises(ValueError, match=f"keys' n must be at least 1 document, got {n}"):
             found(lexlet, tmp_path / "keys.jsonl", n=n)
     with pytest.raises(ValueError, match="keys' short must be a whole number of tokens, got 'few'"):
         found(lexlet, tmp_path / "keys.jsonl", short="few")

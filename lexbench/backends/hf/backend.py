@@ -1,4 +1,4 @@
-"""Checkpoints in Hugging Face form, run by transformers: texts of one length together where they fit, no padding."""
+"""Hugging Face checkpoints run by transformers. Batches hold texts of one length, so there is no padding."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,11 +12,11 @@ from torch.nn import functional as F
 from transformers import DynamicCache
 
 from lexbench.backends import Backend, Capabilities
-from lexbench.backends.caches import Latest, cut, keeps_all, together
+from lexbench.backends.caches import PrefixCache, cut, keeps_all, together
 from lexbench.backends.hf.hook import Unrealisable
 from lexbench.backends.hf.memory import OutOfMemory, deferring, free_memory
 from lexbench.backends.hf.network import DTYPES, check_weights, device_of, load, positions_end
-from lexbench.backends.hf.rotary import TOLERANCE, Placed
+from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import end_tokens, fingerprint, locate, on_disk, weight_files
 from lexbench.core.model import Model
@@ -41,26 +41,25 @@ from lexbench.kernels import likelihood
 from lexbench.kernels.observed import Observer
 
 COLUMNS = 1024
-"""Tokens of the vocabulary whose logits are shown where methods are verified."""
+"""Tokens of the vocabulary whose logits are compared when a method is verified."""
 ACTIVATIONS = 20
-"""Numbers of a model's width that a layer holds for each token: state, queries, keys, values, a gated MLP's three."""
+"""Peak activations of a layer per token, in units of the model's width: state, queries, keys, values, a gated MLP."""
 SHARE = 0.5
-"""Of the free memory, which texts that are read together may take by this count; where it deceives, they are halved."""
+"""Fraction of free memory for one batch; the batch is halved on out-of-memory."""
 TOGETHER = 1 << 15
-"""Tokens that a CPU writes to together at most, 16 texts of 2048: it gains from them, and a killed run loses them."""
+"""Most tokens in one writing batch on a CPU, 16 texts of 2048: more gains little, and a killed run loses the batch."""
 
 
 class Hf(Backend):
-    """Any causal language model of transformers, from safetensors only; no code of the checkpoint is run.
+    """Runs any causal language model of transformers, from safetensors only; never runs code from the checkpoint.
 
     Args:
-        model: facts, with the folder or hub name in `path`.
-        dtype: float32, bfloat16, float16 or float64, of weights and activations; likelihoods are float32 always.
-        device: auto (a GPU where there is one), cpu, cuda, cuda:1, ...
-        chunk: positions whose logits are held at once.
-        batch: texts of one length that are scored or written to together, halved where memory ends; auto: as many as
-            fit into a GPU's memory; a CPU scores one at a time, and writes to a few. Numbers are the same, but for
-            the last bits.
+        model: with the folder or hub name in `path`.
+        dtype: float32, bfloat16, float16 or float64, of weights and activations; likelihoods are always float32.
+        device: auto (a GPU if there is one), cpu, cuda, cuda:1, ...
+        chunk: positions with logits in memory at once.
+        batch: texts of one length in a batch, halved on out-of-memory; auto: as many as fit into a GPU's memory; a CPU
+            scores one text at a time and writes to a few. Batching changes numbers in the last bits only.
     """
 
     name = "hf"
@@ -72,13 +71,13 @@ class Hf(Backend):
         if dtype not in DTYPES:
             raise ValueError(f"backend.dtype must be one of {', '.join(DTYPES)}, got {dtype}")
         if chunk < 1:
-            raise ValueError(f"backend.chunk must be at least 1, got {chunk}: positions whose logits are held at once")
+            raise ValueError(f"backend.chunk must be at least 1 position, got {chunk}: e.g. backend.chunk=512")
         if batch != "auto" and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
             raise ValueError(
-                f"backend.batch must be auto or a whole number of at least 1, got {batch!r}: texts at once"
+                f"backend.batch must be auto or a whole number of at least 1, got {batch!r}: e.g. backend.batch=8"
             )
         if model.path is None:
-            raise ValueError(f"model {model.name} has no checkpoint to run: give model.path=DIR or a hub name")
+            raise ValueError(f"model {model.name} has no checkpoint: give model.path=DIR or a hub name")
         folder = locate(model.path, model.revision)
         weight_files(folder)
         self.model = model
@@ -97,55 +96,57 @@ class Hf(Backend):
         self._positions_end = positions_end(self._base)
         self._check_head()
         self._keeps_all = self._reads_into_a_cache()
-        # Slots of the scores are computed by our kernels, all else by the model's own: one name for every cell.
+        # Our kernels compute the slots that change scores, the model's kernel the rest; one name for all methods, so
+        # that cells of a comparison agree in it.
         self.kernel = f"{self._network.config._attn_implementation}+lexbench"
-        self._positions = Placed(self._network, model.name, model.trained_length, self._positions_end)
-        self._passes = [self._positions.prepare(Attention())]
+        self._installer = AttentionInstaller(self._network, model.name, model.trained_length, self._positions_end)
+        self._passes = [self._installer.prepare(Attention())]
         self._slides = any(DynamicCache(config=self._network.config).is_sliding)
-        self._latest = Latest[list[DynamicCache]]()
+        self._prefix_cache = PrefixCache[list[DynamicCache]]()
         self.reuse = False
         self._batch = batch if isinstance(batch, int) else None
         self._limit = sys.maxsize
 
     def close(self) -> None:
-        """Let go of the network, and give a GPU its memory back."""
-        del self._network, self._base, self._head, self._positions, self._passes, self._latest
+        """Release the network and free the GPU's memory."""
+        del self._network, self._base, self._head, self._installer, self._passes, self._prefix_cache
         torch.cuda.empty_cache()
 
     def attend(self, attention: Attention) -> None:
-        """Put the model under this Attention; what cannot be realised exactly is Refused by the slot's name."""
-        self._latest.forget()
-        self._positions.remove()
-        self._passes = [self._positions.prepare(part) for part in attention.mixture or (attention,)]
-        self._positions.put(self._passes[0])
+        """Apply an Attention to the model; Refused, with the slot's name, if it cannot be realised exactly."""
+        self._prefix_cache.forget()
+        self._installer.remove()
+        self._passes = [self._installer.prepare(part) for part in attention.mixture or (attention,)]
+        self._installer.put(self._passes[0])
 
     def sees_no_future(self) -> bool:
-        """Whether a text's first tokens are read in the same way whatever follows them."""
-        ranked = [part.head_ratios is not None for placed in self._passes for part in placed.attention.parts()]
-        return not any(ranked) and not any(placed.grows for placed in self._passes)
+        """Whether the states of a prefix do not depend on what follows it."""
+        ranked = [part.head_ratios is not None for placement in self._passes for part in placement.attention.parts()]
+        return not any(ranked) and not any(placement.grows for placement in self._passes)
 
     def _begun(self, prompt: Tokens) -> tuple[list[DynamicCache], int]:
-        """Caches for a prompt, and how many of its first tokens they hold: those of the prompt before it."""
-        if (taken := self._latest.take(prompt)) is None:
-            return [DynamicCache() for _ in self._passes], 0  # such keep all, so that they can be cut back
+        """Caches for a prompt, and how many of its first tokens they already hold (from the previous prompt)."""
+        if (taken := self._prefix_cache.take(prompt)) is None:
+            # Made without a config, a DynamicCache keeps all keys of sliding layers too, so it can be cropped.
+            return [DynamicCache() for _ in self._passes], 0
         cut(*taken)
         return taken
 
     def _keep(self, prompt: Tokens, caches: list[DynamicCache]) -> None:
-        """What a question leaves for the next one: its prompt, read."""
+        """Keep the prompt's caches for the next question."""
         if self.reuse and self.sees_no_future():
             cut(caches, len(prompt))
-            self._latest.keep(prompt, caches)
+            self._prefix_cache.keep(prompt, caches)
 
     def alike(self, question: AnyQuestion) -> tuple[object, ...] | None:
-        """What questions have in common that can be answered together; None: each alone."""
-        scores = self._batch is not None or self._device.type == "cuda"  # a CPU is as fast with one text at a time
+        """Key of questions that can share a batch; None: answer it alone."""
+        scores = self._batch is not None or self._device.type == "cuda"  # on a CPU batches score no faster
         if isinstance(question, Score) and scores:
             return Score, question.length, question.start
         return (Write, len(question.prompt), question.room) if isinstance(question, Write) else None
 
     def together(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
-        """Answers of questions that are alike: as many at once as fit, half of them where memory ends."""
+        """Answer questions with the same key, in batches as large as fit; a batch is halved on out-of-memory."""
         left = [question for question in questions if isinstance(question, Score | Write)]
         while left:
             size = self._size(left[0])
@@ -160,7 +161,7 @@ class Hf(Backend):
             del left[:size]
 
     def _size(self, question: Score | Write) -> int:
-        """Questions like this one that are answered together."""
+        """Batch size for questions like this one."""
         size = self._batch
         if size is None:
             config = self._network.config.get_text_config()
@@ -172,23 +173,23 @@ class Hf(Backend):
         return max(1, min(size, self._limit // question.length))
 
     def _answers(self, questions: Sequence[Score | Write]) -> Sequence[Answer]:
-        """Of questions that are alike, at once."""
+        """Answer one batch."""
         scores = [question for question in questions if isinstance(question, Score)]
         if scores:
             return self._score(scores)
         return self._write([question for question in questions if isinstance(question, Write)])
 
     def write(self, question: Write) -> Written:
-        """Greedy continuation with a cache; ends at the model's end tokens, which are no part of the answer."""
+        """Greedy continuation with a cache; stops at the model's end tokens, which are left out of the answer."""
         return self._write([question])[0]
 
     @torch.inference_mode()
     def _write(self, questions: Sequence[Write]) -> list[Written]:
-        """Questions that are alike, each as if it were alone."""
+        """Write one batch; each answer is the same as alone."""
         self._check_cache()
         first, new, ended = questions[0], [list[int]() for _ in questions], [False for _ in questions]
         with self._answering(first.length):
-            self._check_window(first.length - 1)  # before any work is done
+            self._check_window(first.length - 1)  # fail before any work
             last, caches = self._prompted([question.prompt for question in questions])
             for step in range(first.room):
                 feed = _best(likelihood.mixed(_precise(self._head(last))), ended, self.dtype)
@@ -210,13 +211,13 @@ class Hf(Backend):
         ]
 
     def _prompted(self, prompts: Sequence[Tokens]) -> tuple[Tensor, list[DynamicCache]]:
-        """[passes, B, width] states of prompts' last tokens, and caches that hold the prompts.
+        """[passes, B, width] states of the prompts' last tokens, and caches that hold the prompts.
 
-        Prompts that may begin alike are read one behind the other, each from where it parts from the one before it.
+        With prefix reuse, prompts are read one after another, each without its common prefix with the previous one.
         """
         size = len(prompts[0])
         if self._slides or (len(prompts) > 1 and not (self.reuse and self.sees_no_future())):
-            caches = [DynamicCache(config=self._network.config) for _ in self._passes]  # windows drop older keys
+            caches = [DynamicCache(config=self._network.config) for _ in self._passes]  # sliding layers drop old keys
             return self._states(self._ids(*prompts), size, caches)[:, :, -1], caches
         last, read = [], []
         for prompt in prompts:
@@ -231,11 +232,12 @@ class Hf(Backend):
 
     @torch.inference_mode()
     def choose(self, question: Choose) -> Chosen:
-        """NLL of each option; the prompt is read once, and each option goes on with its cache."""
+        """NLL of each option; the prompt is read once, its cache serves every option."""
         self._check_cache()
         with self._answering(question.length):
             prompt, size = question.prompt, len(question.prompt)
-            # Frequencies that follow the longest input so far would carry one option's length to the next.
+            # Frequencies that depend on the longest input so far would make an option depend on the one before it: read
+            # the whole text again for each option.
             again = any(placement.grows for placement in self._passes)
             caches, begun = ([], 0) if again else self._begun(prompt)
             last = self._states(self._ids(prompt[begun:]), size, caches)[:, 0, -1:]
@@ -248,7 +250,7 @@ class Hf(Backend):
                 elif len(option) > 1:
                     states = torch.cat([last, self._states(self._ids(option[:-1]), size, caches)[:, 0]], dim=1)
                     for cache in caches:
-                        cache.crop(1 - len(option))
+                        cache.crop(1 - len(option))  # back to the prompt: a negative number of tokens to remove
                 sums.append(self._losses(states, option).double().sum())
             if caches:
                 self._keep(prompt, caches)
@@ -265,12 +267,12 @@ class Hf(Backend):
             return Marked(nll=likelihood.nll_of_options(states, weight, options, bias, self._chunk).cpu().numpy())
 
     def score(self, question: Score) -> Scored:
-        """NLL of the targets; logits exist for these only, a chunk at a time."""
+        """NLL of the targets; computes logits of these only, a chunk at a time."""
         return self._score([question])[0]
 
     @torch.inference_mode()
     def _score(self, questions: Sequence[Score]) -> list[Scored]:
-        """Questions that are alike."""
+        """Score one batch."""
         start, length = questions[0].start, questions[0].length
         with self._answering(length):
             states = self._states(self._ids(*(question.tokens[:-1] for question in questions)), start)
@@ -284,14 +286,14 @@ class Hf(Backend):
 
     @torch.inference_mode()
     def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> Tensor:
-        """[T, COLUMNS] next-token logits: one forward pass, or several pieces of `tokens` with a cache.
+        """[T, COLUMNS] next-token logits, from one forward pass or from several pieces of `tokens` with a cache.
 
-        Only those of the first `COLUMNS` tokens of the vocabulary, so that long texts fit.
+        Only the first `COLUMNS` tokens of the vocabulary, so that long texts fit in memory.
 
         Args:
             tokens: [T] ids.
-            pieces: tokens of each forward pass, in all T.
-            prompt: tokens of the question before its answer, within the first piece.
+            pieces: tokens of each forward pass; their sum is T.
+            prompt: length of the prompt, at most that of the first piece.
         """
         with self._answering(len(tokens)):
             caches = [DynamicCache(config=self._network.config) for _ in self._passes]
@@ -309,7 +311,7 @@ class Hf(Backend):
         with self._answering(width):
             passes = []
             for placement in self._passes:
-                self._positions.put(placement)
+                self._installer.put(placement)
                 places = (real.cumsum(1) - 1).clamp_min(0)
                 read = self._base(feed, attention_mask=real, position_ids=places, use_cache=False)
                 passes.append(read.last_hidden_state)
@@ -322,45 +324,45 @@ class Hf(Backend):
         return torch.cat([likelihood.mixed(_precise(self._head(chunk)))[:, :COLUMNS] for chunk in chunks])
 
     def realised(self, length: int) -> float | None:
-        """Largest difference of what is computed in place to the method's own numbers; after some forward pass.
+        """Largest difference between what the model computes and the method's numbers; needs an earlier forward pass.
 
-        None where these follow the input.
+        None if the method's numbers depend on the input.
         """
-        found = [self._positions.realised(placement, self.model, length) for placement in self._passes]
+        found = [self._installer.realised(placement, self.model, length) for placement in self._passes]
         return None if None in found else max(error for error in found if error is not None)
 
     def all_layers_attended(self) -> bool:
-        """Whether every layer has asked our attention function, where there is one."""
+        """Whether every layer has called our attention function, if one is installed."""
         hooks = [placement.hook for placement in self._passes if placement.hook is not None]
         return all(len(hook.modules) == len(hook.layers) for hook in hooks)
 
     def _states(self, tokens: Tensor, prompt: int, caches: Sequence[DynamicCache] = ()) -> Tensor:
-        """[passes, B, T, width] states in front of the head; first tokens begin anew, later ones go on with caches."""
+        """[passes, B, T, width] last hidden states; with an empty cache or none, a new text begins."""
         found = []
         for number, placement in enumerate(self._passes):
             cache = caches[number] if caches else None
             begins = cache is None or cache.get_seq_length() == 0
             if begins or len(self._passes) > 1:
-                self._positions.put(placement)
+                self._installer.put(placement)
             if begins:
-                self._positions.begin(prompt)
+                self._installer.begin(prompt)
             found.append(self._base(tokens, past_key_values=cache, use_cache=bool(caches)).last_hidden_state)
         return torch.stack(found)
 
     @torch.inference_mode()
     def probe(self, question: Probe) -> Probed:
-        """Statistics of one forward pass, gathered inside our attention function, a layer at a time."""
-        [held, *others] = self._passes
+        """Attention statistics of one forward pass, collected in our attention function layer by layer."""
+        [placement, *others] = self._passes
         if others:
-            raise Refused("hf cannot probe a mixture: each of its passes attends in its own way")
+            raise Refused("hf cannot probe a mixture: its passes have different attention weights")
         observer = Observer(question.length, question.first, question.last)
-        watched = self._positions.prepare(held.attention, observer)
+        watched = self._installer.prepare(placement.attention, observer)
         try:
             with self._answering(question.length):
-                self._positions.put(watched)
+                self._installer.put(watched)
                 self._base(self._ids(question.tokens), use_cache=False)
         finally:
-            self._positions.put(held)
+            self._installer.put(placement)
         return Probed(statistics=observer.statistics())
 
     def _ids(self, *texts: Tokens) -> Tensor:
@@ -368,46 +370,46 @@ class Hf(Backend):
         return torch.from_numpy(np.stack(texts).astype("int64")).to(self._device)
 
     def _check_window(self, tokens: int) -> None:
-        """Layers that see a window drop older keys from their cache, where our attention would look for them."""
-        for placed in self._passes:
-            if placed.hook is not None and placed.hook.window is not None and tokens > placed.hook.window:
-                raise Unrealisable(f"its layers see {placed.hook.window} tokens, asked for {tokens}")
+        """Raise Unrealisable if sliding-window layers drop keys from their cache that our attention function needs."""
+        for placement in self._passes:
+            if placement.hook is not None and placement.hook.window is not None and tokens > placement.hook.window:
+                raise Unrealisable(f"its layers have a window of {placement.hook.window} tokens, asked for {tokens}")
 
     def _check_cache(self) -> None:
-        """Refused where what follows a prompt cannot go on from what the model keeps of it."""
+        """Refused if the model's cache is not one of keys and values only."""
         if not self._keeps_all:
             raise Refused(
-                f"hf writes and chooses with a cache of every token's keys and values, {type(self._network).__name__} "
-                "keeps a state in some layer: take tasks of likelihoods"
+                f"hf needs a cache of keys and values to write or choose, {type(self._network).__name__} "
+                "has other state in some layer: use tasks of likelihoods"
             )
 
     @contextmanager
     def _answering(self, length: int) -> Iterator[None]:
-        """Refused where positions or memory end, or where an obstacle to the Attention shows at this length only."""
+        """Turn into refusals: too few positions, out of memory, an Attention not possible at this length."""
         if self._positions_end is not None and length > self._positions_end:
             raise Refused(f"positions end at {self._positions_end}, asked for {length}: no method reaches further")
         try:
             with deferring(f"{length} tokens of {self.model.name} in {self.dtype} on {self._device}"):
                 yield
         except Unrealisable as obstacle:
-            raise self._positions.explain(obstacle) from None
+            raise self._installer.explain(obstacle) from None
 
     def _sample(self) -> Tensor:
-        """[1, T] a few tokens that every model can read."""
+        """[1, T] a few token ids that every model has."""
         limit = min(8, self._positions_end or 8)
         vocabulary = int(self._network.config.get_text_config().vocab_size)
         return torch.arange(1, limit + 1, device=self._device)[None] % vocabulary
 
     @torch.inference_mode()
     def _reads_into_a_cache(self) -> bool:
-        """Whether the model keeps of a text what we cut, copy and go on with: keys and values of every token."""
+        """Whether the model's own cache holds only keys and values, of every token; tried on a few tokens."""
         tokens = self._sample()
         read = self._base(tokens, use_cache=True)
         return keeps_all(read.get("past_key_values"), tokens.shape[1])
 
     @torch.inference_mode()
     def _check_head(self) -> None:
-        """Our way to logits (last hidden state, head's weight) is the model's own way."""
+        """Refused unless logits are the last hidden state times the head's weight: some models scale or cap them."""
         tokens = self._sample()
         theirs = _precise(self._network(tokens, use_cache=False).logits)
         states = _precise(self._base(tokens, use_cache=False).last_hidden_state)
@@ -415,18 +417,18 @@ class Hf(Backend):
         ours = F.linear(states, _precise(weight), None if bias is None else _precise(bias))
         if not (ours - theirs).std() <= TOLERANCE[self._network.dtype] * theirs.std():
             raise Refused(
-                f"hf cannot score {self.model.name}: its logits are not its head's (scaled or capped), "
-                f"{type(self._network).__name__} is not supported"
+                f"hf cannot score {self.model.name}: {type(self._network).__name__} scales or caps its logits, "
+                "which is not supported"
             )
 
 
 def _precise(values: Tensor) -> Tensor:
-    """In float32, or float64 if they are."""
+    """Values in float32, or float64 if they are float64."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def _best(logits: Tensor, ended: Sequence[bool], dtype: str) -> Tensor:
-    """[B, 1] the most likely token of each row of [B, V]; rows that have ended may hold anything."""
+    """[B, 1] most likely token of each row of [B, V] logits; rows marked `ended` are not checked for NaN."""
     if logits[[not over for over in ended]].isnan().any():
-        raise Refused(f"logits are not numbers in {dtype}: take another dtype")
+        raise Refused(f"logits are NaN in {dtype}: use another dtype")
     return logits.argmax(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""What an attention function really computes, read off by vectors of our own."""
+"""Checks of what the attention function really computes, by calling it with known random vectors."""
 
 import numpy as np
 import torch
@@ -8,15 +8,15 @@ from lexbench.core.attention import Attention, Positions, regions
 from lexbench.kernels.reference import Angles, weights
 
 SHARES = (1.0, 0.75, 0.4)
-"""Queries that are looked at, as shares of the text."""
+"""Positions of the checked queries, as fractions of the text."""
 
 
 @torch.inference_mode()
 def of_weights(hook: Hook, own: Angles, device: torch.device, length: int) -> float:
-    """Largest difference of attention weights to the formula, over a random text of `length` tokens.
+    """Largest difference between attention weights and the formula, over a random text of `length` tokens.
 
-    Values are 1 in one place each, so that what comes out are the weights of as many keys. Needs a forward pass
-    before it, which shows the modules of the layers; each kind of layer is looked at once.
+    Needs an earlier forward pass, which records the modules of the layers. Layers with the same Attention are checked
+    once.
     """
     kinds = {id(held.attention): layer for layer, held in reversed([*enumerate(hook.layers)])}
     rows = sorted({max(0, round(share * length) - 1) for share in SHARES})
@@ -30,12 +30,13 @@ def _of_query(hook: Hook, layer: int, own: Angles, device: torch.device, length:
     queries = rng.standard_normal((heads, length, size)) * 2
     keys = rng.standard_normal((kv_heads, length, size)) * 2
     watched = _watched(held.attention, row, size)
+    # Value vectors are one-hot: dimension d of the output is the attention weight of key watched[d].
     values = np.zeros((kv_heads, length, size))
     values[:, watched, np.arange(len(watched))] = 1
     q, k, v = (torch.from_numpy(vectors).to(device, torch.float32)[None] for vectors in (queries, keys, values))
-    if hook.turned:
-        turn, places = rotation(module, held.rotary), torch.arange(length, device=device)
-        q, k = turn(q, places), turn(k, places)
+    if hook.rotated:
+        rotate, places = rotation(module, held.rotary), torch.arange(length, device=device)
+        q, k = rotate(q, places), rotate(k, places)
     hook.begin(None)
     mixed, _ = hook(module, q, k, v, None, scaling=size**-0.5)
     group, errors = heads // kv_heads, []
@@ -50,7 +51,7 @@ def _of_query(hook: Hook, layer: int, own: Angles, device: torch.device, length:
 
 
 def _watched(attention: Attention, row: int, size: int) -> Positions:
-    """At most `size` keys of a query: those on both sides of every border of the remap and the mask, and others."""
+    """At most `size` keys of a query: both sides of every border of the remap and the mask, then evenly spaced ones."""
     here, there = np.array([row]), np.arange(row + 1)
     kinds = np.zeros(row + 1, dtype=np.int64)
     for number, region in enumerate(regions(attention.remap)):

@@ -1,4 +1,8 @@
-"""The attention function that computes an Attention's scores inside a model of transformers."""
+"""The attention function that computes an Attention inside a transformers model.
+
+transformers calls a registered attention function in place of sdpa or eager, with q, k and v of one layer. This one
+raises Unrealisable for what it does not implement: learned sinks, soft caps, dropout, sliding windows, packed texts.
+"""
 
 import math
 import sys
@@ -16,17 +20,17 @@ from lexbench.kernels.dense import Rotate
 from lexbench.kernels.logits import Logits
 
 kernel = fast.attend
-"""Computes all attention that the stock kernel cannot."""
+"""Computes attention with slots that the stock kernel does not have."""
 Watch = Callable[[int, Tensor, Tensor, Logits], None]
-"""(layer, queries [1, H, T, D], keys [1, KV, K, D], how they become logits)"""
+"""Called with layer, queries [1, H, T, D], keys [1, KV, K, D], and the recipe of their logits."""
 
 
 class Unrealisable(Refused):
-    """Why the scores of a model cannot be computed by us; the slots are named where they are known."""
+    """Why our attention function does not fit a model; `AttentionInstaller.explain` adds the slots."""
 
 
-class Still(nn.Module):
-    """A rotary module that turns by nothing: cos 1, sin 0."""
+class IdentityRotary(nn.Module):
+    """A rotary module that does not rotate: cos 1, sin 0."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -39,8 +43,8 @@ class Still(nn.Module):
 
 
 @dataclass(frozen=True)
-class Held:
-    """What holds for one layer: its Attention, and the rotary module with the Attention's frequencies and scale."""
+class LayerAttention:
+    """The Attention of one layer, and a rotary module with its frequencies and scale."""
 
     attention: Attention
     rotary: nn.Module | None
@@ -48,31 +52,31 @@ class Held:
 
 @dataclass
 class Hook:
-    """The attention function of one Attention, as transformers calls it."""
+    """The attention function of one Attention, with the signature that transformers calls."""
 
-    layers: Sequence[Held]
+    layers: Sequence[LayerAttention]
     stock: nn.Module | None
     """The model's own rotary module."""
-    turned: bool
-    """Queries and keys arrive rotated; else as they are before rotation, and are cached so."""
+    rotated: bool
+    """Whether queries and keys arrive rotated; if not, the cache holds unrotated keys, too."""
     window: int | None = None
-    """Tokens that some layers of the model see, which this function does not imitate."""
+    """Sliding window of some layers; this function has none, so longer texts are refused."""
     prompt: int | None = None
-    """Tokens of the question before its answer; None: the first forward pass is the prompt."""
+    """Length of the prompt; None: the first forward pass is the prompt."""
     watch: Watch | None = None
-    """Shown every layer's queries and keys before they meet."""
+    """Called with every layer's queries and keys, for probes."""
     calls: int = 0
 
     def __post_init__(self) -> None:
         self.modules: dict[int, nn.Module] = {}
-        """The attention module of each layer that has asked."""
+        """The attention module of each layer that has called this function."""
         self.shapes: dict[int, tuple[int, int, int]] = {}
-        """Its heads, key heads and head_dim."""
+        """Heads, key heads and head_dim of each layer."""
         self.ratios: dict[tuple[int, int], tuple[float, ...]] = {}
-        """By layer and row of the batch, what `head_ratios` came to."""
+        """Ratio of each key head, computed from the prompt (`head_ratios`), by layer and row of the batch."""
 
     def begin(self, prompt: int | None) -> None:
-        """Before each question."""
+        """Reset before each question."""
         self.prompt = prompt
         self.ratios.clear()
 
@@ -92,13 +96,14 @@ class Hook:
     ) -> tuple[Tensor, None]:
         """[B, T, H, D] attended values, and no weights."""
         self.calls += 1
+        # `key` holds the whole cache, `query` its last tokens only: with a cache, T is less than `total`.
         total, layer = key.shape[2], int(module.layer_idx)  # type: ignore[arg-type]
         self.modules[layer], self.shapes[layer] = module, (query.shape[1], key.shape[1], key.shape[3])
         for what, given in (("capped scores", softcap), ("learned sinks", s_aux), ("dropout", dropout or None)):
             if given is not None:
                 raise Unrealisable(f"its attention has {what}")
         if self.window is not None and total > self.window:
-            raise Unrealisable(f"its layers see {self.window} tokens, asked for {total}")
+            raise Unrealisable(f"its layers have a window of {self.window} tokens, asked for {total}")
         rows = _rows(attention_mask, query, total)
         if self.layers[layer].attention.head_ratios is not None and attention_mask is None:
             rows = [(slice(row, row + 1), (0, total)) for row in range(len(query))]
@@ -107,11 +112,12 @@ class Hook:
         scaling = scaling if scaling is not None else 1 / math.sqrt(query.shape[3])
         mixed = torch.zeros(*query.shape[:3], value.shape[3], dtype=query.dtype, device=query.device)
         for row, (begin, end) in rows:
-            asked = slice(max(0, begin + query.shape[2] - total), query.shape[2] + end - total)
-            mixed[row, :, asked] = self._attend(
+            # The row's queries, without padding; queries are counted from the first uncached token.
+            own = slice(max(0, begin + query.shape[2] - total), query.shape[2] + end - total)
+            mixed[row, :, own] = self._attend(
                 module,
                 layer,
-                query[row, :, asked],
+                query[row, :, own],
                 key[row, :, begin:end],
                 value[row, :, begin:end],
                 scaling,
@@ -123,20 +129,22 @@ class Hook:
         self, module: nn.Module, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, row: int | None
     ) -> Tensor:
         held = self.layers[layer]
-        total, asked = key.shape[2], query.shape[2]
-        positions = torch.arange(total - asked, total, device=query.device)
-        rotate = still if self.turned else rotation(module, held.rotary)
+        total, n_queries = key.shape[2], query.shape[2]
+        positions = torch.arange(total - n_queries, total, device=query.device)
+        rotate = no_rotation if self.rotated else rotation(module, held.rotary)
         if held.attention.keep_first is not None:
             rotate = rotations.keeping_first(held.attention.keep_first, rotation(module, self.stock), rotate)
         ratios = None
         if held.attention.head_ratios is not None:
             name = (layer, row or 0)
-            if asked == total:
-                place = min(self.prompt or total, total)
-                asking, known = query[:, :, place - 1 : place], key[:, :, :place]
-                self.ratios[name] = rotations.ranked_ratios(asking, known, rotate, scaling, held.attention.head_ratios)
+            if n_queries == total:  # a new text: rank the heads by the last token of the prompt, and keep the ranks
+                end = min(self.prompt or total, total)
+                last, known = query[:, :, end - 1 : end], key[:, :, :end]
+                self.ratios[name] = rotations.ranked_ratios(last, known, rotate, scaling, held.attention.head_ratios)
             if name not in self.ratios:
-                raise Unrealisable("its cache holds a prompt that was read before: read each prompt anew, at once")
+                raise Unrealisable(
+                    "its cache holds the prompt of an earlier call: read each prompt again, in one forward pass"
+                )
             ratios = self.ratios[name]
         if self.watch is not None:
             logits = Logits(attention=held.attention, rotate=rotate, ratios=ratios, scaling=scaling)
@@ -147,16 +155,16 @@ class Hook:
 
 
 def plain_mask(attention_mask: Tensor | None, **unused: Any) -> Tensor | None:
-    """What transformers asks for instead of a mask: [B, K] which tokens are no padding; None where none are."""
+    """Mask function for transformers: the plain [B, K] padding mask instead of a 4D mask; None without padding."""
     return None if attention_mask is None or bool(attention_mask.all()) else attention_mask
 
 
 def _rows(mask: Tensor | None, query: Tensor, total: int) -> list[tuple[slice, tuple[int, int]]]:
-    """Rows of the batch that can be computed together, with where their text begins and ends."""
+    """Groups of rows to compute together, with the begin and end of their text among the keys."""
     if mask is None:
         return [(slice(None), (0, total))]
     if mask.dim() != 2 or mask.shape[1] != total:
-        raise Unrealisable("its attention has a mask of its own")
+        raise Unrealisable("its attention uses its own mask")
     found = []
     for row, real in enumerate(mask.bool().cpu()):
         places = real.nonzero()[:, 0]
@@ -169,36 +177,45 @@ def _rows(mask: Tensor | None, query: Tensor, total: int) -> list[tuple[slice, t
 
 
 def _check_positions(position_ids: Tensor | None, key: Tensor, rows: list[tuple[slice, tuple[int, int]]]) -> None:
-    """Positions count up to the last key of each row; else keys are packed, or a cache has empty places."""
+    """Raise Unrealisable unless positions end at the last key of each row.
+
+    They do not if texts are packed in one row, or if a static cache has empty places behind the text.
+    """
     total = key.shape[2]
     if position_ids is None:
         if not bool(key[:, :, -1].any()):
-            raise Unrealisable("its cache has empty places: give a plain cache")
+            raise Unrealisable("its cache has empty places: use DynamicCache")
         return
     for row, (begin, end) in rows:
         last = int(position_ids[row if len(position_ids) > 1 else slice(None)].max())
         if last not in (end - begin - 1, total - 1):
-            raise Unrealisable(f"its positions end at {last} with {end - begin} keys: give one text a row, plain cache")
+            raise Unrealisable(
+                f"its positions end at {last} with {end - begin} keys: use DynamicCache and one text per row"
+            )
 
 
-# how vectors are turned
+# rotation of queries and keys
 
 
-def still(vectors: Tensor, positions: Tensor) -> Tensor:
-    """No rotation."""
+def no_rotation(vectors: Tensor, positions: Tensor) -> Tensor:
+    """Return the vectors unchanged."""
     return vectors
 
 
 def rotation(module: nn.Module, rotary: nn.Module | None) -> Rotate:
-    """Rotation as the model's own code does it, at any positions."""
+    """Rotation at any positions by the model's own code: its rotary module's angles and its `apply_rotary_pos_emb`.
+
+    So the model's layout (half or interleaved) and its share of rotated dimensions are right by construction.
+    """
     if rotary is None:
-        return still
+        return no_rotation
+    # Each modeling file of transformers defines its own apply_rotary_pos_emb(q, k, cos, sin).
     apply: Callable[..., tuple[Tensor, Tensor]] = vars(sys.modules[type(module).__module__])["apply_rotary_pos_emb"]
 
     def rotate(vectors: Tensor, positions: Tensor) -> Tensor:
-        cos, sin = (turn.to(vectors.device) for turn in rotary(vectors, positions[None]))
+        cos, sin = (table.to(vectors.device) for table in rotary(vectors, positions[None]))
         width = cos.shape[-1]
-        turned, _ = apply(vectors[..., :width], vectors[:, :0, :, :width], cos, sin)
-        return torch.cat([turned, vectors[..., width:]], dim=-1)
+        rotated, _ = apply(vectors[..., :width], vectors[:, :0, :, :width], cos, sin)  # no heads in place of keys
+        return torch.cat([rotated, vectors[..., width:]], dim=-1)
 
     return rotate

@@ -1,4 +1,4 @@
-"""Memory that a model runs in: what is left of it, and what becomes of a cell where it ends."""
+"""Free memory of a device, and out-of-memory errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,26 +10,26 @@ from lexbench.core.record import Deferred
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that can still be taken there; of a GPU, those that are kept for later, too."""
+    """Free bytes on the device; on a GPU, with those that torch has reserved but does not use."""
     if device.type != "cuda":
         return free_bytes() or 0
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return int(torch.cuda.mem_get_info(device)[0] + kept)
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0] + unused)
 
 
 class OutOfMemory(Deferred):
-    """For what was asked at once; another machine, or this one when it is idle, may have enough."""
+    """Not enough memory now; the cell may succeed later or on another machine."""
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether that is what an error says."""
+    """Whether an error means out of memory; on a CPU torch raises a RuntimeError, known by its text only."""
     words = ("can't allocate memory", "not enough memory")
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(each in str(error) for each in words)
 
 
 @contextmanager
 def deferring(what: str) -> Iterator[None]:
-    """Running out of memory puts a cell off; a GPU says so by an error of its own, a CPU by a RuntimeError's words."""
+    """Turn out-of-memory errors inside into OutOfMemory, which defers the cell."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -38,6 +38,6 @@ def deferring(what: str) -> Iterator[None]:
         short = True
     else:
         short = False
-    if short:
+    if short:  # after the except block: the error held there keeps the tensors of its traceback alive
         torch.cuda.empty_cache()
-        raise OutOfMemory(f"out of memory for {what}: take fewer tokens, or a dtype or device that holds them")
+        raise OutOfMemory(f"out of memory for {what}: use fewer tokens, a smaller dtype, or a device with more memory")

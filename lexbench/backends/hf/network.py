@@ -1,4 +1,4 @@
-"""Networks of transformers: loaded as their files say, whole, and where they are to run."""
+"""Load a network of transformers, complete and unchanged, onto a device."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ DTYPES = {
 
 
 def device_of(name: str) -> torch.device:
-    """ValueError for one that is not here."""
+    """The device of a name (auto, cpu, cuda:1, ...); ValueError if this machine does not have it."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -28,12 +28,12 @@ def device_of(name: str) -> torch.device:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(f"backend.device {name} is not here ({reason}): take auto or cpu") from None
+        raise ValueError(f"backend.device {name} is not available ({reason}): use auto or cpu") from None
     return device
 
 
 def load(folder: Path, dtype: torch.dtype) -> Any:
-    """The network; ValueError for an unknown architecture, and for weights that would be filled with random numbers."""
+    """Load the network; ValueError for an unknown architecture, or if weights are missing (they would be random)."""
     check_architecture(folder)
     bars = transformers.utils.logging.is_progress_bar_enabled()
     transformers.utils.logging.disable_progress_bar()
@@ -46,12 +46,12 @@ def load(folder: Path, dtype: torch.dtype) -> Any:
             trust_remote_code=False,
             output_loading_info=True,
         )
-    except Exception as error:  # whatever transformers raises for a file that is not what it should be
+    except Exception as error:  # transformers raises many classes for broken files
         if isinstance(error, ValueError | OSError | MemoryError) or is_out_of_memory(error):
             raise
         said = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"checkpoint {folder} cannot be loaded ({type(error).__name__}: {said}): get it again"
+            f"checkpoint {folder} cannot be loaded ({type(error).__name__}: {said}): download it again"
         ) from error
     finally:
         if bars:
@@ -62,14 +62,19 @@ def load(folder: Path, dtype: torch.dtype) -> Any:
 
 
 def check_weights(network: Any) -> None:
-    """ValueError for a weight that is no number."""
+    """ValueError if a weight is NaN or inf."""
     for name, weight in network.named_parameters():
         if not weight.isfinite().all():
-            raise ValueError(f"weight {name} must be finite, it has NaN or inf: get another copy or dtype")
+            raise ValueError(
+                f"weight {name} must be finite, it has NaN or inf: download the checkpoint again, or use another dtype"
+            )
 
 
 def positions_end(base: nn.Module) -> int | None:
-    """Rows of the table of learned or tabulated positions, past which nothing is defined; None: there is no table."""
+    """Number of positions in the model's table of learned or fixed embeddings; None if it has no table.
+
+    Found by the names that transformers uses: `wpe` (GPT-2), `embed_positions` with an `offset` (OPT), and so on.
+    """
     for name, module in base.named_modules():
         leaf = name.rpartition(".")[2]
         if isinstance(module, nn.Embedding) and (leaf == "wpe" or "position" in leaf):

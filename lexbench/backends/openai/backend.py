@@ -1,4 +1,4 @@
-"""Models behind a server with the interface of OpenAI's completions: `vllm serve`, and others as far as they go."""
+"""Models behind a server with OpenAI's completions interface: `vllm serve`, and others as far as they support it."""
 
 import math
 import os
@@ -26,20 +26,20 @@ Result = TypeVar("Result")
 
 
 class OpenAI(Completions, Backend):
-    """A model that a server runs, asked for completions; the tokenizer is that of the model's folder here.
+    """A model on a server, used by completions; the tokenizer comes from the model's local folder.
 
     Args:
-        model: facts, with the folder or hub name in `path`.
-        url: root of the server's interface.
-        served: the model's name there; None: the only one that it lists.
+        model: with the folder or hub name in `path`.
+        url: root URL of the interface.
+        served: the model's name on the server; None: the only model that it lists.
         serves: the method that the server was started with: its name, {name: ..., parameters}, or a list of these.
-        serves_length: tokens that this method was resolved for; None: it is the same at all lengths.
-        key_variable: name of the environment variable that holds the key; None: no key is sent.
-        concurrency: questions on the way at once.
-        timeout: seconds that one answer may take.
-        retries: attempts after the first; 10 last about 3 minutes, in which a server can come back.
-        requests_per_minute: None: as many as come.
-        dtype: of weights and activations there, which no server says.
+        serves_length: length, in tokens, that this method was resolved for; None: it is the same at all lengths.
+        key_variable: name of the environment variable that holds the API key; None: send no key.
+        concurrency: questions in flight at once.
+        timeout: seconds for one answer.
+        retries: attempts after the first; 10 retries last about 3 minutes, enough for a server to restart.
+        requests_per_minute: rate limit; None: no limit.
+        dtype: of weights and activations on the server, which no server reports.
     """
 
     name = "openai"
@@ -61,7 +61,7 @@ class OpenAI(Completions, Backend):
         dtype: str = "unknown",
     ) -> None:
         if model.path is None:
-            raise ValueError(f"model {model.name} has no tokenizer to use: give model.path=DIR or a hub name")
+            raise ValueError(f"model {model.name} has no tokenizer: give model.path=DIR or a hub name")
         _check("concurrency", concurrency, concurrency >= 1, "at least 1")
         _check("timeout", timeout, 0 < timeout < math.inf, "seconds above 0")
         _check("retries", retries, retries >= 0, "at least 0")
@@ -85,19 +85,19 @@ class OpenAI(Completions, Backend):
 
     @property
     def by_prefix(self) -> bool:
-        """vLLM reads prompts that begin alike once, but for those whose own likelihood is asked."""
+        """vLLM caches common prefixes of prompts, except when it returns log-probabilities of the prompt itself."""
         return self._dialect.able.options
 
     def attend(self, attention: Attention) -> None:
-        """Deferred unless it is what the server was started with: a server has one method."""
+        """Raise Deferred unless the server was started with this Attention: a server has one method."""
         if attention.as_data() != self._slots:
             raise Deferred(
-                f"{self._server.url} serves {self._serves}, not this method at this length: start it with the line "
-                "that lexbench export --to vllm prints, and say so by backend.serves=... and backend.serves_length=..."
+                f"{self._server.url} serves {self._serves}, not this method at this length: start it with the command "
+                "that lexbench export --to vllm prints, and set backend.serves=... and backend.serves_length=..."
             )
 
     def answers(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
-        """The answer of each question in turn, `concurrency` of them on the way."""
+        """Answer questions in order, with `concurrency` of them in flight."""
 
         def answered(question: AnyQuestion, stop: threading.Event) -> Answer:
             self._server.heed(stop)
@@ -110,7 +110,7 @@ class OpenAI(Completions, Backend):
         self._server.close()
 
     def ask(self, requests: Sequence[Request]) -> list[Reply]:
-        """The replies, one after another; Refused where the server cannot give one, Deferred where not now."""
+        """Reply to the requests in turn; Refused if the server cannot answer, Deferred if it cannot now."""
         return [self._reply(request) for request in requests]
 
     def _reply(self, request: Request) -> Reply:
@@ -121,7 +121,7 @@ class OpenAI(Completions, Backend):
         return self._dialect.next(request.tokens, request.options)
 
 
-# what the user says
+# options of the user
 
 
 def _check(name: str, value: float | None, holds: bool, rule: str) -> None:
@@ -130,24 +130,24 @@ def _check(name: str, value: float | None, holds: bool, rule: str) -> None:
 
 
 def _key(variable: str | None) -> str | None:
-    """The key that the environment holds; ValueError, which never shows it, where it can be none."""
+    """The API key from the environment; ValueError if it is malformed (the message never shows it)."""
     if variable is None:
         return None
     if not re.fullmatch("[A-Z_][A-Z0-9_]*", variable):
         raise ValueError(
-            "backend.key_variable must be the name of an environment variable, in capital letters, and never the key: "
+            "backend.key_variable must be the name of an environment variable, in capital letters, not the key itself: "
             "e.g. backend.key_variable=OPENAI_API_KEY"
         )
     key = os.environ.get(variable, "").strip()
     if re.search("[^!-~]", key):
-        raise ValueError(f"the key in {variable} must be of plain characters without blanks: set it again")
+        raise ValueError(f"the key in {variable} must be printable ASCII without spaces: set it again")
     return key or None
 
 
 def started_with(serves: Any, length: int | None, model: Model) -> tuple[str, dict[str, Any]]:
     """Label of the method that a server was started with, and its `Attention.as_data()`.
 
-    ValueError where there is no such method, or it has other numbers at other lengths and no length is given.
+    Raises ValueError if there is no such method, or if it depends on the length and no length is given.
     """
     several = not isinstance(serves, str | Mapping)
     try:
@@ -159,22 +159,22 @@ def started_with(serves: Any, length: int | None, model: Model) -> tuple[str, di
         raise ValueError(f"backend.serves: {error}") from None
     if slots[0] != slots[-1]:
         raise ValueError(
-            f"backend.serves={label} follows the length: give backend.serves_length=N, the tokens it was started for"
+            f"backend.serves={label} depends on the length: give backend.serves_length=N, the tokens it was started for"
         )
     return (f"{label} at {length} tokens" if length else label), slots[0]
 
 
-# what the server says of itself
+# what the server reports about itself
 
 
 def _entry(server: Server, served: str | None) -> dict[str, Any]:
-    """The model among those of the server; ValueError where it does not answer, or has no such model."""
+    """The server's entry of the model; ValueError if the server does not answer or does not have the model."""
     try:
         listed = models(server)
     except Rejected as no:
-        if served is not None and no.status == 404:  # a server without a list
+        if served is not None and no.status == 404:  # the server has no /models
             return {"id": served}
-        raise ValueError(f"{no.reason}: does backend.url end as the server wants it, e.g. in /v1?") from None
+        raise ValueError(f"{no.reason}: check backend.url, it usually ends in /v1") from None
     except Refused as refusal:
         raise ValueError(f"{refusal.reason}: start the server, or give backend.url=...") from None
     names = [entry["id"] for entry in listed]
@@ -182,43 +182,44 @@ def _entry(server: Server, served: str | None) -> dict[str, Any]:
         return listed[0]
     if served not in names:
         choices = server.words(", ".join(names)) or "none"
-        rule = "serves not exactly one model" if served is None else f"serves no {served!r}"
+        rule = "does not serve exactly one model" if served is None else f"does not serve {served!r}"
         raise ValueError(f"{server.url} {rule}: give backend.served=NAME from {choices}")
     return listed[names.index(served)]
 
 
 def _identified(server: Server, entry: Mapping[str, Any]) -> str:
-    """The name, and what else tells the model from others of this name; vLLM says folder, base, arguments and window.
+    """The model's revision: its name, and what tells it from other models of that name.
 
-    Its fingerprint is a hash of version, model, method, dtype and whatever else of its arguments shapes numbers.
+    vLLM reports folder, base model, window, and a fingerprint: a hash of version, model, method, dtype and all other
+    arguments that change numbers.
     """
-    said = [entry.get(key) for key in ("root", "parent", "fingerprint")]
-    more = [str(each) for each in said if each not in (None, entry["id"])]
+    parts = [entry.get(key) for key in ("root", "parent", "fingerprint")]
+    more = [str(each) for each in parts if each not in (None, entry["id"])]
     if entry.get("max_model_len") is not None:
         more.append(f"max_model_len {entry['max_model_len']}")
     return server.words(f"{entry['id']} ({', '.join(more)})" if more else entry["id"])
 
 
 def _version(server: Server, entry: Mapping[str, Any]) -> str:
-    """vLLM's own, as other servers say none."""
+    """The version of vLLM; other servers do not report theirs."""
     if entry.get("owned_by") != "vllm":
         return "OpenAI API"
     try:
-        said = server.get("/version").get("version")
+        version = server.get("/version").get("version")
     except Refused:
-        said = None
-    return server.words(f"vLLM {said}") if isinstance(said, str) else "vLLM"
+        version = None
+    return server.words(f"vLLM {version}") if isinstance(version, str) else "vLLM"
 
 
-# many at once
+# concurrency
 
 
 def in_order(work: Callable[[Item, threading.Event], Result], items: Sequence[Item], at_once: int) -> Iterator[Result]:
-    """Results in the order of the items, so many worked on at once, each by a thread of its own.
+    """Process items in `at_once` threads, and yield results in the order of the items.
 
-    Once one has failed no other is begun, and after the results before it its error is raised; once it is Deferred,
-    or nobody wants more results, those on the way are told to stop. The threads are daemons: an interrupted process
-    does not wait for them.
+    After the first failure no other item is started; the error is raised after all results before it. If it is
+    Deferred, or if the caller stops early, items in flight are told to stop by their Event. The threads are daemons,
+    so an interrupted process does not wait for them.
     """
     stop, lock = threading.Event(), threading.Lock()
     failures: list[BaseException] = []
@@ -234,7 +235,7 @@ def in_order(work: Callable[[Item, threading.Event], Result], items: Sequence[It
             item, future = pair
             try:
                 future.set_result(work(item, stop))
-            except BaseException as error:  # raised again where the result is asked for
+            except BaseException as error:  # raised again by future.result()
                 failures.append(error)
                 future.set_exception(error)
                 if isinstance(error, Deferred):
@@ -247,7 +248,7 @@ def in_order(work: Callable[[Item, threading.Event], Result], items: Sequence[It
             try:
                 result = future.result()
             except Deferred:
-                raise failures[0] from None  # that told this one to stop
+                raise failures[0] from None  # the cause; this item may only have been told to stop
             yield result
     finally:
         stop.set()

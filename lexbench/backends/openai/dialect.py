@@ -1,4 +1,4 @@
-"""What a server understands of OpenAI's completions, found out by asking, and its answers read with distrust."""
+"""Detects what a server supports of OpenAI's completions, sends requests in that form, and validates the answers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,61 +6,59 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.backends.completions import Continue, Continued, Losses
+from lexbench.backends.completions import MOST_OPTIONS, Continue, Continued, Losses
 from lexbench.backends.openai.http import Rejected, Server
 from lexbench.backends.openai.replies import Replies, found, malformed, models
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokenizer, Tokens
 
 STOPS = 4
-"""Texts to stop at that the interface takes."""
-OPTIONS = 128
-"""Tokens whose log-probabilities vLLM gives at once (vllm/sampling_params.py, MAX_LOGPROB_TOKEN_IDS)."""
+"""Most stop strings that the interface accepts."""
 SCORING: Sequence[Mapping[str, Any]] = (
     {"prompt_logprobs": 0, "max_tokens": 1},
     {"echo": True, "logprobs": 0, "max_tokens": 0},
     {"echo": True, "logprobs": 1, "max_tokens": 0},
     {"echo": True, "logprobs": 1, "max_tokens": 1},
 )
-"""Ways to ask how likely a prompt was: vLLM's own, then the interface's, of which some servers take one form only."""
+"""Fields that request the likelihood of a prompt: vLLM's own, then OpenAI's; some servers accept one form only."""
 PROBE = "The grass is green and the sky is blue."
 
 
 @dataclass(frozen=True)
 class Abilities:
-    """What a server turned out to understand."""
+    """What a server supports, detected by trial requests."""
 
     ids: bool
-    """Prompts as token ids; else as text."""
+    """It accepts prompts as token ids; if not, as text only."""
     exact: bool
-    """It gives the ids of new tokens, and ends where we say (vLLM)."""
+    """It returns ids of new tokens and accepts our end tokens (vLLM)."""
     scoring: Mapping[str, Any] | None
-    """The one of `SCORING` that it answers."""
+    """The form of `SCORING` that it answers; None: none of them."""
     options: bool
-    """Log-probabilities of given next tokens (`logprob_token_ids` of vLLM)."""
+    """It returns log-probabilities of given next tokens (`logprob_token_ids` of vLLM)."""
 
 
 @dataclass(frozen=True)
 class Completion:
-    """The one choice of an answer that is of all tokens sent."""
+    """The only choice of an answer; the server has read all tokens."""
 
     choice: dict[str, Any]
     written: int | None
-    """New tokens, where the server says so."""
+    """Number of new tokens, if the server reports it."""
 
 
 class Dialect:
-    """Completions of one model of a server: `able` is what it understands, `fingerprint` what it says of itself.
+    """Completions of one model on a server; `able` holds what it supports, `fingerprint` its own fingerprint.
 
-    Building one asks the server a few words; Refused where it does not continue them, Deferred where not now.
+    The constructor sends a few trial requests; Refused if the server answers none, Deferred if it cannot now.
 
     Args:
-        server: asked.
-        served: the model's name there.
-        tokenizer: of the model, here.
-        ends: token ids at which it ends what it writes.
-        vocabulary: number of its token ids.
-        steady: the server says a fingerprint of its arguments, which must stay what it is (vLLM).
+        server: to send requests to.
+        served: the model's name on the server.
+        tokenizer: of the model, loaded here.
+        ends: ids of the end tokens.
+        vocabulary: number of token ids.
+        steady: the server reports a fingerprint of its arguments (vLLM), which must not change during a run.
     """
 
     def __init__(
@@ -73,23 +71,27 @@ class Dialect:
         self.able = self._abilities()
 
     def continued(self, request: Continue) -> Continued:
-        """What is written behind the tokens, by the server's greedy choice."""
+        """Greedy continuation of the tokens."""
         until = [text for text in request.until if text][:STOPS]
         fields = {**(self._exactly() if self.able.exact else {}), **({"stop": until} if until else {})}
         answer = self._complete(self.able.ids, request.tokens, max_tokens=request.room, **fields)
         reason = answer.choice.get("finish_reason")
         if reason not in ("stop", "length"):
-            raise Deferred(f"{self._server.url} broke an answer off ({self._server.words(str(reason))}): run it again")
+            raise Deferred(
+                f"{self._server.url} cut an answer short ({self._server.words(str(reason))}): repeat the command"
+            )
         if self.able.exact:
             tokens = self._replies.new_tokens(answer.choice, request.room)
             written: int | None = len(tokens)
-        else:
+        else:  # only text: its tokens may differ from the ones written, the server's count is kept
             tokens = self._tokenizer.encode(found(self._server, answer.choice, str, "text")).ids
             written = answer.written
         if reason == "length" and written is not None and written < request.room:
-            raise Refused(f"{self._server.url} stopped after {written} of {request.room} tokens: raise its limits")
+            raise Refused(
+                f"{self._server.url} stopped after {written} of {request.room} tokens: raise its limit on new tokens"
+            )
         if self._server.holds_key(self._tokenizer.decode(tokens)):
-            raise Refused(f"{self._server.url} wrote the key that was sent to it: no record may hold that")
+            raise Refused(f"{self._server.url} wrote the API key that was sent to it: a record must not hold the key")
         [ends] = np.nonzero(np.isin(tokens, self._ends))
         if len(ends):
             return Continued(tokens=tokens[: ends[0]], hit_room=False)
@@ -101,24 +103,26 @@ class Dialect:
         if form is None:
             raise Refused(
                 f"{self._server.url} gives no log-probabilities of a prompt, neither prompt_logprobs nor echo with "
-                "logprobs: ask a vLLM server, or take backend=hf"
+                "logprobs: use a vLLM server, or backend=hf"
             )
-        if "prompt_logprobs" in form and self.able.options:  # the last token as the next one: no room beyond it
+        if (
+            "prompt_logprobs" in form and self.able.options
+        ):  # score the last token as the next one: fits a prompt of the full window
             return self._ahead(tokens[:-1], tokens[-1:], start)
         return self._scored(self.able.ids, form, tokens, start)
 
     def next(self, tokens: Tokens, options: Tokens) -> Losses:
-        """NLL of each option as the token behind."""
+        """NLL of each option as the next token."""
         if not self.able.options:
             wholes = [np.append(tokens, option) for option in options]
             return np.concatenate([self.likely(whole, len(tokens)) for whole in wholes])
-        parts = [options[begin : begin + OPTIONS] for begin in range(0, len(options), OPTIONS)]
+        parts = [options[begin : begin + MOST_OPTIONS] for begin in range(0, len(options), MOST_OPTIONS)]
         return np.concatenate([self._ahead(tokens, part, len(tokens)) for part in parts])
 
-    # what is asked
+    # requests
 
     def _exactly(self) -> dict[str, Any]:
-        """What vLLM needs to write as we do: our end tokens alone, and no penalty of the model's folder."""
+        """Fields that make vLLM write as we do: only our end tokens, no repetition penalty from the model's folder."""
         return {
             "return_token_ids": True,
             "ignore_eos": True,
@@ -127,7 +131,7 @@ class Dialect:
         }
 
     def _ahead(self, tokens: Tokens, options: Tokens, start: int) -> Losses:
-        """NLL of tokens[start:], and of each option as the token behind them, in one request to vLLM."""
+        """NLL of tokens[start:] and of each option as the next token, in one request to vLLM."""
         scoring = {"prompt_logprobs": 0} if start < len(tokens) else {}
         choice = self._complete(
             True,
@@ -142,13 +146,13 @@ class Dialect:
         return np.array([*before, *self._replies.of_next(choice, options)], dtype=np.float32)
 
     def _scored(self, ids: bool, form: Mapping[str, Any], tokens: Tokens, start: int) -> Losses:
-        """NLL of tokens[start:], asked in one of the forms of `SCORING`."""
+        """NLL of tokens[start:], by one of the forms of `SCORING`."""
         choice = self._complete(ids, tokens, **form).choice
         read = self._replies.of_echo if "echo" in form else self._replies.of_prompt
         return np.array(read(choice, tokens, start), dtype=np.float32)
 
     def _complete(self, ids: bool, tokens: Tokens, **fields: Any) -> Completion:
-        """A completion, checked to be of all these tokens, by the server that was asked before."""
+        """Request a completion and validate its token count and the server's fingerprint."""
         prompt = tokens.tolist() if ids else self._text(tokens)
         body = {"model": self._served, "prompt": prompt, "temperature": 0, **fields}
         try:
@@ -158,39 +162,42 @@ class Dialect:
         usage = answer.get("usage")
         usage = usage if isinstance(usage, dict) else {}
         read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
+        # A server may omit the count for ids, which need no tokenizer, and with echo: `of_echo` compares the tokens.
         if read != len(tokens) and (read is not None or not (ids or "echo" in fields)):
             shown = "an unknown number" if read is None else self._server.words(str(read))
             raise Refused(
-                f"{self._server.url} has read {shown} of {len(tokens)} tokens: it cuts prompts, "
-                "has another tokenizer, or another rule for BOS (model.bos)"
+                f"{self._server.url} has read {shown} of {len(tokens)} tokens: it truncates prompts, "
+                "has another tokenizer, or another BOS policy (model.bos)"
             )
         self._check_same(answer)
         if len(found(self._server, answer, list, "choices")) != 1:
-            raise malformed(self._server, "one choice was asked for")
+            raise malformed(self._server, "it must have exactly one choice")
         choice = found(self._server, answer, dict, "choices", 0)
         return Completion(choice, written if isinstance(written, int) else None)
 
     def _check_same(self, answer: Mapping[str, Any]) -> None:
-        """Deferred where a server with other arguments than before has answered."""
+        """Raise Deferred if the server's fingerprint has changed: it was restarted with other arguments."""
         said = answer.get("system_fingerprint") if self._steady else None
         said = self._server.words(said) if isinstance(said, str) else None
         self.fingerprint = self.fingerprint or said
         if said != self.fingerprint:
-            raise Deferred(f"{self._server.url} is not the server that this run began with: run it anew")
+            raise Deferred(
+                f"{self._server.url} is not the server that this run began with (other fingerprint): repeat the command"
+            )
 
     def _text(self, tokens: Tokens) -> str:
-        """The tokens as text, without the BOS that a server puts there itself; Refused where they are no text's."""
+        """The tokens as text, without the BOS that the server adds; Refused if the text gives other tokens."""
         prefix = self._tokenizer.prefix
         own = tokens[len(prefix) :] if tuple(tokens[: len(prefix)]) == prefix else tokens
         text = self._tokenizer.decode(own)
         if not np.array_equal(self._tokenizer.encode(text).ids, own):
             raise Refused(
-                f"{self._server.url} takes prompts as text only, and no text has these tokens: take backend=hf"
+                f"{self._server.url} takes prompts as text only, and no text has these tokens: use backend=hf"
             )
         return text
 
     def _gone(self, no: Rejected) -> Refused:
-        """What a 404 means: the server has another model by now, or no completions at all."""
+        """What a 404 means: Deferred if the server has another model by now, else the rejection itself."""
         try:
             names = [str(entry["id"]) for entry in models(self._server)]
         except Refused:
@@ -198,9 +205,9 @@ class Dialect:
         if self._served in names:
             return no
         others = self._server.words(", ".join(names)) or "nothing"
-        return Deferred(f"{self._server.url} serves {self._served} no longer, but {others}: give backend.served=...")
+        return Deferred(f"{self._server.url} no longer serves {self._served}, but {others}: give backend.served=...")
 
-    # what is understood
+    # detection
 
     def _abilities(self) -> Abilities:
         tokens = np.array([*self._tokenizer.prefix, *self._tokenizer.encode(PROBE).ids], dtype=np.int64)
@@ -210,7 +217,7 @@ class Dialect:
         return Abilities(ids, exact, next(scoring, None), options)
 
     def _prompts(self, tokens: Tokens) -> tuple[bool, bool]:
-        """Whether prompts may be token ids, and whether new tokens come as such; Refused where there is no way."""
+        """Whether prompts may be token ids, and whether new tokens come as ids; Refused if no form is answered."""
         ways: Sequence[tuple[bool, Mapping[str, Any]]] = ((True, self._exactly()), (True, {}), (False, {}))
         for ids, fields in ways:
             try:
@@ -224,7 +231,7 @@ class Dialect:
 
 
 def _understood(ask: Callable[..., object], *arguments: object) -> bool:
-    """Whether a server answers that; Deferred where it answers nothing."""
+    """Whether a server answers this request; Deferred if it does not answer at all."""
     try:
         ask(*arguments)
     except Deferred:

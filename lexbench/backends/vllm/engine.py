@@ -1,4 +1,4 @@
-"""One engine of vLLM: started, asked, and ended, with what went wrong said in a line."""
+"""One vLLM engine: start, requests, stop; each error in one line."""
 
 import multiprocessing
 import os
@@ -14,34 +14,33 @@ from typing import IO, Any
 
 import numpy as np
 
-from lexbench.backends.completions import Continue, Continued, Likely, Next, Reply, Request
+from lexbench.backends.completions import MOST_OPTIONS, Continue, Continued, Likely, Next, Reply, Request
 from lexbench.core.attention import Floats
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokens
 
 SETTINGS = {
-    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork would take over threads of ours
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork would copy our threads' locks
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
 }
-"""Of vLLM's environment variables, where the user has not set them."""
+"""Defaults of vLLM's environment variables; the user's own values win."""
 CPU_SHARE = 0.33
-"""Of a CPU's memory, that weights and cache take unless something else is asked; it is reserved at once."""
-MOST_OPTIONS = 128
-"""Tokens whose likelihood vLLM gives in one request (its MAX_LOGPROB_TOKEN_IDS)."""
+"""Default share of a CPU's memory for weights and cache; vLLM reserves it at the start."""
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Cos and sin as the engine has them, at some places."""
+    """Cos and sin of an engine's rotary module at some positions."""
 
     kind: str
-    """Class of the module that holds them."""
+    """Class of the module."""
     rows: int | None
-    """Positions that it has; None: it computes them as they come."""
+    """Number of positions in its table; None: no table, it computes cos and sin on the fly."""
     halves: bool
-    """Whether dimension p turns with p + d/2; else 2p with 2p + 1."""
+    """Whether it pairs dimension p with p + d/2; if not, 2p with 2p + 1."""
     writable: bool
+    """Whether it has a table that can be overwritten."""
     cos: Floats
     """[places, rotated / 2]"""
     sin: Floats
@@ -53,12 +52,12 @@ class Engine:
     Args:
         folder: of the checkpoint.
         hf_overrides: of its config.
-        ends: token ids that end what is written.
-        memory_share: of the device's memory; None: vLLM's own, on a CPU a third.
-        eager: without compiling; None: on a CPU.
-        arguments: others of vLLM's `LLM`.
+        ends: ids of the end tokens.
+        memory_share: share of the device's memory; None: vLLM's default, on a CPU a third.
+        eager: no compiling; None: on a CPU only.
+        arguments: further arguments of vLLM's `LLM`.
 
-    Raises Deferred where it does not start, or dies, with its own reason: memory may be free later, settings others.
+    Raises Deferred, with vLLM's reason, if the engine does not start or dies: another try may have free memory.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class Engine:
             os.environ.setdefault(name, value)
         self._ends = list(ends)
         before = multiprocessing.active_children()
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (it is the engine's as long as that runs)
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the engine runs)
         try:
             with _outputs_into(self._log), _interruptible():
                 from vllm import LLM
@@ -86,19 +85,19 @@ class Engine:
                     folder,
                     hf_overrides=dict(hf_overrides),
                     skip_tokenizer_init=True,
-                    generation_config="vllm",  # the checkpoint's own may change how tokens are drawn
+                    generation_config="vllm",  # the checkpoint's own may set sampling and penalties
                     worker_extension_cls="lexbench.backends.vllm.worker.Turning",
                     enforce_eager=on_cpu if eager is None else eager,
                     **({} if share is None else {"gpu_memory_utilization": share}),
                     **arguments,
                 )
-        except Exception as error:  # whatever a GPU, a kernel or a config may say
+        except Exception as error:  # GPUs, kernels and configs raise many classes
             raise Deferred(f"vllm's engine does not start ({self._reason(error)}): {REMEDY}") from None
 
         self._processes = [each for each in multiprocessing.active_children() if each not in before]
 
     def tables(self, places: Sequence[int]) -> list[Table]:
-        """The different tables of all workers."""
+        """The tables of all workers, at these positions."""
         found = self._called("lexbench_tables", list(places))
         return [
             Table(**{**table, "cos": np.array(table["cos"]), "sin": np.array(table["sin"])})
@@ -107,34 +106,36 @@ class Engine:
         ]
 
     def turn(self, inv_freq: Floats, scale: float, first: int, own: Floats) -> None:
-        """Write all tables, and forget what was read under others."""
+        """Overwrite all tables, and clear the prefix cache, which holds keys of the previous method."""
         self._called("lexbench_turn", inv_freq.tolist(), scale, first, own.tolist())
         if not self._llm.reset_prefix_cache():
-            raise Deferred("vllm's engine still holds what was read under another method: an interrupted question")
+            raise Deferred("vllm's prefix cache still holds keys of another method, from an interrupted question")
 
     def _called(self, name: str, *arguments: Any) -> Any:
-        """What a method of all workers gives."""
+        """Call a method of all workers, and return their results."""
         try:
             return self._llm.collective_rpc(name, args=arguments)
-        except Exception as error:  # of whatever it is that broke in another process
-            raise Deferred(f"vllm's engine is lost ({self._reason(error)}): the next cell starts another") from None
+        except Exception as error:  # errors of another process come in many classes
+            raise Deferred(f"vllm's engine has died ({self._reason(error)}): the next cell starts another") from None
 
     def ask(self, requests: Sequence[Request]) -> list[Reply]:
-        """The replies to all requests, which are in the engine together; Refused where it cannot answer one."""
+        """Reply to all requests, in the engine at once; Refused if it cannot answer one of them."""
         from vllm import SamplingParams
 
         prompts = [{"prompt_token_ids": _prompt(request).tolist()} for request in requests]
-        asked = [SamplingParams(temperature=0.0, detokenize=False, **self._asked(request)) for request in requests]
+        parameters = [
+            SamplingParams(temperature=0.0, detokenize=False, **self._sampling(request)) for request in requests
+        ]
         try:
-            outputs = self._llm.generate(prompts, asked, use_tqdm=False) if requests else []
-        except Exception as error:  # whatever an engine may say while it computes
+            outputs = self._llm.generate(prompts, parameters, use_tqdm=False) if requests else []
+        except Exception as error:  # as above
             raise Deferred(f"vllm's engine gives no answer ({self._reason(error)})") from None
         return [_reply(request, output) for request, output in zip(requests, outputs, strict=True)]
 
-    def _asked(self, request: Request) -> dict[str, Any]:
-        """What a request is in vLLM's sampling parameters."""
+    def _sampling(self, request: Request) -> dict[str, Any]:
+        """A request as arguments of vLLM's SamplingParams."""
         if isinstance(request, Continue):
-            ends = {"stop_token_ids": self._ends, "ignore_eos": True}  # ours are all, of which vLLM knows some
+            ends = {"stop_token_ids": self._ends, "ignore_eos": True}  # ours are complete, vLLM knows some only
             return {"max_tokens": request.room, "logprobs": 0, **ends}
         options = request.options.tolist() if isinstance(request, Next) else [int(request.tokens[-1])]
         if len(options) > MOST_OPTIONS:
@@ -143,8 +144,8 @@ class Engine:
         return {"max_tokens": 1, "logprob_token_ids": options, "prompt_logprobs": 0 if within else None}
 
     def close(self) -> None:
-        """End the engine's processes; their memory is free when this returns."""
-        with suppress(Exception):  # a dead engine has nothing to end
+        """Stop the engine's processes; their memory is free afterwards."""
+        with suppress(Exception):  # a dead engine raises
             self._llm.llm_engine.engine_core.shutdown()
         for process in self._processes:
             process.join(10.0)
@@ -152,20 +153,22 @@ class Engine:
         self._log.close()
 
     def _reason(self, error: Exception) -> str:
-        """The engine's own last word on what is wrong, else the error's."""
+        """The last error in the engine's log; if there is none, the raised error."""
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").splitlines()
         named = [found[1] for line in lines if (found := re.search(r"\b\w*(?:Error|Exception): (.+)", line))]
-        ours = [each for each in named if "initialization failed" not in each]  # which only say that another failed
-        said = ours[-1] if ours else f"{type(error).__name__}: {error}"
+        causes = [
+            each for each in named if "initialization failed" not in each
+        ]  # those only repeat that another process failed
+        said = causes[-1] if causes else f"{type(error).__name__}: {error}"
         return " ".join(said.split())[:300]
 
 
-REMEDY = "see its requirements, or run it with backend=hf"
+REMEDY = "see its requirements, or use backend=hf"
 
 
 def _prompt(request: Request) -> Tokens:
-    """What the engine reads: of likelihoods all but the last token, which is then asked as what comes next."""
+    """The prompt of a request; for likelihoods without the last token, which is scored as the next token."""
     return request.tokens[:-1] if isinstance(request, Likely) else request.tokens
 
 
@@ -174,7 +177,7 @@ def _reply(request: Request, output: Any) -> Reply:
     if isinstance(request, Continue):
         drawn = [each[token].logprob for token, each in zip(written.token_ids, written.logprobs, strict=True)]
         if not np.isfinite(drawn).all():
-            raise Refused("vllm's logits are not numbers: take another dtype")
+            raise Refused("vllm's logits are NaN: use another dtype")
         ended = written.finish_reason != "length"
         return Continued(tokens=np.array(written.token_ids[: -1 if ended else None], np.int64), hit_room=not ended)
     following = written.logprobs[0]
@@ -187,9 +190,10 @@ def _reply(request: Request, output: Any) -> Reply:
 
 @contextmanager
 def _outputs_into(log: IO[bytes]) -> Iterator[None]:
-    """What this process and those that it starts print goes into the log: the engine's many words, its reasons."""
+    """Redirect output of this process and of those it starts into the log: vLLM prints much, errors among it."""
     sys.stdout.flush()
     sys.stderr.flush()
+    # By file descriptor: sys.stdout alone would not redirect C libraries and child processes.
     kept = [os.dup(1), os.dup(2)]
     try:
         for number in (1, 2):
@@ -203,7 +207,7 @@ def _outputs_into(log: IO[bytes]) -> Iterator[None]:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C ends what is inside, though a library may miss it: it is said again every second until it is heard."""
+    """Make Ctrl-C stop what is inside: libraries may swallow the KeyboardInterrupt, so repeat it every second."""
     main = threading.main_thread()
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not main or before is not signal.default_int_handler:

@@ -1,6 +1,6 @@
-"""What runs inside vLLM's workers: the tables by which they rotate are shown, and written.
+"""Code that runs inside vLLM's workers: reads and overwrites their tables of cos and sin.
 
-vLLM mixes the class into its worker by name (`worker_extension_cls`), so that nothing is pickled.
+vLLM mixes the class into its worker by name (`worker_extension_cls`), so nothing is pickled.
 """
 
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 
 class Turning:
-    """Methods of a worker, called by `LLM.collective_rpc`; arguments and results are plain numbers and lists."""
+    """Methods added to a worker, called by `LLM.collective_rpc`; arguments and results are plain numbers and lists."""
 
     model_runner: Any
 
     def lexbench_tables(self, places: list[int]) -> list[dict[str, Any]]:
-        """The model's different rotary modules: class, rows, layout, whether it can be written; cos and sin at places.
+        """Each rotary module of the model: class, rows, layout, whether it is writable, cos and sin at `places`.
 
         `cos` and `sin` are [places, rotated / 2]; places past the table's end are left out.
         """
@@ -25,7 +25,7 @@ class Turning:
             table = _table(module)
             rows = None if table is None else len(table)
             within = [place for place in places if rows is None or place < rows]
-            cos, sin = _turns(module, within) if table is None else table[within].double().cpu().chunk(2, dim=-1)
+            cos, sin = _cos_sin(module, within) if table is None else table[within].double().cpu().chunk(2, dim=-1)
             found.append(
                 {
                     "kind": type(module).__name__,
@@ -40,7 +40,7 @@ class Turning:
 
     @torch.inference_mode()
     def lexbench_turn(self, inv_freq: list[float], scale: float, first: int, own: list[float]) -> None:
-        """Write every table: pair p turns by inv_freq[p] a token, times scale; the first tokens by own[p], unscaled."""
+        """Overwrite every table: cos and sin of position * inv_freq, times scale; `first` rows from `own`, unscaled."""
         for module in self._lexbench_modules():
             table = _table(module)
             assert table is not None, f"{type(module).__name__} has no table to write"
@@ -49,12 +49,12 @@ class Turning:
             values = scale * torch.cat([angles.cos(), angles.sin()], dim=-1)
             plain = places[:first] * torch.tensor(own, dtype=torch.float64)
             values[:first] = torch.cat([plain.cos(), plain.sin()], dim=-1)
-            table.copy_(values)  # in place: compiled graphs hold the table itself
+            table.copy_(values)  # in place: CUDA graphs hold the address of the table
             if (twin := getattr(module, "cos_sin_cache_bf16", None)) is not None:
                 twin.copy_(values)
 
     def _lexbench_modules(self) -> Iterator[nn.Module]:
-        """Each rotary module once, of which layers may share one: vLLM's own, or transformers' inside vLLM."""
+        """Each rotary module once, though layers may share it: vLLM's own, or transformers' inside vLLM."""
         seen = set()
         for module in self.model_runner.get_model().modules():
             if _table(module) is not None or hasattr(module, "inv_freq"):
@@ -65,7 +65,8 @@ class Turning:
 
 
 def _table(module: nn.Module) -> Tensor | None:
-    """[rows, rotated] cos beside sin, the rows that are read; None where there is no table."""
+    """[rows, rotated] table in use, cos then sin; None if the module has no table."""
+    # LongRoPE of vLLM: the short table, then the long one.
     if (both := getattr(module, "long_short_cos_sin_cache", None)) is not None:
         short = int(module.original_max_position_embeddings)  # type: ignore[arg-type]
         return both[short:] if module.use_long_rope else both[:short]  # type: ignore[no-any-return]
@@ -74,8 +75,8 @@ def _table(module: nn.Module) -> Tensor | None:
 
 
 @torch.inference_mode()
-def _turns(module: nn.Module, places: list[int]) -> list[Tensor]:
-    """Cos and sin of a module of transformers, which repeats all pairs."""
+def _cos_sin(module: nn.Module, places: list[int]) -> list[Tensor]:
+    """Cos and sin of a rotary module of transformers, which repeats all pairs: the first half is enough."""
     device = cast(Tensor, module.inv_freq).device
     made = module(torch.zeros(1, device=device), torch.tensor([places], device=device))
     return [values[0, :, : values.shape[-1] // 2].double().cpu() for values in made]

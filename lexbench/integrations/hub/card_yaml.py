@@ -1,4 +1,4 @@
-"""The head of a card on the Hugging Face hub: YAML between two lines of dashes at the beginning of its README.md."""
+"""Reads and edits the YAML head of a card on the Hugging Face hub (between two lines of dashes in its README.md)."""
 
 from typing import Any
 
@@ -6,19 +6,19 @@ import yaml
 from huggingface_hub.repocard import REGEX_YAML_BLOCK
 
 MARK = "\ufeff"
-"""Some editors begin a file with it."""
+"""Byte order mark, which some editors put at the beginning of a file."""
 
 
 def head(card: str) -> dict[str, Any]:
-    """The head's data; empty where the card has none. ValueError where it is no YAML, or no mapping."""
+    """The head's data; empty if the card has no head. ValueError if it is not a YAML mapping."""
     found = REGEX_YAML_BLOCK.search(card.removeprefix(MARK))
     return _data(found[2]) if found else {}
 
 
 def with_key(card: str, key: str, value: Any) -> str:
-    """The card with one key of its head replaced, or added; the rest stays as it is, to the letter.
+    """The card with one key of its head replaced or added; every other byte stays.
 
-    Raises ValueError where the head is no YAML or no mapping, or written so that one key cannot be replaced alone.
+    Raises ValueError if the head is not a YAML mapping, or if its layout does not allow to replace one key.
     """
     mark, text = (MARK, card[1:]) if card.startswith(MARK) else ("", card)
     end = "\r\n" if "\r\n" in text else "\n"
@@ -37,12 +37,12 @@ def with_key(card: str, key: str, value: Any) -> str:
     except ValueError:
         same = False
     if not same:
-        raise ValueError(f"{key} cannot be replaced alone: write the head with a key a line, without aliases")
+        raise ValueError(f"{key} cannot be replaced alone: write each key of the head on its own line, without aliases")
     return mark + text[: found.start(2)] + changed + text[found.end(2) :]
 
 
 def dumped(data: Any) -> str:
-    """Plain data as YAML, in its own order."""
+    """Plain data as YAML; keys keep their order."""
     return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
 
 
@@ -50,18 +50,18 @@ def _data(text: str) -> dict[str, Any]:
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(f"its head is no YAML: {error}") from error
+        raise ValueError(f"its head is not YAML: {error}") from error
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise ValueError("its head is no mapping of keys to values")
+        raise ValueError("its head must be a mapping of keys to values")
     return data
 
 
 def _span(text: str, key: str) -> tuple[int, int]:
-    """Where a key and its value begin and end; twice the text's end where there is no such key.
+    """Begin and end of a key with its value; both are the end of the text if there is no such key.
 
-    Comments and blank lines that follow belong to what comes next.
+    Comments and blank lines after the value belong to the next key.
     """
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     pairs = root.value if isinstance(root, yaml.MappingNode) else []

@@ -1,4 +1,4 @@
-"""The card of a dataset of samples: its README.md on the Hugging Face hub, with the head that `datasets` reads."""
+"""Writes the card of a dataset of samples: README.md for the Hugging Face hub, with the head that `datasets` reads."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,33 +15,33 @@ HEADING = """\
 | configuration | task | models | methods | lengths | cells | samples |
 | --- | --- | --- | --- | --- | ---: | ---: |"""
 ABOUT = """\
-A row is a sample: one question that a model was asked, with its answer. A *cell* is (model, method, task, length,
+A row is a sample: one question with the model's answer. A *cell* is (model, method, task, length,
 seed); a method changes the positions of a trained model, and `none` changes nothing. Samples of one `cluster` (a
 document, a haystack) are not independent.
 
 | column | holds |
 | --- | --- |
 | `model` `method` `task` `corpus` `seed` | the cell |
-| `length` `trained_length` `multiple` | tokens, prompt and answer; tokens that the model was trained at; their ratio |
+| `length` `trained_length` `multiple` | tokens of prompt and answer; the model's trained length; their ratio |
 | `protocol` `backend` `dtype` `kernel` | how the cell was measured |
-| `version` `cell` | of lexbench; the cell's id, as in `records.jsonl` |
-| `index` `cluster` `tokens` | which sample of the cell it is, and its real length |
-| `truncated` `failed` | whether its prompt was cut; why there is no answer |
-| `score_...` `chance` | scores from 0 to 1, measures of attention in units of their own; what guessing gives |
-| `nll` `bytes` `words` | negative log-likelihood of each target token, nats; what the targets stand for |
-| `prompt` `output` `hit_room` | what was asked (of a long one what matters) and written; whether its room ended |
-| `depth` `parts` `facts` | where the needle stands, 0 to 1; groups of samples; what else is known, as JSON |
+| `version` `cell` | version of lexbench; the cell's id, as in `records.jsonl` |
+| `index` `cluster` `tokens` | number of the sample in its cell; its document or haystack; its real length |
+| `truncated` `failed` | whether the prompt was truncated; why there is no answer |
+| `score_...` `chance` | scores from 0 to 1, attention statistics in their own units; score of a random guess |
+| `nll` `bytes` `words` | negative log-likelihood of each target token, nats; bytes and words of the targets |
+| `prompt` `output` `hit_room` | prompt (a long one is shortened); written text; whether it filled its room |
+| `depth` `parts` `facts` | position of the needle, 0 to 1; groups of samples; other facts, as JSON |
 
-Of a cell, the perplexity is `exp` of the mean over all `nll` values of all its rows without `failed`. A score is the
-mean of its column, a failed row counts as 0; measures of attention leave it out. Take no mean over several protocols,
-backends, dtypes, methods or lengths.
+The perplexity of a cell is `exp` of the mean over all `nll` values of its rows without `failed`. A score of a cell is
+the mean of its column: a failed row counts as 0, but attention statistics leave it out. Do not average over several
+protocols, backends, dtypes, methods or lengths.
 """
 
 
 def sample_card(card: str, cells: Sequence[Head], configurations: Mapping[str, str]) -> str:
-    """The card of samples; an old one keeps its head but for the files and the size, and its text where it is not ours.
+    """The card of a dataset; in an existing card only files and size in the head, and our own text, are replaced.
 
-    Raises ValueError where the old card cannot be parsed.
+    Raises ValueError if the existing card cannot be parsed.
     """
     data = _head(cells, configurations)
     text = f"{OURS}\n\n{_text(cells, configurations)}"
@@ -54,7 +54,7 @@ def sample_card(card: str, cells: Sequence[Head], configurations: Mapping[str, s
 
 
 def _head(cells: Sequence[Head], configurations: Mapping[str, str]) -> dict[str, Any]:
-    """What `datasets` and the hub read."""
+    """The head, for `datasets` and the hub."""
 
     def files(name: str) -> list[dict[str, str]]:
         return [{"split": "test", "path": f"{name}/test-*.parquet"}]
@@ -76,7 +76,7 @@ def _title(cells: Sequence[Head]) -> str:
 
 
 def _text(cells: Sequence[Head], configurations: Mapping[str, str]) -> str:
-    """What is in the files, in words and a table."""
+    """The text: an example of use, a table of the files, and the columns."""
     rows = []
     for task, name in configurations.items():
         of_task = [each for each in cells if each.cell.task == task and each.samples]
@@ -92,13 +92,13 @@ def _text(cells: Sequence[Head], configurations: Mapping[str, str]) -> str:
     lines = [f"# {escaped(_title(cells))}", "", "Questions, answers and scores behind the tables of lexbench.", ""]
     lines += ["```python", "from datasets import load_dataset", ""]
     lines += [
-        f'samples = load_dataset("FOLDER", "{example}", split="test")  # this one, or its name on the hub',
+        f'samples = load_dataset("FOLDER", "{example}", split="test")  # this folder, or its name on the hub',
         "```",
         "",
     ]
-    lines += [*table, "", f"`all`, the default, holds them together. Scores here: {_code(scores)}."]
+    lines += [*table, "", f"`all` is the default and holds all of them. Scores: {_code(scores)}."]
     if refused:
-        lines += ["", f"{several(len(refused), 'cell')} had no honest answer and no samples: {_reasons(refused)}."]
+        lines += ["", f"{several(len(refused), 'cell')} refused, without samples: {_reasons(refused)}."]
     return "\n".join([*lines, "", "## Columns", "", ABOUT])
 
 

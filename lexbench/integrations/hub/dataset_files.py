@@ -1,10 +1,9 @@
-"""Samples as a dataset that `datasets` and the Hugging Face hub load: Parquet files, and a card that names them.
+"""Writes samples as Parquet files that `datasets` and the Hugging Face hub load.
 
     DIR/README.md                       the card: a configuration for every task, and `all` of them
-    DIR/<task>/test-00000.parquet       a row per sample, with its cell's columns; a row group per cell, or several
+    DIR/<task>/test-00000.parquet       a row per sample, with its cell's columns; one or more row groups per cell
 
-All files have the same columns, so that any of them can be read together. Cells are read and written one after
-another: what is in memory at a time are a few of them.
+All files have the same columns, so they can be read together. Only a few cells are in memory at a time.
 """
 
 import json
@@ -39,15 +38,15 @@ OF_CELLS = {
     "version": pa.string(),
     "cell": pa.string(),
 }
-"""Columns that all samples of a cell share; `cell` is its id."""
+"""Columns with one value per cell; `cell` is its id."""
 BEFORE_SCORES = ("index", "cluster", "tokens", "truncated", "failed")
 AFTER_SCORES = ("chance", "nll", "bytes", "words", "prompt", "output", "hit_room", "depth", "parts", "facts")
 SCORE = "score_"
-"""How the columns of scores begin."""
+"""Prefix of score columns."""
 CELLS_AT_ONCE = 16
 ROWS_OF_A_GROUP = 1000
 BYTES_OF_A_FILE = 500_000_000
-"""About which a file is closed and the next one begun."""
+"""Approximate size after which a new file begins."""
 FILE = re.compile(r"test-\d{5}\.parquet")
 
 
@@ -63,7 +62,7 @@ class Head:
 
 
 def heads(folders: Iterable[Path], problems: list[str]) -> list[Head]:
-    """All finished cells of run folders, each once, in the order of their rows; what cannot be read: `problems`."""
+    """All finished cells of run folders, each once, sorted; unreadable files are added to `problems`."""
     found: dict[str, Head] = {}
     for folder in run_folders(folders):
         ids = sorted(file.stem for file in (folder / "cells").glob("*.parquet"))
@@ -86,7 +85,7 @@ def _in_turn(every: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 def configurations(tasks: Iterable[str]) -> dict[str, str]:
-    """Of each task the name of its configuration, which is that of its folder, too; no two are alike on any disk."""
+    """Name of the configuration and folder of each task; unique even on a case-insensitive disk."""
     taken = {"all"}
     names: dict[str, str] = {}
     for task in sorted(set(tasks)):
@@ -100,7 +99,7 @@ def configurations(tasks: Iterable[str]) -> dict[str, str]:
 
 
 def schema(cells: Iterable[Head]) -> pa.Schema:
-    """Columns of the cells' samples: all scores that any of them has, each as a column; null where it has not."""
+    """Columns of the files, with one for every score of any cell; null in cells without that score."""
     scores = sorted({name for head in cells for name in head.metrics}, key=metrics.order)
     before, after = (
         [COLUMNS.field(name).with_nullable(True) for name in names] for names in (BEFORE_SCORES, AFTER_SCORES)
@@ -112,15 +111,17 @@ def schema(cells: Iterable[Head]) -> pa.Schema:
 def write_samples(cells: Sequence[Head], out: Path, folders: Mapping[str, str]) -> None:
     """Write the files of cells, without the card; the same cells give the same bytes.
 
-    `folders` are those of the tasks. Raises ValueError where `out` is no folder, or holds other Parquet files, which
-    would be loaded with ours.
+    `folders` maps tasks to folders. Raises ValueError if `out` is a file, or holds other Parquet files: `datasets`
+    would load them with ours.
     """
     _no_others(out, folders.values())
     columns = schema(cells)
     for task, name in folders.items():
         chosen = [head for head in cells if head.cell.task == task]
         files = _write(out / name, (_rows(each, columns) for each in _loaded(chosen)), columns)
-        for file in sorted((out / name).glob("test-*.parquet"))[files:]:  # of an earlier time, when there were more
+        for file in sorted((out / name).glob("test-*.parquet"))[
+            files:
+        ]:  # left over from an earlier export with more files
             file.unlink()
 
 
@@ -129,11 +130,13 @@ def _no_others(out: Path, names: Iterable[str]) -> None:
         raise ValueError(f"--samples {out} is a file: give a folder")
     for file in sorted(out.rglob("*.parquet")):
         if not (file.parent.parent == out and file.parent.name in set(names) and FILE.fullmatch(file.name)):
-            raise ValueError(f"folder {out} holds {file.relative_to(out)}, of other samples: give an empty folder")
+            raise ValueError(
+                f"folder {out} holds {file.relative_to(out)}, which share did not write: give an empty folder"
+            )
 
 
 def _loaded(cells: Sequence[Head]) -> Iterator[Finished]:
-    """Cells with their samples, in their order, a few at a time."""
+    """Cells with their samples, in this order, loaded a few at a time."""
     for some in _in_turn(cells):
         found: dict[str, Finished] = {}
         for folder in {head.folder for head in some}:
@@ -156,14 +159,14 @@ def _row(sample: Sample) -> Mapping[str, Any]:
 
 
 def _write(folder: Path, tables: Iterable[pa.Table], columns: pa.Schema) -> int:
-    """Write tables to as many files as they need, each under a hidden name until it is whole; returns how many."""
+    """Write tables to as many files as needed, and return their number; unfinished files have a hidden name."""
     folder.mkdir(parents=True, exist_ok=True)
     source, number = iter(tables), 0
     table = next(source, None)
     while table is not None:
         hidden = folder / f".test-{number:05}.parquet"
         try:
-            # statistics of the cells' columns only: those by which rows are chosen
+            # column statistics only for columns that readers filter by
             options = {"compression": "zstd", "write_statistics": list(OF_CELLS)}
             with hidden.open("wb") as stream, pq.ParquetWriter(stream, columns, **options) as writer:
                 while table is not None and stream.tell() < BYTES_OF_A_FILE:

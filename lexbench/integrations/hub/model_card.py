@@ -1,6 +1,6 @@
-"""Results for a model card on the Hugging Face hub: the `model-index` of its head.
+"""Writes results into the `model-index` of a model card on the Hugging Face hub.
 
-A result is a curve: one task under one method and one setting, with the task's headline metric at every length.
+A result is a curve: the headline metric of one task, method and setting at every length.
 Format: https://github.com/huggingface/hub-docs/blob/main/modelcard.md
 """
 
@@ -22,25 +22,25 @@ from lexbench.stats.wording import plain, some
 from lexbench.store.format import Finished
 
 SOURCE, SOURCE_URL = "lexbench", "https://pypi.org/project/lexbench/"
-"""What results bear that were written here; by the name they are found again."""
+"""Source of the results written here; results with this name are replaced later."""
 MOST = 100
-"""Values that a reader of a card goes through; beyond it only `none` is shown, unless methods are named."""
+"""Most values on a card; with more, only `none` is shown, unless the user names methods."""
 
 
 @dataclass(frozen=True, eq=False)
 class ModelIndex:
-    """Results of runs, as a model card has them."""
+    """Results of runs in the form of a model card."""
 
     models: list[dict[str, Any]]
-    """Of each model its `name` and its `results`."""
+    """`name` and `results` of each model."""
     curves: int
     values: int
     left_out: list[str]
-    """Methods that are not shown, as they would be too many."""
+    """Methods left out, because there would be too many values."""
     refused: int
-    """Cells that have no value, and a reason; of the methods that are shown."""
+    """Refused cells of the methods shown."""
     without_value: int
-    """Cells that have none for other reasons: all samples failed, or a perplexity beyond float64."""
+    """Cells without a value for other reasons: all samples failed, or the perplexity overflows float64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class _Curve:
     table: Table
     method: str
     rivals: bool
-    """Whether another setting has curves of the same model and task."""
+    """Whether the same model and task have curves of other settings."""
 
     @property
     def values(self) -> list[Record]:
@@ -56,11 +56,11 @@ class _Curve:
 
 
 def model_index(finished: Iterable[Finished], *, every_method: bool = False) -> ModelIndex:
-    """The headline metric of each task over its lengths, for every method; likelihoods as perplexity.
+    """The headline metric of each task and method over lengths; likelihoods as perplexity.
 
-    Cells are never averaged: another seed, backend, dtype or protocol is a result of its own. More than MOST values
-    are cut down to the method none, unless `every_method`. Raises ValueError where no cell has a value, and where
-    there are too many and no `none` among them.
+    Cells are never averaged: another seed, backend, dtype or protocol is another result. With more than MOST values
+    only the method `none` is kept, unless `every_method`. Raises ValueError if no cell has a value, or if there are too
+    many values and none of them belongs to `none`.
     """
     every = headlines(tables(finished), instead_of_nll="perplexity")
     settings = Counter((table.cell.model, table.cell.task) for table in every)
@@ -91,19 +91,19 @@ def model_index(finished: Iterable[Finished], *, every_method: bool = False) -> 
 
 
 def _readable(curves: Sequence[_Curve]) -> list[_Curve]:
-    """All curves, or those of none where all are too many to read."""
+    """All curves, or only those of `none` if there are too many values."""
     values = sum(len(curve.values) for curve in curves)
     bare = [curve for curve in curves if curve.method == "none"]
     if values > MOST and not any(curve.values for curve in bare):
         names = some(sorted({curve.method for curve in curves}), 40)
-        raise ValueError(f"a card of {values} values helps no reader (at most {MOST}): choose --method from {names}")
+        raise ValueError(f"a card with {values} values is too long (at most {MOST}): choose --method from {names}")
     return bare if values > MOST else list(curves)
 
 
 def _results(curve: _Curve) -> list[EvalResult]:
-    """A value at each length. What tells the curve from all others stands in the configuration's name.
+    """One result per length; the configuration's name holds everything that tells this curve from others.
 
-    The hub's library takes results of one type and configuration for one result, whatever their arguments.
+    huggingface_hub merges results with the same type and configuration, whatever their arguments.
     """
     table, cell = curve.table, curve.table.cell
     differs = f" ({plain(table.differs)})" if table.differs else ""
@@ -130,7 +130,7 @@ def _results(curve: _Curve) -> list[EvalResult]:
 
 
 def _conditions(curve: _Curve) -> dict[str, Any]:
-    """Under which conditions a curve was measured; `confidence` is that of its intervals."""
+    """Measurement conditions of a curve; `confidence` is that of its intervals."""
     cell = curve.table.cell
     model = cell.identity.get("model")
     return {
@@ -146,17 +146,17 @@ def _conditions(curve: _Curve) -> dict[str, Any]:
 
 
 def _about(record: Record) -> dict[str, Any]:
-    """What a value stands on."""
+    """Interval and sample counts of a value."""
     names = ("length", "multiple", "low", "high", "interval", "n", "clusters", "chance", "cell")
     counts = {name: getattr(record, name) or None for name in ("failed", "truncated")}
     return {**{name: getattr(record, name) for name in names}, **counts}
 
 
 def on_card(card: str, models: Sequence[dict[str, Any]]) -> str:
-    """A model card with these results in place of all that were written here before.
+    """A model card with these results instead of those that lexbench wrote before.
 
-    What else the head says, results of others and the text stay. A model's results go to the entry of its name, or
-    to a new one. Raises ValueError where the card cannot be parsed, by us or by the hub's library.
+    Other keys of the head, results of others and the text stay. A model's results go to the entry with its name, or to
+    a new one. Raises ValueError if the card cannot be parsed by us or by huggingface_hub.
     """
     try:
         before = head(card).get("model-index") or []
@@ -180,6 +180,6 @@ def on_card(card: str, models: Sequence[dict[str, Any]]) -> str:
 
 
 def _without_ours(entry: dict[str, Any]) -> dict[str, Any]:
-    """A model's entry with the results of others only."""
+    """A model's entry without results written by lexbench."""
     others = [result for result in entry["results"] if (result.get("source") or {}).get("name") != SOURCE]
     return {**entry, "name": entry["name"], "results": others}

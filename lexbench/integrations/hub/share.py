@@ -1,4 +1,4 @@
-"""Results for others: a block of a model card, and samples as a dataset that `datasets` loads."""
+"""`lexbench share`: results as a block of a model card, samples as a dataset for `datasets`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,10 +15,10 @@ from lexbench.stats.wording import plain, several, some
 def share_card(
     folders: Sequence[Path], card: str, tasks: Sequence[str] = (), methods: Sequence[str] = ()
 ) -> tuple[str, list[str]]:
-    """Put results into a model card; the file's name, or for `-` the block itself, and notes on what is left out.
+    """Write results into a model card; the file's name, or for `-` the block itself, and notes on omissions.
 
-    Results that lexbench wrote before are replaced, all else in the card stays. ValueError where the card cannot be
-    parsed, for an unknown name, and where no cell has a value.
+    Results written by lexbench before are replaced, everything else in the card stays. Raises ValueError if the card
+    cannot be parsed, for an unknown name, and if no cell has a value.
     """
     loaded = load(folders)
     known = [each.cell for each in loaded.finished]
@@ -28,7 +28,7 @@ def share_card(
     index = model_index(chosen, every_method=bool(methods))
     notes = _left_out(index)
     if loaded.unfinished:
-        notes.append(f"{several(len(loaded.unfinished), 'cell')} unfinished: the same run command finishes them")
+        notes.append(f"{several(len(loaded.unfinished), 'cell')} unfinished: repeat the run command to finish them")
     if card == "-":
         return on_card("", index.models).rstrip("\n"), notes
     file = Path(card)
@@ -43,9 +43,9 @@ def share_card(
 def share_samples(
     folders: Sequence[Path], out: Path, tasks: Sequence[str] = (), methods: Sequence[str] = ()
 ) -> tuple[Path, list[str]]:
-    """Write the samples of run folders as a dataset: its card, and notes on what is left out.
+    """Write the samples of run folders as a dataset; the path of its card, and notes on omissions.
 
-    The same run gives the same bytes. ValueError for an unknown name, where no cell has samples, and where the folder
+    The same run gives the same bytes. Raises ValueError for an unknown name, if no cell has samples, and if the folder
     holds other Parquet files or a card that cannot be parsed.
     """
     problems: list[str] = []
@@ -74,21 +74,21 @@ def share_samples(
 
 
 def _read(file: Path) -> str:
-    """A card's text; empty where there is none yet."""
+    """A card's text; empty if there is no file yet."""
     if file.is_dir():
         raise ValueError(f"card {file} is a folder: give a file, e.g. {file / 'README.md'}")
     try:
         return file.read_bytes().decode() if file.exists() else ""
     except UnicodeDecodeError as error:
-        raise ValueError(f"card {file} is no UTF-8 text ({error.reason}): save it as such") from error
+        raise ValueError(f"card {file} must be UTF-8 text ({error.reason}): save it as UTF-8") from error
 
 
 def _left_out(index: ModelIndex) -> list[str]:
-    """How many values a card has, and what it lacks."""
+    """Notes: how many values the card has, and what is left out."""
     notes = [f"card: {several(index.values, 'value')} of {several(index.curves, 'curve')}"]
     if index.left_out:
         methods = several(len(index.left_out), "other method")
-        notes.append(f"{methods} left out, too many to read: name them with --method ({some(index.left_out)})")
+        notes.append(f"{methods} left out, too many for a card: name them with --method ({some(index.left_out)})")
     if index.refused:
         notes.append(f"{several(index.refused, 'cell')} refused: left out")
     if index.without_value:

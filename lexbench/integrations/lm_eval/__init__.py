@@ -1,8 +1,9 @@
-"""lexbench as a model of lm-evaluation-harness: any of its tasks, under any of our methods.
+"""lexbench as a model of lm-evaluation-harness: runs any of its tasks with any of our methods.
 
     lexbench lm_eval --model lexbench --model_args model=lexlet,method=yarn,factor=4 --tasks lambada_openai
 
-is the harness's own command line. Releases that read entry points (group `lm_eval.models`) find the model without us.
+calls the harness's own command line. Harness releases that read entry points (group `lm_eval.models`) find the model
+without it.
 """
 
 import os
@@ -12,16 +13,18 @@ from collections.abc import Sequence
 from lexbench.core.record import Refused
 
 NAME = "lexbench"
-"""What `--model` calls it."""
+"""The model's name for `--model`."""
 
 
 def register() -> None:
-    """Add our model to the installed harness, where it is not yet; ValueError where there is no harness."""
+    """Register our model with the installed harness, once; ValueError if the harness is not installed."""
     try:
-        import lm_eval.models  # noqa: F401  (first: the harness takes a registry that holds one model for complete)
+        import lm_eval.models  # noqa: F401  (first: the harness adds its own models only to an empty registry)
         from lm_eval.api import registry
     except ImportError as error:
-        raise ValueError(f"lm-evaluation-harness is not there ({error}): pip install 'lexbench[lm_eval]'") from None
+        raise ValueError(
+            f"lm-evaluation-harness cannot be imported ({error}): pip install 'lexbench[lm_eval]'"
+        ) from None
     if NAME not in registry.MODEL_REGISTRY:
         from lexbench.integrations.lm_eval.model import LexbenchModel
 
@@ -29,12 +32,12 @@ def register() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The harness's command line, with our model in it; 0 done, 2 wrong input or refused (said in one line)."""
+    """Run the harness's command line with our model; exit code 0, or 2 and one line for wrong input or a refusal."""
     try:
         register()
         from lm_eval.__main__ import cli_evaluate
 
-        sys.argv = ["lm_eval", *arguments]  # it reads no other
+        sys.argv = ["lm_eval", *arguments]  # the harness reads sys.argv only
         cli_evaluate()
     except (ValueError, Refused) as error:
         if os.environ.get("LEXBENCH_TRACEBACK"):

@@ -1,4 +1,4 @@
-"""`python -m lexbench.integrations.lm_eval ...`: the harness's command line, with our model in it."""
+"""`python -m lexbench.integrations.lm_eval ...`: the harness's command line, with our model."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What a user of the harness writes, as our nouns: a model under a method, and what to write greedily."""
+"""Reads the harness's `model_args` and generation settings into our model, method, backend and greedy writing."""
 
 import difflib
 from collections.abc import Mapping
@@ -19,32 +19,32 @@ from lexbench.runner.verify import CHEAP, failure, verify
 
 OURS = ("model", "path", "method", "backend", "dtype", "device", "max_length", "trained_length")
 PREFIXES = ("model", "method", "backend")
-"""`backend.at_once=8`: a parameter of one of them, as on our own command line."""
+"""Nouns with parameters of their own, as on our command line: `backend.at_once=8`."""
 NEUTRAL: Mapping[str, Any] = {"num_beams": 1, "repetition_penalty": 1.0, "use_cache": True}
-"""Generation settings that change nothing at these values."""
+"""Generation settings that have no effect at these values."""
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed")
-"""Generation settings that change nothing where nothing is sampled."""
+"""Generation settings without effect on greedy writing."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A model under a method, checked before anything is loaded."""
+    """A model and a method, checked before anything is loaded."""
 
     model: Model
     method: Named
     backend: Mapping[str, Any]
     max_length: int
-    """Tokens that the model reads at most; the last token of an answer is scored, not read."""
+    """Most tokens that the model reads; the last token of an answer is scored, not read."""
     attention: Attention
-    """Of the method at `max_length`."""
+    """The method's Attention at `max_length`."""
 
 
 def settle(arguments: Mapping[str, Any]) -> Setting:
-    """The setting of the harness's `model_args`: `OURS`, `PREFIXES`, and the method's own parameters.
+    """Read the harness's `model_args`: `OURS`, `PREFIXES`, and the method's own parameters.
 
-    Raises ValueError for what is wrong with them, Refused where the model does not allow the method.
+    Raises ValueError for wrong arguments, Refused if the model does not allow the method.
     """
-    # The harness reads `none` as None, and gives `cuda:0` also where nobody asks for a device and there is none.
+    # The harness reads `none` as None, and passes `cuda:0` even if the user gave no device and the machine has no GPU.
     given = {key: value for key, value in arguments.items() if value is not None}
     if given.get("device") == "cuda:0":
         del given["device"]
@@ -62,8 +62,10 @@ def settle(arguments: Mapping[str, Any]) -> Setting:
 
 
 def loaded(setting: Setting) -> Backend:
-    """The backend with the model under the method; Refused where it cannot realise it or the self-check fails."""
-    backend = opened(setting.model, setting.backend, setting.max_length + 1)  # with the token that is only scored
+    """Load the backend and apply the method; Refused if the backend cannot realise it or the self-check fails."""
+    backend = opened(
+        setting.model, setting.backend, setting.max_length + 1
+    )  # one more: the last token is scored, not read
     if capabilities(backend).verifiable and setting.attention.slots():
         if failed := failure(verify(backend, setting.attention, min(setting.max_length, CHEAP))):
             raise Refused(f"{setting.method.label} {failed}")
@@ -77,7 +79,7 @@ def _prefixed(noun: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _model(given: Mapping[str, Any], stated: Mapping[str, Any]) -> Model:
-    """Facts of the registry's model, over them what the user states; or of a folder alone."""
+    """The registry's model, or a folder or hub name; the user's own values win."""
     if "model" not in given and "path" not in given:
         raise ValueError("model_args name no model: give model=NAME (lexbench list model) or path=DIR or a hub name")
     known = registry.read("model", str(given["model"])) if "model" in given else {}
@@ -85,11 +87,11 @@ def _model(given: Mapping[str, Any], stated: Mapping[str, Any]) -> Model:
     return read_model({**known, **over, **stated})
 
 
-def _method(asked: Any, parameters: Mapping[str, Any]) -> Named:
-    """A method by name with its parameters; a list of methods is one, composed."""
-    if not isinstance(asked, str):
-        return Named(*read_method({"compose": asked, **parameters}))
-    config = {**registry.read("method", asked), **parameters, "name": asked}
+def _method(given: Any, parameters: Mapping[str, Any]) -> Named:
+    """A method, by name and parameters; a list of methods is composed."""
+    if not isinstance(given, str):
+        return Named(*read_method({"compose": given, **parameters}))
+    config = {**registry.read("method", given), **parameters, "name": given}
     if "compose" not in config:
         takes = [*registry.parameters(registry.class_of(config, "method"))]
         for key in parameters:
@@ -97,19 +99,19 @@ def _method(asked: Any, parameters: Mapping[str, Any]) -> Named:
                 close = difflib.get_close_matches(key, [*takes, *OURS], n=1)
                 hint = f"did you mean {close[0]}? " if close else ""
                 own = ", ".join(takes) or "has no parameters"
-                raise ValueError(f"unknown argument {key}: {hint}choose from {', '.join(OURS)}; {asked}: {own}")
+                raise ValueError(f"unknown argument {key}: {hint}choose from {', '.join(OURS)}; {given}: {own}")
     return Named(*read_method(config))
 
 
 def _usual_length(model: Model, method: Method) -> int:
-    """The trained length, times the factor that the method or one of its parts has."""
+    """The default max_length: trained length times the largest factor of the method or its parts."""
     parts = method.parts if isinstance(method, Composed) else (method,)
     factors = [getattr(part, "factor", None) or 1.0 for part in parts]
     return round(model.trained_length * max(factors))
 
 
 def identity(setting: Setting, backend: Backend) -> dict[str, Any]:
-    """What the results depend on, in the words of a cell's identity, as plain JSON."""
+    """Everything that results depend on, as plain JSON with the keys of a cell's identity."""
     return {
         "model": {
             "name": setting.model.name,
@@ -126,21 +128,21 @@ def identity(setting: Setting, backend: Backend) -> dict[str, Any]:
 
 
 def greedy(settings: Mapping[str, Any]) -> tuple[int, tuple[str, ...]]:
-    """Tokens to write at most, and the texts that end it, of a task's generation settings.
+    """Most tokens to write, and the stop strings, from a task's generation settings.
 
-    Raises ValueError where they ask for anything but the likeliest token at each step.
+    Raises ValueError for settings that are not greedy decoding.
     """
     sampled, temperature = settings.get("do_sample"), settings.get("temperature")
     warm = bool(sampled) if temperature is None else float(temperature) > 0
     if warm and sampled is not False:
         raise ValueError(
-            f"lexbench writes greedily, the task samples (do_sample={sampled}, temperature={temperature}): "
+            f"lexbench decodes greedily, the task samples (do_sample={sampled}, temperature={temperature}): "
             "give --gen_kwargs do_sample=False"
         )
     for key, value in settings.items():
         known = key in (*SAMPLING, *ROOMS, "until", "do_sample")
         if not known and value is not None and not (key in NEUTRAL and value == NEUTRAL[key]):
-            raise ValueError(f"lexbench writes greedily and cannot take {key}={value!r}: leave it out of gen_kwargs")
+            raise ValueError(f"lexbench decodes greedily and cannot use {key}={value!r}: leave it out of gen_kwargs")
     until = settings.get("until") or ()
     ends = (until,) if isinstance(until, str) else tuple(until)
     room = next((settings[name] for name in ROOMS if settings.get(name) is not None), ROOM)

@@ -1,4 +1,4 @@
-"""Likelihoods as the harness wants them: of a text's tokens together, and whether each of them is the likeliest."""
+"""Likelihoods as the harness needs them: the sum over a continuation, and whether greedy decoding would write it."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -11,28 +11,28 @@ from lexbench.backends import Backend, capabilities
 from lexbench.core.task import Answer, AnyQuestion, Mark, Score, Scored, Write, Written
 
 HELD = 1 << 26
-"""Likelihoods of whole vocabularies that are held at once: 256 MiB."""
+"""Most likelihoods in memory at once, over positions and vocabulary: 256 MiB."""
 MARGIN = 1e-3
-"""Nats by which a token is surely the likeliest, or surely not."""
+"""Tolerance, in nats, when a token's own likelihood decides whether it is the argmax."""
 
-Asked = TypeVar("Asked", bound=AnyQuestion)
+QuestionT = TypeVar("QuestionT", bound=AnyQuestion)
 
 
 def answers(
-    backend: Backend, questions: Sequence[Asked], ask: Callable[[Asked], Answer]
-) -> Iterator[tuple[Asked, Answer]]:
-    """Each question with its answer, the longest first: what does not fit in memory is seen at once."""
+    backend: Backend, questions: Sequence[QuestionT], ask: Callable[[QuestionT], Answer]
+) -> Iterator[tuple[QuestionT, Answer]]:
+    """Each question with its answer, longest first, so that out-of-memory shows at the start."""
     ordered = sorted(questions, key=lambda question: -question.length)
     found = backend.answers(ordered) if capabilities(backend).remote else map(ask, ordered)
     return zip(ordered, found, strict=True)
 
 
 def likelihoods(backend: Backend, questions: Sequence[Score]) -> Iterator[tuple[int, float, bool]]:
-    """Index, ln p of the targets together (nats), and whether greedy writing gives them; in any order.
+    """Index, summed ln p of the targets (nats), and whether greedy decoding writes them; in any order.
 
-    Here, the likelihood of every token of the vocabulary at each target tells both in one forward pass, and so for all
-    questions that differ in their last token. A remote backend is not asked for so many numbers: where a target's own
-    likelihood leaves it open, it writes.
+    A local backend gives likelihoods of the whole vocabulary at each target, which answers both in one forward pass;
+    questions that differ only in their last token share it. A remote backend would send too many numbers: if a target's
+    own likelihood does not decide it, the backend writes the continuation.
     """
     if capabilities(backend).remote:
         yield from _by_writing(backend, questions)
@@ -58,7 +58,7 @@ def _sum(nll: NDArray[np.float32]) -> float:
 
 
 def _at_once(backend: Backend, group: Sequence[Score]) -> Iterator[tuple[int, float, bool]]:
-    """All of a group, whose questions differ in their last token only."""
+    """Answer a group of questions that differ in their last token only."""
     places = np.arange(group[0].start, group[0].length)
     nll = _of_vocabulary(backend, group[0], places)
     best = nll.argmin(axis=1)
@@ -70,16 +70,16 @@ def _at_once(backend: Backend, group: Sequence[Score]) -> Iterator[tuple[int, fl
 def _of_vocabulary(backend: Backend, question: Score, places: NDArray[np.int64]) -> NDArray[np.float32]:
     """[places, vocabulary] nats."""
     vocabulary = np.arange(_vocabulary(backend))
-    asked = Mark(
+    mark = Mark(
         index=question.index, cluster=question.cluster, tokens=question.tokens, places=places, options=vocabulary
     )
-    return backend.mark(asked).nll
+    return backend.mark(mark).nll
 
 
 def _open(nll: NDArray[np.float32], vocabulary: int) -> NDArray[np.int64] | None:
-    """Targets that may or may not be the likeliest; None where one of them is not.
+    """Targets that may or may not be the argmax; None if one of them surely is not.
 
-    What has more than half of the probability is the likeliest, what has less than one in `vocabulary` is not.
+    A token with probability above 1/2 is the argmax; one below 1 / `vocabulary` is not.
     """
     if (nll > math.log(vocabulary) + MARGIN).any():
         return None
@@ -87,7 +87,7 @@ def _open(nll: NDArray[np.float32], vocabulary: int) -> NDArray[np.int64] | None
 
 
 def _is_best(backend: Backend, question: Score, nll: NDArray[np.float32]) -> bool:
-    """Whether each target is the likeliest token; of many targets, block by block until one is not."""
+    """Whether every target is the argmax; many targets are checked in blocks, until one is not."""
     left = _open(nll, _vocabulary(backend))
     if left is None:
         return False
@@ -97,13 +97,13 @@ def _is_best(backend: Backend, question: Score, nll: NDArray[np.float32]) -> boo
 
 
 def _are_best(backend: Backend, question: Score, places: NDArray[np.int64]) -> bool:
-    """Whether the tokens at some places of the answer, and its first one, are the likeliest."""
-    asked = np.union1d([question.start], places)  # the answer begins where it does
-    return bool((_of_vocabulary(backend, question, asked).argmin(axis=1) == question.tokens[asked]).all())
+    """Whether the tokens at these places, and at the start of the answer, are the argmax."""
+    checked = np.union1d([question.start], places)  # with the start: a backend reads the prompt up to the first place
+    return bool((_of_vocabulary(backend, question, checked).argmin(axis=1) == question.tokens[checked]).all())
 
 
 def _by_writing(backend: Backend, questions: Sequence[Score]) -> Iterator[tuple[int, float, bool]]:
-    """Two rounds: the likelihoods of all, then the continuations of those that they leave open."""
+    """Two rounds: likelihoods of all questions, then continuations of those that likelihoods do not decide."""
     waiting: dict[int, tuple[Score, float]] = {}
     for question, answer in answers(backend, questions, backend.score):
         assert isinstance(answer, Scored)
@@ -113,17 +113,22 @@ def _by_writing(backend: Backend, questions: Sequence[Score]) -> Iterator[tuple[
         else:
             waiting[question.index] = question, _sum(answer.nll)
     writes = [
-        Write(index=index, cluster=asked.cluster, prompt=asked.tokens[: asked.start], room=asked.length - asked.start)
-        for index, (asked, _) in waiting.items()
+        Write(
+            index=index,
+            cluster=question.cluster,
+            prompt=question.tokens[: question.start],
+            room=question.length - question.start,
+        )
+        for index, (question, _) in waiting.items()
     ]
     for write, written in answers(backend, writes, backend.write):
         assert isinstance(written, Written)
-        asked, total = waiting[write.index]
-        yield write.index, total, _is_written(backend, asked, written)
+        question, total = waiting[write.index]
+        yield write.index, total, _is_written(backend, question, written)
 
 
 def _is_written(backend: Backend, question: Score, written: Written) -> bool:
-    """Whether these are the targets; an end token is never written, so that one among the targets is looked up."""
+    """Whether the targets were written; if an end token may be among the targets, check the argmax instead."""
     targets = question.tokens[question.start :]
     if len(written.tokens) == len(targets) or backend.tokenizer.decode(targets[len(written.tokens)][None]):
         return np.array_equal(written.tokens, targets)

@@ -1,4 +1,4 @@
-"""The harness's model: its texts as our questions, our answers as its numbers."""
+"""The harness's model class: turns its requests into our questions, and our answers into its results."""
 
 import atexit
 import logging
@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 
 class LexbenchModel(TemplateLM):  # type: ignore[misc]
-    """A model under a method: `--model lexbench --model_args model=lexlet,method=yarn,factor=4`.
+    """A model with a method: `--model lexbench --model_args model=lexlet,method=yarn,factor=4`.
 
     Args:
-        batch_size: given by the harness; a backend asks in its own way.
-        max_batch_size: likewise.
+        batch_size: ignored; a backend chooses its own batches.
+        max_batch_size: ignored.
         arguments: model or path, method, backend, dtype, device, max_length, trained_length, parameters of the method,
             and `model.KEY`, `method.KEY`, `backend.KEY` (see `lexbench.integrations.lm_eval.arguments`).
     """
@@ -36,7 +36,7 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
 
         super().__init__()
         if str(batch_size or 1) != "1" or max_batch_size:
-            log.warning("lexbench asks a backend in its own way: batch_size=%s changes nothing", batch_size)
+            log.warning("lexbench backends choose their own batches: batch_size=%s is ignored", batch_size)
         self.setting = settle(arguments)
         self.max_length = self.setting.max_length
         self._running = loaded(self.setting)
@@ -47,12 +47,12 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
         self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         self._truncated: dict[str, Counter[str]] = {}
 
-    # what the harness asks
+    # requests of the harness
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        """Of each (context, continuation): ln p of the continuation (nats), and whether greedy writing gives it.
+        """For each (context, continuation): ln p of the continuation (nats), and whether greedy decoding writes it.
 
-        What is longer than `max_length` loses its first tokens, and is counted.
+        Longer than `max_length`: the first tokens are dropped, and the request is counted.
         """
         pairs = [(request.args, *self._encoded(*request.args)) for request in requests]
         lengths = [len(context) + len(continuation) - 1 for _, context, continuation in pairs]
@@ -69,10 +69,10 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
         return self._gathered("loglikelihood", [texts for texts, _, _ in requests], found, disable_tqdm)
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
-        """Of each text: ln p of all its tokens (nats), in disjoint windows of `max_length` tokens.
+        """For each text: ln p of all its tokens (nats), in disjoint windows of `max_length` tokens.
 
-        The first window is conditioned on one BOS (or end) token, which is no target; every later one on the last token
-        of the window before, and the last one on as many as fill it.
+        The first window is conditioned on one BOS (or end) token, which is no target; a later window on the last token
+        of the previous one; the last window on as many earlier tokens as fill it.
         """
         questions: list[Score] = []
         parts: list[int] = []
@@ -101,7 +101,7 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
         return self._gathered("loglikelihood_rolling", [request.args for request in requests], finished(), disable_tqdm)
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """Of each (context, settings): the greedy continuation, up to the first of the texts that end it.
+        """For each (context, settings): the greedy continuation, up to the first stop string.
 
         A context that leaves less than max_gen_toks of `max_length` loses its first tokens, and is counted.
         """
@@ -125,9 +125,9 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
         return self._gathered("generate_until", [request.args for request in requests], found, disable_tqdm)
 
     def get_model_info(self) -> dict[str, Any]:
-        """What the results depend on, under the key `lexbench` of the result file's `config`.
+        """Everything that results depend on, stored under `lexbench` in the result file's `config`.
 
-        `truncated` has, by kind of request and task, how many lost their first tokens.
+        `truncated` counts, by kind of request and task, the requests that lost their first tokens.
         """
         truncated = {kind: dict(tasks) for kind, tasks in self._truncated.items()}
         about = {"version": __version__, **identity(self.setting, self._running), "truncated": truncated}
@@ -137,30 +137,30 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
 
     @property
     def eot_token_id(self) -> int | None:
-        """The token that ends a text, where there is one."""
+        """The end token; None if the model has none."""
         end: int | None = self.tokenizer.eos_token_id
         return end
 
     @property
     def prefix_token_id(self) -> int:
-        """What an empty context is: BOS, or where there is none the token that ends a text."""
+        """The context of a request without context: BOS, or the end token if there is no BOS."""
         bos = self._running.tokenizer.bos
         token = self.eot_token_id if bos is None else bos
         if token is None:
-            raise ValueError(f"{self.setting.model.name} has neither BOS nor an end token: ask it with a context")
+            raise ValueError(f"{self.setting.model.name} has neither BOS nor an end token: use tasks with a context")
         return token
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
-        """Tokens of a text; special ones that it spells out are tokens, as chat templates want it.
+        """Tokens of a text; special tokens spelled out in it are encoded as such, as chat templates need.
 
-        What begins every context of the model begins this one, once, unless `add_special_tokens` is false.
+        Adds the model's prefix (BOS) unless it is there already or `add_special_tokens` is false.
         """
         ids = list(self.tokenizer.encode(string, add_special_tokens=False, verbose=False))
         bare = add_special_tokens is False or ids[: len(self._prefix)] == self._prefix
         return ids if bare else [*self._prefix, *ids]
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """A conversation in the model's own template; ValueError where it has none, or cannot say this."""
+        """Apply the model's chat template; ValueError if it has none or the template fails."""
         from jinja2 import TemplateError
 
         name = self.setting.model.name
@@ -183,11 +183,11 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
 
     @property
     def tokenizer_name(self) -> str:
-        """Names the tokenizer in the harness's cache of requests."""
+        """Key of the tokenizer in the harness's request cache."""
         return str(self.setting.model.path).replace("/", "__")
 
     def _encoded(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
-        """Tokens of both, by the harness's rules: spaces that end the context belong to the continuation."""
+        """Tokens of both, by the harness's rules: spaces at the end of the context move to the continuation."""
         if context:
             before, after = self._encode_pair(context, continuation)
             before = before or [self.prefix_token_id]
@@ -196,13 +196,13 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
             if after[:1] == before:
                 after = after[1:]
         if not after:
-            raise ValueError(f"the continuation {continuation!r} adds no token to its context: mend the task's choices")
+            raise ValueError(f"the continuation {continuation!r} adds no token to its context: fix the task's choices")
         return before, after
 
-    # keeping count
+    # counts and results
 
     def _count(self, kind: str, requests: Sequence[Any], cut: Sequence[bool]) -> None:
-        """Say and keep how many requests lost their first tokens."""
+        """Count requests that lost their first tokens, and warn."""
         lost = [request for request, each in zip(requests, cut, strict=True) if each]
         self._truncated.setdefault(kind, Counter()).update(str(request.task_name) for request in lost)
         if lost:
@@ -214,7 +214,7 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
     def _gathered(
         self, kind: str, texts: Sequence[Any], found: Iterable[tuple[int, Any]], disable_tqdm: bool
     ) -> list[Any]:
-        """Results in the order of the requests; the harness's cache gets each as it comes."""
+        """Results in the order of the requests; each goes to the harness's cache at once."""
         results: list[Any] = [None] * len(texts)
         for index, result in tqdm(found, total=len(texts), desc=f"{kind} requests", disable=disable_tqdm):
             results[index] = result
@@ -223,16 +223,18 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
 
 
 def _score(index: int, context: Sequence[int], continuation: Sequence[int], max_length: int) -> Score:
-    """The question of a continuation's likelihood; of too long a context the first tokens are left out."""
+    """A Score question for the continuation; drops first tokens of a context that is too long."""
     if len(continuation) > max_length:
         raise ValueError(f"a continuation of {len(continuation)} tokens does not fit max_length={max_length}: raise it")
     tokens: Tokens = np.array([*context, *continuation], dtype=np.int64)[-(max_length + 1) :]
     start = len(tokens) - len(continuation)
-    return Score(index=index, cluster=str(index), tokens=tokens, start=start, bytes=0, words=0)  # the harness counts
+    return Score(
+        index=index, cluster=str(index), tokens=tokens, start=start, bytes=0, words=0
+    )  # the harness counts bytes and words
 
 
 def _until(answer: Any, ends: Sequence[str]) -> str:
-    """What was written up to the first of the texts that end it."""
+    """The written text up to the first stop string."""
     assert isinstance(answer, Written)
     places = [answer.text.find(end) for end in ends if end in answer.text]
     return answer.text[: min(places, default=len(answer.text))]

@@ -1,4 +1,4 @@
-"""A results folder in the browser, with live progress of a sweep that fills it: on loopback, and read-only."""
+"""`lexbench view`: a results folder in the browser with live progress of its runs; read-only, on loopback."""
 
 from lexbench.report.view.loopback import serve, server
 

@@ -1,4 +1,8 @@
-"""How long cells will take, from those that were measured."""
+"""Estimates the remaining time of runs from the files of finished cells.
+
+`lexbench.runner.forecast` fits costs of its own questions; here only tokens per cell are known, so this scales the
+measured seconds per token, and gives a range.
+"""
 
 import math
 import statistics
@@ -11,21 +15,21 @@ Kind = tuple[str, str, int]
 """Method, task and length."""
 
 ERROR = 1.7
-"""Factor, up and down, within which cells stay that other methods foretell: nine in ten times in the committed runs."""
+"""Error factor, up and down, of an estimate from other methods: holds for nine of ten cells of the committed runs."""
 GROWTH = (0.5, 2.0)
-"""Powers of length between which a question's seconds grow: from little but overhead to nothing but attention."""
+"""Seconds of a question grow with a power of length between these: overhead only, and attention only."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Seconds, from the least to the most."""
+    """A range of seconds."""
 
     low: float
     high: float
 
 
 def typical(run: Run, model: str) -> dict[Kind, float]:
-    """Seconds a token of the cells of each method, task and length, refused ones left out."""
+    """Seconds per token of finished cells by method, task and length, without refused cells."""
     groups: dict[Kind, dict[str, Planned]] = {}
     for job in run.jobs:
         for cell, planned in job.planned.items() if job.model == model else ():
@@ -38,7 +42,7 @@ def typical(run: Run, model: str) -> dict[Kind, float]:
 
 
 def remaining(spans: Mapping[str, Span | None], begun: Mapping[str, Unfinished]) -> dict[str, float] | None:
-    """Seconds of cells one after another, less what is done of those begun; None where one cannot be told."""
+    """Seconds left for cells measured sequentially, without the finished share of each; None if one is unknown."""
     low = high = 0.0
     for cell, each in spans.items():
         if each is None:
@@ -49,10 +53,10 @@ def remaining(spans: Mapping[str, Span | None], begun: Mapping[str, Unfinished])
 
 
 def span(cell: Planned, known: Mapping[Kind, float], begun: Unfinished | None) -> Span | None:
-    """What a cell takes from its begin to its end; None where nothing was measured yet.
+    """Seconds of a whole cell; None if nothing was measured yet.
 
-    The first of these that there is: its own samples, written meanwhile; cells of its method, task and length; cells of
-    its task and length under other methods, and how they compare with its own method elsewhere; the nearest length.
+    From the first of these that exists: its own samples so far; cells of its method, task and length; cells of its task
+    and length with other methods, scaled by how these compare with its method elsewhere; the nearest length.
     """
     if cell.tokens == 0:
         return Span(0.0, 0.0)
@@ -68,12 +72,12 @@ def span(cell: Planned, known: Mapping[Kind, float], begun: Unfinished | None) -
 
 
 def _by_others(cell: Planned, known: Mapping[Kind, float]) -> float | None:
-    """Seconds a token, the median over the other methods:
+    """Seconds per token, the median over other methods of:
 
         rate(method', task, length)  rate(method, near) / rate(method', near)
 
-    where `near` is the task and length, likest to the cell's, at which its own method was measured. Where there is no
-    such place, the second factor is left out.
+    where `near` is the most similar task and length at which the cell's own method was measured. Without such a place
+    the second factor is left out.
     """
     others = {method: rate for (method, *place), rate in known.items() if place == [cell.task, cell.length]}
     own = [kind for kind in known if kind[0] == cell.method]
@@ -86,19 +90,19 @@ def _by_others(cell: Planned, known: Mapping[Kind, float]) -> float | None:
 
 
 def _by_length(cell: Planned, known: Mapping[Kind, float]) -> list[float]:
-    """Seconds a token, least and most, from the nearest length, of its own method where there is one.
+    """Lowest and highest seconds per token, scaled from the nearest length; of the cell's own method if possible.
 
-    A question's seconds grow by a power of length, those of a token by one power less.
+    Seconds per question grow with a power of length, seconds per token with one power less.
     """
     pool = [kind for kind in known if kind[0] == cell.method] or list(known)
     near = min((_distance(kind, cell) for kind in pool), default=None)
-    likest = [kind for kind in pool if _distance(kind, cell) == near]
+    nearest = [kind for kind in pool if _distance(kind, cell) == near]
     return [
-        statistics.fmean(known[kind] * (cell.length / kind[2]) ** (power - 1) for kind in likest)
-        for power in (GROWTH if likest else ())
+        statistics.fmean(known[kind] * (cell.length / kind[2]) ** (power - 1) for kind in nearest)
+        for power in (GROWTH if nearest else ())
     ]
 
 
 def _distance(kind: Kind, cell: Planned) -> tuple[bool, float]:
-    """Another task is farther than any length."""
+    """Distance to a measured kind; another task is farther than any length."""
     return kind[1] != cell.task, abs(math.log(kind[2] / cell.length))

@@ -1,4 +1,4 @@
-"""Run folders as they are at this moment: names, sizes and times of files; little is read, and nothing twice."""
+"""State of run folders from names, sizes and times of files; a file is read again only if it has changed."""
 
 import hashlib
 import json
@@ -14,38 +14,38 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 INSIDE = ("cells", "jobs", "report")
-"""What a run folder holds; no run folder is looked for below these."""
+"""Folders inside a run folder; not searched for run folders."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A cell that a job will measure, or has measured."""
+    """A cell of a job, measured or not."""
 
     method: str
     task: str
     length: int
     seed: int
     tokens: int
-    """To read and write, over all questions of the first seed; 0 where the cell is refused from the start."""
+    """Tokens to read and write, over all questions of the first seed; 0 if the cell is refused from the start."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One job of a run folder, as its file tells."""
+    """One job of a run folder, from its file."""
 
     name: str
     model: str
     n: int
-    """Samples a cell."""
+    """Samples per cell."""
     begun: float
-    """When it was begun last, in seconds since the epoch."""
+    """Time of the last start, in seconds since the epoch."""
     planned: Mapping[str, Planned]
-    """By cell, in the order in which they run."""
+    """By cell, in the order of measurement."""
 
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A cell that is being measured, or was left."""
+    """A cell with samples that is not finished."""
 
     method: str
     task: str
@@ -53,52 +53,52 @@ class Unfinished:
     n: int
     samples: int
     written: float
-    """When the last sample came, in seconds since the epoch."""
+    """Time of the last sample, in seconds since the epoch."""
     seconds_per_sample: float | None
-    """From what was written since it was first looked at."""
+    """Measured since the first look at the cell; None without new samples."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder at one moment."""
+    """State of a run folder."""
 
     folder: Path
     finished: Mapping[str, float]
-    """Cell to the time of its file."""
+    """Time of each finished cell's file."""
     refused: frozenset[str]
     unfinished: Mapping[str, Unfinished]
     jobs: Sequence[Job]
     seconds: Mapping[str, float]
-    """What cells took."""
+    """Seconds that each cell took."""
     problems: Sequence[str]
-    """Files that could not be read, by name."""
+    """Names of unreadable files."""
 
 
 @dataclass
 class _Growing:
-    """An unfinished cell's file, of which only what was added is read."""
+    """Reading state of an unfinished cell's file: each look reads only what was appended."""
 
     cell: dict[str, Any] | None = None
     offset: int = 0
     lines: int = 0
     first: tuple[float, int] | None = None
-    """Time and samples when it was first looked at."""
+    """Time and number of samples at the first look."""
 
 
 class Watch:
-    """Run folders, or folders of run folders, looked at again and again."""
+    """Observes run folders, or folders of run folders, repeatedly."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         for folder in folders:
             if not folder.is_dir():
-                raise ValueError(f"run folder {folder} does not exist: give one that `lexbench run` writes to")
+                raise ValueError(f"run folder {folder} does not exist: give the results folder of `lexbench run`")
         self.folders = [Path(folder) for folder in folders]
         self._growing: dict[Path, _Growing] = {}
         self._read: dict[Path, tuple[tuple[int, int], Any]] = {}
         self._lock = threading.Lock()
 
     def folders_of_runs(self) -> list[Path]:
-        """The folders themselves, or the run folders below them, as of now; each once."""
+        """The run folders among and below the given folders, at this moment; each once."""
         found: dict[Path, None] = {}
         for folder in self.folders:
             for place, below, _ in os.walk(folder):
@@ -110,7 +110,7 @@ class Watch:
         return list(found)
 
     def state(self) -> tuple[str, int]:
-        """What changes when, and only when, a finished cell's file does; and how many cells are finished."""
+        """A hash that changes exactly if the finished cells' files change, and the number of finished cells."""
         files = [
             (folder, name, status)
             for folder in self.folders_of_runs()
@@ -120,7 +120,7 @@ class Watch:
         return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()[:16], len({name for _, name, _ in files})
 
     def runs(self) -> list[Run]:
-        """What lies in every run folder."""
+        """State of every run folder."""
         with self._lock:
             return [self._run(folder) for folder in self.folders_of_runs()]
 
@@ -153,7 +153,7 @@ class Watch:
         return Run(folder, finished, frozenset(refused), unfinished, jobs, costs[0] or {} if costs else {}, problems)
 
     def _once(self, file: Path, status: os.stat_result, read: Any) -> Any:
-        """What `read` makes of a file, kept until it changes; None where it cannot be read."""
+        """Result of `read(file)`, cached until the file's size or mtime changes; None if it cannot be read."""
         version = (status.st_mtime_ns, status.st_size)
         if self._read.get(file, (None,))[0] != version:
             try:
@@ -164,12 +164,12 @@ class Watch:
         return self._read[file][1]
 
     def _unfinished(self, file: Path) -> Unfinished | None:
-        """What an unfinished cell's file tells; None where it has no whole line, or has gone meanwhile."""
+        """State of an unfinished cell; None if its file has no complete line yet, or is gone."""
         known = self._growing.setdefault(file, _Growing())
         try:
             with file.open("rb") as stream:
                 status = os.fstat(stream.fileno())
-                if status.st_size < known.offset:  # cut by a run that goes on, or begun anew
+                if status.st_size < known.offset:  # a resumed run truncates a torn line or starts again
                     known = self._growing[file] = _Growing()
                 if known.cell is None:
                     head = stream.readline()
@@ -187,7 +187,7 @@ class Watch:
 
 
 def _count(stream: BinaryIO, known: _Growing) -> None:
-    """Count the lines that were added; a torn one is read again the next time."""
+    """Count complete new lines; an incomplete last line is read again next time."""
     place = known.offset
     stream.seek(place)
     while added := stream.read(1 << 20):
@@ -198,14 +198,14 @@ def _count(stream: BinaryIO, known: _Growing) -> None:
 
 
 def _listed(folder: Path, suffix: str) -> list[tuple[str, os.stat_result]]:
-    """Files of a folder whose names end so, sorted; none where the folder is not there yet."""
+    """Files of a folder with this suffix, sorted; none if the folder does not exist yet."""
     found = []
     try:
         for entry in os.scandir(folder):
             if entry.name.endswith(suffix) and not entry.name.startswith("."):
                 try:
                     found.append((entry.name, entry.stat()))
-                except FileNotFoundError:  # finished, and cleared away, meanwhile
+                except FileNotFoundError:  # removed in the meantime
                     continue
     except (FileNotFoundError, NotADirectoryError):
         return []
@@ -218,7 +218,7 @@ def _is_refused(file: Path) -> bool:
 
 
 def _job(file: Path) -> Job:
-    """A job's file; of one that names no cells the plan is empty."""
+    """Read a job's file; `planned` is empty if it lists no cells."""
     content = json.loads(file.read_bytes())
     config = content["config"]
     planned = {
@@ -235,13 +235,13 @@ def _job(file: Path) -> Job:
 
 
 def _seconds(file: Path) -> dict[str, float]:
-    """What each cell took, over all its rows; a row that is no row is left out."""
+    """Seconds of each cell, summed over its rows; malformed rows are skipped."""
     found: dict[str, float] = {}
     for line in file.read_bytes().splitlines():
         try:
             row = json.loads(line)
             cell, seconds = str(row["cell"]), float(row["seconds"])
-        except (ValueError, KeyError, TypeError):  # written at this moment, or damaged
+        except (ValueError, KeyError, TypeError):  # being written now, or damaged
             continue
         if 0 <= seconds < math.inf:
             found[cell] = found.get(cell, 0.0) + seconds
@@ -249,7 +249,7 @@ def _seconds(file: Path) -> dict[str, float]:
 
 
 def _whole(value: Any, least: int) -> int:
-    """A whole number of at least so much; ValueError for anything else."""
+    """The value if it is a whole number of at least `least`, else ValueError."""
     if not isinstance(value, int) or value < least:
         raise ValueError(f"{value!r} must be a whole number of at least {least}")
     return value

@@ -1,4 +1,4 @@
-"""The server: a few known addresses, on loopback only, that read the results folder and never write to it."""
+"""HTTP server of the page: a few fixed paths, on loopback only, read-only."""
 
 import errno
 import logging
@@ -21,9 +21,9 @@ log = logging.getLogger(__name__)
 
 ADDRESS = "127.0.0.1"
 NAMES = ("127.0.0.1", "localhost", "[::1]")
-"""What a browser may call this server; a page elsewhere whose name was bound to 127.0.0.1 calls it otherwise."""
+"""Allowed Host names. Others are refused: DNS rebinding lets a foreign page reach 127.0.0.1 by its own name."""
 PATIENCE = 3.0
-"""Seconds that a reader waits for the page before the one with the progress is shown."""
+"""Seconds that a request waits for the page; after that the progress page is sent."""
 NOTHING = "default-src 'none'"
 SAMPLES = re.compile(r"/samples/([0-9a-f]{16})\.json")
 HEADERS = {
@@ -37,7 +37,7 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Response:
-    """What is sent, headers that all have aside."""
+    """An answer, without the headers that all answers have."""
 
     status: HTTPStatus
     kind: str
@@ -48,7 +48,7 @@ class Response:
 
 
 class Server(ThreadingHTTPServer):
-    """A thread a request, of one or more run folders."""
+    """HTTP server of one or more run folders, one thread per request."""
 
     def __init__(self, folders: Sequence[Path], port: int) -> None:
         self.watch = Watch(folders)
@@ -57,37 +57,37 @@ class Server(ThreadingHTTPServer):
         super().__init__((ADDRESS, port), Handler)
 
     def server_bind(self) -> None:
-        """Bind without asking a name server what our address is called."""
+        """Bind without a DNS look-up: HTTPServer.server_bind asks for our host name, which can take seconds."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
 
     def server_close(self) -> None:
-        """Close the socket, and end the making of a page."""
+        """Close the socket, and stop a page in the making."""
         super().server_close()
         self.maker.close()
         self.pages.wait()
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """Address of the page."""
         return f"http://{ADDRESS}:{self.server_port}/"
 
     @property
     def hosts(self) -> set[str]:
-        """Host headers of those who mean this server."""
+        """Accepted Host headers."""
         return {f"{name}:{self.server_port}" for name in NAMES} | ({*NAMES} if self.server_port == 80 else set())
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A reader who has gone is nobody's error; whatever else went wrong was said."""
+        """Ignore errors of connections closed by the browser; other errors were logged already."""
 
     def answer(self, path: str) -> Response:
-        """What stands at an address: only those named here exist."""
+        """Answer a path; only those named here exist."""
         if path == "/":
             return self._page()
         if path == "/progress.json":
             return self._progress()
         if path == "/favicon.ico":
-            return Response(HTTPStatus.OK, "image/x-icon", "")  # browsers ask, and complain of 404
+            return Response(HTTPStatus.OK, "image/x-icon", "")  # browsers request it, and log a 404
         if match := SAMPLES.fullmatch(path):
             return self._samples(match[1])
         return refusal(HTTPStatus.NOT_FOUND, "nothing here")
@@ -102,7 +102,7 @@ class Server(ThreadingHTTPServer):
         if made is None:
             return Response(HTTPStatus.OK, "text/html", *waiting(self.watch.folders))
         if made.failed:
-            return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the page cannot be made: the terminal says why")
+            return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the page cannot be made: see the terminal for the reason")
         content = made.content
         about = f'<section id="progress" data-state="{content.state}" data-cells="{content.cells}"'
         shown = content.html.replace('<section id="progress"', about, 1)
@@ -122,39 +122,39 @@ class Handler(BaseHTTPRequestHandler):
     """One request; each has its own connection."""
 
     server: Server
-    timeout = 30  # seconds that a connection may keep a thread waiting
+    timeout = 30  # seconds until an idle connection is closed
 
     def do_GET(self) -> None:
-        """Answer, body and all."""
+        """Answer with a body."""
         self._send(self._answer())
 
     def do_HEAD(self) -> None:
-        """Answer without the body."""
+        """Answer without a body."""
         self._send(self._answer())
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What http.server refuses by itself: methods other than GET and HEAD, and what is no HTTP."""
+        """Answer errors found by http.server: methods other than GET and HEAD, malformed requests."""
         status = HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code)
         self._send(refusal(status, status.phrase.lower()))
 
     def version_string(self) -> str:
-        """The Server header, without versions."""
+        """Server header without version numbers."""
         return "lexbench"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not worth a line each."""
+        """Log nothing per request."""
 
     def _answer(self) -> Response:
         hosts = self.headers.get_all("Host", [])
         if len(hosts) != 1 or hosts[0].lower() not in self.server.hosts:
-            return refusal(HTTPStatus.MISDIRECTED_REQUEST, f"this is {self.server.url}: open that")
+            return refusal(HTTPStatus.MISDIRECTED_REQUEST, f"wrong host: open {self.server.url}")
         try:
             return self.server.answer(self.path)
-        except Exception as error:  # one address that fails takes no other with it
+        except Exception as error:  # an error in one path must not stop the server
             log.error(
                 "%s cannot be shown (%s: %s)", self.path, type(error).__name__, " ".join(str(error).split())[:200]
             )
-            return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "this cannot be shown: the terminal says why")
+            return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "cannot be shown: see the terminal for the reason")
 
     def _send(self, response: Response) -> None:
         body = response.body.encode()
@@ -172,14 +172,14 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def refusal(status: HTTPStatus, reason: str) -> Response:
-    """A line of plain text."""
+    """An error answer: a line of plain text."""
     return Response(status, "text/plain", f"{status.value} {reason}\n")
 
 
 def server(folders: Sequence[Path], port: int = 8000) -> Server:
-    """A server of run folders, or of folders of run folders, bound and not yet serving; port 0 takes a free one.
+    """A server of run folders, or of folders of run folders, bound but not serving yet; port 0 takes a free one.
 
-    Raises ValueError for a folder that does not exist, and for a port that cannot be had.
+    Raises ValueError for a folder that does not exist, and for a port that is not available.
     """
     if not 0 <= port <= 65535:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The page of a run, made when cells have changed, and the one that stands there meanwhile."""
+"""Makes the page again when cells have changed, in the background, and a waiting page until then."""
 
 import html
 import os
@@ -32,7 +32,7 @@ WAITING = """\
 <body data-served data-waiting>
 <header><h1>{names}</h1></header>
 <main>
-<p>The page is being made, and comes by itself. With many samples that takes minutes.</p>
+<p>The page is being made and will appear here. With many samples this takes minutes.</p>
 <section id="progress" hidden></section>
 </main>
 <script>{script}</script>
@@ -43,30 +43,30 @@ WAITING = """\
 
 @dataclass(frozen=True)
 class Content:
-    """A page, and the files that it was made from."""
+    """A page, and the state of the files that it was made from."""
 
     state: str
-    """As `Watch.state` gives it, and how many cells were finished."""
+    """`Watch.state` of these files: hash, then number of finished cells."""
     cells: int
     html: str
 
 
 @dataclass(frozen=True)
 class Page:
-    """What readers get."""
+    """A page ready to send."""
 
     content: Content
     policy: str
     """Its content security policy."""
     seconds: float
-    """What making it took."""
+    """Seconds to make it."""
     made: float
-    """When it was ready, by the clock that only goes forward."""
+    """Time when it was ready, by time.monotonic."""
     failed: bool = False
 
 
 class Pages:
-    """One page for all readers; made in the background, one at a time."""
+    """The page for all requests; made in the background, one at a time."""
 
     def __init__(self, watch: Watch, make: Callable[[], Content]) -> None:
         self._watch = watch
@@ -77,13 +77,13 @@ class Pages:
 
     @property
     def making(self) -> bool:
-        """Whether a page is on its way."""
+        """Whether a page is being made."""
         return self._making is not None
 
     def get(self, patience: float) -> Page | None:
-        """The page of the files as they are; None where it takes longer than `patience` seconds.
+        """The page of the current files; None if that takes longer than `patience` seconds.
 
-        Where cells finish faster than a page is made, one that is no older than its making took will do.
+        If cells finish faster than pages are made, a page younger than the time it took is good enough.
         """
         state, _ = self._watch.state()
         with self._changed:
@@ -94,7 +94,7 @@ class Pages:
             return self._page if self._will_do(state) else None
 
     def wait(self) -> None:
-        """Until no page is on its way."""
+        """Wait until no page is being made."""
         if thread := self._making:
             thread.join()
 
@@ -106,7 +106,7 @@ class Pages:
         begun = time.monotonic()
         try:
             content, failed = self._make(), False
-        except Exception:  # whatever is wrong with a run was said where it was found; the server goes on
+        except Exception:  # the process has printed the reason; keep serving
             content, failed = Content(state, 0, ""), True
         ended = time.monotonic()
         with self._changed:
@@ -116,7 +116,7 @@ class Pages:
 
 
 class Maker:
-    """Makes the page in a process of its own: it takes minutes and gigabytes where there are many samples."""
+    """Makes the page in a separate process: with many samples it takes minutes and gigabytes."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = [str(folder) for folder in folders]
@@ -124,20 +124,15 @@ class Maker:
         self._closed = False
 
     def __call__(self) -> Content:
-        """The page; CalledProcessError where the process has failed, and has said why."""
+        """Make the page; CalledProcessError if the process fails (it prints the reason)."""
+        # The process must import this lexbench, wherever it was started: -P keeps the current folder out of the path.
         ours = [str(registry.PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "lexbench.report.view.make",
-            *self._folders,
-        ]  # -P: nothing of the folder we are in
+        command = [sys.executable, "-P", "-m", "lexbench.report.view.make", *self._folders]
         with subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(ours)},
-            start_new_session=True,  # Ctrl-C ends us, and we it
+            start_new_session=True,  # Ctrl-C reaches only the server, which then ends this process
         ) as self._process:
             if self._closed:
                 self._process.kill()
@@ -148,14 +143,14 @@ class Maker:
         return Content(state, int(cells), html)
 
     def close(self) -> None:
-        """End what is under way."""
+        """Kill the process, if one is running."""
         self._closed = True
         if self._process and self._process.poll() is None:
             self._process.kill()
 
 
 def waiting(folders: Sequence[Path]) -> tuple[str, str]:
-    """The page until there is one, and its content security policy."""
+    """The waiting page, and its content security policy."""
     script, style = ((PARTS / name).read_text(encoding="utf-8") for name in ("live.js", "page.css"))
     policy = safety.policy([script], [style], served=True)
     names = html.escape(", ".join(folder.resolve().name for folder in folders))
@@ -163,6 +158,6 @@ def waiting(folders: Sequence[Path]) -> tuple[str, str]:
 
 
 def policy_of(content: str) -> str:
-    """The content security policy that a page states in its head."""
+    """The content security policy in the head of a page."""
     stated = re.search(r'<meta http-equiv="Content-Security-Policy"\s+content="([^"]*)"', content)
     return html.unescape(stated[1]) if stated else "default-src 'none'"

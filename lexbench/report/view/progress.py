@@ -1,4 +1,4 @@
-"""How far a sweep is, and how long it will take, as data for the page."""
+"""Progress and remaining time of jobs, as data for the page."""
 
 import math
 import time
@@ -9,15 +9,15 @@ from lexbench.report.view.estimate import remaining, span, typical
 from lexbench.report.view.folders import Job, Planned, Run, Unfinished
 
 QUIET = 60.0
-"""Seconds without a written sample that are nothing unusual, beside three times what a sample takes."""
+"""Seconds without a new sample, besides 3 times a sample's own time, until a job counts as silent."""
 
 
 def progress(runs: Sequence[Run], now: float | None = None) -> dict[str, Any]:
-    """Plain JSON: counts over all folders, and each job.
+    """Plain JSON: counts over all folders, and the state of each job.
 
     Args:
-        runs: as `Watch.runs` gives them.
-        now: seconds since the epoch; None: as the clock says.
+        runs: from `Watch.runs`.
+        now: seconds since the epoch; None: the current time.
     """
     moment = time.time() if now is None else now
     jobs = [_job(run, job, moment) for run in runs for job in run.jobs]
@@ -49,7 +49,7 @@ def _begun(cell: str, each: Unfinished, now: float) -> dict[str, Any]:
 
 
 def _longest(spans: Sequence[dict[str, float] | None]) -> dict[str, float] | None:
-    """Of jobs that run side by side; None where there is none, or where one cannot be told."""
+    """The longest time of parallel jobs; None if there is no job, or if one has no estimate."""
     known = [each for each in spans if each]
     if not known or len(known) < len(spans):
         return None
@@ -87,7 +87,7 @@ def _job(run: Run, job: Job, now: float) -> dict[str, Any]:
 
 
 def _state(job: Job, left: Mapping[str, Planned], heard: bool) -> str:
-    """Nothing but files tells whether a process still lives: one that has not written for long may have ended."""
+    """State of a job, from files alone: a job without new samples for long is `silent`, its process may have ended."""
     if not job.planned:
         return "unknown"
     if not left:

@@ -1,1 +1,1 @@
-"""Parts of `lexbench study`: what is asked, what follows from it, and the processes that do it."""
+"""`lexbench study`: train models that differ only in their encoding, evaluate all alike, and write a page."""

@@ -1,4 +1,4 @@
-"""What a suite does, step by step: a training of each model, then its evaluations, each a command of lexbench."""
+"""Steps of a suite: the training of each model, then its evaluations; each step is a command of lexbench."""
 
 import json
 import re
@@ -10,36 +10,37 @@ from typing import Any
 
 from lexbench.core import checkpoint, registry
 from lexbench.core.files import write_text
+from lexbench.runner.forecast import duration
 from lexbench.studies.encodings.settings import Entry, Suite, named
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One process."""
+    """One command, run as a process."""
 
     label: str
     words: Sequence[str]
-    """Of `lexbench`."""
+    """Arguments of `lexbench`."""
     log: Path
     stamp: Path
-    """Written when it has ended well."""
+    """File written when the step has succeeded."""
     needs: str | None = None
-    """Label of the step before."""
+    """Label of the step that must come first."""
     seconds: float = 0.0
-    """That it should take on one idle core."""
+    """Expected time on one idle core."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What the outcome depends on, beside the words."""
+    """What the outcome depends on, besides the arguments."""
     weights: Path | None = None
-    """Folder of the model that it reads: other weights are another step."""
+    """Folder of the model that it reads; with other weights the step must run again."""
     made: Path | None = None
-    """What it leaves: where somebody has removed that, it is to be done again."""
+    """File or folder that it makes; if that was removed, the step must run again."""
 
     def done(self) -> bool:
-        """Whether it has ended well, with the same words, facts and weights."""
+        """Whether it has succeeded with the same arguments, facts and weights."""
         return self.took() is not None
 
     def took(self) -> float | None:
-        """Seconds; None of a step to be done."""
+        """Seconds that it took; None if it must run."""
         if self.made is not None and not self.made.exists():
             return None
         try:
@@ -49,7 +50,7 @@ class Step:
             return None
 
     def ended(self, seconds: float) -> None:
-        """Keep that it has ended well."""
+        """Record that it has succeeded."""
         write_text(self.stamp, json.dumps({"key": self._key(), "seconds": round(seconds, 1)}, indent=1) + "\n")
 
     def _key(self) -> dict[str, Any]:
@@ -59,12 +60,12 @@ class Step:
 
 
 def model_name(entry: Entry, seed: int) -> str:
-    """Of the trained model: its folder, and `model` of its records."""
+    """Name of a trained model: its folder, and `model` of its records."""
     return f"{entry.name}-seed{seed}"
 
 
 def steps(suite: Suite) -> list[Step]:
-    """All steps, each behind what it needs; one seed of all models before the next."""
+    """All steps, each after the one that it needs; first one seed of all models, then the next seed."""
     found: dict[str, Step] = {}
     for seed in suite.seeds:
         for entry in suite.entries:
@@ -74,12 +75,12 @@ def steps(suite: Suite) -> list[Step]:
 
 
 def folder(suite: Suite, entry: Entry, seed: int) -> Path:
-    """Of the trained model."""
+    """Folder of the trained model."""
     return suite.results / "models" / model_name(entry, seed)
 
 
 def _trainings(suite: Suite, entry: Entry, seed: int) -> Iterator[Step]:
-    """The model's, behind that of the model from which it starts."""
+    """The training of the model that it starts from, if any, then its own."""
     start = suite.known[entry.start] if entry.start else None
     if start:
         yield from _trainings(suite, start, seed)
@@ -107,18 +108,18 @@ def _trainings(suite: Suite, entry: Entry, seed: int) -> Iterator[Step]:
 
 
 def _evaluations(suite: Suite, entry: Entry, seed: int) -> Iterator[Step]:
-    """One for the tasks of each n: a run has one."""
+    """One run for all tasks of the same n, because a run has one n."""
     name, methods = model_name(entry, seed), [named(method) for method in entry.methods or suite.methods]
     tasks = sorted(suite.tasks, key=lambda task: -task["n"])
     for n, group in groupby(tasks, key=lambda task: task["n"]):
-        asked = [{key: value for key, value in task.items() if key != "n"} for task in group]
-        label = f"run {name} {','.join(task['name'] for task in asked)}"
+        configs = [{key: value for key, value in task.items() if key != "n"} for task in group]
+        label = f"run {name} {','.join(task['name'] for task in configs)}"
         words = ["run", *_methods(methods), "model=local", f"model.path={hydra_value(str(folder(suite, entry, seed)))}"]
         words += [
             f"model.name={name}",
             f"backend={entry.backend}",
             f"corpus={suite.corpus}",
-            f"task={hydra_value(asked)}",
+            f"task={hydra_value(configs)}",
         ]
         words += [
             f"lengths={hydra_value(suite.lengths)}",
@@ -126,7 +127,7 @@ def _evaluations(suite: Suite, entry: Entry, seed: int) -> Iterator[Step]:
             f"results={hydra_value(str(run_folder(suite, entry, seed)))}",
         ]
         words += [f"hydra.sweep.dir={hydra_value(str(suite.results / '.sweep' / name))}"]
-        if entry.start:  # a model that was trained further says another length, or none: all are read against one
+        if entry.start:  # a finetuned model states another trained length, or none: compare all at the same one
             words.append(f"model.trained_length={suite.trained_length}")
         yield Step(
             label=label,
@@ -134,19 +135,19 @@ def _evaluations(suite: Suite, entry: Entry, seed: int) -> Iterator[Step]:
             log=folder(suite, entry, seed).with_suffix(f".run-{n}.log"),
             stamp=suite.results / "done" / f"{name}.run-{n}.json",
             needs=f"train {name}",
-            seconds=suite.seconds.get("evaluate", 0.0) * len(methods) * len(asked) / max(1, len(suite.tasks)),
+            seconds=suite.seconds.get("evaluate", 0.0) * len(methods) * len(configs) / max(1, len(suite.tasks)),
             weights=folder(suite, entry, seed),
             made=run_folder(suite, entry, seed) / "cells",
         )
 
 
 def run_folder(suite: Suite, entry: Entry, seed: int) -> Path:
-    """Of the model's records."""
+    """Run folder of the model's records."""
     return suite.results / "runs" / model_name(entry, seed)
 
 
 def _methods(methods: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Methods of a run: all of them in one process, which loads the model once."""
+    """Arguments for the methods of a run: all in one process, which loads the model once."""
     if all(set(method) == {"name"} for method in methods):
         names = ",".join(method["name"] for method in methods)
         return ["-m", f"method={names}"] if len(methods) > 1 else [f"method={names}"]
@@ -171,22 +172,25 @@ def hydra_value(value: Any) -> str:
 
 
 def described(suite: Suite, todo: Sequence[Step], every: Sequence[Step]) -> str:
-    """The plan, as it is printed before anything runs."""
+    """The plan, printed before anything runs."""
     kinds = {kind: [step for step in todo if step.label.startswith(kind)] for kind in ("train", "run")}
     done = len(every) - len(todo)
     seconds = sum(estimated(todo, every).values()) / min(suite.workers, max(1, len(todo)))
     lines = [
         f"suite {suite.name} into {suite.results}: {len(suite.entries)} encodings, seeds "
         f"{', '.join(map(str, suite.seeds))}, lengths {', '.join(map(str, suite.lengths))}",
-        f"{len(kinds['train'])} trainings (recipe {suite.recipe}), {len(kinds['run'])} evaluations; {done} done before",
+        f"{len(kinds['train'])} trainings (recipe {suite.recipe}), {len(kinds['run'])} evaluations; {done} done",
     ]
     if todo:
-        lines.append(f"about {span(seconds)} with {suite.workers} at once, were each core idle")
+        lines.append(f"about {duration(seconds)} with {suite.workers} at once, if all cores are idle")
     return "\n".join(lines)
 
 
 def estimated(todo: Sequence[Step], every: Sequence[Step]) -> dict[str, float]:
-    """Seconds of each step to do: as the suite says, times what the steps done so far took of what it says."""
+    """Expected seconds of each step: the suite's number times measured over expected time of the finished steps.
+
+    Trainings and evaluations have a scale each. (`lexbench.runner.forecast` is for cells, not for processes.)
+    """
     known = {"train": [1.0, 1.0], "run": [1.0, 1.0]}
     for step in every:
         if step.seconds and (took := step.took()) is not None:
@@ -195,10 +199,3 @@ def estimated(todo: Sequence[Step], every: Sequence[Step]) -> dict[str, float]:
     return {
         step.label: step.seconds * known[step.label.split()[0]][0] / known[step.label.split()[0]][1] for step in todo
     }
-
-
-def span(seconds: float) -> str:
-    """`40 s`, `25 min`, `3.5 h`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""Several processes at once, each a command of lexbench with its output in a file; what fails stops nothing else."""
+"""Runs commands of lexbench as parallel processes with log files; a failure stops only the steps that need it."""
 
 import fcntl
 import os
@@ -17,16 +17,16 @@ from tqdm import tqdm
 from lexbench.studies.encodings.plan import Step
 
 POLL = 0.1
-"""Seconds between two looks at the processes."""
-EYES, LOG = 0.1, 10.0
-"""Seconds, at least, between two states of the bar: before somebody's eyes, and in a file."""
+"""Seconds between two checks of the processes."""
+TERMINAL, LOG = 0.1, 10.0
+"""Least seconds between two updates of the progress bar: in a terminal, and in a file."""
 PATIENCE = 15.0
-"""Seconds that a process has to end by itself after Ctrl-C."""
+"""Seconds for a process to end after Ctrl-C, before it is killed."""
 
 
 @dataclass
 class Running:
-    """A step that goes on."""
+    """A running step."""
 
     step: Step
     process: "subprocess.Popen[bytes]"
@@ -36,39 +36,39 @@ class Running:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[int]:
-    """Nobody else works in the folder; what a killed suite has left running there is waited for.
+    """Lock the folder; wait for another suite there, and for processes that a killed suite has left running.
 
-    The lock is that of an open file, which processes started in the block inherit: it lasts as long as any of them.
+    Processes started in the block inherit the locked file, so the lock lasts until the last of them ends.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"lexbench: others work in {folder}: waiting until they have ended", file=sys.stderr, flush=True)
+            print(f"lexbench: another suite works in {folder}: waiting until it ends", file=sys.stderr, flush=True)
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock.fileno()
 
 
 def cores() -> int:
-    """That this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def work(todo: Sequence[Step], workers: int, lock: int, weights: dict[str, float]) -> dict[str, str]:
-    """Do all steps, `workers` at once, those behind others that they need; why each failed that did.
+    """Run all steps, `workers` at once, each after the one that it needs; the reason of each failure by label.
 
     Args:
-        todo: steps, each behind what it needs.
-        workers: processes at once; the cores are shared among them.
-        lock: of the folder, inherited by all processes.
-        weights: seconds that each step should take, by label: shares of the bar.
+        todo: steps, each after the one that it needs.
+        workers: processes at once; they share the cores.
+        lock: file descriptor of the folder's lock, inherited by all processes.
+        weights: expected seconds of each step by label, for the progress bar.
     """
     waiting, running, failed = list(todo), list[Running](), dict[str, str]()
     total = sum(weights.values())
-    apart = EYES if sys.stderr.isatty() else LOG
-    with tqdm(total=max(total, 1.0), dynamic_ncols=True, bar_format=BAR, mininterval=apart) as bar:
-        said = None
+    interval = TERMINAL if sys.stderr.isatty() else LOG
+    with tqdm(total=max(total, 1.0), dynamic_ncols=True, bar_format=BAR, mininterval=interval) as bar:
+        shown = None
         try:
             while waiting or running:
                 for step in _ready(waiting, running, failed, workers):
@@ -79,8 +79,8 @@ def work(todo: Sequence[Step], workers: int, lock: int, weights: dict[str, float
                     failed[step.label] = f"{step.needs} failed"
                     bar.update(weights.get(step.label, 0.0))
                 names = ", ".join(each.step.label for each in running)
-                if names != said:
-                    bar.set_description(said := names)
+                if names != shown:
+                    bar.set_description(shown := names)
                 time.sleep(POLL)
                 for each in [each for each in running if each.process.poll() is not None]:
                     running.remove(each)
@@ -94,17 +94,17 @@ def work(todo: Sequence[Step], workers: int, lock: int, weights: dict[str, float
     return failed
 
 
-BAR = "{percentage:3.0f}% |{bar:20}| {elapsed} gone, {remaining} to go  {desc}"
+BAR = "{percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}  {desc}"
 
 
 def _ready(waiting: Sequence[Step], running: Sequence[Running], failed: dict[str, str], workers: int) -> list[Step]:
-    """Steps that can begin now: there is a worker, and nothing that they need is still to come."""
+    """Steps that can start now: a worker is free, and the step that they need is done."""
     coming = {step.label for step in waiting} | {each.step.label for each in running} | failed.keys()
     return [step for step in waiting if step.needs not in coming][: workers - len(running)]
 
 
 def _start(step: Step, workers: int, lock: int) -> Running:
-    """Begin a process in a session of its own: Ctrl-C comes from us, once."""
+    """Start a process in its own session, so that Ctrl-C reaches it only from `_stop`."""
     step.log.parent.mkdir(parents=True, exist_ok=True)
     threads = str(max(1, cores() // workers))
     log = step.log.open("ab")
@@ -123,7 +123,7 @@ def _start(step: Step, workers: int, lock: int) -> Running:
 
 
 def _ended(each: Running) -> str | None:
-    """Keep that a process has ended well; else the last line of its log."""
+    """Record a success; else return the last line of the log."""
     each.log.close()
     if each.process.returncode == 0:
         each.step.ended(time.monotonic() - each.started)
@@ -132,13 +132,13 @@ def _ended(each: Running) -> str | None:
 
 
 def last_line(file: Path) -> str:
-    """The last line of a log that says something; of a progress bar, its last state."""
+    """The last non-empty line of a log; of a progress bar its last state."""
     lines = file.read_bytes().decode(errors="replace").replace("\r", "\n").splitlines()
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def _stop(running: Sequence[Running]) -> None:
-    """End what still runs: as by Ctrl-C, and after some seconds for good."""
+    """Interrupt what still runs, and kill it after PATIENCE seconds."""
     for each in running:
         if each.process.poll() is None:
             os.killpg(each.process.pid, signal.SIGINT)

@@ -1,4 +1,4 @@
-"""What a suite is asked: models trained alike, and what all of them are evaluated on; checked before anything runs."""
+"""Configuration of a suite: models to train and tasks to evaluate them on; checked before anything runs."""
 
 import math
 import re
@@ -17,14 +17,14 @@ class Entry:
     """One model of a suite, trained once for each seed.
 
     Args:
-        name: of the entry: rows of tables, folders.
-        family: entries that stand together in tables and figures.
+        name: of the entry, for tables and folders.
+        family: groups entries in tables and figures.
         encoding: a name, or a name with parameters; None: that of `start`.
-        start: the entry whose trained model this one is trained further from; None: from nothing.
+        start: entry whose trained model is finetuned; None: train from scratch.
         recipe: None: the suite's, or that of its finetuned part.
         train: other settings of `lexbench train`, by key.
         methods: None: the suite's.
-        backend: that runs the model.
+        backend: to evaluate the model with.
     """
 
     name: str
@@ -38,7 +38,9 @@ class Entry:
 
     def __post_init__(self) -> None:
         if not PLAIN.fullmatch(self.name):
-            raise ValueError(f"suite entry {self.name[:60]!r} names a folder: use letters, digits, _, - and . inside")
+            raise ValueError(
+                f"suite entry {self.name[:60]!r} must be a folder's name: use letters, digits, _, - and . inside"
+            )
         if self.encoding is None and self.start is None:
             raise ValueError(f"suite entry {self.name} needs an encoding or a start, got none: e.g. encoding: rope")
 
@@ -52,21 +54,21 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """Everything that `lexbench study` does follows from this.
+    """Configuration of `lexbench study`.
 
     Args:
         name: of the suite's yaml.
-        recipe: of the trainings from nothing.
-        entries: those that are evaluated.
-        known: all of the yaml, of which some are trained only because others start from them.
-        seeds: of the trainings; questions are those of seed 0.
+        recipe: of the trainings from scratch.
+        entries: to train and evaluate.
+        known: all entries of the yaml; others may start from one that is not evaluated.
+        seeds: of the trainings; questions have seed 0.
         tasks: name, n and parameters.
         methods: names, or names with parameters.
-        multiples: of the recipe's trained length.
+        multiples: lengths as multiples of the recipe's trained length.
         corpora: texts of the trainings; None: those of `lexbench train`.
         corpus: texts of the questions.
-        published: rows of published tables and the entries that they are set beside.
-        seconds: of a training and of an evaluation on one idle core, as far as it was measured.
+        published: rows of published tables, and the entries to compare with them.
+        seconds: measured time of a training and of an evaluation on one idle core.
         results: folder.
         workers: processes at once.
     """
@@ -88,12 +90,12 @@ class Suite:
 
     @property
     def trained_length(self) -> int:
-        """Tokens, of the models that are trained from nothing."""
+        """Trained length, in tokens, of the models trained from scratch."""
         return int(registry.read("recipe", self.recipe)["trained_length"])
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of the evaluation, ascending."""
+        """Lengths of the evaluation, in tokens, ascending."""
         return sorted({round(multiple * self.trained_length) for multiple in self.multiples})
 
 
@@ -102,7 +104,7 @@ OPTIONAL = ("n", "corpora", "corpus", "finetuned", "published", "seconds")
 
 
 def read(config: Mapping[str, Any], name: str) -> Suite:
-    """The suite of a composed config; ValueError for whatever is wrong with it."""
+    """Read the suite from a composed config; ValueError if anything in it is wrong."""
     stated: Mapping[str, Any] = config["suite"]
     if lacking := [key for key in REQUIRED if key not in stated]:
         raise ValueError(f"suite {name} lacks {lacking[0]}: see configs/suite/encodings.yaml")
@@ -124,7 +126,7 @@ def read(config: Mapping[str, Any], name: str) -> Suite:
             raise ValueError(f"suite entry {entry.name} must start from an entry, got {entry.start}: e.g. start: rope")
     chosen = _chosen("encodings", config["encodings"], list(known))
     usual = [*first, *(second if config["finetuned"] else [])]
-    if config["methods"] is not None:  # what the user says goes before an entry's own
+    if config["methods"] is not None:  # methods on the command line override those of an entry
         known = {entry.name: replace(entry, methods=None) for entry in known.values()}
         usual = [known[entry.name] for entry in usual]
     suite = Suite(
@@ -132,10 +134,10 @@ def read(config: Mapping[str, Any], name: str) -> Suite:
         recipe=stated["recipe"],
         entries=usual if chosen is None else [known[each] for each in chosen],
         known=known,
-        seeds=_unlike("seeds", _whole("seeds", _asked(config, stated, "seeds"))),
+        seeds=_unlike("seeds", _whole("seeds", _override(config, stated, "seeds"))),
         tasks=_tasks(config, stated),
-        methods=_unlike("methods", _asked(config, stated, "methods")),
-        multiples=_multiples(_asked(config, stated, "multiples")),
+        methods=_unlike("methods", _override(config, stated, "methods")),
+        multiples=_multiples(_override(config, stated, "multiples")),
         corpora=stated.get("corpora"),
         corpus=stated.get("corpus") or "stdlib",
         published=list(stated.get("published") or []),
@@ -148,7 +150,7 @@ def read(config: Mapping[str, Any], name: str) -> Suite:
 
 
 def named(entry: Any) -> dict[str, Any]:
-    """A name, or a name with parameters, as the latter."""
+    """A name, or a name with parameters, as a mapping."""
     given = {"name": entry} if isinstance(entry, str) else dict(entry) if isinstance(entry, Mapping) else {}
     if "name" not in given:
         raise ValueError(f"suite needs a name, got {entry!r}: e.g. {{name: kerple, form: power}}")
@@ -167,26 +169,26 @@ def _keyed(setting: str, given: Any) -> Mapping[str, Any]:
     return given
 
 
-def _asked(config: Mapping[str, Any], stated: Mapping[str, Any], setting: str) -> list[Any]:
-    """What the user says goes before what the yaml says."""
+def _override(config: Mapping[str, Any], stated: Mapping[str, Any], setting: str) -> list[Any]:
+    """A list from the command line, else from the yaml."""
     return _several(setting, stated[setting] if config[setting] is None else config[setting])
 
 
-def _several(setting: str, asked: Any) -> list[Any]:
-    """A list that holds something."""
-    if isinstance(asked, str) or not isinstance(asked, Sequence):
-        raise ValueError(f"suite's {setting} must be a list, got {asked!r}: e.g. {setting}=[{asked}]")
-    if not asked:
-        raise ValueError(f"suite's {setting} must not be empty, got []: leave it out, or null for the suite's own")
-    return list(asked)
+def _several(setting: str, value: Any) -> list[Any]:
+    """The value if it is a non-empty list, else ValueError."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ValueError(f"suite's {setting} must be a list, got {value!r}: e.g. {setting}=[{value}]")
+    if not value:
+        raise ValueError(f"suite's {setting} must not be empty, got []: leave it out, or give null for the suite's own")
+    return list(value)
 
 
-def _unlike(setting: str, asked: Sequence[Any]) -> list[Any]:
-    """A list that names nothing twice."""
-    for place, each in enumerate(asked):
-        if each in asked[:place]:
+def _unlike(setting: str, values: Sequence[Any]) -> list[Any]:
+    """The list, or ValueError if it has an item twice."""
+    for place, each in enumerate(values):
+        if each in values[:place]:
             raise ValueError(f"suite's {setting} must differ, got {each!r} twice: drop one")
-    return list(asked)
+    return list(values)
 
 
 def _tasks(config: Mapping[str, Any], stated: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -196,32 +198,32 @@ def _tasks(config: Mapping[str, Any], stated: Mapping[str, Any]) -> list[dict[st
     return [{"n": stated.get("n", 32), **tasks[name], **least} for name in chosen]
 
 
-def _chosen(setting: str, asked: Any, choices: Sequence[str]) -> list[str] | None:
-    """Names that were asked for; None where none were."""
-    if asked is None:
+def _chosen(setting: str, names: Any, choices: Sequence[str]) -> list[str] | None:
+    """The user's choice of names; None without one."""
+    if names is None:
         return None
-    for name in _several(setting, asked):
+    for name in _several(setting, names):
         if name not in choices:
             raise ValueError(f"unknown {setting} {name!r}: choose from {', '.join(choices)}")
-    return _unlike(setting, asked)
+    return _unlike(setting, names)
 
 
-def _whole(setting: str, asked: Sequence[Any], least: int = 0) -> list[int]:
-    for each in asked:
+def _whole(setting: str, values: Sequence[Any], least: int = 0) -> list[int]:
+    for each in values:
         if isinstance(each, bool) or not isinstance(each, int) or each < least:
             raise ValueError(f"suite's {setting} must be whole numbers of at least {least}, got {each!r}")
-    return list(asked)
+    return list(values)
 
 
-def _multiples(asked: Sequence[Any]) -> list[float]:
-    for each in asked:
+def _multiples(values: Sequence[Any]) -> list[float]:
+    for each in values:
         if isinstance(each, bool) or not isinstance(each, int | float) or not 0 < each < math.inf:
             raise ValueError(f"suite's multiples must be numbers above 0, got {each!r}: e.g. multiples=[1,2,4]")
-    return list(asked)
+    return list(values)
 
 
 def _check(suite: Suite) -> None:
-    """ValueError for a name that the registry does not have, and for a length that no model has."""
+    """ValueError for names that are not in the registry, and for lengths below 2 tokens."""
     trained = registry.read("recipe", suite.recipe).get("trained_length")
     if not isinstance(trained, int):
         raise ValueError(

@@ -1,11 +1,11 @@
-"""The zoo: models that differ in one thing, trained alike and asked alike, and a page of what came out.
+"""`lexbench study`: train models that differ in one thing, evaluate all alike, and write a page of the results.
 
     DIR/models/<entry>-seed<S>/     a trained model; beside it the logs of its training and its evaluations
     DIR/runs/<entry>-seed<S>/       its run folder
-    DIR/done/                       what has ended well, with the words and weights that it depends on
-    DIR/page/                       measured.parquet, models.json, and what is made of these: README.md, tables, plots
+    DIR/done/                       finished steps, with the arguments and weights that they depend on
+    DIR/page/                       measured.parquet, models.json, and the page made of these: README.md, tables, plots
 
-Everything is done by processes of `lexbench train` and `lexbench run`; the same command goes on where it stopped.
+All work is done by processes of `lexbench train` and `lexbench run`; repeat the command to resume.
 """
 
 import json
@@ -26,8 +26,8 @@ __all__ = ["Suite", "collect", "read", "run"]
 
 
 def run(suite: Suite, dry_run: bool = False) -> int:
-    """Train and evaluate what is not done yet, and write the page: 0; 1 where anything failed."""
-    _others(suite, suite.results / "page", [])  # a page that cannot be added to is said before hours of work
+    """Train and evaluate what is not done yet, and write the page; exit code 1 if anything failed, else 0."""
+    _others(suite, suite.results / "page", [])  # fails now, not after hours, if the page is of another suite
     every = steps(suite)
     todo = [step for step in every if not step.done()]
     print(described(suite, todo, every), file=sys.stderr, flush=True)
@@ -36,7 +36,7 @@ def run(suite: Suite, dry_run: bool = False) -> int:
             print(f"lexbench {' '.join(step.words)}")
         return 0
     with alone(suite.results) as lock:
-        todo = [step for step in every if not step.done()]  # others may have done some meanwhile
+        todo = [step for step in every if not step.done()]  # another suite may have done some in the meantime
         failed = work(todo, suite.workers, lock, estimated(todo, every)) if todo else {}
         collect(suite, failed)
     for label, reason in failed.items():
@@ -45,7 +45,7 @@ def run(suite: Suite, dry_run: bool = False) -> int:
 
 
 def collect(suite: Suite, failed: Mapping[str, str]) -> None:
-    """Measured values and models' facts into DIR/page, beside those of other models there; and the page from these."""
+    """Write measured values and facts of models into DIR/page, keep those of other models, and make the page."""
     page = suite.results / "page"
     here = [_facts(suite, entry, seed, failed) for seed in suite.seeds for entry in suite.entries]
     before, kept = _others(suite, page, {model["name"] for model in here})
@@ -66,7 +66,7 @@ def collect(suite: Suite, failed: Mapping[str, str]) -> None:
 
 
 def _revisions(suite: Suite) -> dict[str, str]:
-    """Fingerprints of the models that lie here; of a folder without weights, what no cell has."""
+    """Fingerprints of the trained models; `none`, which no cell has, for a folder without weights."""
     found = {}
     for seed in suite.seeds:
         for entry in suite.entries:
@@ -78,9 +78,9 @@ def _revisions(suite: Suite) -> dict[str, str]:
 
 
 def _others(suite: Suite, page: Path, here: Collection[str]) -> tuple[list[records_page.Row], list[Mapping[str, Any]]]:
-    """What the page has of models that are not asked for now, measured before, perhaps elsewhere.
+    """Rows and facts on the page of models that are not in `here`: measured before, perhaps on another machine.
 
-    Raises ValueError where the page is of another suite or recipe.
+    Raises ValueError if the page belongs to another suite or recipe.
     """
     if not (page / "models.json").is_file():
         return [], []
@@ -88,14 +88,14 @@ def _others(suite: Suite, page: Path, here: Collection[str]) -> tuple[list[recor
     stated = {"suite": suite.name, "recipe": suite.recipe, "trained_length": suite.trained_length}
     for key, value in stated.items():
         if about[key] != value:
-            raise ValueError(f"{page} is a page of {key} {about[key]}, asked for {value}: give another results=DIR")
+            raise ValueError(f"{page} is a page of {key} {about[key]}, not {value}: give another results=DIR")
     kept = [m for m in about["models"] if m["name"] not in here and m["entry"] in suite.known]
     names = {model["name"] for model in kept}
     return [row for row in rows if row.record.model in names], kept
 
 
 def _facts(suite: Suite, entry: Entry, seed: int, failed: Mapping[str, str]) -> dict[str, Any]:
-    """Of one model: what it is, and how its training ended."""
+    """Facts of one model and its training."""
     name, place = model_name(entry, seed), folder(suite, entry, seed)
     reasons = [reason for label, reason in failed.items() if label.split()[1] == name]
     facts: dict[str, Any] = {"name": name, "entry": entry.name, "family": entry.family, "seed": seed}
@@ -110,11 +110,11 @@ def _facts(suite: Suite, entry: Entry, seed: int, failed: Mapping[str, str]) -> 
 
 
 def parameters(file: Path) -> int:
-    """How many numbers a safetensors file holds, by its head alone."""
+    """Number of parameters in a safetensors file, from its header."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(file, "numpy") as stored:
             return sum(math.prod(stored.get_slice(name).get_shape()) for name in stored.keys())  # noqa: SIM118
     except SafetensorError as error:
-        raise ValueError(f"{file} is no whole safetensors file ({error}): train it again") from None
+        raise ValueError(f"{file} is not a complete safetensors file ({error}): train the model again") from None

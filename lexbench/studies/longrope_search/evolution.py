@@ -1,4 +1,4 @@
-"""Evolution of rotary rescale factors: the space that they lie in, the search, the journal that outlives a death."""
+"""Evolutionary search of rotary rescale factors: the search space, the search, and a journal to resume it."""
 
 import json
 import math
@@ -15,19 +15,19 @@ from lexbench.core.record import Refused
 from lexbench.core.values import fits
 
 RULES = {"longrope": 1.25, "longrope2": 2.0}
-"""The highest factor of each, in multiples of s."""
+"""Highest factor by rule, in multiples of s."""
 TRIES = 64
-"""Draws until a crossover gives way to a mutation, and a mutation to a candidate that was there before."""
+"""Draws before a crossover is replaced by a mutation, and before a mutation may repeat an old candidate."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One point of the space."""
+    """One point of the search space."""
 
     factors: tuple[float, ...]
-    """[pairs] by which each pair's frequency is divided, never falling."""
+    """[pairs] divisors of the frequencies, non-decreasing."""
     start_tokens: int = 0
-    """Tokens at the start that keep the model's own frequencies."""
+    """Number of first tokens with the model's own frequencies."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,19 +36,19 @@ class Settings:
 
     Args:
         rule: longrope (every pair free in [1, 1.25 s]), or longrope2 (pairs from the critical one on in [s, 2 s],
-            those before it by NTK: pair p takes the power p / c of the critical pair c's factor).
+            pairs before it by NTK: factor of the critical pair c to the power p / c).
         critical_pair: c of longrope2, counted from 0; None: the first pair with a period above the trained length.
         ceiling: highest factor, in multiples of s; None: the rule's.
-        step: grid of the factors that a mutation draws.
-        start_tokens: choices for the number of tokens at the start that keep the model's own frequencies; LongRoPE
-            takes 0, 1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 64, 128, 256, its released search 0 alone.
-        population: candidates at first: the seeds, and mutations of them.
-        iterations: generations after it; more of them go on with an old journal.
-        parents: best candidates of each generation, which live on.
-        mutations: children of one parent, in each iteration.
-        crossovers: children of two parents, in each iteration.
-        probability: of each factor to be mutated, or to come from the second parent.
-        seed: of every draw, the texts' places too.
+        step: grid of factors for mutations.
+        start_tokens: choices for the number of first tokens with the model's own frequencies; LongRoPE uses
+            0, 1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 64, 128, 256, its released search only 0.
+        population: size of the first generation: the seeds and mutations of them.
+        iterations: generations after the first; a larger number continues an old journal.
+        parents: best candidates kept in each generation.
+        mutations: children of one parent per iteration.
+        crossovers: children of two parents per iteration.
+        probability: that a factor is mutated, or comes from the second parent.
+        seed: of all draws, and of the texts.
     """
 
     rule: str = "longrope"
@@ -75,11 +75,11 @@ class Settings:
         if self.rule not in RULES:
             raise ValueError(f"search's rule must be one of {', '.join(RULES)}, got {self.rule}")
         if self.critical_pair is not None and self.rule != "longrope2":
-            raise ValueError(f"search's critical_pair is of rule=longrope2, got rule={self.rule}: leave it out")
+            raise ValueError(f"search's critical_pair needs rule=longrope2, got rule={self.rule}: leave it out")
         if self.ceiling is not None and not 1 <= self.ceiling < math.inf:
             raise ValueError(f"search's ceiling must be finite and at least 1, got {self.ceiling}: multiples of s")
         if not 0 < self.step <= 1:
-            raise ValueError(f"search's step must be above 0 and at most 1, got {self.step}: the paper takes 0.01")
+            raise ValueError(f"search's step must be above 0 and at most 1, got {self.step}: the paper uses 0.01")
         if not 0 < self.probability <= 1:
             raise ValueError(f"search's probability must be above 0 and at most 1, got {self.probability}")
         whole = [isinstance(number, int) and number >= 0 for number in self.start_tokens]
@@ -89,7 +89,7 @@ class Settings:
             )
 
     def space(self, pairs: int, factor: float, critical_pair: int) -> "Space":
-        """The space for a model with so many pairs, stretched by `factor`; `critical_pair` is its theoretical one."""
+        """The search space of a model, extended by `factor`; `critical_pair` is the theoretical default."""
         highest = factor * (RULES[self.rule] if self.ceiling is None else self.ceiling)
         if self.rule == "longrope":
             return Space(pairs, 1.0, highest, 0, self.step, self.start_tokens)
@@ -103,7 +103,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Space:
-    """Factors that never fall from pair to pair; the first free pair settles those before it."""
+    """Non-decreasing factors; the first free pair determines the pairs before it."""
 
     pairs: int
     low: float
@@ -115,12 +115,12 @@ class Space:
     start_tokens: tuple[int, ...]
 
     def nearest(self, factors: Floats) -> Candidate:
-        """A candidate of the space from any factors, without start tokens unless they must be."""
+        """The nearest candidate to any factors, with the first choice of start tokens."""
         free = np.maximum.accumulate(np.clip(factors[self.first :], self.low, self.high))
         return self._candidate(free, self.start_tokens[0])
 
     def mutant(self, parent: Candidate, probability: float, rng: np.random.Generator) -> Candidate:
-        """The parent with some factors drawn anew, one after the other, from the grid between their neighbours."""
+        """A mutation: redraws some factors in turn, each from the grid between its neighbours."""
         free = np.array(parent.factors[self.first :])
         for place in np.flatnonzero(rng.random(len(free)) < probability):
             left = free[place - 1] if place else self.low
@@ -135,7 +135,7 @@ class Space:
         return self._candidate(free, start)
 
     def child(self, one: Candidate, two: Candidate, probability: float, rng: np.random.Generator) -> Candidate | None:
-        """The first parent with some factors of the second; None where these would fall somewhere."""
+        """A crossover: the first parent with some factors of the second; None if the factors would decrease."""
         ours, theirs = (np.array(parent.factors[self.first :]) for parent in (one, two))
         free = np.where(rng.random(len(ours)) < probability, theirs, ours)
         start = one.start_tokens
@@ -144,15 +144,15 @@ class Space:
         return self._candidate(free, start) if (np.diff(free) >= 0).all() else None
 
     def _candidate(self, free: Floats, start_tokens: int) -> Candidate:
-        settled = free[0] ** (np.arange(self.first) / max(self.first, 1))
-        return Candidate(tuple(np.concatenate([settled, free]).tolist()), start_tokens)
+        fixed = free[0] ** (np.arange(self.first) / max(self.first, 1))
+        return Candidate(tuple(np.concatenate([fixed, free]).tolist()), start_tokens)
 
 
 class Journal:
-    """A JSON line per evaluation, after one with everything that evaluations and candidates depend on."""
+    """File of all evaluations: a header line with everything they depend on, then a JSON line for each."""
 
     def __init__(self, file: Path, header: Mapping[str, Any]) -> None:
-        """Go on with a file, a torn last line cut off; ValueError naming what it was begun with otherwise."""
+        """Open or resume a file, without a torn last line; ValueError, with the differences, if the header differs."""
         self.file = file
         self.known: dict[Candidate, float] = {}
         header = json.loads(json.dumps(header))
@@ -172,11 +172,11 @@ class Journal:
             if before.get(key) != header.get(key)
         ]
         if changed:
-            raise ValueError(f"journal {file} was begun with {'; '.join(changed)}: give another out=, or remove it")
+            raise ValueError(f"journal {file} has {'; '.join(changed)}: give another out=, or remove it")
         self.known = dict(map(self._value, rows))
 
     def add(self, candidate: Candidate, nll: float) -> None:
-        """Keep one evaluation."""
+        """Store one evaluation."""
         row = {"factors": candidate.factors, "start_tokens": candidate.start_tokens, "nll": nll}
         with self.file.open("ab") as stream:
             stream.write(json.dumps(row).encode() + b"\n")
@@ -186,7 +186,7 @@ class Journal:
         factors, start, nll = row.get("factors"), row.get("start_tokens"), row.get("nll")
         numbers = [*(factors if isinstance(factors, list) else [None]), nll]
         if not isinstance(start, int) or any(not fits(each, float) or math.isnan(each) for each in numbers):
-            raise ValueError(f"journal {self.file} has a line that is no evaluation: remove it, or give another out=")
+            raise ValueError(f"journal {self.file} has a malformed line: remove it, or give another out=")
         return Candidate(tuple(factors or ()), start), float(nll or 0.0)
 
     def _parsed(self, line: bytes) -> dict[str, Any]:
@@ -195,21 +195,23 @@ class Journal:
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
-            raise ValueError(f"journal {self.file} has a line that is no JSON object: remove it, or give another out=")
+            raise ValueError(
+                f"journal {self.file} has a line that is not a JSON object: remove it, or give another out="
+            )
         return row
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a search ends with."""
+    """Result of a search."""
 
     best: Candidate
     nll: float
-    """Of the best one, in nats."""
+    """Mean NLL of the best candidate, in nats."""
     curve: tuple[float, ...]
-    """Lowest NLL of the first population and after each iteration."""
+    """Lowest NLL after the first generation and each iteration."""
     evaluations: int
-    """Different candidates that were evaluated in all."""
+    """Number of different candidates evaluated."""
 
 
 def search(
@@ -221,25 +223,25 @@ def search(
     identity: Mapping[str, Any],
     quiet: bool = False,
 ) -> Found:
-    """The candidate with the lowest value that evolution from the seeds meets.
+    """Search the candidate with the lowest NLL by evolution from the seeds.
 
-    Every draw follows from the seed and the values so far, and the journal gives back the values of an interrupted
-    search: started again, it ends where it would have ended.
+    Draws depend only on the seed and the values so far, and the journal keeps these: an interrupted search, started
+    again, gives the same result.
 
     Args:
-        evaluate: mean NLL in nats of a candidate, the same for the same candidate; inf where there is none.
-        space: where candidates lie.
+        evaluate: deterministic mean NLL of a candidate, in nats; inf if it has none.
+        space: the search space.
         seeds: [pairs] factors each, moved into the space.
         settings: of the evolution.
         journal: file of all evaluations.
-        identity: what values depend on: model, length, questions, ...
+        identity: everything that values depend on: model, length, questions, ...
         quiet: show no progress.
 
-    Raises ValueError where the journal belongs to another search, Refused where no candidate has a finite value.
+    Raises ValueError if the journal belongs to another search, Refused if no candidate has a finite value.
     """
-    asked = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name != "iterations"}
+    config = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name != "iterations"}
     begun = list(dict.fromkeys(space.nearest(seed) for seed in seeds))
-    kept = Journal(journal, {**identity, **asked, "seeds": [seed.factors for seed in begun]})
+    kept = Journal(journal, {**identity, **config, "seeds": [seed.factors for seed in begun]})
     breed = _Breed(space, settings)
     born = breed.first(begun)
     population: list[tuple[float, Candidate]] = []
@@ -260,42 +262,42 @@ def search(
             bar.set_postfix(nll=f"{curve[-1]:.4f}")
     nll, best = population[0]
     if not math.isfinite(nll):
-        raise Refused("search met no candidate with a finite likelihood: take another dtype or a shorter length")
-    return Found(best, nll, tuple(curve), len(breed.met))
+        raise Refused("search found no candidate with a finite likelihood: use another dtype or a shorter length")
+    return Found(best, nll, tuple(curve), len(breed.seen))
 
 
 class _Breed:
-    """The candidates of each generation: new ones, as long as the space has any."""
+    """Draws the candidates of each generation, new ones as long as the space has any."""
 
     def __init__(self, space: Space, settings: Settings) -> None:
         self.space, self.settings = space, settings
         self.rng = np.random.default_rng(settings.seed)
-        self.met: set[Candidate] = set()
+        self.seen: set[Candidate] = set()
 
     def first(self, seeds: Sequence[Candidate]) -> list[Candidate]:
-        """The seeds, and mutations of each in turn."""
-        self.met.update(seeds)
+        """The first generation: the seeds, and mutations of each in turn."""
+        self.seen.update(seeds)
         rest = range(self.settings.population - len(seeds))
         return [*seeds, *(self._mutant(seeds[number % len(seeds)]) for number in rest)]
 
     def children(self, parents: Sequence[Candidate]) -> list[Candidate]:
-        """Mutations and crossovers of a generation."""
+        """The next generation: mutations and crossovers of the parents."""
         mutants = [self._mutant(parents[int(self.rng.integers(len(parents)))]) for _ in range(self.settings.mutations)]
         return [*mutants, *(self._child(parents) for _ in range(self.settings.crossovers))]
 
     def _mutant(self, parent: Candidate) -> Candidate:
         for _ in range(TRIES):
             candidate = self.space.mutant(parent, self.settings.probability, self.rng)
-            if candidate not in self.met:
+            if candidate not in self.seen:
                 break
-        self.met.add(candidate)
+        self.seen.add(candidate)
         return candidate
 
     def _child(self, parents: Sequence[Candidate]) -> Candidate:
         one, two = (parents[place] for place in sorted(self.rng.choice(len(parents), 2, replace=False).tolist()))
         for _ in range(TRIES):
             candidate = self.space.child(one, two, self.settings.probability, self.rng)
-            if candidate is not None and candidate not in self.met:
-                self.met.add(candidate)
+            if candidate is not None and candidate not in self.seen:
+                self.seen.add(candidate)
                 return candidate
         return self._mutant(one)

@@ -1,4 +1,4 @@
-"""LongRoPE's factors for a model and a length, found by evolution on perplexity and written as a method's yaml."""
+"""`lexbench search`: search LongRoPE's factors for a model and length by perplexity, and write a method's yaml."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,30 +22,30 @@ from lexbench.runner.backend_pool import opened
 from lexbench.studies.longrope_search.evolution import Candidate, Found, Settings, search
 
 SEEDS = ("pi", "ntk", "yarn")
-"""Methods of the registry whose factors the evolution starts from."""
+"""Methods whose factors start the evolution."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the comparison: mean NLL in nats."""
+    """One line of the final comparison: mean NLL in nats."""
 
     name: str
     searched: float
-    """On the questions that the search minimised: never an estimate of quality."""
+    """On the questions of the search: minimised, so no estimate of quality."""
     fresh: float
-    """On as many questions from other documents."""
+    """On as many questions of other documents."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What `find` leaves: the factors, their file, and how they do beside their seeds."""
+    """Result of `find`: the factors, their file, and a comparison with the seeds."""
 
     found: Found
     file: Path
     rows: tuple[Row, ...]
 
     def table(self) -> str:
-        """The comparison as text."""
+        """The comparison as a text table."""
         width = max(len(row.name) for row in self.rows)
         lines = [f"{'NLL in nats':{width}}  searched   fresh"]
         lines += [f"{row.name:{width}}  {row.searched:8.4f}  {row.fresh:6.4f}" for row in self.rows]
@@ -63,22 +63,22 @@ def find(
     settings: Settings | None = None,
     quiet: bool = False,
 ) -> Result:
-    """Search factors, or go on where an earlier search stopped, and write them to `out`, a method's yaml.
+    """Search factors and write them to `out`, a method's yaml; repeat the command to resume.
 
     A candidate's value is the mean NLL of the last half of n texts of `length` tokens, each from another document; the
-    comparison adds n texts of further documents. The journal lies beside `out`, with the suffix .jsonl.
+    comparison uses n texts of further documents, too. The journal is beside `out`, with the suffix .jsonl.
 
     Args:
-        model: facts; with plain RoPE.
-        corpus: of the texts; take another one than that on which the method is to be measured.
-        backend: config of what runs the model.
+        model: must have plain RoPE.
+        corpus: of the texts; measure the method later on another corpus.
+        backend: config of the backend that runs the model.
         length: tokens in use, above the trained length.
-        out: MY/method/NAME.yaml, so that `--config-dir MY` gives method=NAME.
+        out: MY/method/NAME.yaml; `--config-dir MY` then makes it method=NAME.
         n: texts.
         settings: of the evolution.
         quiet: show no progress.
 
-    Raises ValueError for a wrong configuration or the journal of another search, Refused where the corpus has too few
+    Raises ValueError for a wrong configuration or the journal of another search, Refused if the corpus has too few
     documents or the backend cannot answer.
     """
     settings = settings or Settings()
@@ -97,8 +97,8 @@ def find(
     searched, fresh = questions[:n], questions[n:]
     if shared := {question.cluster for question in searched} & {question.cluster for question in fresh}:
         raise Refused(
-            f"search needs {2 * n} documents of {length} tokens, half of them to compare, and has {min(shared)} in "
-            "both halves: lower n or length, or take longer documents"
+            f"search needs {2 * n} different documents of {length} tokens, {min(shared)} is in both halves: "
+            "lower n or length, or use longer documents"
         )
 
     def evaluate(candidate: Candidate) -> float:
@@ -121,7 +121,7 @@ def find(
 
 
 def stretched(model: Model, length: int, candidate: Candidate) -> Attention:
-    """A candidate as LongRoPE applies it: theta_p / lambda_p, cos and sin times sqrt(1 + ln s / ln L), s = length/L."""
+    """The Attention of a candidate: theta_p / lambda_p, cos and sin times sqrt(1 + ln s / ln L), s = length / L."""
     scale = su_scale(model, length / model.trained_length)
     inv_freq = model.inv_freq() / np.array(candidate.factors)
     return Attention(inv_freq=inv_freq, scale=scale, keep_first=candidate.start_tokens or None)
@@ -131,39 +131,39 @@ def critical_pair(model: Model) -> int:
     """The first pair, counted from 0, whose period 2 pi b^(2p/d) exceeds L: ceil(d/2 log_b(L / 2 pi)).
 
     The critical dimension of Liu et al. (arXiv 2310.05209) as LongRoPE2 (arXiv 2502.20082) counts it: 35 in Llama-3 8B,
-    31 in Phi-3 mini. What LongRoPE2 finds by search lies lower (30 and 25): set it by `critical_pair`.
+    31 in Phi-3 mini. LongRoPE2's own search finds lower ones (30 and 25): set them by `critical_pair`.
     """
     return critical_dimension(model) // 2
 
 
 def mean_nll(backend: Backend, questions: Sequence[Score], attention: Attention) -> float:
-    """Nats a target, over all targets of all questions; summed in float64."""
+    """Mean NLL over all targets of all questions, in nats; summed in float64."""
     backend.attend(attention)
     losses = [backend.score(question).nll for question in questions]
     return float(np.concatenate(losses).astype(np.float64).mean())
 
 
 def _checked(model: Model, length: int | None, out: str | Path | None, n: int) -> tuple[int, Path]:
-    """Length and file; ValueError for what cannot be searched."""
+    """Length and file; ValueError for wrong options."""
     if length is None or length <= model.trained_length:
         raise ValueError(
             f"search needs a length above the trained length {model.trained_length}, got {length}: "
-            f"nothing is stretched below, give length={8 * model.trained_length}"
+            f"shorter texts need no method, give length={8 * model.trained_length}"
         )
     if n < 1:
-        raise ValueError(f"search's n must be at least 1, got {n}: texts that a candidate is measured on")
+        raise ValueError(f"search's n must be at least 1 text, got {n}: e.g. n=4")
     if out is None or Path(out).suffix != ".yaml":
-        raise ValueError(f"search needs a yaml to write, got {out}: give out=my/method/longrope_{model.name}.yaml")
+        raise ValueError(f"search needs a yaml file to write, got {out}: give out=my/method/longrope_{model.name}.yaml")
     return length, Path(out)
 
 
 def _frequencies(attention: Attention) -> Floats:
-    assert attention.inv_freq is not None, "seeds are methods of frequencies"
+    assert attention.inv_freq is not None, "seeds are methods that change frequencies"
     return attention.inv_freq
 
 
 def _identity(model: Model, corpus: Corpus, backend: Backend, length: int, n: int, protocol: str) -> dict[str, Any]:
-    """What the value of a candidate depends on."""
+    """Everything that a candidate's value depends on."""
     return {
         "model": model.name,
         "revision": backend.revision,
@@ -179,10 +179,10 @@ def _identity(model: Model, corpus: Corpus, backend: Backend, length: int, n: in
 
 
 def _yaml(result: Result, model: Model, length: int, settings: Settings, searched: Sequence[Score]) -> str:
-    """The method's yaml: where its numbers come from as comments, then the parameters.
+    """The method's yaml: comments on the search, then the parameters.
 
-    Without a factor, so that s follows the length: at the searched one it is the searched one, and within the trained
-    length the model is left alone.
+    It states no factor, so s = length / trained_length: the searched value at the searched length, and 1, no change,
+    within the trained length.
     """
     changed = {name: value for name, value in asdict(settings).items() if value != getattr(Settings(), name)}
     remarks = [

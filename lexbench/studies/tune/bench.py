@@ -1,4 +1,4 @@
-"""Where candidates are asked: the same questions for all, one after the other, each kept as soon as it is answered."""
+"""Runs the questions of candidates, the same for all, and stores each sample at once."""
 
 import time
 from collections.abc import Sequence
@@ -23,37 +23,37 @@ from lexbench.store.store import Store
 from lexbench.studies.tune.space import Candidate
 
 
-class TimeUp(Exception):  # noqa: N818 (the end of a budget is no error)
-    """Something would have to be measured, and the time for it is spent."""
+class TimeUp(Exception):  # noqa: N818 (the end of a budget is not an error)
+    """The time budget is spent, and a measurement is still needed."""
 
 
 class Clock:
-    """Seconds that a tune has spent, those of earlier commands counted.
+    """Seconds spent by a tune, including earlier commands.
 
     Args:
-        before: spent by earlier commands.
-        started: when this command began, by `time.monotonic`.
+        before: seconds spent by earlier commands.
+        started: start of this command, by `time.monotonic`.
     """
 
     def __init__(self, before: float, started: float) -> None:
         self._before, self._started = before, started
         self.limit: float | None = None
-        """From which on nothing new is measured; None: never."""
+        """Seconds after which nothing new is measured; None: no limit."""
 
     @property
     def spent(self) -> float:
-        """Seconds."""
+        """Seconds spent so far."""
         return self._before + time.monotonic() - self._started
 
     def check(self) -> None:
-        """TimeUp from the limit on."""
+        """Raise TimeUp if the limit is reached."""
         if self.limit is not None and self.spent >= self.limit:
             raise TimeUp
 
 
 @dataclass(frozen=True)
 class Deployed:
-    """What tells a method as it is deployed for one length from the one that follows each text's: for identities."""
+    """Stands for a method fixed at one length in a cell's identity: its numbers do not follow each text's length."""
 
     method: Method
     length: int
@@ -69,18 +69,18 @@ class Part:
 
 
 class Bench:
-    """Samples of candidates in one run folder; those of a candidate that was dropped stay an unfinished cell.
+    """Samples of candidates in one run folder; cells of dropped candidates stay unfinished.
 
-    A cell has the n questions of the last rung, of which each rung asks the first ones: nothing is asked twice.
+    A cell has the n questions of the last rung; an earlier rung uses the first of them, so no question runs twice.
 
     Args:
-        job: what is common to all cells.
+        job: settings common to all cells.
         backend: loaded.
-        folder: of the run.
+        folder: run folder.
         seed: of the questions.
         length: of the deployment, in tokens.
-        clock: says when to stop.
-        preflight: what candidates prove themselves by.
+        clock: time budget.
+        preflight: self-check of candidates.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class Bench:
         self._finished = {each.cell.id: each for each in self.store.load()}
         self._questions: dict[tuple[str, int], Sequence[AnyQuestion]] = {}
         self._samples: dict[str, dict[int, Sample]] = {}
-        self._attends: Attention | None = None
+        self._applied: Attention | None = None
 
     def questions(self, part: Part) -> Sequence[AnyQuestion]:
-        """All of a part's; Refused where there are none."""
+        """All questions of a part; Refused if there are none."""
         key = part.task.label, part.length
         if key not in self._questions:
             tokenizer, n = self._backend.tokenizer, self._job.n
@@ -103,9 +103,9 @@ class Bench:
         return self._questions[key]
 
     def outcomes(self, candidate: Candidate, part: Part, count: int) -> list[Outcome]:
-        """What the first `count` questions of a part gave.
+        """Outcomes of the first `count` questions of a part; measures those that are missing.
 
-        Raises Refused where the backend cannot, TimeUp where some are not answered yet and the clock says no.
+        Raises Refused if the backend cannot answer, TimeUp if some are missing and the time is spent.
         """
         questions = self.questions(part)[:count]
         cell = self._cell(candidate, part)
@@ -114,8 +114,8 @@ class Bench:
             self._measure(candidate, cell, missing, known)
         return outcomes([known[question.index] for question in questions], part.metric)
 
-    def asked(self) -> int:
-        """Questions that have been answered in this folder, as far as they were looked at."""
+    def answers(self) -> int:
+        """Number of answered questions in the cells used so far."""
         return sum(map(len, self._samples.values()))
 
     def write_records(self) -> None:
@@ -127,12 +127,12 @@ class Bench:
         assert candidate.method is not None, f"{candidate.label} has no method"
         method = Named(name, Deployed(candidate.method, self._length), f"{candidate.label} for {self._length}")
         if candidate.attention is not None and not candidate.attention.slots():
-            method = Named(name, candidate.method, candidate.label)  # the model itself, as any run measures it
+            method = Named(name, candidate.method, candidate.label)  # no change: the same cell as in any run
         step = Step(method, part.task, part.length, self._seed, candidate.attention, None, Workload())
         return cell_of(self._job, step, BackendFacts.of(self._backend))
 
     def _known(self, cell: Cell) -> dict[int, Sample]:
-        """Samples of a cell; Refused where it was."""
+        """Known samples of a cell; Refused if the cell was refused."""
         if cell.id not in self._samples:
             finished = self._finished.get(cell.id)
             if finished is not None and finished.refused is not None:
@@ -174,19 +174,19 @@ class Bench:
                 self.store.cost(cell, time.monotonic() - started, tokens, peak, own_peak and peak is not None)
 
     def _attend(self, candidate: Candidate) -> None:
-        """Put the model under the candidate, which proves itself the first time; Refused where it cannot."""
-        if self._attends is candidate.attention:
+        """Apply a candidate to the model, after its self-check the first time; Refused if that fails."""
+        if self._applied is candidate.attention:
             return
         assert candidate.attention is not None, f"{candidate.label} has no attention"
-        self._attends = None
+        self._applied = None
         if failed := self._preflight.failure(candidate.attention, self._length):
             raise Refused(f"{candidate.label} {failed}")
         self._backend.attend(candidate.attention)
-        self._attends = candidate.attention
+        self._applied = candidate.attention
 
 
 def seconds_spent(folder: Path) -> float:
-    """Seconds of all measurements in a run folder, by its costs; 0 where nothing has been measured."""
+    """Seconds of all measurements in a run folder, from its costs; 0 if there are none."""
     try:
         return sum(cost.seconds for cost in costs.load([folder]).values())
     except ValueError:  # no run folder yet

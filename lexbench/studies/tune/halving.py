@@ -1,4 +1,4 @@
-"""Successive halving: few questions for all, more of them for those that do best."""
+"""Successive halving: few questions for all candidates, more for the best ones."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 def rungs(first: int, n: int, eta: int) -> tuple[int, ...]:
-    """Questions that each rung has asked in all, up to n: n divided by eta as often as `first` questions are left.
+    """Cumulative number of questions at each rung, ending with n: n divided by eta while at least `first` are left.
 
     n = 81, eta = 3 and first = 1 give 1, 3, 9, 27, 81 (Hyperband, Li et al. 2018, JMLR 18(185), table 1).
     """
@@ -24,17 +24,17 @@ def halve(
     measure: Callable[[T, int], Any],
     keep: Callable[[T], bool] = lambda entrant: False,
 ) -> None:
-    """Measure all on the first rung, and the best share 1 / eta of them on each next one.
+    """Measure all entrants on the first rung, and the best 1 / eta of them on each next rung.
 
-    Jamieson and Talwalkar (2016, arXiv 1502.07943) halve; with a share 1 / eta, k entrants send floor(k eta^-i), at
-    least one, to rung i. Entrants that are out free no place for worse ones at the next rung, only their own.
+    Jamieson and Talwalkar (2016, arXiv 1502.07943) halve; k entrants give floor(k eta^-i), at least one, on rung i.
+    Dropped candidates are not replaced.
 
     Args:
-        entrants: in the order in which the first rung asks them; later rungs ask the best ones first.
-        counts: questions of each rung, all before counted.
+        entrants: in the order of the first rung; later rungs measure the best first.
+        counts: cumulative number of questions at each rung.
         eta: above 1.
-        measure: an entrant's standing after so many questions, lower is better; None: it is out.
-        keep: the best of those for which this is true goes on at every rung, beyond the share.
+        measure: an entrant's sort key after so many questions, lower is better; None: dropped.
+        keep: the best entrant with `keep` true stays at every rung, as an extra one.
     """
     places = len(entrants)
     left = list(entrants)

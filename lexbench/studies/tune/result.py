@@ -1,4 +1,4 @@
-"""What a tuning run leaves."""
+"""Result of a tune."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,30 +13,30 @@ from lexbench.studies.tune.space import Candidate
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What `tune` leaves."""
+    """Result of `tune`."""
 
     model: Model
     settings: Settings
     length: int
     needles: str | None
-    """The task that gave the needles; None: the model finds none."""
+    """Task of the needles; None if the model finds none."""
     rows: Sequence[Row]
-    """Finalists on fresh questions, best first; empty where no time was left for them."""
+    """Finalists on fresh questions, best first; empty if no time was left."""
     fresh: int
-    """Fresh questions of each kind behind the rows."""
+    """Number of fresh questions of each kind."""
     seen: int
-    """Of the fresh texts, how many are from documents that the search has read elsewhere."""
+    """Number of fresh texts from documents that the search has read in other places."""
     tried: Sequence[Tried]
-    """All candidates of the search, the best first."""
+    """All candidates of the search, best first."""
     rounds: int
     answers: int
     seconds: float
-    """Spent, with earlier commands."""
+    """Seconds spent, including earlier commands."""
     file: Path
 
     @property
     def winner(self) -> Candidate | None:
-        """The best finalist within the price; without finalists the best candidate of the search."""
+        """The best finalist within the price; without finalists, the best candidate of the search."""
         if self.rows:
             return None if self.rows[0].dear else self.rows[0].candidate
         able = (tried.candidate for tried in self.tried if tried.curve and not tried.out and not self._dear(tried))

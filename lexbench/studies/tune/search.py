@@ -1,4 +1,4 @@
-"""The search: rounds of successive halving, and the finalists on questions that nobody has seen."""
+"""The search: rounds of successive halving, then finalists on fresh questions."""
 
 import itertools
 import json
@@ -22,34 +22,33 @@ from lexbench.studies.tune.settings import Settings
 from lexbench.studies.tune.space import Candidate, Draws, named
 
 FINALISTS = 4
-"""Measured on fresh questions, beside none and the best one that can be exported."""
+"""Number of finalists, besides `none` and the best candidate that can be exported."""
 ABLE, TRIED = 0.5, 8
-"""Share of so many needles that the model must find inside its trained length, chance taken off, to be asked for them
-beyond it."""
+"""Needles count if the model finds this share (above chance) of so many of them within its trained length."""
 DRAWS = 20
-"""Draws in a row that may be old candidates, until the space counts as used up."""
+"""Draws of old candidates in a row after which the space counts as exhausted."""
 
 
 @dataclass(eq=False)
 class Tried:
-    """What became of a candidate in the search."""
+    """A candidate and its results in the search."""
 
     candidate: Candidate
     curve: list[tuple[int, float]] = field(default_factory=list)
-    """Questions asked in all, and loss, after each rung."""
+    """(cumulative questions, loss) after each rung."""
     price: Paired | None = None
-    """After the last of them."""
+    """Price inside the trained length, after the last rung."""
     out: str | None = None
-    """Why it was never measured, or is out whatever its loss."""
+    """Why it was dropped or never measured."""
 
     @property
     def asked(self) -> int:
-        """Questions of each kind that it answered at the last rung it finished."""
+        """Cumulative questions of each kind at its last finished rung."""
         return self.curve[-1][0] if self.curve else 0
 
 
 class Search:
-    """Rounds of successive halving: the methods as they are, then what is drawn near those that did well."""
+    """Rounds of successive halving: first the methods with their defaults, then draws near the best ones."""
 
     def __init__(self, bench: Bench, job: Job, settings: Settings, length: int, quiet: bool) -> None:
         self.bench, self.settings, self.length, self.model = bench, settings, length, job.model
@@ -63,11 +62,11 @@ class Search:
         self._entered = 0
         self._counts = rungs(min(settings.first, settings.n), settings.n, settings.eta)
         self._known = {json.dumps({}): "none"}
-        """By what they ask of attention, candidates that there have been."""
-        self._bar = tqdm(disable=quiet, dynamic_ncols=True, bar_format="{elapsed} gone, {desc}")
+        """Labels of candidates by their Attention, to find duplicates."""
+        self._bar = tqdm(disable=quiet, dynamic_ncols=True, bar_format="{elapsed} {desc}")
 
     def run(self, configs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> None:
-        """Search until the budget ends or nothing new can be drawn."""
+        """Search until the budget is spent or nothing new can be drawn."""
         for part in (self.text, self.inside):
             self.bench.questions(part)
         draws = Draws(configs, self.settings.seed)
@@ -93,17 +92,15 @@ class Search:
             self._bar.close()
         if not any(tried.price for tried in self.tried[1:]):
             reasons = [f"{tried.candidate.label} ({tried.out})" for tried in self.tried[1:]]
-            raise Refused(
-                f"tune can measure no candidate: {'; '.join(reasons) or 'none but none itself was asked for'}"
-            )
+            raise Refused(f"tune can measure no candidate: {'; '.join(reasons) or 'no method but none was given'}")
 
     def _base(self) -> None:
-        """None itself on the first rung: where the others start from."""
+        """Measure `none` on the first rung, as the baseline."""
         if not self.tried[0].curve:
             self._measure(self.tried[0], self._counts[0])
 
     def _needles(self) -> Part | None:
-        """The first task of needles that the model does inside its trained length."""
+        """The first needle task that the model can do within its trained length."""
         if self.settings.worth == 0:
             return None
         for task in self._choices:
@@ -113,15 +110,17 @@ class Search:
                 self.bench.questions(beyond)
             except Refused:
                 continue
-            asked = [each for each in self.bench.questions(inside)[:TRIED] if isinstance(each, Write | Choose | Mark)]
+            questions = [
+                each for each in self.bench.questions(inside)[:TRIED] if isinstance(each, Write | Choose | Mark)
+            ]
             share = sum(each.amount or 0.0 for each in found) / len(found)
-            guessed = sum(each.chance or 0.0 for each in asked) / len(found)
+            guessed = sum(each.chance or 0.0 for each in questions) / len(found)
             if share - guessed >= ABLE * (1 - guessed):
                 return beyond
         return None
 
     def _defaults(self, configs: Sequence[tuple[Mapping[str, Any], Any]]) -> list[tuple[Tried, Any]]:
-        """The methods as they are, with their place among the configs; as many as the budget allows."""
+        """Methods with their defaults and their place among the configs, as many as the budget allows."""
         entered = [(tried, place) for place, (config, _) in enumerate(configs) if (tried := self._enter(config))]
         most = self.settings.candidates or len(entered)
         for tried, _ in entered[most:]:
@@ -129,7 +128,7 @@ class Search:
         return entered[:most]
 
     def _filled(self, entrants: list[tuple[Tried, Any]], draws: Draws) -> list[tuple[Tried, Any]]:
-        """A round, filled up with draws so that one of them can come to the last rung."""
+        """Fill a round with draws, until it is large enough that one entrant reaches the last rung."""
         most = self.settings.candidates
         size = self.settings.eta ** (len(self._counts) - 1)
         size = size if most is None else min(size, most - self._entered)
@@ -146,13 +145,13 @@ class Search:
         return entrants
 
     def _enter(self, config: Mapping[str, Any]) -> Tried | None:
-        """A candidate to measure; None where it cannot be, or is one that we have."""
+        """Add a candidate; None if it cannot be measured or is a duplicate."""
         candidate = Candidate.of(config, self.model, self.length)
         tried = Tried(candidate, out=candidate.reason)
         if candidate.attention is not None:
-            alike = json.dumps(candidate.attention.as_data(), sort_keys=True)
-            twin = self._known.get(alike)
-            self._known.setdefault(alike, candidate.label)
+            key = json.dumps(candidate.attention.as_data(), sort_keys=True)
+            twin = self._known.get(key)
+            self._known.setdefault(key, candidate.label)
             if twin == candidate.label:
                 return None
             tried.out = f"same as {twin}" if twin else None
@@ -160,11 +159,11 @@ class Search:
         return None if tried.out else tried
 
     def _measure(self, tried: Tried, count: int) -> tuple[bool, float] | None:
-        """How a candidate stands after so many questions: too dear or not, then its loss; None: it is out."""
+        """Sort key of a candidate after so many questions: whether its price is too high, then loss; None: dropped."""
         self._bar.set_description_str(f"round {self.rounds}, {count} questions: {tried.candidate.label}")
         none = Measured(text=(), needles=(), inside=self.bench.outcomes(self.none, self.inside, count))
         if any(outcome.failed for outcome in none.inside):
-            raise Refused(f"{self.model.name} has no finite likelihood inside its trained length: take another dtype")
+            raise Refused(f"{self.model.name} has no finite likelihood inside its trained length: use another dtype")
         price = self.settings.price
         try:
             inside = self.bench.outcomes(tried.candidate, self.inside, count)
@@ -185,7 +184,7 @@ class Search:
         return dear, tried.curve[-1][1]
 
     def measured(self, bench: Bench, candidate: Candidate, count: int) -> Measured:
-        """All that the loss and the price are made of."""
+        """Outcomes for loss and price."""
         return Measured(
             inside=bench.outcomes(candidate, self.inside, count),
             text=bench.outcomes(candidate, self.text, count),
@@ -202,7 +201,7 @@ class Search:
                 draws.learn(drawn, curve, through)
 
     def ranked(self) -> list[Tried]:
-        """Candidates by how far they came, and by loss; those that are out last."""
+        """Candidates by rung reached, then loss; dropped ones last."""
         return sorted(self.tried, key=self._standing)
 
     def _standing(self, tried: Tried) -> tuple[bool, int, bool, float]:
@@ -210,7 +209,7 @@ class Search:
         return tried.out is not None, -tried.asked, dear, tried.curve[-1][1] if tried.curve else math.inf
 
     def final(self, bench: Bench) -> tuple[list[Row], int]:
-        """The best candidates on fresh questions, one at a time for all; and how many there were time for."""
+        """Rows of the finalists on fresh questions, and the number of questions; each one runs for all finalists."""
         left = self._finalists()
         settings, fresh = self.settings, 0
         try:
@@ -226,14 +225,14 @@ class Search:
         return rank(finite, found[0][1], settings.price, settings.worth), fresh
 
     def _finalists(self) -> list[Candidate]:
-        """None, the best ones, and the best one that can be exported."""
+        """`none`, the best candidates, and the best one that can be exported."""
         standing = [tried.candidate for tried in self.ranked() if tried.curve and not tried.out]
         standing = [candidate for candidate in standing if candidate is not self.none]
         able = (candidate for candidate in standing if exports(candidate, self.model, self.length))
         return list(dict.fromkeys([self.none, *standing[:FINALISTS], *itertools.islice(able, 1)]))
 
     def _holds(self, bench: Bench, candidate: Candidate, count: int) -> bool:
-        """Whether the backend answers."""
+        """Whether the backend answers the first `count` fresh questions."""
         try:
             self.measured(bench, candidate, count)
         except Refused:
@@ -242,11 +241,11 @@ class Search:
 
 
 def exports(candidate: Candidate, model: Model, length: int) -> tuple[str, ...]:
-    """What can serve the model under a candidate."""
+    """Export targets that can serve the model with a candidate."""
     able = []
     for target in export.TARGETS:
         try:
-            assert candidate.method is not None, "candidates that stand have a method"
+            assert candidate.method is not None, "ranked candidates have a method"
             export.as_data(candidate.method, candidate.label, model, length, target)
             able.append(target)
         except Refused:

@@ -1,4 +1,4 @@
-"""What a tune is asked, checked before anything is loaded."""
+"""Configuration of a tune, checked before anything is loaded."""
 
 import math
 import re
@@ -11,23 +11,23 @@ UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What `lexbench tune` is asked.
+    """Configuration of `lexbench tune`.
 
     Args:
         length: tokens in use, prompt and answer, above the trained length.
-        budget: time, as 30min, 2h or 90s, that of earlier commands counted; or a number of candidates.
+        budget: time, such as 30min, 2h or 90s, including earlier commands; or a number of candidates.
         out: folder.
-        price: nats per token that a candidate may lose inside the trained length, against none.
-        worth: nats per token that finding all needles is worth against finding none; 0: only the text counts.
-        methods: names, or names with parameters; None: all that change frequencies or distances and hide no key.
-        n: questions of the last rung, and fresh ones of each finalist.
-        first: questions of the first rung, at least.
-        eta: one in eta goes on to the next rung, which asks eta times as many questions.
-        seed: of draws and questions; the fresh questions have the next one.
-        nll: task whose likelihoods count.
-        needles: tasks of which the first counts that the model can do inside its trained length.
-        space: by method and parameter, what is drawn: choices, or {low, high, log, of, least}.
-        common: the same for all methods that have such a parameter.
+        price: largest loss inside the trained length against `none`, in nats per token.
+        worth: value of finding all needles, in nats per token; 0: only the text counts.
+        methods: names, or names with parameters; None: all that change frequencies or distances and mask no key.
+        n: questions of the last rung, and fresh questions of each finalist.
+        first: least number of questions of the first rung.
+        eta: one in eta candidates goes on to the next rung, which has eta times as many questions.
+        seed: of draws and questions; the fresh questions have the next seed.
+        nll: task of the text, which must give likelihoods.
+        needles: tasks of needles; the first one counts that the model can do inside its trained length.
+        space: by method and parameter, what to draw: choices, or {low, high, log, of, least}.
+        common: the same for every method with such a parameter.
     """
 
     length: int | None = None
@@ -60,20 +60,20 @@ class Settings:
                 raise ValueError(f"tune's {name} must be a list, got {value!r}: e.g. {name}=[{said}]")
         if not isinstance(self.space, Mapping):
             raise ValueError(
-                f"tune's space must be methods with what is drawn, got {self.space!r}: see configs/tune.yaml"
+                f"tune's space must be a mapping of methods to parameters, got {self.space!r}: see configs/tune.yaml"
             )
         for method, entry in {**self.space, "common": self.common}.items():
             if not isinstance(entry, Mapping):
-                raise ValueError(f"tune's space of {method} must be parameters with their ranges, got {entry!r}")
+                raise ValueError(f"tune's space of {method} must be a mapping of parameters to ranges, got {entry!r}")
 
     @property
     def seconds(self) -> float | None:
-        """The budget, where it is a time."""
+        """The budget if it is a time, in seconds."""
         return self._read()[0]
 
     @property
     def candidates(self) -> int | None:
-        """The budget, where it is a number of candidates."""
+        """The budget if it is a number of candidates."""
         return self._read()[1]
 
     def _read(self) -> tuple[float | None, int | None]:

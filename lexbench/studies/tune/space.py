@@ -1,4 +1,4 @@
-"""Which methods with which parameters: candidates, the ranges of their parameters, and how they are drawn."""
+"""Candidates of a tune: methods, the ranges of their parameters, and draws from these."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,15 +13,15 @@ from lexbench.core.record import Refused
 
 KEYS = ("low", "high", "log", "of", "least")
 DIGITS = 3
-"""Of a number that is drawn: more tell nothing, and nobody wants to paste them."""
+"""Significant digits of a drawn number: more make no difference, and are awkward to paste."""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A method with its parameters, at the length in question."""
+    """A method with parameters, and its Attention at the length of the tune."""
 
     config: Mapping[str, Any]
-    """As `method=` takes it: name and parameters, or what is composed."""
+    """As for `method=`: name and parameters, or methods to compose."""
     label: str
     method: Method | None
     attention: Attention | None
@@ -30,7 +30,7 @@ class Candidate:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], model: Model, length: int) -> "Candidate":
-        """Built and asked for its attention; a reason where one of both is not possible."""
+        """Build the method and its Attention; with a reason if that fails."""
         try:
             _, method, label = read_method(config)
         except ValueError as error:
@@ -45,14 +45,14 @@ class Candidate:
 
     @property
     def moves(self) -> bool:
-        """Whether it changes frequencies or distances and lets every query see every key, in one pass."""
+        """Whether it changes frequencies or distances, and masks no key."""
         used = {slot for part in self.attention.parts() for slot in part.slots()} if self.attention else set[str]()
         return bool(used & {"inv_freq", "remap"}) and "mask" not in used
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from low to high, both among them."""
+    """Numbers from low to high, inclusive."""
 
     low: float
     high: float
@@ -62,20 +62,20 @@ class Range:
 
 Choices = tuple[Any, ...]
 Parameters = Mapping[str, Range | Choices]
-"""What is drawn of each parameter of a method."""
+"""What to draw for each parameter of a method."""
 
 
 def usual(model: Model, length: int, first: Sequence[str]) -> list[dict[str, Any]]:
-    """Configs of all registered methods that change frequencies or distances, those of `first` in front."""
+    """Configs of all registered methods that change frequencies or distances; those in `first` come first."""
     names = [*(name for name in first if name in registry.names("method")), *registry.names("method")]
     configs = [named(name) for name in dict.fromkeys(names)]
     return [config for config in configs if Candidate.of(config, model, length).moves]
 
 
 def named(entry: Any) -> dict[str, Any]:
-    """The config of a method that a user names: a name, a mapping of name and parameters, or a list of them at once.
+    """The config of a user's entry: a name, a mapping with name and parameters, or a list of these to compose.
 
-    Raises ValueError for what is no method.
+    Raises ValueError if it is not a method.
     """
     if isinstance(entry, str | Mapping):
         return method_entries([entry])[0]
@@ -89,9 +89,9 @@ def parameters_of(
     model: Model,
     length: int,
 ) -> Parameters:
-    """What to draw for a method: its entry in `space`, and those of `common` that it has as parameters.
+    """What to draw for a method: its entry in `space`, and its parameters in `common`.
 
-    Parameters that the config gives already are settled, and methods at once are taken as they are.
+    Parameters given in the config stay fixed; for composed methods nothing is drawn.
     """
     if "compose" in config:
         return {}
@@ -102,11 +102,11 @@ def parameters_of(
         raise ValueError(
             f"unknown parameter space.{config['name']}.{unknown[0]}: choose from {', '.join(known) or 'nothing'}"
         )
-    asked = {**{name: value for name, value in common.items() if name in known}, **entry}
+    ranges = {**{name: value for name, value in common.items() if name in known}, **entry}
     hints = get_type_hints(cls)
     read = {
         name: _read(f"space.{config['name']}.{name}", value, _whole(hints.get(name)), model, length)
-        for name, value in asked.items()
+        for name, value in ranges.items()
         if name not in config
     }
     return {name: drawn for name, drawn in read.items() if drawn is not None}
@@ -118,7 +118,7 @@ def _whole(hint: Any) -> bool:
 
 
 def _read(name: str, given: Any, whole: bool, model: Model, length: int) -> Range | Choices | None:
-    """A range or choices; None where the model leaves nothing to choose."""
+    """A range or choices; None if the model leaves nothing to choose."""
     if isinstance(given, Sequence) and not isinstance(given, str) and given:
         return tuple(given)
     if not isinstance(given, Mapping) or not {"low", "high"} <= set(given) <= set(KEYS):
@@ -138,7 +138,7 @@ def _read(name: str, given: Any, whole: bool, model: Model, length: int) -> Rang
 
 
 def _unit(name: str, of: Any, model: Model, length: int) -> float | None:
-    """What a range is measured in, as a number; None where the model does not have it."""
+    """The unit of a range, as a number; None if the model does not have it."""
     units = {
         None: 1.0,
         "stretch": length / model.trained_length,
@@ -152,12 +152,12 @@ def _unit(name: str, of: Any, model: Model, length: int) -> float | None:
 
 
 class Draws:
-    """Optuna's tree of Parzen estimators over methods and their parameters: what did well is drawn near more often.
+    """Draws methods and parameters by Optuna's tree of Parzen estimators, more often near good results.
 
-    The same seed and the same results give the same draws.
+    The same seed and results give the same draws.
 
     Args:
-        configs: of the methods, each with what is drawn for it; those without parameters are not drawn.
+        configs: of the methods, each with its parameters to draw; methods without such are not drawn.
         seed: of all draws.
     """
 
@@ -170,7 +170,7 @@ class Draws:
         self._study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
 
     def draw(self) -> tuple[dict[str, Any], Any] | None:
-        """A config, and the trial to learn from; None where there is nothing to draw."""
+        """A config, and the trial to report results to; None if there is nothing to draw."""
         if not self._open:
             return None
         trial = self._study.ask()
@@ -180,12 +180,12 @@ class Draws:
         return {**config, **drawn}, trial
 
     def learn(self, trial: Any, curve: Sequence[tuple[int, float]], through: bool) -> None:
-        """Tell how a drawn candidate did.
+        """Report the result of a draw.
 
         Args:
             trial: of the draw.
-            curve: questions asked and loss at each rung; nothing where it was out.
-            through: whether it came to the last rung.
+            curve: (cumulative questions, loss) at each rung; empty if it was dropped.
+            through: whether it finished the last rung.
         """
         for count, loss in curve:
             trial.report(loss, count)
@@ -196,7 +196,7 @@ class Draws:
             self._study.tell(trial, state=state.PRUNED)
 
     def learn_default(self, place: int, curve: Sequence[tuple[int, float]], through: bool) -> None:
-        """The same of a method with its own defaults, which lie outside the ranges."""
+        """Report the result of a method with its defaults, which may lie outside the ranges: only its name counts."""
         if str(place) in self._open:
             state = self._optuna.trial.TrialState
             trial = self._optuna.trial.create_trial(
@@ -209,9 +209,9 @@ class Draws:
             self._study.add_trial(trial)
 
 
-def _suggest(trial: Any, name: str, asked: Range | Choices) -> Any:
-    if isinstance(asked, tuple):
-        return trial.suggest_categorical(name, asked)
-    if asked.whole:
-        return int(trial.suggest_int(name, int(asked.low), int(asked.high), log=asked.log))
-    return float(f"{trial.suggest_float(name, asked.low, asked.high, log=asked.log):.{DIGITS}g}")
+def _suggest(trial: Any, name: str, values: Range | Choices) -> Any:
+    if isinstance(values, tuple):
+        return trial.suggest_categorical(name, values)
+    if values.whole:
+        return int(trial.suggest_int(name, int(values.low), int(values.high), log=values.log))
+    return float(f"{trial.suggest_float(name, values.low, values.high, log=values.log):.{DIGITS}g}")

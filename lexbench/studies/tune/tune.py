@@ -1,8 +1,8 @@
-"""The engineer's question: which method, with which parameters, for this model at this length?
+"""`lexbench tune`: which method, with which parameters, is best for this model at this length?
 
-Candidates answer the same questions, more of them the better they do (successive halving); the best ones are measured
-once more, on questions that nobody has seen. All answers lie in run folders under `out`. What is drawn and who goes on
-follows from the seed and the answers, so that the same command repeats itself without a question, and goes on.
+All candidates get the same questions, better ones more of them (successive halving). The best ones are measured again
+on fresh questions. All samples are in run folders under `out`. Draws and rungs depend only on the seed and the samples,
+so repeating the command measures nothing twice and resumes.
 """
 
 import json
@@ -34,7 +34,7 @@ from lexbench.studies.tune.settings import Settings
 from lexbench.studies.tune.space import named, parameters_of, usual
 
 SEARCHING = 2 / 3
-"""Share of the time after which the search ends; the rest is for the finalists."""
+"""Share of the time for the search; the rest is for the finalists."""
 
 
 def tune(
@@ -45,20 +45,20 @@ def tune(
     settings: Settings,
     quiet: bool = False,
 ) -> Result:
-    """Search, measure the finalists afresh, and write result.md, .csv, .json and candidates.csv into the folder.
+    """Search, measure the finalists on fresh questions, and write result.md, .csv, .json and candidates.csv.
 
-    A candidate is measured as it would be deployed: the attention that it has at the length stays for all shorter
-    texts, so that the price inside the trained length is that of the deployment.
+    A candidate is measured as it would be deployed: its Attention at `length` is used for shorter texts, too, so the
+    price inside the trained length is that of the deployment.
 
     Args:
-        model: facts, with a checkpoint.
-        corpus: config with its name, of the texts.
-        backend: config of what runs the model.
-        settings: what is asked.
+        model: must have a checkpoint.
+        corpus: config of the texts, with its name.
+        backend: config of the backend that runs the model.
+        settings: of the tune.
         quiet: show no progress.
 
-    Raises ValueError for a wrong configuration or a folder of another tune, Refused where the texts are too short or
-    nothing can be tried.
+    Raises ValueError for a wrong configuration or a folder of another tune, Refused if the texts are too short or no
+    candidate can be measured.
     """
     started = time.monotonic()
     out, length = _checked(model, settings)
@@ -68,7 +68,7 @@ def tune(
     _check_tasks(job)
     before = _before(out)
     loaded = opened(model, backend, length)
-    _claim(out, before, _asked(job, loaded, settings))
+    _claim(out, before, _config(job, loaded, settings))
     _keep_jobs(job, loaded, configs)
 
     clock = Clock(seconds_spent(out / "search") + seconds_spent(out / "final"), started)
@@ -95,7 +95,7 @@ def tune(
         seen=_seen(bench, final, search.text, fresh),
         tried=search.ranked(),
         rounds=search.rounds,
-        answers=bench.asked() + final.asked(),
+        answers=bench.answers() + final.answers(),
         seconds=clock.spent,
         file=out / "result.md",
     )
@@ -104,19 +104,19 @@ def tune(
 
 
 def _checked(model: Model, settings: Settings) -> tuple[Path, int]:
-    """Folder and length; ValueError for what cannot be tuned."""
+    """Folder and length; ValueError for wrong settings."""
     checkpoint_of(model)
     length = settings.length
     if length is None or length <= model.trained_length:
         raise ValueError(
             f"tune needs a length above the trained length {model.trained_length}, got {length}: "
-            f"within it the model needs no method, give length={4 * model.trained_length}"
+            f"shorter texts need no method, give length={4 * model.trained_length}"
         )
     if settings.budget is None:
         raise ValueError("tune needs a budget: give budget=30min, 2h, 90s, or a number of candidates")
-    assert settings.seconds or settings.candidates, "a budget that can be read is one of both"
+    assert settings.seconds or settings.candidates, "a budget is a time or a number of candidates"
     if not settings.out:
-        raise ValueError(f"tune needs a folder for what it measures: give out=runs/tune_{model.name}_{length}")
+        raise ValueError(f"tune needs a folder for its results: give out=runs/tune_{model.name}_{length}")
     for name in settings.space:
         registry.read("method", name)
     return Path(settings.out), length
@@ -125,7 +125,7 @@ def _checked(model: Model, settings: Settings) -> tuple[Path, int]:
 def _job(
     model: Model, corpus: Mapping[str, Any], backend: Mapping[str, Any], settings: Settings, out: Path, length: int
 ) -> Job:
-    """What all cells share: the first task is the text's, the others may give the needles."""
+    """The job of all cells; the first task is the text's, the others are candidates for the needles."""
     return Job.of(
         model=model,
         methods=[named("none")],
@@ -141,7 +141,7 @@ def _job(
 
 
 USUAL = {"nll": "nll=last_segment", "needles": "needles=[needle,passkey]"}
-"""What to give instead of a task that does not serve."""
+"""Examples for error messages."""
 
 
 def _task(setting: str, entry: Any) -> dict[str, Any]:
@@ -158,8 +158,10 @@ def _task(setting: str, entry: Any) -> dict[str, Any]:
 
 
 def _check_tasks(job: Job) -> None:
-    """ValueError for a task that does not give what it is asked for, by one question that is answered without weights;
-    Refused where the text has none."""
+    """ValueError for a task without the needed outcome (likelihoods or accuracy); Refused if the text has no question.
+
+    Tried with one question on the chance backend, which needs no weights.
+    """
     chance = opened(job.model, {**registry.read("backend", "chance"), "name": "chance"}, job.model.trained_length)
     for place, task in enumerate(job.tasks):
         setting, wanted = ("needles", "an accuracy") if place else ("nll", "likelihoods")
@@ -168,7 +170,7 @@ def _check_tasks(job: Job) -> None:
             sample = scored(task.built, chance.tokenizer, question, answer(chance, question))
         except Refused:
             if place:
-                continue  # the search passes over needles that cannot be
+                continue  # the search skips such needles, too
             raise
         gives = ["likelihoods" if sample.nll is not None else "nothing"] if not sample.scores else list(sample.scores)
         if sample.failed is None and ("accuracy" if place else "likelihoods") not in gives:
@@ -179,20 +181,20 @@ def _check_tasks(job: Job) -> None:
 
 
 def _configs(model: Model, settings: Settings, length: int) -> list[dict[str, Any]]:
-    """Of the methods asked for; Refused where none changes frequencies or distances."""
+    """Configs of the methods to tune; Refused if no method changes frequencies or distances."""
     if settings.methods is None:
         if configs := usual(model, length, list(settings.space)):
             return configs
         raise Refused(f"no method changes frequencies or distances of {model.name} at {length} tokens: nothing to tune")
     configs = [named(entry) for entry in settings.methods]
     for config in configs:
-        read_method(config)  # what a user writes is wrong at once, not a candidate that cannot be
+        read_method(config)  # an error of the user is raised now, not recorded as a failed candidate
     return configs
 
 
-def _asked(job: Job, backend: Backend, settings: Settings) -> dict[str, Any]:
-    """What answers and candidates follow from; the budget only says how many there are."""
-    asked = {each.name: getattr(settings, each.name) for each in fields(settings) if each.name not in ("budget", "out")}
+def _config(job: Job, backend: Backend, settings: Settings) -> dict[str, Any]:
+    """Everything that samples and candidates depend on; not the budget, which only limits their number."""
+    own = {each.name: getattr(settings, each.name) for each in fields(settings) if each.name not in ("budget", "out")}
     about = {
         "model": job.model.name,
         "revision": backend.revision,
@@ -202,12 +204,12 @@ def _asked(job: Job, backend: Backend, settings: Settings) -> dict[str, Any]:
         "kernel": backend.kernel,
         "corpus": f"{job.corpus.label} {job.corpus.fingerprint}",
     }
-    whole: dict[str, Any] = json.loads(json.dumps({**about, **asked}, default=dict))
+    whole: dict[str, Any] = json.loads(json.dumps({**about, **own}, default=dict))
     return whole
 
 
 def _before(out: Path) -> dict[str, Any] | None:
-    """What the folder's tune was asked; None of a new one. ValueError where that cannot be read."""
+    """The config of the tune in the folder; None in a new folder. ValueError if it cannot be read."""
     file = out / "settings.json"
     if not file.exists():
         return None
@@ -220,35 +222,35 @@ def _before(out: Path) -> dict[str, Any] | None:
     return before
 
 
-def _claim(out: Path, before: Mapping[str, Any] | None, asked: Mapping[str, Any]) -> None:
-    """Write what is asked into a new folder; ValueError naming what differs in that of another tune."""
+def _claim(out: Path, before: Mapping[str, Any] | None, config: Mapping[str, Any]) -> None:
+    """Write the config into a new folder; ValueError, with the differences, in a folder of another tune."""
     if before is None:
-        write_text(out / "settings.json", json.dumps(asked, indent=1) + "\n")
+        write_text(out / "settings.json", json.dumps(config, indent=1) + "\n")
         return
-    differ = [name for name in {**before, **asked} if before.get(name) != asked.get(name)]
+    differ = [name for name in {**before, **config} if before.get(name) != config.get(name)]
     if differ:
-        said = "; ".join(f"{name} {before.get(name)}, now {asked.get(name)}" for name in differ)
+        said = "; ".join(f"{name} {before.get(name)}, now {config.get(name)}" for name in differ)
         raise ValueError(f"{out} holds another tune, with {said}: give another out=, or remove it")
 
 
 def _keep_jobs(job: Job, backend: Backend, configs: Sequence[Mapping[str, Any]]) -> None:
-    """Write what both run folders are measured with; which cells there will be follows from the answers."""
+    """Write the job of both run folders; their cells are not known yet, they depend on the samples."""
     for name, seed in zip(("search", "final"), job.seeds, strict=True):
         config = {**job.config, "method": [named("none"), *configs], "seeds": [seed]}
         keep_job(Store(job.results / name), replace(job, config=config), BackendFacts.of(backend))
 
 
 def _finished_with(out: Path, settings: Settings) -> bool:
-    """Whether a tune with this very budget has ended: then nothing is measured, whatever time it left."""
+    """Whether a tune with the same budget has finished: then nothing more is measured, even if time was left."""
     try:
-        said = json.loads((out / "result.json").read_text(encoding="utf-8"))
-        return bool(said["budget"] == settings.budget)
+        result = json.loads((out / "result.json").read_text(encoding="utf-8"))
+        return bool(result["budget"] == settings.budget)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 
 def _seen(bench: Bench, final: Bench, text: Part, fresh: int) -> int:
-    """Fresh texts from documents that the search has read, too."""
+    """Number of fresh texts from documents that the search has read."""
     if not fresh:
         return 0
     read = {question.cluster for question in bench.questions(text)}

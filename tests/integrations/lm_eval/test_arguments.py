@@ -115,10 +115,10 @@ def test_what_is_written_greedily(settings: dict[str, Any], room: int, until: tu
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"do_sample": True}, "writes greedily, the task samples"),
+        ({"do_sample": True}, "decodes greedily, the task samples"),
         ({"temperature": 0.7}, "the task samples .*temperature=0.7.*do_sample=False"),
-        ({"num_beams": 4}, "cannot take num_beams=4"),
-        ({"max_length": 100}, "cannot take max_length=100"),
+        ({"num_beams": 4}, "cannot use num_beams=4"),
+        ({"max_length": 100}, "cannot use max_length=100"),
     ],
 )
 def test_what_is_not_greedy_is_refused(settings: dict[str, Any], said: str) -> None:

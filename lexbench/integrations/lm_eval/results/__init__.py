@@ -1,1 +1,1 @@
-"""Results of lm-evaluation-harness as cells of a run folder."""
+"""Imports results of lm-evaluation-harness as cells of a run folder."""

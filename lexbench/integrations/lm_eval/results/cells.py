@@ -1,4 +1,4 @@
-"""One task of a results file as cells with their samples: one, or one for each length that the task asks for."""
+"""One task of a results file as cells with samples: one cell, or one per length that the task defines."""
 
 import hashlib
 import json
@@ -17,40 +17,40 @@ from lexbench.stats.wording import plain, several
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Lengths:
-    """How long prompts are, where results do not say it."""
+    """Prompt lengths, for results that do not state them."""
 
     stated: int | None
-    """Tokens, by the user."""
+    """Tokens, given by the user."""
     tokens: Tokens | None
-    """Counts; None: nobody does."""
+    """Token counter; None: tokens are not counted."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Read:
-    """One task, as it was logged."""
+    """One logged task."""
 
     results: Results
     setup: Setup
     task: str
     kind: str
-    """Its output_type."""
+    """The task's output_type."""
     every: Sequence[Example]
     fit: Sequence[Metric]
-    """Metrics that may stand as scores of samples."""
+    """Metrics that can be scores of samples."""
     left_out: Sequence[str]
-    """The others with the reason, a line a reason."""
+    """The other metrics, one line per reason."""
     keys: Sequence[str]
-    """All metrics, as the harness writes them."""
+    """All metrics, as the harness names them."""
 
     def about(self, name: str) -> Any:
-        """What a part of the results says of the task; None where it says nothing."""
+        """The task's entry in a section of the results; None if there is none."""
         return self.results.section(name).get(self.task)
 
 
 def read(results: Results, setup: Setup, task: str, lengths: Lengths) -> Read:
-    """A task with its examples, and the metrics that may stand in a table.
+    """Read a task, its examples, and the metrics that can be scores.
 
-    Raises ValueError where nothing is logged, what is logged is amiss, and where lost tokens cannot be seen.
+    Raises ValueError without logged samples, for malformed ones, and if truncated prompts cannot be identified.
     """
     name = plain(task)
     file = results.samples.get(task)
@@ -63,12 +63,12 @@ def read(results: Results, setup: Setup, task: str, lengths: Lengths) -> Read:
         raise ValueError(f"{name} of {results.file} has no metrics: run it again, with lm_eval 0.4 or newer")
     if setup.cut.get(task) and lengths.tokens is None:
         lost = several(setup.cut[task], "request")
-        raise ValueError(f"{lost} of {name} lost their first tokens: give --tokenizer DIR, which finds them")
+        raise ValueError(f"{lost} of {name} lost their first tokens: give --tokenizer DIR to find out which")
     kind = said(mapping(results.section("configs").get(task)).get("output_type"))
     every = examples(read_samples(file), keys, kind, lengths.tokens)
     count = mapping(results.section("n-samples").get(task)).get("effective", stated.get("sample_len", len(every)))
     if count != len(every):
-        raise ValueError(f"samples {file} hold {len(every)} examples, the results {said(count)}: take those of one run")
+        raise ValueError(f"samples {file} hold {len(every)} examples, the results {said(count)}: use files of one run")
     better = mapping(results.section("higher_is_better").get(task))
     fit: list[Metric] = []
     odd: dict[str, list[str]] = {}
@@ -90,30 +90,30 @@ def read(results: Results, setup: Setup, task: str, lengths: Lengths) -> Read:
 
 
 def cells(task: Read, lengths: Lengths) -> Iterator[tuple[Cell, list[Sample]]]:
-    """The cells of a task with their samples; none where no metric is left."""
-    for asked in sorted({each.asked for each in task.every}, key=lambda each: each or 0):
-        group = [example for example in task.every if example.asked == asked]
-        fit = [metric for metric in task.fit if metric.of(asked)]
+    """The cells of a task with their samples; none if no metric can be imported."""
+    for made_for in sorted({each.made_for for each in task.every}, key=lambda each: each or 0):
+        group = [example for example in task.every if example.made_for == made_for]
+        fit = [metric for metric in task.fit if metric.of(made_for)]
         if fit:
-            length = _length(task, group, asked, lengths)
+            length = _length(task, group, made_for, lengths)
             yield _cell(task, group, length, lengths), [_sample(task, example, fit, length) for example in group]
 
 
-def _length(task: Read, group: Sequence[Example], asked: int | None, lengths: Lengths) -> int:
-    """What the task asks for, else what the method was set to, else what the user says, else the longest prompt."""
+def _length(task: Read, group: Sequence[Example], made_for: int | None, lengths: Lengths) -> int:
+    """The cell's length: the task's, else the method's, else the user's, else that of the longest prompt."""
     longest = max((example.tokens or 0 for example in group), default=0)
-    known = asked or task.setup.length or lengths.stated or longest
+    known = made_for or task.setup.length or lengths.stated or longest
     where = f"{plain(task.task)} of {task.results.file}"
     if not known:
-        raise ValueError(f"{where} does not say how long its prompts are: give --tokenizer DIR, or --length N")
+        raise ValueError(f"{where} does not state the length of its prompts: give --tokenizer DIR, or --length N")
     if known == lengths.stated and longest > known:
-        raise ValueError(f"{where} has prompts of {longest} tokens: --length must be no less, got {known}")
+        raise ValueError(f"{where} has prompts of {longest} tokens: --length must be at least that, got {known}")
     return known
 
 
 def _sample(task: Read, example: Example, fit: Sequence[Metric], length: int) -> Sample:
     limit = task.setup.limit or math.inf
-    read = (example.tokens or 0) - (task.kind != "generate_until")  # the last token that is scored is not read
+    read = (example.tokens or 0) - (task.kind != "generate_until")  # the last token is scored, not read
     answers = {"answers": example.answers} if example.output is not None else {}
     return Sample(
         index=example.index,
@@ -131,14 +131,14 @@ def _sample(task: Read, example: Example, fit: Sequence[Metric], length: int) ->
 
 def _cell(task: Read, group: Sequence[Example], length: int, lengths: Lengths) -> Cell:
     setup, config = task.setup, task.results.section("config")
-    set_to = setup.length if setup.attention else None  # where nothing is changed, it is the same at any length
-    by_length = set_to is not None and group[0].asked is not None
+    set_to = setup.length if setup.attention else None  # without changes the length does not matter
+    by_length = set_to is not None and group[0].made_for is not None
     seed = config.get("fewshot_seed") or config.get("random_seed")
     identity = {
         "model": setup.model,
         "method": {**setup.method, "set_to": set_to, "samples": _contents(group)},
         "attention": setup.attention,
-        "task": _asked(task),
+        "task": _task_identity(task),
         "corpus": None,
         "backend": setup.backend,
         "seeds": {name: config.get(f"{name}_seed") for name in ("random", "numpy", "torch")},
@@ -165,8 +165,8 @@ def _cell(task: Read, group: Sequence[Example], length: int, lengths: Lengths) -
     )
 
 
-def _asked(task: Read) -> Mapping[str, Any]:
-    """What the questions and their scores depend on."""
+def _task_identity(task: Read) -> Mapping[str, Any]:
+    """Everything that the questions and their scores depend on."""
     content, config = task.results.content, mapping(task.about("configs"))
     return {
         "name": f"lm_eval:{plain(task.task)}",
@@ -183,7 +183,7 @@ def _asked(task: Read) -> Mapping[str, Any]:
 
 
 def _contents(group: Sequence[Example]) -> str:
-    """Hash of the lines behind a cell: the same answers to the same questions are one, whatever file holds them."""
+    """Hash of the logged lines of a cell, so that the same lines in another file give the same cell."""
     return hashlib.sha256(b"".join(line for example in group for line in sorted(example.hashes))).hexdigest()[:16]
 
 
@@ -192,17 +192,17 @@ def _hash(text: Any) -> str | None:
 
 
 def _protocol(task: Read, lengths: Lengths) -> str:
-    """The harness, the task, and how it was asked, in one line."""
-    asked = _asked(task)
-    shots, turns = asked["fewshot"], " in turns" if asked["turns"] else ""
+    """The protocol in one line: harness, task, shots, scores, chat template."""
+    about = _task_identity(task)
+    shots, turns = about["fewshot"], " in turns" if about["turns"] else ""
     names = {f"{each.name} as {each.label}" if each.renamed else each.label for each in task.fit}
     parts = [
-        f"lm-evaluation-harness {asked['harness']}",
-        f"task {plain(task.task)} version {asked['version']} ({asked['kind']})",
+        f"lm-evaluation-harness {about['harness']}",
+        f"task {plain(task.task)} version {about['version']} ({about['kind']})",
         f"{said(shots)}-shot{turns}",
         f"scored by {', '.join(sorted(names))}",
-        f"chat template {asked['chat_template']}" if asked["chat_template"] else "no chat template",
-        f"system instruction {asked['system_instruction']}" if asked["system_instruction"] else "",
+        f"chat template {about['chat_template']}" if about["chat_template"] else "no chat template",
+        f"system instruction {about['system_instruction']}" if about["system_instruction"] else "",
         "" if lengths.tokens else "tokens not counted",
     ]
     return ", ".join(part for part in parts if part)

@@ -1,9 +1,9 @@
-"""`lexbench import lm_eval`: results of lm-evaluation-harness as cells of a run folder.
+"""`lexbench import lm_eval`: import results of lm-evaluation-harness as cells of a run folder.
 
-Every logged example becomes a sample, with the harness's own scores. A metric is imported where lexbench can stand for
-its number: each example has a value in [0, 1], higher is better, and the mean over the examples is the aggregate that
-the harness printed. All else is left out by name: likelihoods are sums over a text, without the tokens that they belong
-to; BLEU has no value of an example; an aggregate alone has no interval and cannot be paired.
+Every logged example becomes a sample with the harness's own scores. A metric is imported if its number can be checked:
+each example has a value in [0, 1], higher is better, and the mean over examples is the aggregate that the harness
+printed. Other metrics are listed as left out: likelihoods are sums over a text without its tokens, BLEU has no value
+per example, an aggregate alone has no interval and cannot be paired.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,18 +24,18 @@ from lexbench.store.store import Store
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of results files."""
+    """Outcome of an import."""
 
     into: Path
     cells: Sequence[Cell]
-    """Sorted as they were read; those that the folder held before are among them."""
+    """In the order of the files; includes cells that the folder already had."""
     left_out: Sequence[str]
-    """Metrics, a line each, and why."""
+    """Metrics not imported, with the reason, one line each."""
     problems: Sequence[str]
-    """Files and tasks of which nothing is imported, a line each."""
+    """Files and tasks that could not be imported, one line each."""
 
     def text(self) -> str:
-        """For a terminal: the headline tables of the cells, and what is lacking in them."""
+        """For a terminal: headline tables of the cells, then what was left out."""
         shown = tables.terminal([(self.into, [cell.id for cell in self.cells])])
         lines = [f"- {line}" for line in self.left_out]
         lines = ["", "Left out:", *lines] if lines else []
@@ -51,17 +51,17 @@ def import_lm_eval(
     length: int | None = None,
     tokenizer: str | Path | None = None,
 ) -> Imported:
-    """Import results of lm-evaluation-harness into a run folder; the same files again change nothing.
+    """Import results of lm-evaluation-harness into a run folder; importing the same files again changes nothing.
 
     Args:
-        results: files, or folders of them, as the harness's --output_path; run it with --log_samples.
-        into: run folder; it may hold other cells.
-        trained_length: of the model, in tokens; results of lexbench's own model say it.
-        length: in tokens, of results that do not say theirs and are not counted.
-        tokenizer: the model's folder or name on the hub: prompts are counted in its tokens; the longest is the length
-            of results that say none.
+        results: files, or folders of them such as the harness's --output_path; run it with --log_samples.
+        into: run folder; may hold other cells.
+        trained_length: of the model, in tokens; results of lexbench's own model contain it.
+        length: in tokens, for results that do not state it, if no tokenizer is given.
+        tokenizer: the model's folder or hub name, to count tokens of prompts; the longest prompt gives the length of
+            results that do not state it.
 
-    Raises ValueError in one line where nothing can be imported, with the first reason.
+    Raises ValueError with the first reason if nothing can be imported.
     """
     for name, value in (("trained-length", trained_length), ("length", length)):
         if value is not None and whole(value) is None:
@@ -76,7 +76,7 @@ def import_lm_eval(
             kept[cell.id] = cell
     if not kept:
         nothing = [f"nothing to import: {line}" for line in left_out]
-        raise ValueError([*problems, *nothing, "the results hold no task: give what lm_eval wrote"][0])
+        raise ValueError([*problems, *nothing, "the results have no task: give the files that lm_eval wrote"][0])
     store.write_records(records_of)
     return Imported(into, list(kept.values()), list(dict.fromkeys(left_out)), problems)
 
@@ -84,7 +84,7 @@ def import_lm_eval(
 def _tasks(
     files: Sequence[Path], trained_length: int | None, lengths: Lengths, problems: list[str]
 ) -> Iterator[tuple[Read, list[tuple[Cell, list[Sample]]]]]:
-    """Each task with its cells; what cannot be read goes to `problems`, the others follow."""
+    """Each task with its cells; errors go to `problems`, and the next task follows."""
     for file in files:
         try:
             found = read_results(file)

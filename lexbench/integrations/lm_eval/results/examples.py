@@ -1,4 +1,4 @@
-"""Logged examples of lm-evaluation-harness: what was asked, what came, and each metric's value, by filter."""
+"""Logged examples of lm-evaluation-harness: prompt, output, and each metric's value by filter."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ from lexbench.integrations.lm_eval.rooms import ROOM, ROOMS
 from lexbench.taskkit.excerpt import shortened
 
 Request = tuple[str, Any]
-"""Context, and the continuation that is scored, or the settings by which an answer is written."""
+"""Context, and the continuation to score or the generation settings."""
 
 
 class Tokens:
-    """Counts the tokens of requests as the harness sends them: special tokens that a template writes are tokens.
+    """Counts tokens of requests as the harness encodes them: a special token spelled out by a template is one token.
 
     Args:
-        folder: of a checkpoint, with tokenizer.json.
+        folder: of the checkpoint, with tokenizer.json.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -31,14 +31,14 @@ class Tokens:
             raise ValueError(f"tokenizer {folder} has no tokenizer.json: give the model's folder")
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(file))
-        except Exception as error:  # tokenizers raises no class of its own
+        except Exception as error:  # tokenizers raises plain Exception
             raise ValueError(f"tokenizer {file} cannot be read ({error}): give the model's folder") from None
         self._prefix = list(load_tokenizer(folder).prefix)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
 
     def most(self, requests: Sequence[Request]) -> int:
-        """Tokens of the longest: BOS where it begins every context, context, continuation or room for the answer."""
+        """Tokens of the longest request: BOS if the model uses it, context, continuation or room for the answer."""
         texts = [context + (more if isinstance(more, str) else "") for context, more in requests]
         encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         return max(self._begun(each.ids) + _room(more) for each, (_, more) in zip(encodings, requests, strict=True))
@@ -49,7 +49,7 @@ class Tokens:
 
 
 def _room(settings: Any) -> int:
-    """Tokens that may be written."""
+    """Tokens of room for the answer; 0 for a continuation."""
     if not isinstance(settings, Mapping):
         return 0
     return next((room for name in ROOMS if (room := whole(settings.get(name)))), ROOM)
@@ -57,37 +57,37 @@ def _room(settings: Any) -> int:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Example:
-    """One document that was asked about."""
+    """One document of a task, with its answer and scores."""
 
     index: int
     cluster: str
-    asked: int | None
-    """Tokens that the task was made for (RULER's), where it says so."""
+    made_for: int | None
+    """Length that the document was made for (RULER), in tokens; None if it does not say."""
     tokens: int | None
-    """Of the longest request; None where nobody counted."""
+    """Tokens of the longest request; None if not counted."""
     prompt: str
     output: str | None
     expected: Mapping[str, Any]
-    """Facts of the right answer: as text, and of a choice its place among the options."""
+    """Facts about the right answer: its text, and for a choice its place among the options."""
     chance: float | None
     option_nll: NDArray[np.float32] | None
-    """[options] nats of each option of a choice."""
+    """[options] NLL of each option of a choice, in nats."""
     values: dict[str, Any] = field(default_factory=dict)
-    """By metric and filter, as the harness writes both: `exact_match,strict-match`."""
+    """Values by metric and filter, with the harness's key: `exact_match,strict-match`."""
     answers: dict[str, str] = field(default_factory=dict)
-    """What each filter made of the output."""
+    """The output after each filter."""
     hashes: list[bytes] = field(default_factory=list)
-    """Of its lines."""
+    """Hashes of its logged lines."""
 
 
 def examples(lines: Iterable[Line], keys: Sequence[str], kind: str, tokens: Tokens | None) -> list[Example]:
-    """The examples of a task, by index; ValueError for a line that is amiss.
+    """Read the examples of a task, by index; ValueError for a malformed line.
 
     Args:
-        lines: of the file of samples.
-        keys: metrics, with their filters.
+        lines: of the samples file.
+        keys: metrics with their filters.
         kind: the task's output_type.
-        tokens: counts; None: nobody does.
+        tokens: token counter; None: do not count.
     """
     filters = sorted({key.partition(",")[2] for key in keys})
     found: dict[int, Example] = {}
@@ -120,11 +120,11 @@ def _example(
     target = clean(row.get("target", ""))
     losses = _option_nll(row.get("filtered_resps"), len(requests)) if kind == "multiple_choice" else None
     expected = _expected(target, requests if losses is not None else [])
-    asked = whole(mapping(row.get("doc")).get("max_length"))
+    made_for = whole(mapping(row.get("doc")).get("max_length"))
     return Example(
         index=index,
         cluster=clean(row.get("doc_hash") or f"document {index}"),
-        asked=asked if any(key.partition(",")[0] == str(asked) for key in keys) else None,
+        made_for=made_for if any(key.partition(",")[0] == str(made_for) for key in keys) else None,
         tokens=tokens.most(requests) if tokens else None,
         prompt=shortened(requests[0][0], [expected["expected"]]),
         output=shortened(_said(row.get("resps")), []) if kind == "generate_until" else None,
@@ -135,7 +135,7 @@ def _example(
 
 
 def _expected(target: str, options: Sequence[Request]) -> dict[str, Any]:
-    """The right answer; where it is the number of a continuation, that."""
+    """Facts about the right answer; if the target is the number of an option, its text and place."""
     texts = [str(more).strip() for _, more in options]
     if not target.isdecimal() or int(target) >= len(texts) or len({context for context, _ in options}) > 1:
         return {"expected": shortened(target, [])}
@@ -144,18 +144,18 @@ def _expected(target: str, options: Sequence[Request]) -> dict[str, Any]:
 
 
 def clean(value: Any) -> str:
-    """A value as text that every file can hold: halves of surrogate pairs are replaced."""
+    """A value as text that can be encoded as UTF-8: lone surrogates are replaced."""
     return str(value).encode(errors="replace").decode()
 
 
 def _requests(arguments: Any, place: str) -> list[Request]:
-    """By their numbers: `{"gen_args_0": {"arg_0": ..., "arg_1": ...}}`, or lists as older versions wrote them."""
+    """Requests of an example: `{"gen_args_0": {"arg_0": ..., "arg_1": ...}}`, or lists in older versions."""
     if isinstance(arguments, Mapping):
         listed = [list(mapping(arguments.get(f"gen_args_{i}")).values()) for i in range(len(arguments))]
     else:
         listed = arguments if isinstance(arguments, list) else []
     if not listed or any(not isinstance(each, list) or not each or not isinstance(each[0], str) for each in listed):
-        raise ValueError(f"{place} does not say what was asked: log the samples again")
+        raise ValueError(f"{place} does not contain its prompt: log the samples again")
     seconds = [each[1] if len(each) > 1 else None for each in listed]
     return [
         (clean(each[0]), clean(second) if isinstance(second, str) else second)
@@ -164,7 +164,7 @@ def _requests(arguments: Any, place: str) -> list[Request]:
 
 
 def _option_nll(answers: Any, options: int) -> NDArray[np.float32] | None:
-    """Nats of each option, from pairs of a log-likelihood and whether it is greedy; None where they are no such."""
+    """NLL of each option (nats), from pairs (log-likelihood, is greedy); None if they are not such pairs."""
     try:
         losses = np.array([-float(answer[0]) for answer in answers], dtype=np.float32)
     except (TypeError, ValueError, LookupError):
@@ -173,7 +173,7 @@ def _option_nll(answers: Any, options: int) -> NDArray[np.float32] | None:
 
 
 def _said(answers: Any) -> str:
-    """The first text in nested lists."""
+    """The first value in nested lists, as text."""
     while isinstance(answers, list | tuple) and answers:
         answers = answers[0]
     return clean(answers) if isinstance(answers, str | int | float) else ""

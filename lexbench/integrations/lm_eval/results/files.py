@@ -1,10 +1,9 @@
-"""What lm-evaluation-harness leaves behind: a results file, and beside it a file of samples for each task.
+"""Reads output files of lm-evaluation-harness: a results file, and beside it a samples file for each task.
 
     OUT/MODEL/results_DATE.json           aggregates, settings and versions
-    OUT/MODEL/samples_TASK_DATE.jsonl     with --log_samples: an example a line, once for each filter
+    OUT/MODEL/samples_TASK_DATE.jsonl     with --log_samples: one example per line and filter
 
-They are read as what a stranger wrote: sizes are bounded, and whatever is not as it should be is a ValueError of one
-line that names the file.
+The files are not trusted: sizes are bounded, and anything malformed is a ValueError of one line that names the file.
 """
 
 import hashlib
@@ -16,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 LARGEST = 256 << 20
-"""Bytes of a results file, and of a line of a file of samples, above which it is none."""
+"""Most bytes of a results file, and of a line of a samples file."""
 DATED = re.compile(r".+_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)")
-"""How the names of all files of one evaluation end."""
+"""File name with a date; all files of one evaluation share the date."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -28,43 +27,43 @@ class Results:
     file: Path
     content: Mapping[str, Any]
     samples: Mapping[str, Path]
-    """By task, where they were logged."""
+    """Samples file by task, for tasks with logged samples."""
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """A part of the content; empty where there is none."""
+        """A section of the results file; empty if missing."""
         return mapping(self.content.get(name))
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """A value that ought to be one; empty where it is none."""
+    """The value if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def whole(value: Any) -> int | None:
-    """A whole number above 0 that any file can hold; None where it is none."""
+    """The value if it is a whole number from 1 to 2^53 - 1, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 53 else None
 
 
 def results_files(paths: Sequence[Path]) -> list[Path]:
-    """The results files themselves, or those in folders, at any depth; each once.
+    """The given results files, and those in the given folders at any depth; each once.
 
-    Raises ValueError for a path that does not exist, and for a folder without a results file.
+    Raises ValueError for a path that does not exist, and for a folder without results files.
     """
     found: dict[Path, None] = {}
     for path in paths:
         if not path.exists():
-            raise ValueError(f"results {path} do not exist: give what lm_eval wrote to its --output_path")
+            raise ValueError(f"results {path} do not exist: give the --output_path of lm_eval")
         below = (
             [path] if path.is_file() else [file for file in sorted(path.rglob("*.json")) if DATED.fullmatch(file.stem)]
         )
         if not below:
-            raise ValueError(f"folder {path} holds no results_DATE.json: give what lm_eval wrote to its --output_path")
+            raise ValueError(f"folder {path} has no results_DATE.json: give the --output_path of lm_eval")
         found.update(dict.fromkeys(below))
     return list(found)
 
 
 def read_results(file: Path) -> Results:
-    """A results file, with the files of samples beside it; ValueError in one line where it is none."""
+    """Read a results file and find the samples files beside it; ValueError if it is malformed."""
     if file.stat().st_size > LARGEST:
         raise ValueError(f"results {file} are larger than {LARGEST >> 20} MiB: give the harness's results_DATE.json")
     content = _parsed(file.read_bytes(), f"results {file}")
@@ -72,29 +71,31 @@ def read_results(file: Path) -> Results:
         raise ValueError(f"results {file} have no results by task: give the harness's results_DATE.json")
     dated = DATED.fullmatch(file.stem)
     ending = f"_{dated[1]}" if dated else ""
-    beside = {each.name: each for each in file.parent.glob("samples_*.jsonl")}  # names are looked up, never opened
+    beside = {
+        each.name: each for each in file.parent.glob("samples_*.jsonl")
+    }  # never open a path built from names in the file
     names = {task: f"samples_{task}{ending}.jsonl" for task in content["results"]}
     return Results(file=file, content=content, samples={t: beside[name] for t, name in names.items() if name in beside})
 
 
 def tasks_of(results: Results) -> list[str]:
-    """The tasks that have results of their own; groups are sums over tasks."""
+    """Tasks of the results, without groups, which only aggregate tasks."""
     groups = {name for name, parts in results.section("group_subtasks").items() if parts} | {*results.section("groups")}
     return [task for task in results.section("results") if task not in groups]
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """One line of a file of samples."""
+    """One line of a samples file."""
 
     place: str
-    """What to call it."""
+    """Line and file, for error messages."""
     row: Mapping[str, Any]
     hash: bytes
 
 
 def read_samples(file: Path) -> Iterator[Line]:
-    """The samples of a task, one after the other; ValueError where one is none."""
+    """Lines of a samples file; ValueError for a malformed one."""
     with file.open("rb") as stream:
         number = 0
         while line := stream.readline(LARGEST + 1):

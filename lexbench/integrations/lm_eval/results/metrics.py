@@ -1,8 +1,8 @@
-"""Which of the harness's metrics may stand as scores of samples, and what they are called.
+"""Which metrics of the harness can be scores of samples, and their names here.
 
-acc                    accuracy: the same thing under our word, of choices with its chance level
-exact_match,strict     exact_match (strict): the filter in parentheses, `none` left out
-4096, 8192, ...        string_match: RULER's tasks name a metric by the length, which is the cell's instead
+acc                    accuracy: our name; choices have a chance level
+exact_match,strict     exact_match (strict): filter in parentheses, `none` is omitted
+4096, 8192, ...        string_match: RULER names a metric by the length; here the length belongs to the cell
 """
 
 import math
@@ -17,9 +17,9 @@ from lexbench.stats.metrics import is_score
 from lexbench.stats.wording import plain, several
 
 ROUNDING = 1e-9
-"""By which a mean in another order of summation may differ."""
+"""Tolerance for means summed in another order."""
 OTHER_SCALES = re.compile(r"bleu|chrf\W*|ter|rouge\w*|likelihood|brier|mcc|diff|bypass", re.IGNORECASE)
-"""Words in names of metrics that are no share of 1, whatever values a run happens to have."""
+"""Words in names of metrics that are not on a scale from 0 to 1, whatever values they have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,36 +27,36 @@ class Metric:
     """One metric under one filter."""
 
     key: str
-    """As the harness writes it: `exact_match,strict`."""
+    """The harness's key: `exact_match,strict`."""
     label: str
-    """As tables show it."""
+    """Name in tables."""
     members: Sequence[Example]
-    """That it is about: all, or those of one length."""
+    """Examples that have the metric: all, or those of one length."""
 
     @property
     def name(self) -> str:
-        """Without the filter."""
+        """The name without the filter."""
         return self.key.partition(",")[0]
 
     @property
     def renamed(self) -> bool:
-        """Whether tables show it under our word."""
+        """Whether tables use our own name."""
         return self.name == "acc" and self.label.startswith("accuracy")
 
-    def of(self, asked: int | None) -> bool:
-        """Whether it is about the examples of a length."""
-        return any(example.asked == asked for example in self.members)
+    def of(self, made_for: int | None) -> bool:
+        """Whether examples of a length have the metric."""
+        return any(example.made_for == made_for for example in self.members)
 
 
 def metrics(every: Sequence[Example], keys: Sequence[str]) -> Iterator[Metric]:
-    """The metrics by which any example was measured."""
-    lengths = {str(example.asked): example.asked for example in every if example.asked is not None}
+    """The metrics of any example."""
+    lengths = {str(example.made_for): example.made_for for example in every if example.made_for is not None}
     for key in keys:
         name, _, by = key.partition(",")
         if name in lengths:
-            members = [example for example in every if example.asked == lengths[name]]
+            members = [example for example in every if example.made_for == lengths[name]]
             yield Metric(key, _label("string_match", by), members)
-        elif not (lengths and name.isdecimal()):  # a length that nobody was asked at
+        elif not (lengths and name.isdecimal()):  # a length without examples
             renamed = name == "acc" and f"accuracy,{by}" not in keys
             yield Metric(key, _label("accuracy" if renamed else name, by), every)
 
@@ -66,18 +66,18 @@ def _label(name: str, by: str) -> str:
 
 
 def unfit(metric: Metric, aggregate: Any, higher_is_better: Any) -> str | None:
-    """Why a metric cannot be a score of samples; None where it can.
+    """Why a metric cannot be a score of samples; None if it can.
 
     Args:
         metric: with its examples.
-        aggregate: what the results say of it.
-        higher_is_better: likewise; None: nothing.
+        aggregate: its value in the results file.
+        higher_is_better: as in the results file; None if it does not say.
     """
     if "perplexity" in metric.name or metric.name.startswith("bits_per"):
         return "a sum over a text, without its tokens (lexbench run task=sliding has likelihoods per token)"
     words = metric.name.split("_")
     if (words[-1] != "acc" and any(map(OTHER_SCALES.fullmatch, words))) or not is_score(metric.label):
-        return "no share of 1"
+        return "not on a scale from 0 to 1"
     if higher_is_better is False:
         return "lower is better"
     values = [number(example.values.get(metric.key)) for example in metric.members]
@@ -86,15 +86,15 @@ def unfit(metric: Metric, aggregate: Any, higher_is_better: Any) -> str | None:
         return f"no value in [0, 1] for {len(values) - len(known)} of {several(len(values), 'example')}"
     mean, whole = math.fsum(known) / len(known), number(aggregate)
     if whole is None or abs(mean - whole) > ROUNDING:
-        return f"no mean over examples (the results say {said(aggregate)}, their mean is {mean:.6g})"
+        return f"not a mean over examples (the results say {said(aggregate)}, the mean is {mean:.6g})"
     return None
 
 
 def number(value: Any) -> float | None:
-    """A finite number, right or wrong as 1 or 0; None where it is none."""
+    """The value as a float (True is 1, False is 0); None if it is not a finite number."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def scores(example: Example, fit: Sequence[Metric]) -> Mapping[str, float]:
-    """Of one example, by label; the metrics must be about it."""
+    """Scores of one example by label; it must have all the metrics."""
     return {metric.label: float(example.values[metric.key]) for metric in fit}

@@ -1,4 +1,4 @@
-"""What measured: model, method, backend and lengths, as a results file of lm-evaluation-harness says it."""
+"""Model, method, backend and lengths of a results file of lm-evaluation-harness."""
 
 import hashlib
 import json
@@ -12,53 +12,53 @@ from lexbench.integrations.lm_eval.results.files import Results, mapping, whole
 from lexbench.stats.wording import plain
 
 NAMES = ("peft", "delta", "pretrained", "model", "path", "engine")
-"""Arguments that name a model, in the harness's own order."""
+"""Arguments that name a model, in the harness's order."""
 STRETCHES = ("rope_parameters", "rope_scaling", "rope_theta")
-"""Arguments by which a model of other backends may be told to rotate otherwise than its config says."""
+"""Arguments of other models that change rotary angles."""
 MOST = 120
-"""Characters of a name."""
+"""Most characters of a name."""
 SECRET = re.compile(r"(^|_)(api_?key|key|token|secret|password|auth\w*|credentials?|headers?)$", re.IGNORECASE)
-"""Arguments that are kept nowhere."""
+"""Arguments that may hold secrets: never stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What measured all tasks of one results file."""
+    """Model, method and backend of one results file."""
 
     model: Mapping[str, Any]
-    """Name, revision, trained_length: as in a cell's identity."""
+    """Name, revision, trained_length, as in a cell's identity."""
     method: Mapping[str, Any]
-    """Name and parameters; the same."""
+    """Name and parameters, as in a cell's identity."""
     label: str
-    """Of the method, as tables show it."""
+    """The method's name in tables."""
     attention: Mapping[str, Any] | None
-    """What the method came to; empty: nothing is changed; None: not said."""
+    """The method's Attention as data; empty: no change; None: unknown."""
     backend: Mapping[str, Any]
-    """Name, version, dtype, kernel, and arguments that may matter."""
+    """Name, version, dtype, kernel, and other arguments."""
     length: int | None
-    """Tokens that the method was set to; None: not said."""
+    """Length that the method was set to, in tokens; None: unknown."""
     limit: int | None
-    """Tokens beyond which prompts lose their first ones; None: not said."""
+    """Longer prompts lost their first tokens; None: unknown."""
     version: str
-    """Of lexbench: that measured, or of other backends that reads."""
+    """Version of lexbench: of our own model that measured, else of this import."""
     cut: Mapping[str, int]
-    """Requests that lost their first tokens, by task, where that was counted."""
+    """Number of requests that lost their first tokens, by task, if counted."""
 
 
 def setup(results: Results, trained_length: int | None) -> Setup:
-    """What measured the results.
+    """Read model, method and backend of the results.
 
     Args:
         results: of one evaluation.
-        trained_length: tokens; needed where the file does not say it, which only our own model does.
+        trained_length: tokens; required unless our own model measured, whose results contain it.
 
-    Raises ValueError where nobody says the trained length.
+    Raises ValueError if the trained length is unknown.
     """
     config = results.section("config")
     if isinstance(config.get("lexbench"), Mapping):
         return _ours(config["lexbench"], results)
     if trained_length is None:
-        raise ValueError(f"results {results.file} do not say the model's trained length: give --trained-length N")
+        raise ValueError(f"results {results.file} do not state the model's trained length: give --trained-length N")
     arguments = arguments_of(config.get("model_args"))
     named_by = next((name for name in NAMES if arguments.get(name)), None)
     stretched = dict(_stretched(arguments))
@@ -91,14 +91,14 @@ def setup(results: Results, trained_length: int | None) -> Setup:
 
 
 def _ours(about: Mapping[str, Any], results: Results) -> Setup:
-    """What our own model says of itself; ValueError where it is not what our model writes."""
+    """The setup of our own model, from its `lexbench` entry; ValueError if that is malformed."""
     model, method, backend = (mapping(about.get(name)) for name in ("model", "method", "backend"))
     length, trained = whole(about.get("length")), whole(model.get("trained_length"))
     names = [about.get("label"), model.get("name"), *(backend.get(name) for name in ("name", "dtype", "kernel"))]
     attention = mapping(about.get("attention"))
     known = length is not None and trained is not None and all(isinstance(name, str) for name in names)
     if not known or not _sound(attention):
-        raise ValueError(f"results {results.file} do not say what lexbench measured: run lm_eval again")
+        raise ValueError(f"results {results.file} have a malformed lexbench entry: run lm_eval again")
     cut: dict[str, int] = {}
     for tasks in mapping(about.get("truncated")).values():
         for task, count in mapping(tasks).items():
@@ -117,7 +117,7 @@ def _ours(about: Mapping[str, Any], results: Results) -> Setup:
 
 
 def _sound(attention: Any) -> bool:
-    """Whether frequencies, at any depth, are lists of numbers: tables show their ends."""
+    """Whether frequencies, at any depth, are non-empty lists of numbers: tables read them."""
     parts = attention.items() if isinstance(attention, Mapping) else enumerate(attention)
     return all(
         isinstance(part, list) and len(part) > 0 and all(isinstance(each, int | float) for each in part)
@@ -128,7 +128,7 @@ def _sound(attention: Any) -> bool:
 
 
 def arguments_of(stated: Any) -> Mapping[str, Any]:
-    """The model's arguments, which older versions write as one text, `pretrained=gpt2,dtype=float32`."""
+    """The model's arguments; older versions write them as one string, `pretrained=gpt2,dtype=float32`."""
     if isinstance(stated, str):
         pairs = [part.partition("=") for part in stated.split(",")]
         return {key.strip(): value for key, equals, value in pairs if equals}
@@ -136,14 +136,14 @@ def arguments_of(stated: Any) -> Mapping[str, Any]:
 
 
 def _public(value: Any) -> Any:
-    """A plain value; of an address and of what is nested, where keys may stand, a hash."""
+    """A value to store; a hash of nested values and URLs, which may contain secrets."""
     if isinstance(value, Mapping | list) or "://" in str(value):
         return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
     return value
 
 
 def _stretched(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What the arguments say of rotary angles, also inside overrides of a config."""
+    """Arguments that change rotary angles, also those nested in config overrides."""
     for key, value in arguments.items():
         inner = _decoded(value)
         if key in STRETCHES and inner:
@@ -153,7 +153,7 @@ def _stretched(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _rest(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments without what they say of rotary angles, also inside overrides."""
+    """All other arguments, nested ones too."""
     plain_ones = {key: value for key, value in arguments.items() if key not in STRETCHES}
     inner = {
         key: _rest(nested) if isinstance(nested := _decoded(value), Mapping) else value
@@ -163,7 +163,7 @@ def _rest(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _decoded(value: Any) -> Any:
-    """A value that is written as JSON text, as what it says."""
+    """The value, parsed if it is a JSON string."""
     try:
         return json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
@@ -171,7 +171,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _label(stretched: Mapping[str, Any]) -> str:
-    """`rope(rope_type=yarn, factor=4.0)`; none where nothing is said."""
+    """`rope(rope_type=yarn, factor=4.0)`; `none` without such arguments."""
     parts: dict[str, Any] = {}
     for key, value in stretched.items():
         parts.update(value if isinstance(value, Mapping) else {key: value})
@@ -179,12 +179,12 @@ def _label(stretched: Mapping[str, Any]) -> str:
 
 
 def named(name: Any) -> str:
-    """A model's name in one line: as on the hub, or of a folder its last part."""
+    """A model's name in one line: the hub name, or the last part of a folder's path."""
     text = plain(name)
     path = text.startswith((".", "/", "~")) or text.count("/") > 1
     return (text.rstrip("/").split("/")[-1] if path else text)[:MOST]
 
 
 def said(value: Any, noun: str = "") -> str:
-    """A value in one line of at most 80 characters; of an empty one, that it is not said."""
+    """A value in one line of at most 80 characters; `not said` if it is empty."""
     return plain(value)[:80] if value not in (None, "", "N/A") else f"{noun} not said".strip()

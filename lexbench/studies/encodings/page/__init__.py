@@ -1,4 +1,4 @@
-"""Many small models that differ in their encoding alone: their curves, the curves' shapes, and papers' beside them."""
+"""The page of a suite: curves of models that differ only in their encoding, shapes of the curves, published tables."""
 
 from lexbench.studies.encodings.page.measured import Row, keep, load, measured
 from lexbench.studies.encodings.page.page import write_page

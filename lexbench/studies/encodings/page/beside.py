@@ -1,4 +1,4 @@
-"""Ours beside published tables: shapes by one rule, and orders; never a number of theirs in a row or column of ours."""
+"""Compares our curves with published tables by shape and order; published numbers never enter our own tables."""
 
 import itertools
 import math
@@ -11,30 +11,30 @@ from lexbench.studies.encodings.page.curves import Curve, Estimate, difference
 from lexbench.studies.encodings.page.shapes import Shape, shape, shape_of
 
 NEAR = 0.05
-"""Relative: a printed length of 1012 is twice 512."""
+"""Relative tolerance of lengths: a printed length of 1012 is twice 512."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A row of a published table on one data set, and the curve of ours that it is set beside."""
+    """A row of a published table on one data set, and our curve to compare with."""
 
     table: str
     data: str
     trained_length: int
     printed: str
-    """As the table names it."""
+    """Name in the table."""
     curve: Curve
     logs: Mapping[float, float]
-    """By multiple of the trained length, log of the published perplexity; without the trained length where unknown."""
+    """Log of the published perplexity by multiple of the trained length; 1.0 is missing if the table lacks it."""
 
     @property
     def label(self) -> str:
-        """Ours."""
+        """Name of our curve."""
         return f"{self.curve.entry} + {self.curve.method}" if self.curve.method != "none" else self.curve.entry
 
     @property
     def theirs(self) -> Shape | None:
-        """The published shape, of figures without intervals."""
+        """The published shape; published numbers have no intervals."""
         base = self.logs.get(1.0)
         if base is None:
             return None
@@ -47,7 +47,7 @@ class Line:
 
     @property
     def agrees(self) -> str:
-        """`yes`, `no`, or `perhaps` where our interval reaches into the published shape and into another one."""
+        """`yes`, `no`, or `perhaps`: our interval covers the published shape and another one."""
         theirs, ours = self.theirs, self.ours
         if theirs is None or ours is None:
             return ""
@@ -57,7 +57,7 @@ class Line:
 
 
 def lines(curves: Sequence[Curve], about: Mapping[str, Any], task: str) -> list[Line]:
-    """All rows of published tables whose encoding was measured, table by table, as the suite names them."""
+    """All published rows whose encoding was measured, in the order of the suite."""
     ours = {(curve.entry, curve.method): curve for curve in curves if curve.task == task and curve.metric == "nll"}
     rows = [row for row in about["published"] if row.get("metric", "perplexity") == "perplexity"]
     tables = {each.name: each for each in published(_names(rows))}
@@ -74,13 +74,13 @@ def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _lines(row: Mapping[str, Any], tables: Mapping[str, Published], curve: Curve) -> Iterator[Line]:
-    """One for each data set and trained length of the row."""
+    """One line for each data set and trained length of a row."""
     groups: dict[tuple[str, int], list[Figure]] = {}
     for figure in tables[row["table"]].figures:
         if figure.method == row["printed"] and figure.trained_length and figure.length and figure.value:
             groups.setdefault((figure.dataset, figure.trained_length), []).append(figure)
     for (data, trained), figures in groups.items():
-        if base := row.get("base"):  # a table that leaves the trained length to another one
+        if base := row.get("base"):  # another table has the value at the trained length
             others = tables[base["table"]].figures
             known = [f for f in others if (f.method, f.dataset, f.length) == (base["printed"], data, trained)]
             figures = [*known, *figures]
@@ -89,7 +89,7 @@ def _lines(row: Mapping[str, Any], tables: Mapping[str, Published], curve: Curve
 
 
 def multiple_of(figure: Figure) -> float:
-    """The length as a multiple of the trained length; the nearest power of two where it is as good as that."""
+    """The length as a multiple of the trained length, rounded to a power of two if that is near."""
     assert figure.length and figure.trained_length
     exact = figure.length / figure.trained_length
     power = float(2 ** round(math.log2(exact)))
@@ -98,28 +98,28 @@ def multiple_of(figure: Figure) -> float:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two rows of one published table at one multiple, and our two."""
+    """Two rows of one published table at one multiple, and our two curves."""
 
     better: Line
     """The one with the lower published perplexity."""
     worse: Line
     multiple: float
     difference: Estimate
-    """Ours: NLL of the published worse one minus that of the better one."""
+    """Our NLL of the row that is worse in the table minus that of the better row."""
 
     @property
     def verdict(self) -> str:
-        """`yes`, `no`, or `cannot be told`: our interval holds 0."""
+        """Whether our order is the same: `yes`, `no`, or `uncertain` (our interval contains 0)."""
         if self.difference.low is not None and self.difference.high is not None:
             if self.difference.low > 0:
                 return "yes"
             if self.difference.high < 0:
                 return "no"
-        return "cannot be told"
+        return "uncertain"
 
 
 def pairs(found: Sequence[Line]) -> list[Pair]:
-    """All pairs of rows that one published table tells apart at a multiple beyond the trained length."""
+    """All pairs of rows of one published table with different values at a multiple beyond the trained length."""
     groups: dict[tuple[str, str, int], list[Line]] = {}
     for line in found:
         groups.setdefault((line.table, line.data, line.trained_length), []).append(line)
@@ -134,7 +134,7 @@ def pairs(found: Sequence[Line]) -> list[Pair]:
 
 
 def _pair(one: Line, other: Line, multiple: float) -> Pair | None:
-    """None where ours has no value, or where theirs are printed alike."""
+    """A pair; None if we have no value, or if the published values are equal."""
     if one.logs[multiple] == other.logs[multiple]:
         return None
     better, worse = sorted((one, other), key=lambda line: line.logs[multiple])
@@ -152,12 +152,12 @@ class Resolved:
     theirs: tuple[float, float]
     ours: tuple[Estimate, Estimate]
     change: Estimate
-    """Ours, paired by document."""
+    """Our change, paired by document."""
     multiple: float
 
     @property
     def agrees(self) -> str:
-        """Whether both rise, or both fall; `perhaps` where the interval of our change holds 0."""
+        """`yes` if both rise or both fall, else `no`; `perhaps` if the interval of our change contains 0."""
         low, high = (self.change.value if end is None else end for end in (self.change.low, self.change.high))
         if low <= 0 <= high:
             return "perhaps"
@@ -165,7 +165,7 @@ class Resolved:
 
 
 def resolutions(curves: Sequence[Curve], about: Mapping[str, Any]) -> list[Resolved]:
-    """Rows of published resolution whose encoding was measured."""
+    """All published rows of attention resolution whose encoding was measured."""
     ours = {(curve.entry, curve.method): curve for curve in curves if curve.metric == "resolution"}
     rows = [row for row in about["published"] if row.get("metric") == "resolution"]
     tables = {each.name: each for each in published(_names(rows))}

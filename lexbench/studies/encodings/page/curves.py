@@ -1,4 +1,4 @@
-"""Curves over length of an encoding: the mean over its seeds, with what seeds and documents leave open."""
+"""Curves of an encoding over length: means over seeds, with intervals from seeds and documents."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,13 @@ from lexbench.stats.metrics import is_score
 from lexbench.studies.encodings.page.measured import Row
 
 HEADLINES = ("nll", "accuracy", "resolution")
-"""Of each task, the metric that is shown."""
+"""Metrics on the page, one for each task."""
 NONE = "none"
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds, and its 95 % interval; None where one document and one seed allow none."""
+    """A mean over seeds and its 95 % interval; no interval with one document and one seed."""
 
     value: float
     low: float | None = None
@@ -27,25 +27,25 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Point:
-    """One length."""
+    """One length of a curve."""
 
     length: int
     multiple: float
-    """Of the trained length."""
+    """Multiple of the trained length."""
     value: Estimate | None
-    """None: refused, or nothing was scored."""
+    """None if refused, or if nothing was scored."""
     change: Estimate | None
-    """Of a likelihood or of resolution against the trained length, on the same questions."""
+    """Difference from the trained length on the same questions; only for likelihoods and resolution."""
     refused: str | None = None
     seeds: Sequence[float] = ()
-    """The value of each."""
+    """The value of each seed."""
     documents: Mapping[str, Sequence[float]] | None = None
-    """Of a likelihood, by document: nats, their mean over seeds, and targets."""
+    """For likelihoods, by document: nats (mean over seeds) and number of targets."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One metric of one encoding under one method."""
+    """One metric of one encoding with one method."""
 
     entry: str
     family: str
@@ -61,7 +61,7 @@ class Curve:
 
 
 def curves(rows: Sequence[Row], about: Mapping[str, Any]) -> list[Curve]:
-    """All curves, encodings in the order of the suite; seeds of one entry together."""
+    """All curves, in the suite's order of encodings; a curve joins the seeds of one entry."""
     models = {model["name"]: model for model in about["models"]}
     order = {entry: place for place, entry in enumerate(dict.fromkeys(m["entry"] for m in about["models"]))}
     refusals = {_cell(row): row.record.refused for row in rows if row.record.refused}
@@ -97,7 +97,7 @@ def _by_length(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def _point(rows: Sequence[Row], refusals: Mapping[tuple[str, str, str, int], str | None]) -> Point:
-    """The seeds of one length; those that are refused are none."""
+    """The point of one length from its seeds; refused seeds do not count."""
     record = rows[0].record
     values = [(r.record.value, r.record.low, r.record.high) for r in rows if r.record.value is not None]
     changes = [(r.change, r.change_low, r.change_high) for r in rows if r.change is not None]
@@ -119,7 +119,7 @@ def _point(rows: Sequence[Row], refusals: Mapping[tuple[str, str, str, int], str
 
 
 def _documents(rows: Sequence[Row]) -> dict[str, tuple[float, float]] | None:
-    """By document that all seeds have."""
+    """Nats and targets by document, of documents that all seeds have."""
     known = [row.documents for row in rows if row.documents is not None]
     if not known:
         return None
@@ -128,12 +128,12 @@ def _documents(rows: Sequence[Row]) -> dict[str, tuple[float, float]] | None:
 
 
 def difference(left: Point, right: Point) -> Estimate | None:
-    """right - left of two likelihoods at one length, paired by document.
+    """Difference right - left of two likelihoods at one length, paired by document.
 
         difference -+ sqrt(t^2 (s_l^2 / S_l + s_r^2 / S_r) + d^2)
 
-    with S seeds of standard deviation s on each side, t Student's of the fewer seeds less one, and d the distance to
-    that end of the interval over resampled documents. One seed on a side: d alone.
+    with S seeds of standard deviation s on each side, Student's t with min(S) - 1 degrees of freedom, and d the
+    distance to this end of the interval over resampled documents. With one seed on a side: only d.
     """
     from scipy.special import stdtrit
 
@@ -157,13 +157,13 @@ def difference(left: Point, right: Point) -> Estimate | None:
 
 
 def over_seeds(values: Sequence[tuple[float | None, float | None, float | None]]) -> Estimate | None:
-    """The mean of (value, low, high) over seeds that were asked the same questions.
+    """The mean of (value, low, high) over seeds with the same questions.
 
         mean -+ sqrt((t s / sqrt(S))^2 + d^2)
 
-    with S seeds of standard deviation s, t Student's of S - 1 degrees of freedom, and d the mean distance from a
-    seed's value to that end of its own interval, over documents: all seeds share these, so that more seeds make it no
-    smaller. One seed has d alone.
+    with S seeds of standard deviation s, Student's t with S - 1 degrees of freedom, and d the mean distance from a
+    seed's value to this end of its own interval over documents: all seeds share the documents, so more seeds do not
+    make d smaller. With one seed: only d.
     """
     from scipy.special import stdtrit
 

@@ -1,7 +1,7 @@
-"""What was measured of all models, in one file: records, and each likelihood's change against the trained length.
+"""Reads and writes the measured values of all models of a suite.
 
-DIR/measured.parquet    a row a record, `change` and its interval beside it
-DIR/models.json         what each model is, and how its training ended
+DIR/measured.parquet    a row per record, with its change from the trained length and the interval of that
+DIR/models.json         facts of each model and its training
 """
 
 import io
@@ -31,28 +31,28 @@ class Row:
 
     record: Record
     change: float | None = None
-    """Of a likelihood or of resolution: its value minus that at the trained length, over the same questions; None
-    where they differ."""
+    """For likelihoods and resolution: the value minus that at the trained length, on the same questions; None if the
+    questions differ."""
     change_low: float | None = None
-    """End of the 95 % interval, over documents."""
+    """Lower end of the change's 95 % interval over documents."""
     change_high: float | None = None
     documents: Mapping[str, Sequence[float]] | None = None
-    """Of a likelihood, by document: nats over all targets, and how many these are."""
+    """For likelihoods, by document: sum of nats over all targets, and number of targets."""
 
 
 PAIRED = ("nll", "resolution")
-"""Metrics whose change against the trained length is kept."""
+"""Metrics with a change from the trained length."""
 
 
 def measured(folders: Iterable[Path], revisions: Mapping[str, str] | None = None) -> list[Row]:
-    """All metrics of run folders, by model, task, method and length; parts are left out.
+    """All metrics of run folders, sorted by model, task, method and length; without parts.
 
     Args:
-        folders: of one suite.
-        revisions: the weights of each model, by its name: cells of other weights are left out. Of a model that is not
-            named here all cells are taken.
+        folders: run folders of one suite.
+        revisions: fingerprint of the weights by model name; cells of other weights are left out. All cells count of a
+            model that is not listed.
 
-    Raises ValueError where a folder holds two cells of one model, task, method, length and seed.
+    Raises ValueError if a folder holds two cells of the same model, task, method, length and seed.
     """
     found: list[Row] = []
     for folder in folders:
@@ -74,7 +74,7 @@ def _current(cells: Iterable[Finished], revisions: Mapping[str, str]) -> Iterato
 
 
 def _check(cells: Iterable[Finished], folder: Path) -> None:
-    """A cell is one value of one training: two of them are of two corpora, precisions or such, and no two seeds."""
+    """ValueError for two cells of one curve and length: they differ in corpus, dtype or the like, not in the seed."""
     known: dict[tuple[object, ...], Finished] = {}
     for each in cells:
         other = known.setdefault((*_curve(each), each.cell.length), each)
@@ -89,7 +89,7 @@ def _check(cells: Iterable[Finished], folder: Path) -> None:
 
 
 def _plain(identity: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """`backend.dtype` and such, and their values."""
+    """The identity with dotted keys, such as `backend.dtype`."""
     found: dict[str, Any] = {}
     for key, value in identity.items():
         found |= _plain(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": value}
@@ -108,22 +108,22 @@ def _order(record: Record) -> tuple[str, str, str, int, str]:
 def _row(record: Record, finished: Finished, base: Finished | None) -> Row:
     if record.metric not in PAIRED:
         return Row(record)
-    asked = outcomes(finished.samples, record.metric)
-    found = paired(outcomes(base.samples, record.metric), asked, record.metric) if base else Paired()
+    own = outcomes(finished.samples, record.metric)
+    found = paired(outcomes(base.samples, record.metric), own, record.metric) if base else Paired()
     low, high = (found.interval.low, found.interval.high) if found.interval else (None, None)
-    return Row(record, found.difference, low, high, _documents(asked) if record.metric == "nll" else None)
+    return Row(record, found.difference, low, high, _documents(own) if record.metric == "nll" else None)
 
 
-def _documents(asked: Sequence[Outcome]) -> dict[str, tuple[float, float]]:
-    """By document: nats over all targets, and how many these are."""
-    known = [(each.amount, each.units, each.cluster) for each in asked if each.amount is not None]
+def _documents(found: Sequence[Outcome]) -> dict[str, tuple[float, float]]:
+    """By document: sum of nats over all targets, and number of targets."""
+    known = [(each.amount, each.units, each.cluster) for each in found if each.amount is not None]
     nats, targets, clusters = zip(*known, strict=True) if known else ((), (), ())
     names, sums = dict.fromkeys(clusters), cluster_sums(nats, targets, clusters)
     return {name: (float(nats), float(targets)) for name, (nats, targets) in zip(names, sums, strict=True)}
 
 
 def keep(rows: Sequence[Row], folder: Path) -> None:
-    """Replace the folder's file."""
+    """Write the rows into the folder's file."""
     own = [field.name for field in fields(Row) if field.name not in ("record", "documents")]
     plain = [
         {
@@ -139,10 +139,10 @@ def keep(rows: Sequence[Row], folder: Path) -> None:
 
 
 def load(folder: Path) -> tuple[list[Row], Mapping[str, Any]]:
-    """Rows, and what is known of the models; ValueError where the folder has neither."""
+    """Rows and facts of the models; ValueError if a file is missing or malformed."""
     for name in (ROWS, ABOUT):
         if not (folder / name).is_file():
-            raise ValueError(f"folder {folder} has no {name}: give one that `lexbench study` has written")
+            raise ValueError(f"folder {folder} has no {name}: give a page folder of `lexbench study`")
     try:
         with pq.ParquetFile(folder / ROWS, pre_buffer=False) as stored:
             plain = stored.read(use_threads=False).to_pylist()
@@ -155,7 +155,7 @@ def load(folder: Path) -> tuple[list[Row], Mapping[str, Any]]:
     for values, kinds in ((about, OF_SUITES), *((model, OF_MODELS) for model in listed or ())):
         for name, kind in kinds.items():
             if not fits(values.get(name), kind):
-                raise ValueError(f"{folder / ABOUT} must say {name} of its suite or of each model: run the suite again")
+                raise ValueError(f"{folder / ABOUT} lacks {name} of the suite or of a model: run the suite again")
     return rows, about
 
 
@@ -176,7 +176,7 @@ OF_MODELS: Mapping[str, Any] = {
 
 
 def _row_of(plain: Mapping[str, Any]) -> Row:
-    """A row from its columns; ValueError for a value of another kind."""
+    """A row from its columns; ValueError for a value of another type."""
     names = {field.name for field in fields(Record)}
     record = Record(**fitting(Record, {key: value for key, value in plain.items() if key in names}, "a record"))
     documents = None if plain["documents"] is None else json.loads(plain["documents"])
@@ -186,7 +186,7 @@ def _row_of(plain: Mapping[str, Any]) -> Row:
     ):
         raise ValueError("a record has a wrong change or wrong documents")
     if documents and any(len(pair) != 2 for pair in documents.values()):
-        raise ValueError("a document has nats and targets")
+        raise ValueError("a document must have nats and targets")
     return Row(
         record,
         change,

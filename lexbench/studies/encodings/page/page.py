@@ -1,4 +1,4 @@
-"""The page of a zoo, made from measured.parquet and models.json alone: no number in it is typed."""
+"""Writes the page of a suite, from measured.parquet and models.json only."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,13 +18,13 @@ from lexbench.studies.encodings.page.texts import BESIDE, HEAD, INTERVALS, LIMIT
 BCA = "bca"
 TASK = "last_segment"
 ORDER = (TASK, "passkey", "running_arithmetic", "sliding", "prefix", "resolution")
-"""Of tasks on the page; others follow."""
+"""Order of tasks on the page; others follow."""
 FURTHER = "finetuned"
-"""The family whose models were trained further."""
+"""Family of the finetuned models."""
 
 
 def write_page(folder: Path) -> Path:
-    """Write README.md, plots/* and their numbers from the folder's files; the path of README.md."""
+    """Write README.md, and plots with their numbers, from the folder's files; returns the path of README.md."""
     rows, about = load(folder)
     found = curves(rows, about)
     lines = ["# Encodings, trained alike", "", HEAD.format(suite=about["suite"]), *_models(about)]
@@ -33,13 +33,13 @@ def write_page(folder: Path) -> Path:
         lines += part
     lines += _steepness(trained, folder)
     lines += _more(found)
-    lines += ["## What this can say, and what not", "", *_inside(trained), LIMITS]
+    lines += ["## Limits", "", *_inside(trained), LIMITS]
     write_text(folder / "README.md", "\n".join(lines).rstrip() + "\n")
     return folder / "README.md"
 
 
 def _models(about: Mapping[str, Any]) -> list[str]:
-    """How many models, of what size, on how much text; those that failed."""
+    """Number and size of the models, tokens of their training, and failures."""
     models = [model for model in about["models"] if not model["start"]]
     known = [model for model in models if model.get("parameters")]
     lines = []
@@ -52,7 +52,7 @@ def _models(about: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"{several(len({m['entry'] for m in known}), 'encoding')}, seed{'s' if len(seeds) > 1 else ''} "
             f"{', '.join(map(str, seeds))}; recipe `{about['recipe']}`: trained length {about['trained_length']}, "
-            f"{weights} weights; a training of {' or '.join(f'{count:,}' for count in tokens)} tokens{time}."
+            f"{weights} parameters; each trained on {' or '.join(f'{count:,}' for count in tokens)} tokens{time}."
         )
     failed = [
         f"- `{model['name']}`: {' '.join(model['failed'].split())}" for model in about["models"] if model["failed"]
@@ -65,12 +65,12 @@ def _devices(models: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _of(found: Sequence[Curve], task: str, method: str) -> list[Curve]:
-    """Of a task, or of a task with parameters: `last_segment(targets=16)`."""
+    """Curves of a task and method; the task may have parameters: `last_segment(targets=16)`."""
     return [each for each in found if each.task.partition("(")[0] == task and each.method == method]
 
 
 def _shapes(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> list[str]:
-    """The curves' shapes, and the curves."""
+    """Section: shapes of the curves, and plots."""
     plain, under = _of(found, TASK, NONE), _of(found, TASK, BCA)
     if not plain:
         return []
@@ -78,10 +78,10 @@ def _shapes(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> l
     settled = [shape.name for shape in known if not shape.open]
     counts = [f"{settled.count(name)} {name}" for name in SHAPES if name in settled]
     if between := len(known) - len(settled):
-        counts.append(f"{between} between two shapes")
-    summary = f"Alone: {', '.join(counts) or 'nothing beyond the trained length'}."
+        counts.append(f"{between} uncertain between two shapes")
+    summary = f"Without a method: {', '.join(counts) or 'no length beyond the trained one'}."
     lines = ["## Shapes", "", RULE, summary, "", *tables.shapes(plain, under, BCA), ""]
-    lines.append("Slope: nats per token and doubling beyond the trained length, by least squares.\n")
+    lines.append("Slope: nats per token per doubling of the length, beyond the trained length, by least squares.\n")
     return lines + _figures(plain, about, folder) + _figures(under, about, folder)
 
 
@@ -95,13 +95,13 @@ def _figures(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> 
 
 
 def _beside(found: Sequence[Curve], about: Mapping[str, Any]) -> list[str]:
-    """Published tables: shapes, order, resolution."""
+    """Section: shapes, order and resolution compared with published tables."""
     task = next((curve.task for curve in _of(found, TASK, NONE)), TASK)
     known = beside.lines(found, about, task)
     resolutions = beside.resolutions(found, about)
     if not known and not resolutions:
         return []
-    lines = ["## Beside published tables", "", BESIDE]
+    lines = ["## Comparison with published tables", "", BESIDE]
     shaped = [line.agrees for line in known if line.agrees]
     if shaped:
         counts = ", ".join(f"{shaped.count(verdict)} {verdict}" for verdict in ("yes", "perhaps", "no"))
@@ -111,14 +111,14 @@ def _beside(found: Sequence[Curve], about: Mapping[str, Any]) -> list[str]:
         counts = ", ".join(f"{sum(pair.verdict == each for pair in pairs)} {each}" for each in tables.VERDICTS)
         lines += ["### Order", "", ORDERS, f"{several(len(pairs), 'pair')}: {counts}.", "", *tables.orders(pairs), ""]
         others = tables.contrary(pairs)
-        lines += ["The other way round in ours:", "", *others, ""] if others else ["None is the other way round.", ""]
+        lines += ["Reversed in ours:", "", *others, ""] if others else ["No pair is reversed.", ""]
     if resolutions:
         lines += ["### Attention resolution", "", RESOLUTION, *tables.resolved(resolutions), ""]
     return lines
 
 
 def _tasks(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> list[str]:
-    """Every task by length, without a method and under bca."""
+    """Sections: every task by length, without a method and with bca."""
     names = list(dict.fromkeys(curve.task for curve in found))
     order = {name: place for place, name in enumerate(ORDER)}
     lines = []
@@ -126,16 +126,16 @@ def _tasks(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> li
         own = [curve for curve in found if curve.task == task]
         first = own[0]
         lines += [f"## {task}: {label(first.metric)}", "", f"Protocol: {first.protocol}.", ""]
-        for method, said in ((NONE, "Without a method:"), (BCA, "Under bca:")):
+        for method, heading in ((NONE, "Without a method:"), (BCA, "Under bca:")):
             some = [curve for curve in own if curve.method == method]
-            lines += [said, "", *tables.by_length(some), ""] if some else []
+            lines += [heading, "", *tables.by_length(some), ""] if some else []
             if task.partition("(")[0] not in (TASK, "resolution"):
                 lines += _figures(some, about, folder)
     return lines
 
 
 def _steepness(found: Sequence[Curve], folder: Path) -> list[str]:
-    """Attention resolution against the slope of the curve."""
+    """Section: attention resolution against the slope of the curve."""
     task = next((curve.task for curve in _of(found, TASK, NONE)), None)
     beyond = sorted({p.multiple for c in found if c.metric == "resolution" for p in c.points if p.multiple > 1})
     if task is None or not beyond:
@@ -150,7 +150,7 @@ def _steepness(found: Sequence[Curve], folder: Path) -> list[str]:
     return [
         "## Attention resolution against the slope",
         "",
-        f"{said}LEX expects it below 0: the higher the resolution beyond the trained length, the better a curve holds.",
+        f"{said}LEX predicts a negative one: with higher resolution beyond the trained length, NLL rises less.",
         "",
         "![attention resolution against the slope of the curve](plots/resolution-slope.svg)",
         "",
@@ -160,7 +160,7 @@ def _steepness(found: Sequence[Curve], folder: Path) -> list[str]:
 
 
 def _more(found: Sequence[Curve]) -> list[str]:
-    """Plug-in methods on trained encodings, and models that were trained further."""
+    """Sections: plug-in methods on trained encodings, and finetuned models."""
     lines = []
     extra = [c for c in found if c.family != FURTHER and c.method not in (NONE, BCA) and c.metric == "nll"]
     for entry in dict.fromkeys(curve.entry for curve in extra):
@@ -169,7 +169,7 @@ def _more(found: Sequence[Curve]) -> list[str]:
     further = [curve for curve in found if curve.family == FURTHER]
     for task in dict.fromkeys(curve.task for curve in further):
         own = [curve for curve in further if curve.task == task and curve.method == NONE]
-        lines += [f"## Trained further, {task}: {label(own[0].metric)}", "", *tables.by_length(own), ""] if own else []
+        lines += [f"## Finetuned, {task}: {label(own[0].metric)}", "", *tables.by_length(own), ""] if own else []
     return lines
 
 
@@ -178,15 +178,15 @@ def _by_method(own: Sequence[Curve]) -> list[str]:
 
 
 def _inside(found: Sequence[Curve]) -> Iterator[str]:
-    """What was learnt inside the trained length, counted."""
-    for task, level, said in (("passkey", 0.5, "half of the keys"), ("running_arithmetic", 0.5, "half of the sums")):
+    """List items: what the models learnt within the trained length."""
+    for task, level, share in (("passkey", 0.5, "half of the keys"), ("running_arithmetic", 0.5, "half of the sums")):
         own = [curve.at(1.0) for curve in _of(found, task, NONE)]
         values = [point.value for point in own if point and point.value]
         if values:
             above = sum((each.value if each.low is None else each.low) > level for each in values)
             below = sum((each.value if each.high is None else each.high) < level for each in values)
-            counts = {f"more than {said}": above, f"less than {said}": below}
-            counts["cannot be told (the interval holds one half)"] = len(values) - above - below
+            counts = {f"more than {share}": above, f"less than {share}": below}
+            counts["uncertain (the interval contains one half)"] = len(values) - above - below
             yield (
                 f"- {task} at the trained length, of {several(len(values), 'encoding')}: "
                 f"{', '.join(f'{count} {name}' for name, count in counts.items() if count)}; the best "
@@ -200,6 +200,6 @@ def _inside(found: Sequence[Curve]) -> Iterator[str]:
     if context:
         median = sorted(context)[len(context) // 2]
         yield (
-            f"- what the context from the shortest length up to the trained one is worth, of {TASK}: "
+            f"- gain of {TASK} from context, between the shortest and the trained length: "
             f"{median:.3f} nats per token (median of {several(len(context), 'encoding')}).\n"
         )

@@ -1,4 +1,4 @@
-"""Curves by family in small multiples, and attention resolution against the slope of the curve."""
+"""Plots: curves by family in small multiples, and attention resolution against the slope of the curve."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,14 +17,14 @@ from lexbench.studies.encodings.page.curves import NONE, Curve, Point
 from lexbench.studies.encodings.page.shapes import slope
 
 COLUMNS = 3
-"""Panels side by side."""
+"""Panels per row."""
 ROOM = 2**0.25
-"""Times that the axis of lengths goes on beyond the first and the last."""
+"""Margin of the length axis on both sides, as a factor."""
 TRAINED: dict[str, Any] = {"color": "0.55", "linewidth": 1.0, "linestyle": (0, (4, 3)), "zorder": 0}
 
 
 def small_multiples(curves: Sequence[Curve], trained_length: int, stem: Path) -> None:
-    """A panel for each family, one scale for all: stem.svg, stem.png and stem.csv; of one task under one method."""
+    """Plot curves of one task and method, one panel per family, to stem.svg, stem.png and stem.csv."""
     families = list(dict.fromkeys(curve.family for curve in curves))
     rows = -(-len(families) // COLUMNS)
     with mpl.rc_context(STYLE):
@@ -72,7 +72,7 @@ def _numbers(curve: Curve, point: Point) -> list[object]:
 
 
 def _limits(curves: Sequence[Curve]) -> tuple[float, float]:
-    """Ends of the value axis, which no collapsed curve stretches."""
+    """Limits of the value axis; a collapsed curve does not stretch it."""
     values = [[point.value.value for point in curve.points if point.value] for curve in curves]
     worst = [max(each) for each in values if each]
     if is_score(curves[0].metric) or not worst:
@@ -94,6 +94,7 @@ def _panel(panel: Axes, curves: Sequence[Curve], trained_length: int, limits: tu
         style = {**looks(place), "markersize": 3.5, "linewidth": 1.2}
         panel.plot(multiples, values, label=curve.entry, zorder=3, **style)
         panel.fill_between(multiples, low, high, color=style["color"], alpha=0.2, linewidth=0)
+        # A triangle at the top marks a value above the axis.
         above = [multiple for multiple, value in zip(multiples, values, strict=True) if value > limits[1]]
         edge = panel.get_xaxis_transform()
         panel.plot(above, [0.985] * len(above), "^", color=style["color"], transform=edge, markersize=4, zorder=4)
@@ -111,9 +112,9 @@ def _panel(panel: Axes, curves: Sequence[Curve], trained_length: int, limits: tu
 
 
 def steepness(curves: Sequence[Curve], multiple: float, task: str, stem: Path) -> list[tuple[str, float, float]]:
-    """Attention resolution at a multiple against the slope of the task's curve, a point for each encoding.
+    """Plot attention resolution at a multiple against the slope of the task's curve, one point per encoding.
 
-    Gives (encoding, resolution, slope); writes stem.svg, stem.png and stem.csv where there are two points or more.
+    Returns (encoding, resolution, slope); writes stem.svg, stem.png and stem.csv if there are at least two points.
     """
     flat = {curve.entry: curve for curve in curves if curve.task == task and curve.method == NONE}
     known = []
@@ -148,7 +149,7 @@ def steepness(curves: Sequence[Curve], multiple: float, task: str, stem: Path) -
 
 
 def rank_correlation(pairs: Sequence[tuple[str, float, float]]) -> float | None:
-    """Spearman's, of at least four points; equal values share a rank."""
+    """Spearman's rank correlation; None with fewer than four points. Equal values share a rank."""
     if len(pairs) < 4:
         return None
     from scipy.stats import rankdata

@@ -1,4 +1,4 @@
-"""The shape of a likelihood's curve beyond the trained length, by a rule that papers' curves can be held to as well."""
+"""Shape of a likelihood curve beyond the trained length, by a rule that also applies to published curves."""
 
 import math
 from collections.abc import Mapping
@@ -7,28 +7,28 @@ from dataclasses import dataclass
 from lexbench.studies.encodings.page.curves import Curve, Estimate
 
 SLIGHT = 0.05
-"""Nats per token: 5 % of perplexity. Changes up to it are none."""
+"""Nats per token, 5 % of perplexity: smaller changes count as flat."""
 GREAT = math.log(2)
-"""Nats per token: twice the perplexity."""
+"""Nats per token, twice the perplexity: larger changes explode."""
 SHAPES = ("falls", "flat", "rises slowly", "explodes")
 """From the lowest change to the highest."""
 RULE = """\
-Shape, up to a stated multiple of the trained length: the change is NLL there minus NLL at the trained length, on the
-same targets, in nats per token. Where it exceeds {slight} at any length beyond, the largest one counts, else that at
-the longest length. Above ln {times} = {great}, {times} times the perplexity, the curve *explodes*; above {slight} it
-*rises slowly*; below -{slight} it *falls*; else it is *flat*. The interval of that change, over seeds and documents,
-may reach into another shape: then both are named, and the curve is between them for all that was measured.
+Shape up to a stated multiple of the trained length. The change is NLL at a length minus NLL at the trained length, on
+the same targets, in nats per token. If the largest change beyond the trained length exceeds {slight}, it decides the
+shape, else the change at the longest length. Above ln {times} = {great}, {times} times the perplexity, the curve
+*explodes*; above {slight} it *rises slowly*; below -{slight} it *falls*; else it is *flat*. If the interval of that
+change, over seeds and documents, covers another shape, both are named.
 """.format(slight=f"{SLIGHT:g}", great=f"{GREAT:.2f}", times=f"{math.exp(GREAT):g}")
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The verdict on one curve."""
+    """Shape of one curve."""
 
     change: Estimate
-    """The one that counts."""
+    """The change that decides the shape."""
     multiple: float
-    """At which it stands."""
+    """Multiple of the trained length of that change."""
     low: str
     """Shape of the interval's lower end."""
     high: str
@@ -46,11 +46,11 @@ class Shape:
 
     @property
     def open(self) -> bool:
-        """Whether the interval reaches into another shape."""
+        """Whether the interval covers more than one shape."""
         return self.low != self.high
 
     def allows(self, name: str) -> bool:
-        """Whether the interval reaches this shape."""
+        """Whether the interval covers this shape."""
         return SHAPES.index(self.low) <= SHAPES.index(name) <= SHAPES.index(self.high)
 
 
@@ -64,7 +64,7 @@ def of_change(change: float) -> str:
 
 
 def shape(changes: Mapping[float, Estimate]) -> Shape | None:
-    """By the rule, from changes by multiple of the trained length; None where there is none beyond it."""
+    """Shape by the rule, from changes by multiple of the trained length; None without one beyond it."""
     beyond = {multiple: change for multiple, change in changes.items() if multiple > 1}
     if not beyond:
         return None
@@ -76,15 +76,15 @@ def shape(changes: Mapping[float, Estimate]) -> Shape | None:
 
 
 def shape_of(curve: Curve, upto: float = math.inf) -> Shape | None:
-    """Of a measured curve, up to a multiple of the trained length."""
+    """Shape of a measured curve, up to a multiple of the trained length."""
     known = {point.multiple: point.change for point in curve.points if point.change and point.multiple <= upto * 1.001}
     return shape(known)
 
 
 def slope(curve: Curve) -> float | None:
-    """Nats per token and doubling from the trained length on: least squares of the change over log2 of the multiple.
+    """Nats per token per doubling of the length: least squares of the change over log2 of the multiple.
 
-    Through 0 at the trained length. None where there is no change beyond it.
+    The line goes through 0 at the trained length. None without a change beyond it.
     """
     known = [(math.log2(p.multiple), p.change.value) for p in curve.points if p.change and p.multiple > 1]
     if not known:

@@ -1,4 +1,4 @@
-"""Tables of the page: encodings down, multiples of the trained length across; shapes; rows beside published ones."""
+"""Tables of the page: values by encoding and length, shapes, and comparisons with published rows."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from lexbench.studies.encodings.page.curves import Curve, Estimate, Point
 from lexbench.studies.encodings.page.shapes import Shape, shape_of, slope
 
 Notes = dict[str, int]
-"""Notes below a table by their text, and their marks."""
+"""Number of each note below a table, by its text."""
 
 
 def number(estimate: Estimate | None, metric: str) -> str:
-    """A value with its interval, with as many digits as its metric deserves."""
+    """A value with its interval; the metric decides the digits."""
     if estimate is None:
         return ""
     digits = "#.3g" if metric == "resolution" else ".2f" if is_score(metric) else ".3f"
@@ -30,7 +30,7 @@ def signed(estimate: Estimate) -> str:
 
 
 def by_length(curves: Sequence[Curve], names: Sequence[str] = ("encoding", "family")) -> list[str]:
-    """Rows of encodings, columns of lengths; the notes below. `names` are heads of the first columns."""
+    """A row per encoding, a column per length, and notes below; `names` are heads of the first two columns."""
     lengths = {point.length: point.multiple for curve in curves for point in curve.points}
     notes: Notes = {}
     rows = []
@@ -53,7 +53,7 @@ def _entry(point: Point | None, metric: str, notes: Notes) -> str:
 
 
 def shapes(plain: Sequence[Curve], under: Sequence[Curve], method: str) -> list[str]:
-    """The shape of each encoding's curve alone, and under a method."""
+    """The shape of each encoding's curve, without and with a method."""
     other = {curve.entry: curve for curve in under}
     rows = []
     for curve in plain:
@@ -67,11 +67,13 @@ def shapes(plain: Sequence[Curve], under: Sequence[Curve], method: str) -> list[
 
 
 def _shape(found: Shape | None) -> list[str]:
-    return ["nothing beyond", ""] if found is None else [found.text, f"{signed(found.change)} at {found.multiple:g}x"]
+    return (
+        ["no value beyond 1x", ""] if found is None else [found.text, f"{signed(found.change)} at {found.multiple:g}x"]
+    )
 
 
 def beside(lines: Sequence[Line]) -> list[str]:
-    """Published shapes and ours, up to the same multiple."""
+    """Published shapes and our shapes, up to the same multiple."""
     rows = []
     for line in lines:
         theirs, ours = line.theirs, line.ours
@@ -96,7 +98,7 @@ def beside(lines: Sequence[Line]) -> list[str]:
 
 
 def orders(pairs: Sequence[Pair]) -> list[str]:
-    """How many pairs of rows have the same order in ours, table by table."""
+    """Number of pairs with the same order in ours, by published table."""
     groups: dict[tuple[str, str, int, float], list[str]] = {}
     for pair in pairs:
         key = (pair.better.table, pair.better.data, pair.better.trained_length, pair.multiple)
@@ -108,17 +110,17 @@ def orders(pairs: Sequence[Pair]) -> list[str]:
     return columns(["table", "data, trained length", "at", *VERDICTS], rows)
 
 
-VERDICTS = ("yes", "cannot be told", "no")
+VERDICTS = ("yes", "uncertain", "no")
 
 
 def contrary(pairs: Sequence[Pair]) -> list[str]:
-    """Each pair that stands the other way round in ours."""
+    """Every pair with the reverse order in ours."""
     rows = [
         [
             f"{pair.better.table}, {pair.better.data}",
             f"{pair.multiple:g}x",
             f"{pair.better.printed} before {pair.worse.printed}",
-            f"{pair.worse.label} before {pair.better.label}, by {signed(_turned(pair.difference))}",
+            f"{pair.worse.label} before {pair.better.label}, by {signed(_negated(pair.difference))}",
         ]
         for pair in pairs
         if pair.verdict == "no"
@@ -126,7 +128,7 @@ def contrary(pairs: Sequence[Pair]) -> list[str]:
     return columns(["table, data", "at", "published", "ours"], rows) if rows else []
 
 
-def _turned(each: Estimate) -> Estimate:
+def _negated(each: Estimate) -> Estimate:
     ends = [None if end is None else -end for end in (each.high, each.low)]
     return Estimate(-each.value, *ends)
 
