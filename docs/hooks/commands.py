@@ -1,4 +1,4 @@
-"""The page of all commands: what each one's --help prints."""
+"""Make the page of all commands from their --help."""
 
 import argparse
 import os
@@ -16,15 +16,15 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def page() -> str:
-    """The command line's own words, a section a command."""
+    """The --help of every command, one section each."""
     os.environ["COLUMNS"] = "100"
     parser = arguments.parser(main.COMMANDS)
     [group] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     lines = [
         "# Commands\n",
-        "What `lexbench COMMAND --help` prints. Exit codes of all: 0 done; 1 a finding (`check`: regressed; `verify`: "
-        "a check failed); 2 wrong input or not comparable, said in one line; 130 interrupted, and the same command "
-        "goes on.\n",
+        "The output of `lexbench COMMAND --help`. Exit codes of all commands: 0 done; 1 a finding (`check`: regressed; "
+        "`verify`: a check failed); 2 wrong input or not comparable, with one line that says why; 130 interrupted: "
+        "repeat the command to resume.\n",
     ]
     for name, command in group.choices.items():
         lines += [f"## {name}\n", f"```text\n{command.format_help().strip()}\n```\n"]
