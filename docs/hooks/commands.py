@@ -1,4 +1,4 @@
-"""The page of all commands: what each one's --help prints."""
+"""Make the page of all commands from their --help."""
 
 import argparse
 import os

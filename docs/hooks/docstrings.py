@@ -1,4 +1,4 @@
-"""Docstrings as Markdown: prose, formulas as they stand, parameters as a table, papers linked."""
+"""Convert docstrings to Markdown: prose, formulas unchanged, parameters as a table, links to papers."""
 
 import html
 import inspect
@@ -15,13 +15,13 @@ LINKS = (
 
 
 def markdown(cls: type) -> str:
-    """What a class says of itself, and its parameters with their defaults."""
+    """The docstring of a class, and its parameters with their defaults."""
     text, _, said = (inspect.getdoc(cls) or "").partition("\nArgs:\n")
     return "\n\n".join(filter(None, [prose(text), parameters(cls, textwrap.dedent(said))]))
 
 
 def prose(text: str) -> str:
-    """Paragraphs, with what is indented as it stands: formulas, pictures of text, tables of numbers."""
+    """Paragraphs; indented text (formulas, text pictures, tables of numbers) becomes a fence, unchanged."""
     made: list[str] = []
     for block in re.split(r"\n(?: *\n)+(?=\S)|\n *\n(?= {4})|\n(?= {4})(?<=:\n)", text.strip("\n")):
         if block.startswith("    "):
@@ -34,7 +34,7 @@ def prose(text: str) -> str:
 
 
 def linked(text: str) -> str:
-    """Plain text as Markdown that shows it unchanged, but that `code` stays code and papers are links."""
+    """Escape plain text for Markdown; `code` stays code, papers become links."""
     pieces = re.split(r"(`[^`]*`)", text)
     plain = [piece if piece.startswith("`") else _escaped(piece) for piece in pieces]
     return "".join(plain)
@@ -48,7 +48,7 @@ def _escaped(text: str) -> str:
 
 
 def parameters(cls: type, said: str) -> str:
-    """A table of parameters; empty where there are none."""
+    """A table of parameters; empty if there are none."""
     known = re.findall(r"^(\w+): (.*(?:\n +.*)*)", said, re.MULTILINE)
     if not known:
         return ""

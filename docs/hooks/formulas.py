@@ -1,4 +1,4 @@
-"""Formulas: fences of `math` hold TeX, and become drawings that need no script and no font."""
+"""Draw the TeX of `math` fences as SVG, which needs no script and no font."""
 
 import html
 from typing import Any
@@ -9,24 +9,24 @@ from matplotlib.textpath import TextPath
 
 LETTERS = FontProperties(math_fontfamily="stix")
 SIZE = 17
-"""Pixels of a formula's letters."""
+"""Font size of formulas, in pixels."""
 STEPS = {Outline.MOVETO: "M", Outline.LINETO: "L", Outline.CURVE3: "Q", Outline.CURVE4: "C", Outline.CLOSEPOLY: "Z"}
 
 
 def on_config(config: Any) -> Any:
-    """Let fences named math be formulas."""
+    """Register fences named math as formulas."""
     fences = config["mdx_configs"].setdefault("pymdownx.superfences", {}).setdefault("custom_fences", [])
     fences.append({"name": "math", "class": "formula", "format": formulas})
     return config
 
 
 def formulas(source: str, *_: Any, **__: Any) -> str:
-    """Each line of a fence as a drawing of its own."""
+    """Draw each line of a fence."""
     return "".join(f'<p class="formula">{drawing(line.strip())}</p>' for line in source.splitlines() if line.strip())
 
 
 def drawing(tex: str) -> str:
-    """SVG of one line of TeX, as far as matplotlib's mathtext goes, in the colour of the text; readers hear the TeX."""
+    """SVG of one line of TeX (the part that matplotlib's mathtext knows) in the text colour; its label is the TeX."""
     outline = TextPath((0, 0), f"${tex}$", size=SIZE, prop=LETTERS)
     (left, bottom), (right, top) = outline.get_extents().get_points().tolist()
     pieces = []

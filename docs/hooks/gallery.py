@@ -1,4 +1,4 @@
-"""The gallery of methods: all that are registered, made from their docstrings, with a picture of each."""
+"""Make the gallery of all registered methods from their docstrings, with a picture of each."""
 
 import functools
 import inspect
@@ -41,7 +41,7 @@ GROUPS = {
     "Queries": {"query_scale"},
     "Frequencies": {"inv_freq", "scale", "dynamic", "keep_first"},
 }
-"""What methods change; a method stands in the first group that it touches."""
+"""What methods change; a method belongs to the first group with one of its slots."""
 ORDER = ("The baseline", "Frequencies", "Queries", "Distances", "Which keys are seen", "Heads and passes")
 
 
@@ -55,24 +55,24 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def methods_page() -> str:
-    """All registered methods, by what they change."""
+    """The page: all registered methods, grouped by what they change."""
     known = {name: _group(name) for name in registry.names("method")}
     ordered = [name for group in ORDER for name in known if known[name] == group]
     lines = [
         "# Gallery of methods\n",
-        f"All {len(known)} registered methods with their default parameters, by what they change, drawn for a model "
-        f"that was trained at {MODEL.trained_length} tokens ({MODEL.head_dim} dimensions a head, base "
-        f"{MODEL.rope_base:.0f}: Llama 2's) and is used at {LENGTH}. Text and pictures are made from the code, at "
+        f"All {len(known)} registered methods with their default parameters, grouped by what they change. They are "
+        f"drawn for a model trained at {MODEL.trained_length} tokens ({MODEL.head_dim} dimensions per head, base "
+        f"{MODEL.rope_base:.0f}: Llama 2's) and is used at {LENGTH}. Text and pictures are made from the code at "
         "each build of this site. In formulas theta_p is the model's own b^(-2p/d), i and j are the positions of "
         "query and key, and L is the trained length.\n",
         *_cards(ordered),
-        "At a glance: how many times slower each pair turns (fast pairs left, 1 to 8 times, in powers of two); the "
-        "factor of each query; or, of keys across and queries down, the distance at which a key is seen, bright where "
-        "far, grey where it is not seen.\n",
-        "*Inside* says whether the model is left as it is up to its trained length, where the parameters follow the "
-        "length of each cell: a method that is deployed for long texts with one fixed factor changes short ones, too "
-        "([why that matters](../reading.md#the-price-inside-the-trained-length)). The last three columns say what "
-        "`lexbench export` can express exactly.\n",
+        "The small pictures show one of three things: how many times slower each pair rotates (fast pairs left, 1 to 8 "
+        "times, in powers of two); the factor of each query; or, with keys across and queries down, the distance at "
+        "which a query sees a key (bright: far; grey: not seen).\n",
+        "*Inside* says whether the method leaves the model unchanged up to its trained length if the parameters follow "
+        "the length of each cell. A method that is deployed for long texts with one fixed factor also changes short "
+        "ones ([why that matters](../reading.md#the-price-inside-the-trained-length)). The last three columns say "
+        "what `lexbench export` can express exactly.\n",
         *_overview(ordered),
     ]
     for group in ORDER:
@@ -139,14 +139,14 @@ def _method(name: str) -> str:
 
 @functools.cache
 def method_picture(name: str) -> bytes:
-    """The method at work, as `lexbench show --plot` draws it."""
+    """The picture of `lexbench show --plot`."""
     attention = _built(name).attention(MODEL, LENGTH)
     return drawn(lambda file: plots.plot(MODEL, name, attention, LENGTH, file))
 
 
 @functools.cache
 def method_glance(name: str) -> bytes:
-    """What it changes first of all, small and without words."""
+    """A small picture of the first slot that the method changes, without text."""
     attention = _built(name).attention(MODEL, LENGTH)
 
     def draw(file: Path) -> None:

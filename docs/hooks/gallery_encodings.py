@@ -1,4 +1,4 @@
-"""The gallery of encodings, made from their docstrings, with a picture of each."""
+"""Make the gallery of encodings from their docstrings, with a picture of each."""
 
 import functools
 import inspect
@@ -15,7 +15,7 @@ from lexbench.core import registry
 from lexbench.report.plots import style
 
 FAR = 1024
-"""Distances of a picture."""
+"""Number of distances in a picture."""
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -27,22 +27,22 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def all_encodings() -> dict[str, type]:
-    """Name to class, of every yaml of configs/encoding."""
+    """Class of each encoding in configs/encoding, by name."""
     return {name: registry.class_of(registry.read("encoding", name), "encoding") for name in registry.names("encoding")}
 
 
 def encodings_page() -> str:
-    """All encodings that the reference decoder can be trained with."""
+    """The page: all encodings for training the reference decoder."""
     known = all_encodings()
     lines = [
         "# Gallery of encodings\n",
-        "An encoding is what a model is *trained* with. It is part of a model, never a method: methods change a "
-        "trained model, and apply on top where they fit. These are small torch modules of the reference decoder "
+        "A model is *trained* with its encoding. An encoding is part of a model, never a method: methods change a "
+        "trained model, and apply on top where they fit. Encodings are small torch modules of the reference decoder "
         "(`lexbench/native`); [how to add one](../adding.md#an-encoding).\n",
-        "Each picture shows the logit of a query and a key that are alike, over their distance, in the first of four "
-        "layers of eight heads, with the default parameters and the weights with which training begins: what the "
-        "encoding alone does to attention. Learned biases begin flat; of encodings that act on the embeddings the "
-        "vectors of the positions themselves meet.\n",
+        "Each picture shows the logit of an equal query and key over their distance, in the first of four "
+        "layers of eight heads, with the default parameters and the initial weights: the effect of the encoding alone "
+        "on attention. Learned biases begin flat. For encodings that act on the embeddings, query and key are the "
+        "vectors of the positions themselves.\n",
     ]
     for name, cls in known.items():
         source = (inspect.getdoc(inspect.getmodule(cls)) or "").strip()
@@ -55,7 +55,7 @@ def encodings_page() -> str:
 
 @functools.cache
 def encoding_picture(name: str) -> bytes:
-    """Logits of two like vectors by distance, as training begins; a line a head where heads differ."""
+    """Logits of two equal vectors by distance, with initial weights; one line per head if heads differ."""
     lines = _logits(name)
     alike = bool((lines == lines[:1]).all())
 
@@ -78,9 +78,9 @@ def encoding_picture(name: str) -> bytes:
 
 
 def _logits(name: str) -> Any:
-    """[heads, distances] of the last query of FAR tokens, NaN where it sees nothing.
+    """Logits [heads, distances] of the last query of FAR tokens, NaN where it sees nothing.
 
-    Of vectors of ones; for encodings that act on the embeddings alone, of the positions' own vectors.
+    Query and key are vectors of ones; for encodings that act on the embeddings, the vectors of the positions.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""The gallery of tasks, made from their docstrings."""
+"""Make the gallery of tasks from their docstrings."""
 
 import functools
 import inspect
@@ -23,7 +23,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def tasks_page() -> str:
-    """All registered tasks with their protocol, an example and their parameters; suites."""
+    """The page: all registered tasks with their protocol and parameters, and the suites."""
     read = {name: registry.read("task", name) for name in registry.names("task")}
     classes: dict[type, list[str]] = {}
     for name, config in read.items():
@@ -31,8 +31,8 @@ def tasks_page() -> str:
             classes.setdefault(registry.class_of(config, "task"), []).append(name)
     lines = [
         "# Gallery of tasks\n",
-        "Every registered task, made from its docstring at each build of this site: what is asked, what is held "
-        "constant over lengths, how it is scored, its parameters, and its protocol line as it stands above each table "
+        "Every registered task, made from its docstring at each build of this site: its question, what it holds "
+        "constant over lengths, its scores, its parameters, and the protocol line above each of its tables "
         "(here for the embedded model with default parameters). [What tasks share](../tasks.md).\n",
         "## Suites\n",
         "| suite | tasks |",
@@ -66,7 +66,7 @@ def _tokenizer() -> Any:
 
 
 def _protocol(name: str) -> str:
-    """As it stands above each table, for lengths of 128 to 2048 tokens."""
+    """The protocol line above each table, for lengths of 128 to 2048 tokens."""
     given = {"longbench": {"dataset": "qasper"}}.get(name, {})
     task = lexbench.task(name, **given).for_lengths([128, 2048])
     return str(task.protocol(_tokenizer()))

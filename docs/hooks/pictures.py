@@ -1,4 +1,4 @@
-"""The picture of the first page: two views of the same methods, from the committed records."""
+"""Draw the picture of the first page: two views of the same methods, from the committed records."""
 
 import tempfile
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def drawn(draw: Callable[[Path], None]) -> bytes:
-    """SVG that a function draws."""
+    """Return the SVG that a function draws."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "picture.svg"
         draw(file)
