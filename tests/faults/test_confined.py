@@ -322,7 +322,7 @@ def test_members_of_an_archive_are_read_in_memory(inner: Path) -> None:
 def test_a_suite_never_trains_outside_its_folder(name: str) -> None:
     from lexbench.studies.encodings.settings import Entry
 
-    with pytest.raises(ValueError, match="names a folder"):
+    with pytest.raises(ValueError, match="must be a folder's name"):
         Entry(name=name, family="trained", encoding="rope")
 
 

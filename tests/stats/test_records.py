@@ -166,7 +166,7 @@ def test_the_shipped_schema_is_that_of_the_dataclass() -> None:
     assert json.loads(SCHEMA.read_text()) == schema()
     assert schema()["properties"]["interval"] == {
         "type": ["string", "null"],
-        "description": "wilson or cluster_bootstrap; of a mean over cells, mover.",
+        "description": "wilson or cluster_bootstrap; for a mean over cells mover.",
     }
 
 
