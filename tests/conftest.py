@@ -51,6 +51,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.fixture
+def unverified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves out the self-check that a run begins with; its own tests are in runner/test_verify.py."""
+    monkeypatch.setattr("lexbench.runner.verify.verify", lambda *_: [])
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """Folder of real data that is not ours to ship: LEXBENCH_SHARED, or shared beside the project."""
