@@ -1,5 +1,6 @@
 """What many tests need: a tokenizer with BOS, trained here, and real data where there is some."""
 
+import functools
 import os
 import shutil
 
@@ -14,6 +15,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from lexbench.core.tokenizer import FastTokenizer
+from lexbench.corpora import synthetic
 from lexbench.corpora.synthetic import Synthetic
 
 if TYPE_CHECKING:
@@ -49,6 +51,17 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+made_once = functools.cache(synthetic._document)
+
+
+@pytest.fixture(scope="module")
+def documents_once() -> Iterator[None]:
+    """Makes each document of the synthetic corpus once; corpora/test_synthetic.py makes them again and compares."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(synthetic, "_document", made_once)
+        yield
 
 
 @pytest.fixture
