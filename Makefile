@@ -8,6 +8,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
 VLLM := .venv-vllm
+# Both workers and the next run read what one has compiled; neighbouring tests share their modules' fixtures.
+unexport PYTHONDONTWRITEBYTECODE
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 .PHONY: run test test-all test-vllm lint check docs gate clean
 
@@ -16,10 +19,10 @@ run: $(READY)
 	$(BIN)/lexbench report runs/demo
 
 test: $(DEV)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: $(DEV)
-	$(BIN)/pytest
+	$(PYTEST)
 
 test-vllm: $(VLLM)/.ready
 	OMP_NUM_THREADS=1 $(VLLM)/bin/pytest tests/vllm --timeout 600 -n 2 --dist loadfile

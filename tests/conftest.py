@@ -70,6 +70,12 @@ def unverified(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lexbench.runner.verify.verify", lambda *_: [])
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves pictures empty, for reports of which only text and numbers are read."""
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """Folder of real data that is not ours to ship: LEXBENCH_SHARED, or shared beside the project."""
