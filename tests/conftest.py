@@ -53,15 +53,21 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-made_once = functools.cache(synthetic._document)
+document = synthetic._document
 
 
-@pytest.fixture(scope="module")
-def documents_once() -> Iterator[None]:
-    """Makes each document of the synthetic corpus once; corpora/test_synthetic.py makes them again and compares."""
+@pytest.fixture(scope="session", autouse=True)
+def _documents_once() -> Iterator[None]:
+    """Makes each document of the synthetic corpus once for all tests of a process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(synthetic, "_document", made_once)
+        patch.setattr(synthetic, "_document", functools.cache(document))
         yield
+
+
+@pytest.fixture
+def documents_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes them each time, for tests that compare them."""
+    monkeypatch.setattr(synthetic, "_document", document)
 
 
 @pytest.fixture

@@ -15,11 +15,6 @@ from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora import hash_documents
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _documents_once(documents_once: None) -> None:
-    """For every task."""
-
-
 @pytest.fixture(scope="session")
 def lexlet() -> FastTokenizer:
     """The embedded model's: 2048 tokens, words of one to several."""
