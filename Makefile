@@ -1,11 +1,16 @@
-# make run: the demo. make test: the everyday tests. make test-all: those and the slow ones. make check: everything CI does.
+# make run: the demo, with nothing else installed. make test: the everyday tests. make test-all: those and the slow ones.
+# make check: the tests and the linters.
 # make test-vllm: the tests of vLLM's real engine and server, on a CPU, in a venv of their own.
 # make docs: the documentation, into site/. make gate: is the embedded model's curve worse than its baseline?
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEV := $(VENV)/.ready-dev
 VLLM := .venv-vllm
+# Both workers and the next run read what one has compiled; neighbouring tests share their modules' fixtures.
+unexport PYTHONDONTWRITEBYTECODE
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 .PHONY: run test test-all test-vllm lint check docs gate clean
 
@@ -13,16 +18,16 @@ run: $(READY)
 	$(BIN)/lexbench run -m method=none,pi,ntk,yarn,rerope task=demo results=runs/demo
 	$(BIN)/lexbench report runs/demo
 
-test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m "not slow"
+test: $(DEV)
+	$(PYTEST) -m "not slow"
 
-test-all: $(READY)
-	$(BIN)/pytest
+test-all: $(DEV)
+	$(PYTEST)
 
 test-vllm: $(VLLM)/.ready
 	OMP_NUM_THREADS=1 $(VLLM)/bin/pytest tests/vllm --timeout 600 -n 2 --dist loadfile
 
-lint: $(READY)
+lint: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -30,11 +35,15 @@ lint: $(READY)
 
 check: lint test-all
 
-docs: $(READY)
+docs: $(DEV)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+$(DEV): $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
 

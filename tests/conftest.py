@@ -1,5 +1,6 @@
 """What many tests need: a tokenizer with BOS, trained here, and real data where there is some."""
 
+import functools
 import os
 import shutil
 
@@ -14,6 +15,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from lexbench.core.tokenizer import FastTokenizer
+from lexbench.corpora import synthetic
 from lexbench.corpora.synthetic import Synthetic
 
 if TYPE_CHECKING:
@@ -49,6 +51,35 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+document = synthetic._document
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _documents_once() -> Iterator[None]:
+    """Makes each document of the synthetic corpus once for all tests of a process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(synthetic, "_document", functools.cache(document))
+        yield
+
+
+@pytest.fixture
+def documents_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes them each time, for tests that compare them."""
+    monkeypatch.setattr(synthetic, "_document", document)
+
+
+@pytest.fixture
+def unverified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves out the self-check that a run begins with; its own tests are in runner/test_verify.py."""
+    monkeypatch.setattr("lexbench.runner.verify.verify", lambda *_: [])
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves pictures empty, for reports of which only text and numbers are read."""
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,11 @@
 """What every entry of the registry must hold, ours and a plug-in's alike."""
 
 import dataclasses
+import hashlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +15,7 @@ import pytest
 import lexbench
 from lexbench import AnyQuestion, Attention, Choose, Mark, Model, Probe, Refused, Score, Scored, Write
 from lexbench.core import registry
-from lexbench.core.tokenizer import FastTokenizer
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora.stdlib import Stdlib
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.runner.job import Job
@@ -25,19 +29,24 @@ METHODS = registry.names("method")
 OFFICIAL = {"longbench", "qa_squad", "qa_hotpotqa"}
 """Tasks of data that is not here; their own tests hold the same over stand-ins."""
 TASKS = [n for n in registry.names("task") if "suite" not in registry.read("task", n) and n not in OFFICIAL]
-CORPUS = Synthetic()
+CORPUS = Synthetic(words=1500)
 
 
-@pytest.fixture(scope="module", params=TASKS)
-def task(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> lexbench.Task:
-    name, given = request.param, {}
+def made(name: str, keys: Path) -> lexbench.Task:
+    """A task; key tokens, where it takes them, come from a file that is written here."""
+    given = {}
     corpus = Stdlib() if name == "next_line" else CORPUS
     if name == "long_ppl":
         spans = {
             document.name: [[place, place + 5] for place in range(600, 6000, 600)] for document in corpus.documents()
         }
-        given["keys"] = key_file(tmp_path_factory.mktemp("keys") / "keys.jsonl", corpus, spans, 32)
+        given["keys"] = key_file(keys, corpus, spans, 32)
     return lexbench.task(name, corpus=corpus, **given).for_lengths(LENGTHS)
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def task(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> lexbench.Task:
+    return made(request.param, tmp_path_factory.mktemp("keys") / "keys.jsonl")
 
 
 def same(left: Sequence[AnyQuestion], right: Sequence[AnyQuestion]) -> bool:
@@ -99,6 +108,31 @@ def test_questions_follow_from_seed_and_index_alone(task: lexbench.Task, tokeniz
     assert same(questions, more[: len(questions)])
     assert len({tuple(asked_tokens(question)) for question in more}) == len(more)
     assert not same(questions, task.questions(tokenizer, 480, 4, 1))
+
+
+def hashes(names: Sequence[str], keys: Path) -> dict[str, str]:
+    """By task a hash of the first questions for the embedded model."""
+    lexlet = load_tokenizer(Path(lexbench.__file__).parent / "lexlet")
+    found = {}
+    for name in names:
+        questions = made(name, keys).questions(lexlet, 480, 3, 0)
+        said = [(asked_tokens(q).tolist(), dict(q.facts), q.cluster) for q in questions]
+        found[name] = hashlib.sha256(json.dumps(said).encode()).hexdigest()
+    return found
+
+
+def test_another_process_asks_the_same_in_any_order(tmp_path: Path) -> None:
+    code = f"""
+import json, pathlib
+from tests.test_contracts import TASKS, hashes
+print(json.dumps(hashes(TASKS[::-1], pathlib.Path({str(tmp_path)!r}) / "keys.jsonl")))
+"""
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
+    root = Path(__file__).parent.parent
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root, env=environment
+    )
+    assert json.loads(done.stdout) == hashes(TASKS, tmp_path / "own.jsonl")
 
 
 def test_a_flawless_model_scores_exactly_one_at_every_length(task: lexbench.Task, tokenizer: FastTokenizer) -> None:
@@ -180,6 +214,7 @@ def test_a_model_yaml_states_only_facts(name: str) -> None:
     assert set(registry.read("model", name)) <= known
 
 
+@pytest.mark.usefixtures("documents_afresh")
 @pytest.mark.parametrize("name", ["stdlib", "pydoc", "synthetic"])
 def test_a_corpus_gives_the_same_documents_twice(name: str) -> None:
     corpus = lexbench.corpus(name)

@@ -22,7 +22,7 @@ from lexbench.store.format import Finished
 from lexbench.store.store import Store
 from tests.runner.test_reuse import check_alike
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "unverified")
 LENGTHS = [200]
 
 

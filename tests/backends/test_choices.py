@@ -66,12 +66,10 @@ def test_an_option_at_a_place_costs_what_the_token_there_would(backend: Backend,
     attend(backend, name)
     question = marks()
     got = backend.mark(question).nll
-    for row, place in enumerate(question.places):
-        for column, option in enumerate(question.options):
-            tokens = np.concatenate([question.tokens[:place], [option]])
-            # ranks of heads are those of the tokens before the first target, in every question about these tokens
-            start = int(question.places[0])
-            assert got[row, column] == pytest.approx(nll(backend, tokens, start)[-1], abs=2e-5)
+    start = int(question.places[0])  # ranks of heads are those of the tokens before it, whatever the target
+    for row, column in ((0, 0), (1, 1), (2, 2), (3, 0), (3, 2)):
+        tokens = np.concatenate([question.tokens[: question.places[row]], question.options[column : column + 1]])
+        assert got[row, column] == pytest.approx(nll(backend, tokens, start)[-1], abs=2e-5)
 
 
 def test_without_a_model_no_option_is_likelier() -> None:

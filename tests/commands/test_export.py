@@ -5,10 +5,10 @@ import json
 import pytest
 
 from lexbench.commands import main
-from tests.commands.program import lexbench
+from tests.commands.program import Command
 
 
-def test_show_takes_a_model_by_its_facts_alone() -> None:
+def test_show_takes_a_model_by_its_facts_alone(lexbench: Command) -> None:
     facts = ["model=custom", "model.head_dim=8", "model.rope_base=10000", "model.trained_length=16"]
     done = lexbench("show", "method=pi", "method.factor=4", *facts, "length=64", "--json")
     assert done.returncode == 0, done.stderr

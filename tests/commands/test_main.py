@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lexbench.commands import main
-from tests.commands.program import CHANCE, lexbench
+from tests.commands.program import CHANCE, Command
 
 
 def test_help_is_quick_and_loads_no_torch() -> None:
@@ -51,7 +51,7 @@ def test_completion_offers_what_a_command_takes(
     assert offered <= found and not never & found
 
 
-def test_completion_is_installed_by_a_script() -> None:
+def test_completion_is_installed_by_a_script(lexbench: Command) -> None:
     assert "complete" in lexbench("-sc", "install=bash").stdout
 
 
@@ -62,7 +62,7 @@ def test_the_old_name_of_study_works_and_says_so(capsys: pytest.CaptureFixture[s
     assert "unknown suite 'encodingz': did you mean encodings?" in wrong
 
 
-def test_a_users_own_folder_of_configs_is_seen_by_run_show_and_list(tmp_path: Path) -> None:
+def test_a_users_own_folder_of_configs_is_seen_by_run_show_and_list(lexbench: Command, tmp_path: Path) -> None:
     (tmp_path / "method").mkdir()
     (tmp_path / "method/half.yaml").write_text("_target_: lexbench.methods.pi.Pi\nfactor: 2\n")
     environment = {"LEXBENCH_CONFIG_PATH": str(tmp_path)}
@@ -74,9 +74,9 @@ def test_a_users_own_folder_of_configs_is_seen_by_run_show_and_list(tmp_path: Pa
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("words", [["frobnicate"], ["report"], ["list", "methods"]])
-def test_argparse_errors_leave_with_two(words: list[str]) -> None:
-    assert lexbench(*words).returncode == 2
+def test_argparse_errors_leave_with_two(lexbench: Command) -> None:
+    for words in (["frobnicate"], ["report"], ["list", "methods"]):
+        assert lexbench(*words).returncode == 2
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from lexbench.commands import main
-from tests.commands.program import CHANCE, lexbench
+from tests.commands.program import CHANCE, Command
 from tests.report.fake_run import finished, keep
 
 
-def test_reports_need_no_model(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("undrawn")
+def test_reports_need_no_model(lexbench: Command, tmp_path: Path) -> None:
     assert lexbench("run", *CHANCE, f"results={tmp_path}").returncode == 0
     done = lexbench("report", str(tmp_path))
     assert done.returncode == 0, done.stderr

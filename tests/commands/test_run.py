@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from lexbench.commands import main
 from lexbench.core.checkpoint import on_disk
-from tests.commands.program import CHANCE, lexbench
+from tests.commands.program import CHANCE, Command
 
 WRONG = [
     (["model=lama2"], "unknown model 'lama2': did you mean llama2?"),
@@ -58,7 +60,8 @@ def test_wrong_input_gets_one_line_and_exit_code_two(
 
 
 def test_a_run_prints_its_table_and_leaves_records(tmp_path: Path) -> None:
-    done = lexbench("run", *CHANCE, f"results={tmp_path}")
+    command = [sys.executable, "-m", "lexbench", "run", *CHANCE, f"results={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "passkey" in done.stdout
     assert "accuracy" in done.stdout
@@ -67,14 +70,14 @@ def test_a_run_prints_its_table_and_leaves_records(tmp_path: Path) -> None:
     assert {(row["length"], row["metric"]) for row in rows} >= {(128, "accuracy"), (256, "accuracy")}
 
 
-def test_a_dry_run_prints_the_plan_and_writes_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_prints_the_plan_and_writes_nothing(lexbench: Command, tmp_path: Path) -> None:
     done = lexbench("run", "--dry-run", *CHANCE, f"results={tmp_path / 'run'}")
     assert done.returncode == 0, done.stderr
     assert "2 cells, 768 tokens" in done.stderr
     assert not (tmp_path / "run").exists()
 
 
-def test_a_sweep_runs_every_method_into_one_folder(tmp_path: Path) -> None:
+def test_a_sweep_runs_every_method_into_one_folder(lexbench: Command, tmp_path: Path) -> None:
     done = lexbench("run", *CHANCE, f"results={tmp_path}", "-m", "method=none,ntk")
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]

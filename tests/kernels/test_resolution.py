@@ -37,7 +37,7 @@ from lexbench.kernels.resolution import mean_logits, resolution, well_seen
 Array = NDArray[np.float64]
 LEXLET = Model(name="like lexlet", trained_length=64, head_dim=8, rope_base=10000.0, layers=4, heads=6, kv_heads=2)
 OWN = LEXLET.inv_freq()
-LENGTH = 347
+LENGTH = 229
 """A prime number: no block, window or repeat divides it."""
 RATIOS = (1.3, 1.7)
 SCALING = 0.35
@@ -145,11 +145,11 @@ FAST = {
     "window_of_one": Attention(mask=Window(1)),
     "window_beyond": Attention(mask=Window(1000, 3)),
     "sinks": Attention(mask=Window(50, 4), bias=SLOPES),
-    "many_sinks": Attention(mask=Window(20, 300)),
+    "many_sinks": Attention(mask=Window(20, 190)),
     "blocks": Attention(mask=Blocks(50)),
     "blocks_of_one": Attention(mask=Blocks(1)),
-    "half_blocks": Attention(mask=Blocks(174)),
-    "two_blocks_less_one": Attention(mask=Blocks(173), bias=SLOPES),
+    "half_blocks": Attention(mask=Blocks(115)),
+    "two_blocks_less_one": Attention(mask=Blocks(114), bias=SLOPES),
     "one_block": Attention(mask=Blocks(1000)),
     "rerope": Attention(remap=Remap(30, Line(math.inf, 30), CONSTANT)),
     "rerope_of_one": Attention(remap=Remap(1, Line(math.inf, 1), CONSTANT)),
@@ -394,7 +394,7 @@ def test_statistics_are_those_of_the_whole_softmax(
         seen = part[:, ~np.isnan(part[0])]
         expected = seen.mean(1) if seen.size else np.full(6, np.nan)
         np.testing.assert_allclose(got["preference"][0, :, place], expected, atol=1e-9)
-    near = curves[0][:, :303]  # 7/8 of 347 is 303.6
+    near = curves[0][:, :200]  # 7/8 of 229 is 200.4
     p = np.nan_to_num(np.exp(near - np.nanmax(near, axis=1, keepdims=True)))
     p /= p.sum(1, keepdims=True)
     steps = np.diff(np.pad(p, ((0, 0), (1, 1))), axis=1)

@@ -106,21 +106,21 @@ def places(text: int) -> list[int]:
     return sorted({place for place in (0, 1, 256, 1023, text - 1) if place < text})
 
 
-@pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 @pytest.mark.parametrize("name", NAMES)
-def test_transformers_loads_what_is_printed_and_turns_alike(name: str, model: Model, length: int) -> None:
+def test_transformers_loads_what_is_printed_and_turns_alike(name: str, model: Model) -> None:
     method = build(name)
-    attention = reachable(method, name, model, length, "transformers")
-    if attention is None:
-        return
-    changes = json.loads(export(method, name, model, length, "transformers"))
-    assert changes["max_position_embeddings"] == length and "rope_theta" in changes["rope_parameters"]
-    assert changes["rope_parameters"]["rope_type"] != "dynamic"
-    assert_turns_as(attention, model, changes, places(length))
-    rope = changes["rope_parameters"]
-    if length > model.trained_length and rope.get("short_factor") == rope.get("long_factor"):
-        assert_turns_as(attention, model, changes, places(200))  # a short text in the same deployment
+    for length in LENGTHS:
+        attention = reachable(method, name, model, length, "transformers")
+        if attention is None:
+            continue
+        changes = json.loads(export(method, name, model, length, "transformers"))
+        assert changes["max_position_embeddings"] == length and "rope_theta" in changes["rope_parameters"]
+        assert changes["rope_parameters"]["rope_type"] != "dynamic"
+        assert_turns_as(attention, model, changes, places(length))
+        rope = changes["rope_parameters"]
+        if length > model.trained_length and rope.get("short_factor") == rope.get("long_factor"):
+            assert_turns_as(attention, model, changes, places(200))  # a short text in the same deployment
 
 
 def reachable(method: Method, name: str, model: Model, length: int, target: str) -> Attention | None:
@@ -282,21 +282,21 @@ def table(model: Model, overrides: dict[str, Any]) -> tuple[Floats, float, float
     return plain * (1 - slowed + slowed / factor), 0.1 * math.log(factor) + 1, original * factor
 
 
-@pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 @pytest.mark.parametrize("name", NAMES)
-def test_vllm_gets_the_same_frequencies_and_rows_for_every_position(name: str, model: Model, length: int) -> None:
+def test_vllm_gets_the_same_frequencies_and_rows_for_every_position(name: str, model: Model) -> None:
     method = build(name)
-    attention = reachable(method, name, model, length, "vllm")
-    if attention is None:
-        return
-    words = shlex.split(export(method, name, model, length, "vllm"))
-    assert words[:5] == ["vllm", "serve", model.path or model.name, "--max-model-len", str(length)]
-    assert words[5] == "--hf-overrides" and len(words) == 7
-    overrides = json.loads(words[6])
-    assert as_data(method, name, model, length, "vllm") == {"hf_overrides": overrides, "max_model_len": length}
-    assert overrides["max_position_embeddings"] == length
-    assert_table(attention, model, overrides, length)
+    for length in LENGTHS:
+        attention = reachable(method, name, model, length, "vllm")
+        if attention is None:
+            continue
+        words = shlex.split(export(method, name, model, length, "vllm"))
+        assert words[:5] == ["vllm", "serve", model.path or model.name, "--max-model-len", str(length)]
+        assert words[5] == "--hf-overrides" and len(words) == 7
+        overrides = json.loads(words[6])
+        assert as_data(method, name, model, length, "vllm") == {"hf_overrides": overrides, "max_model_len": length}
+        assert overrides["max_position_embeddings"] == length
+        assert_table(attention, model, overrides, length)
 
 
 def assert_table(attention: Attention, model: Model, overrides: dict[str, Any], length: int) -> None:
@@ -404,23 +404,23 @@ def assert_flags(attention: Attention, model: Model, flags: dict[str, str]) -> N
     assert scale == pytest.approx(attention.scale or 1.0, rel=1e-9)
 
 
-@pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 @pytest.mark.parametrize("name", NAMES)
-def test_llama_cpp_gets_the_same_frequencies_or_a_reason(name: str, model: Model, length: int) -> None:
+def test_llama_cpp_gets_the_same_frequencies_or_a_reason(name: str, model: Model) -> None:
     method = build(name)
-    attention = reachable(method, name, model, length, "llama.cpp")
-    if attention is None:
-        return
-    sayable = geometric(attention, model) and attention.scale in (None, 1.0)
-    if not sayable and name != "yarn":
-        slot = "scale" if geometric(attention, model) else "inv_freq"
-        with pytest.raises(Refused, match=rf"^llama\.cpp cannot express {slot} \({name}\): its flags are a base"):
-            export(method, name, model, length, "llama.cpp")
-        return
-    flags = read_flags(export(method, name, model, length, "llama.cpp"))
-    assert flags["--ctx-size"] == str(length)
-    assert_flags(attention, model, flags)
+    for length in LENGTHS:
+        attention = reachable(method, name, model, length, "llama.cpp")
+        if attention is None:
+            continue
+        sayable = geometric(attention, model) and attention.scale in (None, 1.0)
+        if not sayable and name != "yarn":
+            slot = "scale" if geometric(attention, model) else "inv_freq"
+            with pytest.raises(Refused, match=rf"^llama\.cpp cannot express {slot} \({name}\): its flags are a base"):
+                export(method, name, model, length, "llama.cpp")
+            continue
+        flags = read_flags(export(method, name, model, length, "llama.cpp"))
+        assert flags["--ctx-size"] == str(length)
+        assert_flags(attention, model, flags)
 
 
 def geometric(attention: Attention, model: Model) -> bool:

@@ -149,6 +149,7 @@ def test_the_numbers_have_a_line_a_part_with_its_name() -> None:
     ]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_holds_parts_where_there_are_some(tmp_path: Path) -> None:
     keep(tmp_path / "run", example())
     page = write_report([tmp_path / "run"]).read_text()

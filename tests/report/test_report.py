@@ -16,6 +16,7 @@ from lexbench.stats.records import build, dataframe
 from lexbench.store.format import Finished
 from tests.report.fake_run import cell, finished, keep, passkey_sample
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 FEW = [finished("passkey", method, length, n=4) for method in ("none", "pi") for length in (128, 512)]
 
 

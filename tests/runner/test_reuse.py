@@ -18,8 +18,9 @@ from lexbench.runner import answers
 from lexbench.store.format import Finished
 from lexbench.store.store import Store
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "unverified")
 LENGTHS = [128, 256, 512]
+CORPUS: dict[str, Any] = {"name": "synthetic", "count": 6, "words": 1000}
 
 
 @contextmanager
@@ -38,7 +39,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 def run(folder: Path, **settings: Any) -> list[Finished]:
-    lexbench.run("lexlet", results=folder, **{"corpus": "synthetic", "n": 4, "lengths": LENGTHS, **settings})
+    lexbench.run("lexlet", results=folder, **{"corpus": CORPUS, "n": 4, "lengths": LENGTHS, **settings})
     return Store(folder).load()
 
 
@@ -59,7 +60,7 @@ TASKS = ["prefix", "passkey", {"name": "needle", "options": 4}]
 
 @pytest.mark.parametrize("task", TASKS, ids=str)
 def test_numbers_are_those_without_reuse(task: Any, tmp_path: Path) -> None:
-    settings = {"task": task, "method": ["none", "ms_poe"], "lengths": [128, 200], "n": 2}
+    settings = {"task": task, "method": ["none", "ms_poe"], "lengths": [128, 160], "n": 2}
     check_alike(*(run(tmp_path / str(on), reuse=on, **settings) for on in (True, False)))
 
 
@@ -100,7 +101,7 @@ def test_prompts_are_read_from_where_they_part(
 ) -> None:
     lexlet = read_model(lexbench.core.registry.read("model", "lexlet"))
     tokenizer = load_tokenizer(locate(str(lexlet.path)), lexlet.bos)
-    asked = lexbench.task(corpus="synthetic", **task).questions(tokenizer, 512, 6, 0)
+    asked = lexbench.task(corpus=lexbench.corpus(**CORPUS), **task).questions(tokenizer, 512, 6, 0)
     prompts = [tuple(each.prompt.tolist()) for each in asked if isinstance(each, Write | Choose)]
     apart = {prompt[:size] for prompt in prompts for size in range(1, len(prompt) + 1)}  # a tree's nodes
     with counted(monkeypatch) as read:

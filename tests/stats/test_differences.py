@@ -3,7 +3,7 @@
 import csv as reader
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,13 +79,14 @@ def test_scores_differ_in_points() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cells", "comparisons"),
+    ("given", "comparisons"),
     # 4 methods (36 on record), 5 lengths, 3 metrics; of the fake ones 1 refused, 1 with a failure, and in 2 metrics 5
     # apart or refused
-    [(fake_cells(), 20 - 1 - 1 + 2 * (20 - 5)), (load([REFERENCE]).finished, 3 * 36 * 5)],
+    [(fake_cells, 20 - 1 - 1 + 2 * (20 - 5)), (lambda: load([REFERENCE]).finished, 3 * 36 * 5)],
     ids=["fake", "reference"],
 )
-def test_a_difference_is_that_of_the_records(cells: list[Finished], comparisons: int) -> None:
+def test_a_difference_is_that_of_the_records(given: Callable[[], list[Finished]], comparisons: int) -> None:
+    cells = given()
     known = {(r.cell, r.metric): r for each in cells for r in records_of(each)}
     count = 0
     for table in tables(cells):
@@ -364,6 +365,7 @@ def test_every_setting_has_its_heading_once() -> None:
     assert whole.count("\n| none (value)") == 3
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_holds_differences_where_none_and_another_method_were_run(tmp_path: Path) -> None:
     keep(tmp_path / "both", mixed())
     report = write_report([tmp_path / "both"]).read_text()

@@ -234,6 +234,7 @@ def test_the_numbers_hold_gains_and_steps() -> None:
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_shows_the_gain_below_the_nll(tmp_path: Path) -> None:
     keep(tmp_path / "run", mixed())
     page = write_report([tmp_path / "run"]).read_text()

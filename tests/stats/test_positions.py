@@ -321,6 +321,7 @@ def test_marks_are_drawn_with_their_chance(tmp_path: Path) -> None:
     assert "<!-- chance -->" in picture and "<!-- collapses here -->" not in picture
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_shows_positions_of_what_has_them(tmp_path: Path) -> None:
     table, samples = shown()
     named = {each.cell: each.method for each in table.entries.values()}

@@ -1,6 +1,7 @@
 """Copies of many small cells in one file: equal to the cells' files, and ignored if these differ."""
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,15 +53,30 @@ def held(finished: Finished) -> tuple[object, ...]:
     return finished.cell, finished.refused, finished.again, [plain(sample) for sample in finished.samples]
 
 
+@pytest.fixture(scope="module")
+def hundred(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A hundred cells, packed."""
+    path = tmp_path_factory.mktemp("hundred")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packed, "MANY", 60)
+        folder(path).write_records(records_of)
+    return path
+
+
+@pytest.fixture
+def store(hundred: Path, tmp_path: Path) -> Store:
+    """A copy of them, with its files' times."""
+    shutil.copytree(hundred, tmp_path, dirs_exist_ok=True)
+    return Store(tmp_path)
+
+
 def by_file(store: Store) -> dict[str, tuple[object, ...]]:
     """Cells read from their own files."""
     files = sorted((store.folder / "cells").glob("*.parquet"))
     return {file.stem: held(format.read(file)) for file in files}
 
 
-def test_a_packed_folder_holds_what_its_files_do(tmp_path: Path) -> None:
-    store = folder(tmp_path)
-    store.write_records(records_of)
+def test_a_packed_folder_holds_what_its_files_do(store: Store, tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "packed.parquet").num_rows == 99, "all but the large one"
     there = states(tmp_path / "cells")
     assert len(Packed(tmp_path).load(there)) == 99
@@ -71,9 +87,7 @@ def test_a_packed_folder_holds_what_its_files_do(tmp_path: Path) -> None:
     assert [again.finished(a_cell(seed)) for seed in range(5)] == [True, True, False, True, True]
 
 
-def test_records_are_the_same_with_and_without(tmp_path: Path) -> None:
-    store = folder(tmp_path)
-    store.write_records(records_of)
+def test_records_are_the_same_with_and_without(store: Store, tmp_path: Path) -> None:
     made = (tmp_path / "records.jsonl").read_bytes()
     store.write_records(records_of, afresh=True)
     assert (tmp_path / "records.jsonl").read_bytes() == made
@@ -82,9 +96,7 @@ def test_records_are_the_same_with_and_without(tmp_path: Path) -> None:
     assert (tmp_path / "records.jsonl").read_bytes() == made
 
 
-def test_a_file_that_changed_speaks_for_itself(tmp_path: Path) -> None:
-    store = folder(tmp_path)
-    store.write_records(records_of)
+def test_a_file_that_changed_speaks_for_itself(store: Store, tmp_path: Path) -> None:
     lost, damaged, other = a_cell(10), a_cell(11), a_cell(12)
     place = {cell.id: tmp_path / "cells" / f"{cell.id}.parquet" for cell in (lost, damaged, other)}
     place[lost.id].unlink()
@@ -99,9 +111,7 @@ def test_a_file_that_changed_speaks_for_itself(tmp_path: Path) -> None:
     assert [now.finished(cell) for cell in (lost, damaged, other)] == [False, False, True]
 
 
-def test_a_file_of_the_same_size_and_another_time_is_read(tmp_path: Path) -> None:
-    store = folder(tmp_path)
-    store.write_records(records_of)
+def test_a_file_of_the_same_size_and_another_time_is_read(store: Store, tmp_path: Path) -> None:
     file = tmp_path / "cells" / f"{a_cell(20).id}.parquet"
     about = file.stat()
     file.write_bytes(b"x" * about.st_size)
@@ -111,10 +121,8 @@ def test_a_file_of_the_same_size_and_another_time_is_read(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "text", "other columns", "a folder"])
-def test_a_damaged_pack_counts_as_deleted(tmp_path: Path, damage: str) -> None:
-    store = folder(tmp_path)
+def test_a_damaged_pack_counts_as_deleted(store: Store, tmp_path: Path, damage: str) -> None:
     expected = by_file(store)
-    store.write_records(records_of)
     pack = tmp_path / "packed.parquet"
     content = pack.read_bytes()
     if damage == "cut":

@@ -50,6 +50,11 @@ def asked(recipe: str = "zoo", **changed: Any) -> Suite:
     return study.read({**usual(), "suite": {**stated(), "recipe": recipe}, **changed}, "encodings")
 
 
+@functools.cache
+def usual_suite() -> Suite:
+    return asked()
+
+
 # the yaml
 
 
@@ -61,7 +66,7 @@ def test_every_encoding_of_the_registry_is_in_the_suite() -> None:
 
 @pytest.mark.parametrize("name", sorted(asked(finetuned=True).known))
 def test_every_entry_resolves(name: str) -> None:
-    entry = asked().known[name]
+    entry = usual_suite().known[name]
     recipe = {**registry.read("recipe", "zoo")}
     shape = Shape(vocabulary=recipe["vocabulary"], **recipe["shape"])
     if entry.spec and name != "bipe" and not name.startswith("bipe"):  # separators are settled by a tokenizer
@@ -88,7 +93,7 @@ def test_the_recipe_zoo_is_as_large_as_it_says() -> None:
 
 @pytest.mark.parametrize("row", stated()["published"], ids=lambda row: f"{row['table']} {row['printed']}")
 def test_every_published_row_has_figures_and_an_entry(row: dict[str, Any]) -> None:
-    entry = asked().known[row["entry"]]
+    entry = usual_suite().known[row["entry"]]
     assert row.get("method", "none") in (entry.methods or stated()["methods"])
     for place in (row, row["base"]) if "base" in row else (row,):
         [table] = published([place["table"]])

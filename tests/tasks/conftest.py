@@ -3,13 +3,22 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import lexbench
 from lexbench import Corpus, Document, Encoded, Frame, Tokenizer
 from lexbench.core.task import Tokens
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora import hash_documents
+
+
+@pytest.fixture(scope="session")
+def lexlet() -> FastTokenizer:
+    """The embedded model's: 2048 tokens, words of one to several."""
+    return load_tokenizer(Path(lexbench.__file__).parent / "lexlet")
 
 
 class Counting:

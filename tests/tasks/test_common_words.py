@@ -4,11 +4,9 @@ import hashlib
 import json
 import math
 import re
-import subprocess
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,7 @@ from scipy import stats
 
 import lexbench
 from lexbench import Frame, Refused, Write, Written
-from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.core.tokenizer import FastTokenizer
 from lexbench.taskkit import sampling
 
 HEADER = "This numbered list has words that occur more often than others.\n"
@@ -29,11 +27,6 @@ COMBINATIONS: list[dict[str, Any]] = [
     {"common": 10, "times": 6, "others": 1},
     {"common": 2, "times": 20, "others": 3, "room": 40},
 ]
-
-
-@pytest.fixture(scope="module")
-def lexlet() -> FastTokenizer:
-    return load_tokenizer(Path(lexbench.__file__).parent / "lexlet")
 
 
 def common(**parameters: Any) -> lexbench.Task:
@@ -240,16 +233,8 @@ def fingerprint(task: lexbench.Task, tokenizer: FastTokenizer, n: int, seed: int
     return [hashlib.sha256(json.dumps(each).encode()).hexdigest() for each in said]
 
 
-def test_questions_follow_from_seed_and_index_in_any_process(lexlet: FastTokenizer) -> None:
+def test_questions_follow_from_seed_and_index(lexlet: FastTokenizer) -> None:
     here = fingerprint(common(), lexlet, 3)
     assert len(set(here)) == 3
     assert fingerprint(common(), lexlet, 9)[:3] == here
     assert not set(here) & set(fingerprint(common(), lexlet, 3, seed=1))
-    code = (
-        f"import importlib.util as u; s = u.spec_from_file_location('here', {__file__!r}); m = u.module_from_spec(s); "
-        "s.loader.exec_module(m); t = m.load_tokenizer(m.Path(m.lexbench.__file__).parent / 'lexlet'); "
-        "m.questions_of(m.lexbench.task('passkey'), t, 300, 2); print(*m.fingerprint(m.common(), t, 3))"
-    )
-    root = Path(__file__).parent.parent.parent
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
-    assert done.stdout.split() == here

@@ -18,7 +18,7 @@ from scipy import stats
 
 import lexbench
 from lexbench import Choose, Frame, Refused, Sample, Write, Written
-from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.core.tokenizer import FastTokenizer
 from lexbench.taskkit import people, sampling
 from tests.answerers import perfect
 
@@ -35,11 +35,6 @@ KINDS = {
     r"Which object does (.+) keep\?": "keepsake",
 }
 Person = Mapping[str, str]
-
-
-@pytest.fixture(scope="module")
-def lexlet() -> FastTokenizer:
-    return load_tokenizer(Path(lexbench.__file__).parent / "lexlet")
 
 
 @pytest.fixture(autouse=True)

@@ -5,10 +5,7 @@ import itertools
 import json
 import math
 import re
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +15,7 @@ from scipy.special import zeta
 
 import lexbench
 from lexbench import Frame, Refused, Write, Written
-from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.core.tokenizer import FastTokenizer
 
 HEADER = "This coded text repeats some words more often than others.\n"
 ASK = "\nApart from the dots, which three words occur most often in it? The words are"
@@ -28,11 +25,6 @@ COMBINATIONS: list[dict[str, Any]] = [
     {"vocabulary": 80, "alpha": 3.5},
     {"alpha": 1.1, "room": 40},
 ]
-
-
-@pytest.fixture(scope="module")
-def lexlet() -> FastTokenizer:
-    return load_tokenizer(Path(lexbench.__file__).parent / "lexlet")
 
 
 def frequent(**parameters: Any) -> lexbench.Task:
@@ -230,16 +222,8 @@ def fingerprint(task: lexbench.Task, tokenizer: FastTokenizer, n: int, seed: int
     return [hashlib.sha256(json.dumps(each).encode()).hexdigest() for each in said]
 
 
-def test_questions_follow_from_seed_and_index_in_any_process(lexlet: FastTokenizer) -> None:
+def test_questions_follow_from_seed_and_index(lexlet: FastTokenizer) -> None:
     here = fingerprint(frequent(), lexlet, 3)
     assert len(set(here)) == 3
     assert fingerprint(frequent(), lexlet, 9)[:3] == here
     assert not set(here) & set(fingerprint(frequent(), lexlet, 3, seed=1))
-    code = (
-        f"import importlib.util as u; s = u.spec_from_file_location('here', {__file__!r}); m = u.module_from_spec(s); "
-        "s.loader.exec_module(m); t = m.load_tokenizer(m.Path(m.lexbench.__file__).parent / 'lexlet'); "
-        "m.questions_of(m.lexbench.task('passkey'), t, 300, 2); print(*m.fingerprint(m.frequent(), t, 3))"
-    )
-    root = Path(__file__).parent.parent.parent
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
-    assert done.stdout.split() == here

@@ -1,11 +1,9 @@
 """Needles: a plain reader answers the prompts, depths are spread evenly, and scores cannot be fooled."""
 
-import hashlib
 import itertools
 import json
 import math
 import re
-import subprocess
 import sys
 import uuid
 from collections import Counter
@@ -53,12 +51,6 @@ COMBINATIONS: list[dict[str, Any]] = [
 FOUND = r"One of the special magic (\w+)s for (\S+) is: (\S+)\."
 
 
-@pytest.fixture(scope="module")
-def lexlet() -> FastTokenizer:
-    """The embedded model's: 2048 tokens, words of one to several."""
-    return load_tokenizer(Path(lexbench.__file__).parent / "lexlet")
-
-
 def niah(name: str = "niah_single_1", **parameters: Any) -> lexbench.Task:
     return lexbench.task(name, corpus=CORPUS, **parameters)
 
@@ -102,7 +94,7 @@ def occurrences(tokens: Tokens, part: Tokens) -> list[int]:
 
 
 @pytest.mark.parametrize("parameters", COMBINATIONS, ids=str)
-@pytest.mark.parametrize("length", [900, 901, 902, 903, 1500, 2048])
+@pytest.mark.parametrize("length", [900, 901, 902, 1500])
 def test_prompt_and_answer_fill_the_length_exactly(
     tokenizer: FastTokenizer, length: int, parameters: dict[str, Any]
 ) -> None:
@@ -165,21 +157,6 @@ def test_a_sample_depends_on_seed_and_index_alone(tokenizer: FastTokenizer, name
     assert [said(question) for question in questions_of(niah(name), tokenizer, 700, 4)] == many[:4]
     other = [said(question) for question in questions_of(niah(name), tokenizer, 700, 9, seed=1)]
     assert not {json.dumps(each[:2]) for each in many} & {json.dumps(each[:2]) for each in other}
-
-
-def test_another_process_asks_the_same() -> None:
-    code = """
-import hashlib, lexbench, pathlib
-from lexbench.core.tokenizer import load_tokenizer
-words = load_tokenizer(pathlib.Path(lexbench.__file__).parent / "lexlet")
-questions = lexbench.task("niah_multikey_1", corpus="synthetic").questions(words, 512, 3, 0)
-print(hashlib.sha256(b"".join(question.prompt.tobytes() for question in questions)).hexdigest())
-"""
-    root = Path(lexbench.__file__).parent.parent
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
-    words = load_tokenizer(Path(lexbench.__file__).parent / "lexlet")
-    here = b"".join(question.prompt.tobytes() for question in questions_of(niah("niah_multikey_1"), words, 512, 3))
-    assert done.stdout.strip() == hashlib.sha256(here).hexdigest()
 
 
 @pytest.mark.parametrize("name", YAMLS)

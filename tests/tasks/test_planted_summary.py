@@ -12,7 +12,7 @@ from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
 from tests.answerers import written
 
-CORPUS = Synthetic()
+CORPUS = Synthetic(count=16)
 HEADER = "Remember the notes in this text.\n"
 NOTE = re.compile(r" Note: ((\w+) (\w+) the (\w+) in the (\w+))\.")
 

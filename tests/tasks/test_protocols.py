@@ -3,10 +3,7 @@
 import hashlib
 import json
 import math
-import os
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -182,26 +179,6 @@ def test_questions_do_not_change_with_n_or_with_what_else_is_asked(tokenizer: Fa
         "prefix",
     )
     assert alone != fingerprints_of(name, tokenizer, 3, seed=1)
-
-
-def test_questions_are_the_same_in_another_process(tokenizer: FastTokenizer, tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text(tokenizer._tokenizer.to_str())
-    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "<s>", "add_bos_token": true}')
-    code = f"""
-import importlib.util, pathlib
-from lexbench.core.tokenizer import load_tokenizer
-spec = importlib.util.spec_from_file_location("here", {str(Path(__file__))!r})
-here = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(here)
-loaded = load_tokenizer(pathlib.Path({str(tmp_path)!r}))
-print(*(h for name in reversed([*here.PERPLEXITY, "passkey"]) for h in here.fingerprints_of(name, loaded, 4)))
-"""
-    environment = {**os.environ, "PYTHONHASHSEED": "7"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, env=environment
-    )
-    here = [h for name in reversed([*PERPLEXITY, "passkey"]) for h in fingerprints_of(name, tokenizer, 4)]
-    assert done.stdout.split() == here
 
 
 @pytest.mark.parametrize("name", ["last_segment", "sliding", "prefix", "passkey"])

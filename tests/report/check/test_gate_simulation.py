@@ -157,8 +157,8 @@ def test_a_planted_loss_is_found_where_it_is() -> None:
 @pytest.mark.parametrize("what", sorted(QUIET))
 def test_false_alarms_stay_below_the_level(what: str) -> None:
     draw, settings = QUIET[what]
-    alarmed, _ = alarms(600, draw, **settings)  # type: ignore[arg-type]
-    at_most(LEVEL, alarmed, 600, f"{what}, n {settings.get('n', 12)}")
+    alarmed, _ = alarms(300, draw, **settings)  # type: ignore[arg-type]
+    at_most(LEVEL, alarmed, 300, f"{what}, n {settings.get('n', 12)}")
 
 
 @pytest.mark.slow
