@@ -34,9 +34,10 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
 
     Returns the path of report.md. Raises ValueError where there is no run.
     """
+    from lexbench.report.tables import setting_heading
     from lexbench.stats import costs, records
     from lexbench.stats.differences import BASELINE, differences
-    from lexbench.stats.tables import heading, tables
+    from lexbench.stats.tables import tables
     from lexbench.store.store import Store
 
     for folder in records.run_folders(folders):
@@ -52,7 +53,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     shown: set[str] = set()
     for table in every:
         if table.setting not in shown:
-            lines += heading(table)
+            lines += setting_heading(table)
         lines += _section(table, samples if table.setting not in shown else {}, out)
         lines += _difference_map(table, found.get(table.name), out) + _cost(table, spent, out)
         shown.add(table.setting)
@@ -75,9 +76,8 @@ def _summaries(
     every: "Sequence[Table]", samples: "dict[str, list[Sample]]", spent: "dict[str, Cost]", out: Path
 ) -> list[str]:
     """What each curve says in a few numbers, and the line that links them; none where there is no curve."""
-    from lexbench.report.leaderboard.formats import as_csv, markdown
     from lexbench.report.leaderboard.leaderboard import by_method
-    from lexbench.report.leaderboard.sections import Leaderboard
+    from lexbench.report.leaderboard.page import Leaderboard, as_csv, markdown
 
     if not any(table.metric == "nll" or table.scored for table in every):
         return []
@@ -91,29 +91,41 @@ def _summaries(
 
 def _differences(found: "Sequence[Differences]", out: Path) -> list[str]:
     """Paired differences to the baseline method, and the line that links them; none where there are none."""
-    from lexbench.stats.differences import BASELINE, csv, page
+    from lexbench.report.formats import csv
+    from lexbench.report.tables import differences_page
+    from lexbench.stats.differences import BASELINE, rows_of
 
     if not found:
         return []
-    write_text(out / "tables" / "differences.md", page(found))
-    write_text(out / "tables" / "differences.csv", csv(found))
+    write_text(out / "tables" / "differences.md", differences_page(found))
+    write_text(out / "tables" / "differences.csv", csv(rows_of(found)))
     links = "[differences](tables/differences.md), [numbers](tables/differences.csv)"
     return [f"What each method changes against {BASELINE}, on the same questions, with tests: {links}.", ""]
 
 
 def _section(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
     """A table, its CSV and its figures; what needs samples is made where they are given."""
-    from lexbench.report import parts
+    from lexbench.report.formats import csv, markdown
     from lexbench.report.plots import over_length
-    from lexbench.stats.tables import markdown
+    from lexbench.report.tables import grid_of, part_records, parts_grid, parts_of
+    from lexbench.stats.records import rows_of
 
-    write_text(out / "tables" / f"{table.name}.csv", table.csv())
-    lines = [f"### {table.label}", "", markdown(table), f"All fields: [{table.name}.csv](tables/{table.name}.csv)", ""]
+    write_text(
+        out / "tables" / f"{table.name}.csv",
+        csv(rows_of([record for row in table.methods for record in table.of(row)])),
+    )
+    lines = [
+        f"### {table.label}",
+        "",
+        markdown(grid_of(table)),
+        f"All fields: [{table.name}.csv](tables/{table.name}.csv)",
+        "",
+    ]
     if table.metric is None:
         return lines
-    if parts.parts_of(table):
-        lines += [f"By part of the samples, {table.label}:", "", parts.markdown(table)]
-        lines += _numbers(out, f"{table.name}-by-part", parts.csv(table))
+    if parts_of(table):
+        lines += [f"By part of the samples, {table.label}:", "", markdown(parts_grid(table))]
+        lines += _numbers(out, f"{table.name}-by-part", csv(rows_of(part_records(table))))
     if table.metric in SAME_SUMS:
         return lines
     over_length.plot(table, out / "plots" / table.name)
@@ -123,13 +135,15 @@ def _section(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> l
 
 def _gain(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
     """What more context brings, where targets are the same at all lengths."""
+    from lexbench.report.formats import csv, markdown
+    from lexbench.report.tables import GAIN, gain_grid
     from lexbench.stats import gain
 
     found = gain.gains(table, samples)
     if not found:
         return []
-    text = ["#### Context gain", "", gain.LEGEND, gain.markdown(table, found)]
-    return text + _numbers(out, f"{table.name}-gain", gain.csv(table, found))
+    text = ["#### Context gain", "", GAIN, markdown(gain_grid(table, found))]
+    return text + _numbers(out, f"{table.name}-gain", csv(gain.rows_of(table, found)))
 
 
 def _depths(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
@@ -143,7 +157,9 @@ def _depths(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> li
 
 def _positions(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
     """Where in its window a model goes wrong, and where its NLL collapses."""
+    from lexbench.report.formats import csv, markdown
     from lexbench.report.plots import position_plots
+    from lexbench.report.tables import COLLAPSE, collapse_grid
     from lexbench.stats import positions
 
     found = positions.curves_by_position(table, samples)
@@ -152,14 +168,14 @@ def _positions(table: "Table", samples: "dict[str, list[Sample]]", out: Path) ->
     name = f"{table.name}-by-position"
     position_plots.plot(table, found, out / "plots" / name)
     lines = _figure(name, f"{table.label} of {table.cell.task} by position in the window")
-    collapse = positions.markdown(table, found)
+    collapse = collapse_grid(table, found)
     if collapse:
         lines = [
             f"#### By position, at {found[-1].length} tokens",
             "",
-            positions.LEGEND,
-            collapse,
-            *_numbers(out, f"{table.name}-collapse", positions.csv(table, found)),
+            COLLAPSE,
+            markdown(collapse),
+            *_numbers(out, f"{table.name}-collapse", csv(positions.rows_of(table, found))),
             *lines,
         ]
     return lines

@@ -4,24 +4,16 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from lexbench.core.record import Record, Sample
-from lexbench.stats.entries import number
 from lexbench.stats.intervals import LEVEL, holm
 from lexbench.stats.metrics import LIKELIHOODS
 from lexbench.stats.pairs import outcomes, paired
-from lexbench.stats.tables import Place, Table, aligned, heading
-from lexbench.stats.wording import several, signed
+from lexbench.stats.tables import Place, Table
+from lexbench.stats.wording import several
 
 BASELINE = "none"
-LEGEND = """\
-Each entry is a method's value minus the baseline's over the same samples: NLL in nats per token, weighted by tokens as
-in the tables of the report; scores in points, hundredths of the score. The baseline's row holds its own values.
-Brackets hold 95 % intervals over resampled documents or haystacks (2000 times), pairs kept together; where every pair
-differs by the whole score, Newcombe's. An interval without width: as far as shown, all pairs differ alike. `*`:
-significant at 0.05 by a two-sided sign-flip test over documents or haystacks, after Holm's correction over the methods
-and lengths of a table.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,30 +128,7 @@ def _valued(table: Table, record: Record) -> bool:
     return record.metric == table.metric and record.value is not None
 
 
-def page(found: Sequence[Differences]) -> str:
-    """All of a report's differences as Markdown."""
-    lines = [f"# Paired differences to {found[0].baseline}", "", LEGEND]
-    shown: set[str] = set()
-    for each in found:
-        if each.table.setting not in shown:
-            lines += heading(each.table)
-        shown.add(each.table.setting)
-        lines += [f"### {each.table.metric} ({each.unit})", "", markdown(each)]
-    return "\n".join(lines)
-
-
-def markdown(found: Differences) -> str:
-    """The table with aligned columns, the baseline's values first, and its notes below."""
-    notes: dict[str, int] = {}
-    usual = _usual(found)
-    lengths, methods = found.table.lengths, [row for row in found.table.methods if row != found.baseline]
-    rows = [[f"{found.baseline} (value)", *(_level(found, length, notes) for length in lengths)]]
-    rows += [[row, *(_entry(found, row, length, notes, usual) for length in lengths)] for row in methods]
-    below = [*(f"({mark}) {text}" for text, mark in notes.items()), *coverage(found)]
-    return "\n".join([*aligned(found.table, rows), "", "  \n".join(below)]) + "\n"
-
-
-def _usual(found: Differences) -> tuple[int, int]:
+def usual_counts(found: Differences) -> tuple[int, int]:
     """Pairs and clusters of most entries."""
     counts = Counter((each.pairs, each.clusters) for each in found.entries.values() if each.pairs)
     return max(counts, key=counts.__getitem__, default=(0, 0))
@@ -167,7 +136,7 @@ def _usual(found: Differences) -> tuple[int, int]:
 
 def coverage(found: Differences) -> Iterator[str]:
     """Pairs and clusters of most entries; and whether they are too few for any entry to be significant."""
-    usual = _usual(found)
+    usual = usual_counts(found)
     tested = [each.clusters for each in found.entries.values() if each.p is not None]
     if tested:
         yield f"{several(usual[0], 'pair')} in {several(usual[1], 'cluster')} an entry, where no note says else."
@@ -175,34 +144,6 @@ def coverage(found: Differences) -> Iterator[str]:
         if least * len(tested) > LEVEL:
             limit = f"with {several(max(tested), 'cluster')} no p is below {least:.2g}"
             yield f"No entry can be marked: {limit}, before correction for {several(len(tested), 'comparison')}."
-
-
-def _level(found: Differences, length: int, notes: dict[str, int]) -> str:
-    """The baseline's own value."""
-    record = found.table.entries.get((found.baseline, length))
-    if record is None:
-        return ""
-    if record.refused:
-        return _noted("refused", [f"refused: {' '.join(record.refused.split())}"], notes)
-    if not _valued(found.table, record) or record.value is None:
-        return "no value"
-    return f"{100 * record.value:.1f}" if found.table.scored else number(record, record.value)
-
-
-def _entry(found: Differences, row: str, length: int, notes: dict[str, int], usual: tuple[int, int]) -> str:
-    each = found.entries.get((row, length))
-    if each is None:
-        return ""
-    if each.refused:
-        text = "refused"
-    elif each.difference is None:
-        text = "no pairs"
-    else:
-        places = digits(found)
-        text = signed(each.difference, places) + ("*" if each.significant else "")
-        if each.low is not None and each.high is not None:
-            text += f" [{signed(each.low, places)}, {signed(each.high, places)}]"
-    return _noted(text, list(_notes(found, each, usual)), notes)
 
 
 def digits(found: Differences) -> str:
@@ -213,33 +154,8 @@ def digits(found: Differences) -> str:
     return f".{max(0, 3 - math.floor(math.log10(level)))}f"
 
 
-def _noted(text: str, said: Sequence[str], notes: dict[str, int]) -> str:
-    marks = [notes.setdefault(note, len(notes) + 1) for note in said]
-    return f"{text} ({', '.join(map(str, marks))})" if marks else text
-
-
-def _notes(found: Differences, each: Difference, usual: tuple[int, int]) -> Iterator[str]:
-    """What a reader must know of a difference."""
-    if each.refused or each.apart:
-        yield f"refused: {' '.join(each.refused.split())}" if each.refused else f"no pairs: {each.apart}"
-        return
-    if each.pairs and (each.pairs, each.clusters) != usual:
-        yield f"{several(each.pairs, 'pair')} in {several(each.clusters, 'cluster')}"
-    if each.failed:
-        fate = "a failed side counts 0" if found.table.scored and each.pairs else "left out"
-        yield f"{several(each.failed, 'pair')} failed, {fate}"
-    if each.truncated:
-        yield f"{several(each.truncated, 'pair')} truncated"
-    if each.unpaired:
-        yield f"{several(each.unpaired, 'sample')} without the other side, left out"
-    if each.difference is not None and each.low is None:
-        yield f"no interval: {several(each.clusters, 'cluster')}"
-
-
-def csv(found: Sequence[Differences]) -> str:
-    """All comparisons of a report, one line each, in full precision."""
-    import pandas as pd
-
+def rows_of(found: Sequence[Differences]) -> list[dict[str, Any]]:
+    """All comparisons of a report as rows, in full precision."""
     rows = []
     for each in found:
         for (_, length), entry in each.entries.items():
@@ -249,4 +165,4 @@ def csv(found: Sequence[Differences]) -> str:
             setting = {name: getattr(cell, name) for name in ("protocol", "backend", "dtype", "kernel", "corpus", "n")}
             multiple = length / cell.trained_length
             rows.append({**shared, **about, "multiple": multiple, **asdict(entry), **setting, "version": cell.version})
-    return str(pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
+    return rows

@@ -11,21 +11,14 @@ interval that lies wholly below 0; several lengths are not corrected for.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core.record import Sample
-from lexbench.stats.entries import columns, noted
 from lexbench.stats.intervals import Floats, cluster_bootstrap
-from lexbench.stats.tables import Table, at_length
-from lexbench.stats.wording import signed
-
-LEGEND = """\
-Gain: NLL at the shortest length minus NLL at this one, in nats per token over the same targets; positive where more
-context helps. *hurts from*: the first length that is worse than the one before it, by an interval wholly below zero,
-uncorrected for the number of lengths.
-"""
+from lexbench.stats.tables import Table
 
 
 @dataclass(frozen=True)
@@ -137,42 +130,8 @@ def hurts_from(found: Sequence[Gain]) -> int | None:
     return next((each.length for each in found if each.step and (each.step.high or 0.0) < 0), None)
 
 
-def markdown(table: Table, found: Sequence[Gain]) -> str:
-    """The gains of each method across lengths, its NLL at the shortest one first; and notes below."""
-    notes: dict[str, int] = {}
-    shortest, *others = table.lengths
-    places = {(each.method, each.length): each for each in found}
-    rows = []
-    for row in table.methods:
-        base = table.entries.get((row, shortest))
-        level = f"{base.value:.3f}" if base and base.value is not None else "no value"
-        said = [_entry(places.get((row, length)), shortest, notes) for length in others]
-        rows.append([row, level, *said, str(hurts_from([each for each in found if each.method == row]) or "never")])
-    head = ["method", f"NLL at {shortest}", *(at_length(table, length) for length in others), "hurts from"]
-    below = ["", "  \n".join(noted(notes))] if notes else []
-    return "\n".join([*columns(head, rows), *below]) + "\n"
-
-
-def _entry(each: Gain | None, shortest: int, notes: dict[str, int]) -> str:
-    if each is None:
-        return ""
-    if each.refused:
-        text, note = "refused", f"refused: {' '.join(each.refused.split())}"
-    elif each.gain is None:
-        text, note = "no pairs", f"no value at this length or at {shortest}"
-    else:
-        text = signed(each.gain.value)
-        if each.gain.low is not None and each.gain.high is not None:
-            text += f" [{signed(each.gain.low)}, {signed(each.gain.high)}]"
-        left_out = each.gain.left_out
-        note = f"{left_out} of {left_out + each.gain.targets} targets failed, left out" if left_out else ""
-    return f"{text} ({notes.setdefault(note, len(notes) + 1)})" if note else text
-
-
-def csv(table: Table, found: Sequence[Gain]) -> str:
-    """One line a method and length, in full precision."""
-    import pandas as pd
-
+def rows_of(table: Table, found: Sequence[Gain]) -> list[dict[str, Any]]:
+    """One row per method and length, in full precision."""
     rows = []
     for each in found:
         row = {"method": each.method, "length": each.length, "multiple": each.length / table.cell.trained_length}
@@ -182,4 +141,4 @@ def csv(table: Table, found: Sequence[Gain]) -> str:
             row |= {column: getattr(change, attribute, None) for column, attribute in ends.items()}
         counts = {name: getattr(each.gain, name, 0) for name in ("targets", "clusters", "left_out")}
         rows.append({**row, **counts, "refused": each.refused})
-    return str(pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
+    return rows

@@ -65,6 +65,12 @@ class Paired:
     unlike: int | None = None
     """Index of the first question that is not the same on both sides: then there is no difference."""
 
+    def numbers(self, scale: float = 1.0) -> dict[str, float | None]:
+        """Values, difference and ends of the interval, times `scale`."""
+        low, high = (self.interval.low, self.interval.high) if self.interval else (None, None)
+        found = {"baseline_value": self.baseline_value, "value": self.value, "difference": self.difference}
+        return {name: None if it is None else scale * it for name, it in {**found, "low": low, "high": high}.items()}
+
 
 def outcomes(samples: Sequence[Sample], metric: str) -> list[Outcome]:
     """What each sample gave of `nll` or of a score or measure, by index; other likelihoods follow from `nll`."""

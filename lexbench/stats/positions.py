@@ -16,12 +16,12 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lexbench.core.record import Sample
-from lexbench.stats.entries import columns
 from lexbench.stats.intervals import CONFIDENCE, Floats, resampled
 from lexbench.stats.tables import Table
 
@@ -31,11 +31,6 @@ OCTAVE = 4
 """Bins from one position to twice as far."""
 WIDTH = 16
 """Positions of a bin, at least."""
-LEGEND = """\
-In range: the second half of the trained length. Collapse: the position (tokens before the target, BOS counted) from
-which NLL stays more than 0.5 nats above that level, to the end; *never*: not within this length. Brackets hold 95 %
-intervals over resampled documents.
-"""
 
 
 @dataclass(frozen=True)
@@ -196,34 +191,13 @@ def _estimate(value: float, draws: Floats, several: bool) -> Estimate:
     return Estimate(float(value), float(ordered[math.floor(tail)]), float(ordered[-1 - math.floor(tail)]))
 
 
-def markdown(table: Table, curves: Sequence[Curve]) -> str:
-    """The longest length: NLL inside and beyond the trained length, and where it collapses; empty for marks."""
-    length, trained = curves[-1].length, table.cell.trained_length
-    found = [curve for curve in curves if curve.length == length and curve.collapse is not None]
-    if not found:
-        return ""
-    head = ["method", f"NLL at {trained // 2} to {trained - 1}", f"NLL at {trained} to {length - 1}", "collapse"]
-    rows = [
-        [curve.method, _shown(curve.level), _shown(curve.beyond), _shown(curve.collapse or curve.level, ".0f")]
-        for curve in found
-    ]
-    return "\n".join(columns(head, rows)) + "\n"
-
-
-def _shown(estimate: Estimate, digits: str = ".3f") -> str:
-    value, low, high = (_number(each, digits) for each in (estimate.value, estimate.low, estimate.high))
-    return f"{value} [{low}, {high}]" if low and low != "never" else value
-
-
-def _number(value: float, digits: str = "") -> str:
-    """`never` for infinity, nothing for NaN."""
+def text(value: float, digits: str = "") -> str:
+    """A number as text: `never` for infinity, nothing for NaN."""
     return "" if math.isnan(value) else "never" if math.isinf(value) else f"{value:{digits}}"
 
 
-def csv(table: Table, curves: Sequence[Curve]) -> str:
-    """The same of all lengths, one line a method and length, in full precision."""
-    import pandas as pd
-
+def rows_of(table: Table, curves: Sequence[Curve]) -> list[dict[str, Any]]:
+    """One row per method and length with a collapse position, in full precision."""
     rows = []
     for curve in curves:
         if curve.collapse is not None:
@@ -233,6 +207,6 @@ def csv(table: Table, curves: Sequence[Curve]) -> str:
             places = ("collapse_position", curve.collapse, ".0f")
             for name, each, digits in (("in_range", curve.level, ""), ("beyond", curve.beyond, ""), places):
                 ends = {name: each.value, f"{name}_low": each.low, f"{name}_high": each.high}
-                row |= {column: _number(value, digits) for column, value in ends.items()}
+                row |= {column: text(value, digits) for column, value in ends.items()}
             rows.append(row)
-    return str(pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
+    return rows

@@ -238,5 +238,9 @@ def dataframe(records: Sequence[Record]) -> "pd.DataFrame":
     import pandas as pd
 
     names = [field.name for field in fields(Record)]
-    rows = [{**asdict(record), "multiple": record.multiple} for record in records]
-    return pd.DataFrame(rows, columns=[*names, "multiple"])
+    return pd.DataFrame(rows_of(records), columns=[*names, "multiple"])
+
+
+def rows_of(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """One row per record, with `multiple`: length / trained_length."""
+    return [{**asdict(record), "multiple": record.multiple} for record in records]

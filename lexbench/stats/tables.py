@@ -3,18 +3,14 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from lexbench.core.record import Cell, Record
 from lexbench.stats import metrics
-from lexbench.stats.entries import CUT, best_of, columns, entry, noted
-from lexbench.stats.records import dataframe, records_of
-from lexbench.stats.wording import escaped
+from lexbench.stats.records import records_of
 from lexbench.store.format import Finished
-from lexbench.store.store import Store
 
 Place = tuple[str, int]
 """Row and length."""
@@ -60,11 +56,6 @@ class Table:
     def truncated(self) -> bool:
         """Whether any sample of any cell was truncated."""
         return any(record.truncated for record in self.entries.values())
-
-    def csv(self) -> str:
-        """All fields of the records, one line a cell; parts have a file of their own."""
-        records = [record for row in self.methods for record in self.of(row)]
-        return str(dataframe(records).to_csv(index=False, lineterminator="\n"))
 
     def of(self, row: str) -> list[Record]:
         """Records of one method, by length."""
@@ -166,34 +157,6 @@ def caption(table: Table) -> str:
     )
 
 
-def heading(table: Table) -> list[str]:
-    """The task, the model and the caption above the tables of one setting."""
-    protocol, rest = caption(table).split("\n", 1)
-    title = f"## {escaped(table.cell.task)} on {escaped(table.cell.model)}"
-    return [title, "", f"Protocol: {protocol}.  ", f"{rest}.", ""]
-
-
-def markdown(table: Table) -> str:
-    """The table with aligned columns, the best of each column bold, and its notes below."""
-    notes: dict[str, int] = {}
-    best = {length: best_of(table.at(length)) for length in table.lengths}
-
-    def at(row: str, length: int) -> str:
-        record = table.entries.get((row, length))
-        if record is None:
-            return ""
-        return entry(record, notes, best=best[length], truncated=table.truncated, asked=table.cell.n)
-
-    lines = aligned(table, [[row, *(at(row, length) for length in table.lengths)] for row in table.methods])
-    below = [*noted(notes), *_chance(table), *([CUT] if table.truncated else []), *_realised(table)]
-    return "\n".join([*lines, "", "  \n".join(below)] if below else lines) + "\n"
-
-
-def aligned(table: Table, rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a Markdown table: rows of a label and an entry per length of the table, columns of one width each."""
-    return columns(["method", *(at_length(table, length) for length in table.lengths)], rows)
-
-
 def at_length(table: Table, length: int) -> str:
     """A length as the head of a column: tokens, and the multiple of the trained length."""
     return f"{length} ({length / table.cell.trained_length:.3g}x)"
@@ -203,45 +166,3 @@ def chances(table: Table) -> dict[int, float]:
     """What guessing gives at each length where it is known to give anything."""
     known = {length: [each.chance for each in table.at(length) if each.chance] for length in table.lengths}
     return {length: levels[0] for length, levels in known.items() if levels}
-
-
-def _chance(table: Table) -> Iterator[str]:
-    """What guessing gives, in a line."""
-    levels = {length: f"{chance:.2f}" if chance >= 0.01 else "below 0.01" for length, chance in chances(table).items()}
-    if len(set(levels.values())) == 1:
-        yield f"Chance: {next(iter(levels.values()))}."
-    elif levels:
-        yield f"Chance: {', '.join(f'{level} at {length}' for length, level in levels.items())}."
-
-
-def _realised(table: Table) -> Iterator[str]:
-    """Realised tokens of the columns whose samples are not all exactly as long as asked."""
-    parts = []
-    for length in table.lengths:
-        low = min((record.tokens_min for record in table.at(length) if record.tokens_min is not None), default=length)
-        high = max((record.tokens_max for record in table.at(length) if record.tokens_max is not None), default=length)
-        if (low, high) != (length, length):
-            parts.append(f"{low} to {high} at {length}")
-    if parts:
-        yield f"Realised tokens: {', '.join(parts)}."
-
-
-SHOWN = 2000
-"""Cells of which a terminal shows tables: those of more are for a file."""
-
-
-def terminal(measured: Sequence[tuple[Path, Sequence[str]]]) -> str:
-    """Headline tables of the named cells of run folders, for a terminal; empty where there are none."""
-    wanted: dict[Path, set[str]] = {}
-    for folder, ids in measured:
-        wanted.setdefault(folder, set()).update(ids)
-    if (cells := sum(map(len, wanted.values()))) > SHOWN:
-        return f"{cells:,} cells: more tables than a terminal shows"
-    finished = {each.cell.id: each for folder, ids in wanted.items() for each in Store(folder).load(ids)}
-    every = tables(finished.values())
-    shown = []
-    for table in every:
-        beside = {other.metric for other in every if other.setting == table.setting}
-        if table.metric in metrics.HEADLINES or not beside & set(metrics.HEADLINES):
-            shown.append(f"{table.cell.task}, {table.label}, {table.cell.model}\n{caption(table)}\n\n{markdown(table)}")
-    return "\n".join(shown)

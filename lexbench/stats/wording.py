@@ -1,5 +1,6 @@
 """How comparisons say things: names that others chose, numbers in the unit of their metric, counts."""
 
+import re
 from collections.abc import Sequence
 
 from lexbench.stats import metrics
@@ -11,14 +12,13 @@ def plain(text: object) -> str:
     return " ".join(line.split()).replace("##[", "## [")
 
 
+MARKDOWN = re.compile(r"[\\`*<|~$&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\])\(")
+"""What begins code, emphasis, a tag, a column, mathematics, an entity or a link; `_` inside a word begins nothing."""
+
+
 def escaped(text: object) -> str:
-    """The same as plain words of Markdown: no link, tag, code or column can begin in it."""
-    return "".join(f"\\{letter}" if letter in "\\`*[]<>|~" else letter for letter in plain(text))
-
-
-def cell(text: object) -> str:
-    """The same for the first column of `entries.columns`, which escapes what separates columns."""
-    return escaped(text).replace("\\|", "|")
+    """The same as plain words of Markdown; a dollar is an entity, since some pages take two of them for mathematics."""
+    return MARKDOWN.sub(r"\\\g<0>", plain(text)).replace("\\$", "&#36;")
 
 
 def several(count: int, noun: str) -> str:
@@ -54,17 +54,17 @@ def short_unit(metric: str) -> str:
 
 def value(metric: str, number: float) -> str:
     """A value of the metric, in its unit."""
-    return f"{scale(metric) * number:{_digits(metric)}}"
+    return f"{scale(metric) * number:{digits(metric)}}"
 
 
 def change(metric: str, number: float) -> str:
     """A difference of the metric, in its unit, with its sign."""
-    return signed(scale(metric) * number, _digits(metric))
+    return signed(scale(metric) * number, digits(metric))
 
 
-def signed(value: float, digits: str = ".3f") -> str:
+def signed(value: float, places: str = ".3f") -> str:
     """With its sign, unless it rounds to zero."""
-    text = f"{value:+{digits}}"
+    text = f"{value:+{places}}"
     return text if float(text) else text[1:]
 
 
@@ -73,5 +73,6 @@ def small(p: float) -> str:
     return f"{p:.2g}" if p >= 1e-4 else "<0.0001"
 
 
-def _digits(metric: str) -> str:
+def digits(metric: str) -> str:
+    """Decimals of a value of the metric, in its unit."""
     return ".1f" if metrics.is_score(metric) else ".3f" if metric == "nll" else ".4g"

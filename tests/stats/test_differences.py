@@ -14,14 +14,21 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom, binomtest, bootstrap
 
 from lexbench.core.record import Sample
+from lexbench.report import formats
 from lexbench.report.report import write_report
-from lexbench.stats.differences import Difference, Differences, csv, differences, markdown, page
+from lexbench.report.tables import difference_grid
+from lexbench.report.tables import differences_page as page
+from lexbench.stats.differences import Difference, Differences, differences, rows_of
 from lexbench.stats.records import load, records_of
 from lexbench.stats.tables import tables
 from lexbench.store.format import Finished
 from tests.report.fake_run import cell, fake_cells, finished, keep
 
 REFERENCE = Path(__file__).parents[2] / "results/reference/lexlet"
+
+
+def markdown(found: Differences) -> str:
+    return formats.markdown(difference_grid(found))
 
 
 def compared(cells: Sequence[Finished], metric: str, baseline: str = "none") -> Differences:
@@ -329,7 +336,7 @@ def test_a_difference_that_rounds_to_nothing_has_no_sign() -> None:
 def test_the_numbers_hold_every_comparison_in_full_precision() -> None:
     cells = mixed()
     found = compared(cells, "accuracy")
-    rows = list(reader.DictReader(io.StringIO(csv([found]))))
+    rows = list(reader.DictReader(io.StringIO(formats.csv(rows_of([found])))))
     assert [(row["method"], int(row["length"])) for row in rows] == list(found.entries)
     for row in rows:
         entry = found.entries[row["method"], int(row["length"])]

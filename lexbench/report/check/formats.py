@@ -1,12 +1,12 @@
 """A check as machines read it: GitHub annotations, JUnit XML, JSON; and the command that prints and writes it all."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from lexbench.core.files import write_bytes, write_text
+from lexbench.report import formats
 from lexbench.report.check.check import Check, check, tolerances_of
 from lexbench.report.check.text import WORDS, markdown, notes, numbers, text
 from lexbench.stats import baseline
@@ -51,7 +51,7 @@ def command(
         write_bytes(junit_file, junit(found))
     if markdown_file is not None:
         write_text(markdown_file, markdown(found))
-    shown = json.dumps(as_json(found), indent=1) if as_data else text(found)
+    shown = formats.as_json(data_of(found)) if as_data else text(found)
     return "\n".join([shown, *(annotations(found) if github else [])]), found.code
 
 
@@ -117,7 +117,7 @@ def junit(found: Check) -> bytes:
     return bytes(page.tostring())  # type: ignore[no-untyped-call]
 
 
-def as_json(found: Check) -> dict[str, Any]:
+def data_of(found: Check) -> dict[str, Any]:
     """All of it as plain data; values and differences in the unit that stands beside them."""
     return {
         "verdict": WORDS[found.code].lower(),
@@ -137,15 +137,7 @@ def _row_of(verdict: Verdict) -> dict[str, Any]:
     about = {name: getattr(cell, name) for name in ("model", "method", "task", "length", "seed", "trained_length")}
     row = {**about, "metric": verdict.metric, "unit": unit(metric), "status": verdict.status, "reason": verdict.reason}
     if found is not None and found.difference is not None:
-        ends = found.interval
-        values = {
-            "baseline_value": found.baseline_value,
-            "value": found.value,
-            "difference": found.difference,
-            "low": ends.low if ends else None,
-            "high": ends.high if ends else None,
-        }
-        row |= {name: None if number is None else scale(metric) * number for name, number in values.items()}
+        row |= found.numbers(scale(metric))
         row |= {name: getattr(found, name) for name in ("pairs", "clusters", "failed", "truncated")}
     unpaired = str(verdict.unpaired) if verdict.unpaired else None
     return {**row, "tolerance": verdict.tolerance, "p": verdict.p, "p_holm": verdict.p_holm, "unpaired": unpaired}

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from lexbench.report import formats
 from lexbench.report.check.check import Check
-from lexbench.stats.entries import columns
+from lexbench.report.grid import Entry, Grid, Line
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.regressions import Verdict
 from lexbench.stats.wording import (
-    cell,
     change,
     escaped,
     listed,
@@ -35,15 +35,15 @@ def text(found: Check) -> str:
     rows = table_rows(found)
     told = rows if len(rows) <= ROWS else [(name, group) for name, group in rows if any(map(_tells, group))]
     left_out = [f"{several(len(rows) - len(told), 'row')} held or new, not shown"] if len(told) < len(rows) else []
-    shown = ["", *_table(told, plain)] if told else []
+    shown = ["", _table(told, plain).rstrip()] if told else []
     return "\n".join([headline(found), *shown, "", *left_out, *notes(found)])
 
 
 def markdown(found: Check) -> str:
     """For a pull request or a job's summary."""
     said = [f"- {escaped(note)}" for note in notes(found)]
-    shown = _table(table_rows(found), cell)
-    return "\n".join([f"## lexbench check: {headline(found)}", "", *shown, "", *said]) + "\n"
+    shown = _table(table_rows(found), escaped)
+    return "\n".join([f"## lexbench check: {headline(found)}", "", shown, *said]) + "\n"
 
 
 def headline(found: Check) -> str:
@@ -70,23 +70,23 @@ def _tells(verdict: Verdict) -> bool:
     return verdict.status not in ("held", "new") or bool(verdict.reason and verdict.p is not None)
 
 
-def _table(rows: Sequence[tuple[str, list[Verdict]]], safe: Callable[[str], str]) -> list[str]:
-    """The run minus the baseline, a column a length."""
+def _table(rows: Sequence[tuple[str, list[Verdict]]], safe: Callable[[str], str]) -> str:
+    """The run minus the baseline, a column per length."""
     lengths = sorted({each.cell.length for _, group in rows for each in group})
-    lines = []
+    made: list[Line] = []
     for name, group in rows:
         entries = {each.cell.length: _entry(each) for each in group}
-        lines.append([safe(name), *(entries.get(length, "") for length in lengths)])
-    return columns(["run minus baseline", *map(str, lengths)], lines)
+        made.append([name, *(entries.get(length, "") for length in lengths)])
+    return formats.markdown(Grid(head=["run minus baseline", *map(str, lengths)], rows=made), safe)
 
 
-def _entry(verdict: Verdict) -> str:
+def _entry(verdict: Verdict) -> Entry:
     found = verdict.found
     number = "" if found is None or found.difference is None else change(verdict.metric or "", found.difference)
     marks = {"regressed": "LOST", "improved": "gained", "not comparable": "?", "new": "new"}
     if verdict.status in marks:
-        return f"{number} {marks[verdict.status]}".strip()
-    return f"{number}{' ~' if verdict.reason else ''}" if number else "refused"
+        return Entry(text=number, more=marks[verdict.status])
+    return Entry(text=number or "refused", more="~" if number and verdict.reason else "")
 
 
 def notes(found: Check) -> list[str]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from lexbench.core.record import Record, Sample
 from lexbench.stats import metrics
 from lexbench.stats.combine import combination, levels
-from lexbench.stats.entries import number
 from lexbench.stats.intervals import LEVEL, holm
 from lexbench.stats.pairs import Outcome, Paired, outcomes, paired
+from lexbench.stats.values import number
 
 Samples = Mapping[str, Sequence[Sample]]
 """Of each cell id."""

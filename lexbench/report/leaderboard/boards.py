@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lexbench.core.record import Record
+from lexbench.report.grid import cut, value_entry
 from lexbench.report.leaderboard.best import Mark, Samples, exponentiated, marks, mean
+from lexbench.report.tables import chance_line, realised_line
 from lexbench.stats import metrics
-from lexbench.stats.entries import entry, number, samples_of, share
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.wording import some
 
@@ -32,8 +33,8 @@ class Column:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One value of a board, as data and as it is shown."""
+class Value:
+    """One value of a board, as data and as displayed."""
 
     shown: str
     """The value with as many digits as it deserves; or `refused`, `no value`."""
@@ -51,8 +52,8 @@ class Entry:
     truncated: int | None = None
     """Samples; None where a value does not come from samples, as is `failed`."""
     failed: int | None = None
-    cut: str | None = None
-    """Share of the samples that were truncated, where any sample of the board was."""
+    more: str = ""
+    """Share of truncated samples, where the board has any."""
     refused: str | None = None
     mark: Mark = NO_MARK
     notes: tuple[str, ...] = ()
@@ -75,7 +76,7 @@ class Board:
     """What the rows are: method or model."""
     rows: list[str]
     columns: list[Column]
-    entries: dict[Place, Entry]
+    entries: dict[Place, Value]
     remarks: list[str] = field(default_factory=list)
     """Said below: order, coverage, chance, realised tokens."""
 
@@ -134,7 +135,7 @@ def lengths_board(
         rows=rows,
         columns=heads,
         entries=entries,
-        remarks=[order, *coverage, *limits, *_chance(columns, records), *_realised(columns, records)],
+        remarks=[order, *coverage, *limits, *_below(columns, records)],
     )
 
 
@@ -165,7 +166,7 @@ def _shared(columns: Sequence[Column], records: Mapping[Place, Record]) -> tuple
     return shared, [f"Mean: over {over}, {len(shared)} of {where}, each with the same weight{lacking}."]
 
 
-def _entries(shown: Mapping[Place, Record], asked: int) -> dict[Place, Entry]:
+def _entries(shown: Mapping[Place, Record], asked: int) -> dict[Place, Value]:
     truncated = any(record.truncated for record in shown.values())
     return {
         (row, name): _entry(record, truncated, None if name in (MEAN, PERPLEXITY) else asked)
@@ -173,28 +174,23 @@ def _entries(shown: Mapping[Place, Record], asked: int) -> dict[Place, Entry]:
     }
 
 
-def _entry(record: Record, truncated: bool, asked: int | None) -> Entry:
+def _entry(record: Record, truncated: bool, asked: int | None) -> Value:
     """A record as it stands in a board."""
-    notes: dict[str, int] = {}
-    entry(record, notes, asked=asked)
-    ends = None
-    if record.value is not None and record.low is not None and record.high is not None:
-        ends = number(record, record.low), number(record, record.high)
-    value = "no value" if record.value is None else number(record, record.value)
-    return Entry(
-        shown="refused" if record.refused else value,
+    shown = value_entry(record, n=asked)
+    return Value(
+        shown=shown.text,
         value=record.value,
         low=record.low,
         high=record.high,
-        ends=ends,
+        ends=shown.ends,
         interval=record.interval,
         n=record.n,
         clusters=record.clusters,
         truncated=record.truncated,
         failed=record.failed,
-        cut=share(record.truncated, samples_of(record)) if truncated and record.value is not None else None,
+        more=cut(record) if truncated and record.value is not None else "",
         refused=record.refused,
-        notes=tuple(notes),
+        notes=shown.notes,
     )
 
 
@@ -225,31 +221,11 @@ def _sorted(named: Sequence[str], shared: Sequence[Column], shown: Mapping[Place
     return rows + last, f"Rows by {'the mean' if by == MEAN else f'the value at {shared[0].head}'}, best first{below}."
 
 
-def _chance(columns: Sequence[Column], records: Mapping[Place, Record]) -> Iterator[str]:
-    """What guessing gives, where it gives anything."""
-    levels = {}
-    for column in columns:
-        known = [record.chance for record in _at(column, records) if record.chance]
-        if known:
-            levels[column.head] = f"{known[0]:.2f}" if known[0] >= 0.01 else "below 0.01"
-    if len(set(levels.values())) == 1:
-        yield f"Chance: {next(iter(levels.values()))}."
-    elif levels:
-        yield f"Chance: {', '.join(f'{level} at {head}' for head, level in levels.items())}."
-
-
-def _realised(columns: Sequence[Column], records: Mapping[Place, Record]) -> Iterator[str]:
-    """Realised tokens of the columns whose samples are not all exactly as long as asked."""
-    parts = []
-    for column in columns:
-        measured = [record for record in _at(column, records) if record.tokens_min is not None]
-        if any({record.tokens_min, record.tokens_max} != {record.length} for record in measured):
-            low = min(record.tokens_min or 0 for record in measured)
-            high = max(record.tokens_max or 0 for record in measured)
-            parts.append(f"{low} to {high} at {column.head}")
-    if parts:
-        yield f"Realised tokens: {', '.join(parts)}."
-
-
-def _at(column: Column, records: Mapping[Place, Record]) -> list[Record]:
-    return [record for (_, name), record in records.items() if name == column.name]
+def _below(columns: Sequence[Column], records: Mapping[Place, Record]) -> Iterator[str]:
+    """The score of guessing, and realised tokens."""
+    found = {
+        column.head: [record for (_, name), record in records.items() if name == column.name] for column in columns
+    }
+    known = {head: [record.chance for record in column if record.chance] for head, column in found.items()}
+    yield from chance_line({head: levels[0] for head, levels in known.items() if levels})
+    yield from realised_line(found)

@@ -8,9 +8,8 @@ from pathlib import Path
 from lexbench.core.record import Cell, Record
 from lexbench.report.leaderboard.best import Samples
 from lexbench.report.leaderboard.boards import Board, Column, Place, lengths_board
-from lexbench.report.leaderboard.formats import FORMATS
+from lexbench.report.leaderboard.page import FORMATS, Leaderboard
 from lexbench.report.leaderboard.published import published as published_tables
-from lexbench.report.leaderboard.sections import Leaderboard
 from lexbench.report.leaderboard.summary_boards import summary_board
 from lexbench.report.select import named
 from lexbench.stats import costs as costs_of_runs

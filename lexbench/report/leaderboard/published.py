@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lexbench.stats.entries import noted
+from lexbench.report.grid import Grid
 
 PACKAGE = Path(__file__).resolve().parents[2]
 PLACES = (PACKAGE / "published", PACKAGE.parent / "results" / "published")
@@ -104,7 +104,7 @@ def _table(folder: Path, about: dict[str, str]) -> Published:
 
 
 @dataclass(frozen=True)
-class Grid:
+class Layout:
     """A table as text: the first columns are labels, as many as `labels`."""
 
     head: list[str]
@@ -137,7 +137,16 @@ def _only(figures: Sequence[Figure], name: str) -> str:
 
 
 def grid(table: Published) -> Grid:
-    """The figures in the layout that takes the least room, labels counted."""
+    """The figures below their source and protocol."""
+    found = layout(table)
+    title = f"Published: {table.name}"
+    return Grid(
+        title=title, above=caption(table), head=found.head, rows=found.rows, labels=found.labels, below=found.notes
+    )
+
+
+def layout(table: Published) -> Layout:
+    """The figures as text, in the layout that takes the least room."""
     names = ("dataset", "metric", "model", "method", "trained_length", "at")
     odd = [name for name in names if len({getattr(figure, name) for figure in table.figures}) > 1]
     made = [_pivot(table.figures, odd, [name for name in layout if name in odd]) for layout in LAYOUTS]
@@ -145,11 +154,11 @@ def grid(table: Published) -> Grid:
     return _turned(best) if _width(best) > WIDEST and _width(best) > len(best.rows) else best
 
 
-def _width(each: Grid) -> int:
+def _width(each: Layout) -> int:
     return len(each.head) - each.labels
 
 
-def _pivot(figures: Sequence[Figure], odd: Sequence[str], across: Sequence[str]) -> Grid:
+def _pivot(figures: Sequence[Figure], odd: Sequence[str], across: Sequence[str]) -> Layout:
     down = [name for name in odd if name not in across] or ["method"]
     texts: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
     notes: dict[str, int] = {}
@@ -160,19 +169,19 @@ def _pivot(figures: Sequence[Figure], odd: Sequence[str], across: Sequence[str])
         texts.setdefault((row, column), []).append(figure.shown + mark)
     rows, columns = (list(dict.fromkeys(key[side] for key in texts)) for side in (0, 1))
     head = [" ".join(filter(None, column)) or "value" for column in columns]
-    return Grid(
+    return Layout(
         head=[HEADS.get(name, name) for name in down] + head,
         labels=len(down),
         rows=[[*row, *(", ".join(texts.get((row, column), [])) for column in columns)] for row in rows],
-        notes=noted(notes),
+        notes=[f"({mark}) {text}" for text, mark in notes.items()],
     )
 
 
-def _turned(each: Grid) -> Grid:
+def _turned(each: Layout) -> Layout:
     """Rows as columns, their labels joined."""
     heads = [" ".join(filter(None, row[: each.labels])) for row in each.rows]
     body = [
         [each.head[each.labels + place], *(row[each.labels + place] for row in each.rows)]
         for place in range(_width(each))
     ]
-    return Grid(head=["length", *heads], labels=1, rows=body, notes=each.notes)
+    return Layout(head=["length", *heads], labels=1, rows=body, notes=each.notes)

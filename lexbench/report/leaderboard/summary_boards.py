@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lexbench.report.leaderboard.best import Mark, Samples
-from lexbench.report.leaderboard.boards import Board, Column, Entry, Place
+from lexbench.report.leaderboard.boards import Board, Column, Place, Value
 from lexbench.stats.costs import Cost, cost_summaries
-from lexbench.stats.entries import FATES, samples_of
 from lexbench.stats.summaries import RULES, THE_BASELINE, Summary, effective_lengths, summaries
 from lexbench.stats.tables import Table
+from lexbench.stats.values import FATES, samples_of
 from lexbench.stats.wording import signed, some
 
 ORDER = ("area_beyond", "area", "effective_length")
@@ -83,7 +83,7 @@ def summary_board(
     if not found:
         return []
     names = list(dict.fromkeys(name for _, name in found))
-    entries: dict[Place, Entry] = {}
+    entries: dict[Place, Value] = {}
     remarks = []
     for name in names:
         column = {row: found[row, name] for row in shown if (row, name) in found}
@@ -128,7 +128,7 @@ def _summaries(
     return [ruled[each.method] if each.name == "effective_length" else each for each in found]
 
 
-def _counted(entry: Entry, table: Table, method: str) -> Entry:
+def _counted(entry: Value, table: Table, method: str) -> Value:
     """An entry with the samples behind its row: of all lengths, whichever of them the summary goes over."""
     records = [record for record in table.of(method) if not record.refused]
     n, failed, truncated = (sum(getattr(each, name) for each in records) for name in ("n", "failed", "truncated"))
@@ -149,7 +149,7 @@ def _said(name: str, usual: Sequence[str]) -> str:
     return (" " if name in LONGER else ", ").join(filter(None, [MEANING.get(name), "; ".join(usual)]))
 
 
-def _column(found: Mapping[str, Summary], side: int) -> tuple[dict[str, Entry], list[str]]:
+def _column(found: Mapping[str, Summary], side: int) -> tuple[dict[str, Value], list[str]]:
     """The entries of one summary, the best ones marked, and the notes that most of them share."""
     notes = {row: _notes(each) for row, each in found.items() if each.value is not None}
     every = [note for some_notes in notes.values() for note in some_notes if not note.startswith(OWN_NOTES)]
@@ -190,11 +190,11 @@ def _notes(each: Summary) -> list[str]:
     return [part for part in parts if not (_open(each) and part.startswith(("never, ", ">= ")))]
 
 
-def _entry(each: Summary, usual: Sequence[str]) -> Entry:
+def _entry(each: Summary, usual: Sequence[str]) -> Value:
     ends = None
     if each.low is not None and each.high is not None:
         ends = _text(each, each.low), _text(each, each.high)
-    return Entry(
+    return Value(
         shown="no value" if each.value is None else _text(each, each.value),
         value=each.value,
         low=each.low,

@@ -7,7 +7,7 @@ from typing import Any
 
 from lexbench.core.record import Record, Sample
 from lexbench.report.plots.heatmaps import depth_strata
-from lexbench.stats import differences, entries, wording
+from lexbench.stats import differences, values, wording
 from lexbench.stats.combine import shared_lengths
 from lexbench.stats.tables import Table, caption, chances, tables
 from lexbench.store.format import Finished
@@ -119,20 +119,19 @@ def text(record: Record) -> str:
     """A value and its interval with the digits of the tables; `refused` or `no value`."""
     if record.value is None:
         return "refused" if record.refused else "no value"
-    shown = entries.number(record, record.value)
+    shown = values.number(record, record.value)
     if record.low is None or record.high is None:
         return shown
-    return f"{shown} [{entries.number(record, record.low)}, {entries.number(record, record.high)}]"
+    return f"{shown} [{values.number(record, record.low)}, {values.number(record, record.high)}]"
 
 
 def _value(table: Table, record: Record) -> dict[str, Any]:
-    notes: dict[str, int] = {}
-    entries.entry(record, notes, asked=table.cell.n)
+    notes = [*values.notes_of(record, table.cell.n)]
     if record.truncated:
-        notes[f"{record.truncated} of {record.n} samples truncated"] = len(notes)
+        notes.append(f"{record.truncated} of {record.n} samples truncated")
     numbers = {side: _rounded(getattr(record, side)) for side in ("value", "low", "high")}
     found = {**numbers, "n": record.n, "clusters": record.clusters, "text": text(record)}
-    return {**found, "notes": list(notes)} if notes else found
+    return {**found, "notes": notes} if notes else found
 
 
 def _rounded(value: float | None) -> float | None:

@@ -17,14 +17,14 @@ from lexbench.core.checkpoint import end_tokens, locate
 from lexbench.core.record import Refused
 from lexbench.core.task import Answer, AnyQuestion, Probe, Tokenizer, Tokens
 from lexbench.core.tokenizer import load_tokenizer
+from lexbench.report.formats import markdown
+from lexbench.report.grid import Entry, Grid, Line
 from lexbench.runner.answers import answers
 from lexbench.runner.backend_pool import checkpoint_of, done_with, opened
 from lexbench.runner.cells import Step
 from lexbench.runner.job import Job
 from lexbench.runner.plan import plan
-from lexbench.stats.entries import columns, noted
-from lexbench.stats.wording import cell as first_cell
-from lexbench.stats.wording import escaped, several
+from lexbench.stats.wording import several
 from lexbench.studies.parity.tolerance import differences, tolerance
 
 N = 2
@@ -278,37 +278,33 @@ def _row(
 
 
 def table(found: Parity) -> str:
-    """Cells by backends, in Markdown, and below what one must know to read them."""
+    """Cells by backends, in Markdown, with what a reader needs to know below."""
     tasks = len(found.protocols) > 1
-    notes: dict[str, int] = {}
-    lines: dict[tuple[str, ...], list[str]] = {}
+    lines: dict[tuple[str, ...], Line] = {}
     for row in found.rows:
         where = (*([row.task] if tasks else []), row.method, str(row.length))
-        lines.setdefault(where, []).append(_entry(row, notes))
-    head = [*(["task"] if tasks else []), "method", "length", *(escaped(side.label) for side in found.others)]
-    rows = [[first_cell(first), *map(escaped, more), *entries] for (first, *more), entries in lines.items()]
+        lines.setdefault(where, [*where]).append(_entry(row))
     said = [
-        f"Entries: differences of log-probabilities to those of {escaped(found.reference.label)}, in nats: "
+        f"Entries: differences of log-probabilities to those of {found.reference.label}, in nats: "
         "the largest of what it may be, the mean of what it may be.",
-        f"{escaped(found.model)}, {several(found.n, 'question')} a cell, seed {found.seed}, "
-        f"corpus {escaped(found.corpus)}.",
-        *(f"{escaped(task)}: {escaped(protocol)}." for task, protocol in found.protocols.items()),
+        f"{found.model}, {several(found.n, 'question')} a cell, seed {found.seed}, corpus {found.corpus}.",
+        *(f"{task}: {protocol}." for task, protocol in found.protocols.items()),
         *(_described(side) for side in (found.reference, *found.others)),
-        *noted(notes),
     ]
-    return "\n".join([*columns(head, rows), "", *(f"{line}  " for line in said[:-1]), said[-1]])
+    head = [*(["task"] if tasks else []), "method", "length", *(side.label for side in found.others)]
+    return markdown(Grid(head=head, rows=list(lines.values()), remarks=said)).rstrip("\n")
 
 
-def _entry(row: Row, notes: dict[str, int]) -> str:
+def _entry(row: Row) -> Entry:
     if row.refused is not None:
-        return f"refused ({notes.setdefault(escaped(row.refused), len(notes) + 1)})"
+        return Entry(text="refused", notes=(row.refused,))
     if row.largest is None:
-        return "FAILED: no number"
+        return Entry(text="FAILED: no number")
     found = f"{row.largest:.1e} of {row.largest_allowed:.1e}, {row.mean:.1e} of {row.mean_allowed:.1e}"
-    return f"{'FAILED' if row.failed else 'ok'} {found}"
+    return Entry(text=f"{'FAILED' if row.failed else 'ok'} {found}")
 
 
 def _described(side: Side) -> str:
     if side.version is None:
-        return f"{escaped(side.label)}: not loaded."
-    return f"{escaped(side.label)}: {escaped(side.dtype)}, {escaped(side.kernel)}, {escaped(side.version)}."
+        return f"{side.label}: not loaded."
+    return f"{side.label}: {side.dtype}, {side.kernel}, {side.version}."

@@ -13,7 +13,7 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 from scipy.stats import binomtest, permutation_test, t, ttest_ind
 
 from lexbench.report.check.check import Check, check, tolerances_of
-from lexbench.report.check.formats import annotations, as_json, command, junit
+from lexbench.report.check.formats import annotations, command, data_of, junit
 from lexbench.report.check.text import markdown, text
 from lexbench.stats import baseline
 from lexbench.stats.cell_outcomes import Kept, kept
@@ -641,11 +641,8 @@ def test_names_of_others_can_do_nothing(tmp_path: Path) -> None:
     clean = "a|b [31m<script>`[x](y)"
     assert "\x1b" not in text(found) and f"passkey accuracy of {clean} on lexlet at 512" in text(found)
     shown = markdown(found)
-    assert "| passkey accuracy (points): a\\|b \\[31m\\<script\\>\\`\\[x\\](y) | -87.5 LOST |" in shown
-    assert (
-        "- lost: passkey accuracy of a\\|b \\[31m\\<script\\>\\`\\[x\\](y) on lexlet at 512: 100.0 -\\> 12.5 points"
-        in shown
-    )
+    assert "| passkey accuracy (points): a\\|b [31m\\<script>\\`[x]\\(y) | -87.5 LOST |" in shown
+    assert "- lost: passkey accuracy of a\\|b [31m\\<script>\\`[x]\\(y) on lexlet at 512: 100.0 -> 12.5 points" in shown
     file = tmp_path / "x.xml"
     file.write_bytes(junit(found))
     [suite] = JUnitXml.fromfile(str(file))
@@ -653,7 +650,7 @@ def test_names_of_others_can_do_nothing(tmp_path: Path) -> None:
 
 
 def test_all_of_it_as_data(mixed: Check) -> None:
-    page = json.loads(json.dumps(as_json(mixed), allow_nan=False))
+    page = json.loads(json.dumps(data_of(mixed), allow_nan=False))
     assert (page["verdict"], page["code"], page["comparisons"], page["level"]) == ("regressed", 1, 3, 0.05)
     [row] = [row for row in page["verdicts"] if row["method"] == "yarn"]
     values = {
