@@ -1,13 +1,13 @@
 """A table as it is read: values with intervals, marks and notes. `formats` writes it as Markdown, LaTeX or HTML."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lexbench.core.record import Record
 from lexbench.stats import metrics
 from lexbench.stats.pairs import Paired
 from lexbench.stats.values import notes_of, number, samples_of, share
-from lexbench.stats.wording import signed
+from lexbench.stats.wording import several, signed
 
 CUT = "cut: share of the samples that were truncated."
 """Below a table whose entries show that share."""
@@ -115,3 +115,23 @@ def difference_entry(
     ends = (signed(scale * at.low, digits), signed(scale * at.high, digits)) if at else None
     text = signed(scale * found.difference, digits)
     return Entry(text=text, ends=ends, star=star, more=more, notes=tuple(notes))
+
+
+def difference_notes(found: Paired, usual: tuple[int, int], fate: str = "") -> Iterator[str]:
+    """What a reader must know of a paired difference.
+
+    Args:
+        found: the difference.
+        usual: pairs and clusters that need no note.
+        fate: how failed pairs count.
+    """
+    if (found.pairs, found.clusters) != usual:
+        yield f"{several(found.pairs, 'pair')} in {several(found.clusters, 'cluster')}"
+    if found.failed:
+        yield f"{several(found.failed, 'pair')} failed{f', {fate}' if fate else ' on a side'}"
+    if found.truncated:
+        yield f"{several(found.truncated, 'pair')} truncated"
+    if found.unpaired:
+        yield f"{several(found.unpaired, 'sample')} on one side only, left out"
+    if found.difference is not None and found.interval is None:
+        yield f"no interval: {several(found.clusters, 'cluster')}"

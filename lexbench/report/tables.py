@@ -5,14 +5,25 @@ from pathlib import Path
 
 from lexbench.core.record import Record
 from lexbench.report.formats import heading, markdown
-from lexbench.report.grid import CUT, EMPTY, Entry, Grid, Line, best_of, cut, value_entry
+from lexbench.report.grid import (
+    CUT,
+    EMPTY,
+    Entry,
+    Grid,
+    Line,
+    best_of,
+    cut,
+    difference_entry,
+    difference_notes,
+    value_entry,
+)
 from lexbench.stats import metrics, positions
 from lexbench.stats.differences import Difference, Differences, coverage, digits, usual_counts
 from lexbench.stats.gain import Gain, hurts_from
 from lexbench.stats.records import by_number
 from lexbench.stats.tables import Table, at_length, caption, chances, tables
 from lexbench.stats.values import number
-from lexbench.stats.wording import several, signed
+from lexbench.stats.wording import signed
 from lexbench.store.store import Store
 
 SHOWN = 2000
@@ -194,27 +205,9 @@ def _difference(found: Differences, each: Difference | None, usual: tuple[int, i
         return Entry(text="refused", notes=(f"refused: {' '.join(each.refused.split())}",))
     if each.apart:
         return Entry(text="no pairs", notes=(f"no pairs: {each.apart}",))
-    notes = tuple(_notes(found, each, usual))
-    if each.difference is None:
-        return Entry(text="no pairs", notes=notes)
-    places = digits(found)
-    known = each.low is not None and each.high is not None
-    ends = (signed(each.low or 0.0, places), signed(each.high or 0.0, places)) if known else None
-    return Entry(text=signed(each.difference, places), ends=ends, star=bool(each.significant), notes=notes)
-
-
-def _notes(found: Differences, each: Difference, usual: tuple[int, int]) -> Iterator[str]:
-    if each.pairs and (each.pairs, each.clusters) != usual:
-        yield f"{several(each.pairs, 'pair')} in {several(each.clusters, 'cluster')}"
-    if each.failed:
-        fate = "a failed side counts 0" if found.table.scored and each.pairs else "left out"
-        yield f"{several(each.failed, 'pair')} failed, {fate}"
-    if each.truncated:
-        yield f"{several(each.truncated, 'pair')} truncated"
-    if each.unpaired:
-        yield f"{several(each.unpaired, 'sample')} without the other side, left out"
-    if each.difference is not None and each.low is None:
-        yield f"no interval: {several(each.clusters, 'cluster')}"
+    fate = "a failed side counts 0" if found.table.scored and each.pairs else "left out"
+    notes = list(difference_notes(each, usual if each.pairs else (0, 0), fate))
+    return difference_entry(each, digits(found), star=bool(each.significant), notes=notes)
 
 
 # context gain

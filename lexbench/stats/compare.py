@@ -24,30 +24,28 @@ from lexbench.stats.cell_outcomes import (
     other_questions,
     unlike_questions,
 )
-from lexbench.stats.intervals import EXACT, FLIPS, LEVEL, holm
-from lexbench.stats.pairs import Paired, paired
+from lexbench.stats.intervals import LEVEL
+from lexbench.stats.pairs import Paired, corrected, paired
 from lexbench.stats.wording import listed, plain, scale, several, short_unit, small, some
 
 SELECTORS = ("method", "model", "task", "backend", "dtype", "kernel", "seed", "version", "length")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class AtLength:
     """The two sides at one length and seed."""
 
     length: int
     seed: int
     found: Paired | None = None
     """B minus A; None where there is no honest answer."""
-    p_holm: float | None = None
-    """Adjusted for all lengths and tasks of the comparison."""
     apart: str | None = None
     """Why there is no answer."""
 
     @property
     def significant(self) -> bool:
-        """Whether the difference is real, at 0.05 for the whole comparison."""
-        return self.p_holm is not None and self.p_holm <= LEVEL
+        """Whether the difference is significant at 0.05 for the whole comparison."""
+        return bool(self.found and self.found.significant)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,7 +57,7 @@ class Compared:
     """None: neither side has a value."""
     trained_length: int
     """Of side A."""
-    entries: list[Entry]
+    entries: list[AtLength]
     verdict: str
     smallest: float | None = None
     """Half the width of the widest interval, in the table's unit: a difference that is no larger could be missed."""
@@ -186,9 +184,9 @@ def _by_task(pairs: Sequence[tuple[Kept, Kept]]) -> list[Compared]:
     return sorted(made, key=lambda each: (metrics.order(each.metric), each.task))
 
 
-def _entry(one: Kept, other: Kept, metric: str | None) -> Entry:
+def _entry(one: Kept, other: Kept, metric: str | None) -> AtLength:
     """One comparison, not yet corrected for the others."""
-    blank = Entry(length=one.cell.length, seed=one.cell.seed)
+    blank = AtLength(length=one.cell.length, seed=one.cell.seed)
     unlike = unlike_questions(one.cell, other.cell) or other_questions(one.cell, other.cell)
     for name, side in (("A", one), ("B", other)):
         if side.refused is not None:
@@ -215,14 +213,18 @@ def _told_apart(one: Kept, other: Kept, metric: str, index: int) -> str:
 
 
 def _corrected(tasks: Sequence[Compared]) -> list[Compared]:
-    """With Holm's correction over all entries of all tasks."""
-    tested = [entry for task in tasks for entry in task.entries if entry.found is not None]
-    adjusted = iter(holm([entry.found.p or 0.0 for entry in tested if entry.found is not None]))
-
-    def corrected(entry: Entry) -> Entry:
-        return entry if entry.found is None else replace(entry, p_holm=next(adjusted))
-
-    return [replace(task, entries=[corrected(entry) for entry in task.entries]) for task in tasks]
+    """Holm's correction over all entries of all tasks."""
+    family = {
+        (task.task, place): entry.found for task in tasks for place, entry in enumerate(task.entries) if entry.found
+    }
+    known = corrected(family)
+    return [
+        replace(
+            task,
+            entries=[replace(entry, found=known.get((task.task, place))) for place, entry in enumerate(task.entries)],
+        )
+        for task in tasks
+    ]
 
 
 def _verdicts(tasks: Sequence[Compared]) -> list[Compared]:
@@ -256,7 +258,7 @@ def _verdict(task: Compared, comparisons: int) -> str:
     if not task.smallest and all(found.difference == 0 for found in compared):
         return "no difference: every question gave the same"
     clusters = max(found.clusters for found in compared)
-    least = 2.0 ** (1 - clusters) if clusters <= EXACT else 1 / (FLIPS + 1)
+    least = min(found.least for found in compared)
     if least * comparisons > LEVEL:
         few = f"with {several(clusters, 'cluster')} no p is below {small(least)}, before correction"
         return f"no difference could have shown: {few} for {several(comparisons, 'comparison')}"

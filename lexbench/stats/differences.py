@@ -3,13 +3,13 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lexbench.core.record import Record, Sample
-from lexbench.stats.intervals import LEVEL, holm
+from lexbench.stats.intervals import LEVEL, least_p
 from lexbench.stats.metrics import LIKELIHOODS
-from lexbench.stats.pairs import outcomes, paired
+from lexbench.stats.pairs import Paired, corrected, outcomes, paired
 from lexbench.stats.tables import Place, Table
 from lexbench.stats.wording import several
 
@@ -17,35 +17,14 @@ BASELINE = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
-    """A method minus the baseline at one length, in the table's unit; None where there is no honest answer."""
+class Difference(Paired):
+    """A method minus the baseline at one length, in the table's unit."""
 
     method: str
     length: int
     cell: str
+    """Id of the method's cell."""
     baseline_cell: str | None = None
-    baseline_value: float | None = None
-    """Over the pairs, as is `value`, the method's."""
-    value: float | None = None
-    difference: float | None = None
-    low: float | None = None
-    high: float | None = None
-    interval: str | None = None
-    """cluster_bootstrap or newcombe."""
-    p: float | None = None
-    """Two-sided, of this comparison alone."""
-    p_holm: float | None = None
-    """Adjusted for all comparisons of the table."""
-    significant: bool | None = None
-    pairs: int = 0
-    """Pairs behind the difference."""
-    clusters: int = 0
-    failed: int = 0
-    """Pairs with a failed side: left out of NLL, scored 0 on that side elsewhere."""
-    truncated: int = 0
-    """Pairs with a truncated side."""
-    unpaired: int = 0
-    """Samples that the other side lacks."""
     refused: str | None = None
     """Why the method's cell has no samples."""
     apart: str | None = None
@@ -83,10 +62,7 @@ def differences(table: Table, samples: Mapping[str, Sequence[Sample]], baseline:
         for length in table.lengths
         if (row, length) in table.entries
     }
-    tested = {place: each.p for place, each in found.items() if each.p is not None}
-    for place, p_holm in zip(tested, holm(list(tested.values())), strict=True):
-        found[place] = replace(found[place], p_holm=p_holm, significant=p_holm <= LEVEL)
-    return Differences(table, baseline, found)
+    return Differences(table, baseline, corrected(found))
 
 
 def _difference(
@@ -103,25 +79,11 @@ def _difference(
     left, right = (outcomes(samples.get(cell, ()), metric) for cell in (base.cell, record.cell))
     found = paired(left, right, metric)
     if found.unlike is not None:
-        return replace(
-            blank, apart=f"sample {found.unlike} is not the question that {baseline} was asked: run both anew"
-        )
-    counted = replace(blank, failed=found.failed, truncated=found.truncated, unpaired=found.unpaired)
-    if not (_valued(table, base) and _valued(table, record)) or found.difference is None:
-        return counted
-    scale = 100.0 if table.scored else 1.0
-    return replace(
-        counted,
-        baseline_value=scale * (found.baseline_value or 0.0),
-        value=scale * (found.value or 0.0),
-        difference=scale * found.difference,
-        low=scale * found.interval.low if found.interval else None,
-        high=scale * found.interval.high if found.interval else None,
-        interval=found.interval.kind if found.interval else None,
-        p=found.p,
-        pairs=found.pairs,
-        clusters=found.clusters,
-    )
+        reason = f"sample {found.unlike} is not the question that {baseline} was asked: run both anew"
+        return replace(blank, apart=reason)
+    if not (_valued(table, base) and _valued(table, record)):
+        found = Paired(failed=found.failed, truncated=found.truncated, unpaired=found.unpaired)
+    return replace(blank, **vars(found.scaled(100.0 if table.scored else 1.0)))
 
 
 def _valued(table: Table, record: Record) -> bool:
@@ -140,7 +102,7 @@ def coverage(found: Differences) -> Iterator[str]:
     tested = [each.clusters for each in found.entries.values() if each.p is not None]
     if tested:
         yield f"{several(usual[0], 'pair')} in {several(usual[1], 'cluster')} an entry, where no note says else."
-        least = 2.0 ** (1 - max(tested))
+        least = least_p(max(tested))
         if least * len(tested) > LEVEL:
             limit = f"with {several(max(tested), 'cluster')} no p is below {least:.2g}"
             yield f"No entry can be marked: {limit}, before correction for {several(len(tested), 'comparison')}."
@@ -164,5 +126,9 @@ def rows_of(found: Sequence[Differences]) -> list[dict[str, Any]]:
             about = {"metric": each.table.metric, "unit": each.unit, "baseline": each.baseline}
             setting = {name: getattr(cell, name) for name in ("protocol", "backend", "dtype", "kernel", "corpus", "n")}
             multiple = length / cell.trained_length
-            rows.append({**shared, **about, "multiple": multiple, **asdict(entry), **setting, "version": cell.version})
+            numbers = {"cell": entry.cell, "baseline_cell": entry.baseline_cell, **entry.numbers()}
+            tests = {"interval": entry.interval.kind if entry.interval else None, **entry.tests()}
+            reasons = {"refused": entry.refused, "apart": entry.apart}
+            own = {"method": entry.method, "length": length, **numbers, **tests, **entry.counts(), **reasons}
+            rows.append({**shared, **about, "multiple": multiple, **own, **setting, "version": cell.version})
     return rows

@@ -119,6 +119,11 @@ def sign_flip_p(sums: ArrayLike) -> float:
     return (hits + 1) / (FLIPS + 1)
 
 
+def least_p(clusters: int) -> float:
+    """The smallest p that `sign_flip_p` can give."""
+    return 2.0 ** (1 - clusters) if clusters <= EXACT else 1 / (FLIPS + 1)
+
+
 def _flips(clusters: int) -> Iterator[NDArray[np.int8]]:
     """Blocks of [flips, clusters]: 1 where a cluster's sign is turned."""
     rng = np.random.default_rng(0)

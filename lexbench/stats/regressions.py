@@ -25,13 +25,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from lexbench.core.record import Cell
 from lexbench.stats import metrics
 from lexbench.stats.cell_outcomes import Change, Kept, headline, matched, other_questions, unlike_questions
-from lexbench.stats.intervals import EXACT, FLIPS, LEVEL, Floats, cluster_sums, holm, unpaired_interval, unpaired_p
-from lexbench.stats.pairs import Outcome, Paired, paired
+from lexbench.stats.intervals import LEVEL
+from lexbench.stats.pairs import Outcome, Paired, corrected, paired, unpaired
 from lexbench.stats.wording import plain, scale, several, some
 
 TOLERANCES = {"nll": 0.02}
@@ -59,14 +57,16 @@ class Verdict:
     """The run minus the baseline."""
     unpaired: Change | None = None
     """Why the questions are others; None: they are the same."""
-    p: float | None = None
-    """One-sided, of a loss beyond the tolerance; 1 where the loss is not beyond it; None: nothing is tested."""
-    p_holm: float | None = None
-    """Adjusted for all comparisons of the check."""
-    p_gain: float = 1.0
-    """Likewise of a gain beyond the tolerance, not adjusted."""
-    least: float = 0.0
-    """What no p of these clusters is below."""
+
+    @property
+    def p(self) -> float | None:
+        """One-sided, of a loss beyond the tolerance; 1 where the loss is within it; None: not tested."""
+        return self.found.p if self.found else None
+
+    @property
+    def p_holm(self) -> float | None:
+        """Adjusted for all comparisons of the check."""
+        return self.found.p_holm if self.found else None
 
 
 def same_cell(cell: Cell) -> tuple[Any, ...]:
@@ -94,10 +94,9 @@ def judge(
         raise ValueError("run and baseline share no likelihood and no score: give e.g. --tolerance resolution=0.1")
     found += [_whole(each, "not comparable", GONE) for each in gone]
     found += [_whole(each, "new", "not in the baseline") for each in added]
-    tested = [place for place, verdict in enumerate(found) if verdict.p is not None]
-    losses, gains = holm([found[place].p or 0.0 for place in tested]), holm([found[place].p_gain for place in tested])
-    for place, loss, gain in zip(tested, losses, gains, strict=True):
-        found[place] = _settled(found[place], loss, gain, len(tested))
+    family = {place: verdict.found for place, verdict in enumerate(found) if verdict.found and verdict.p is not None}
+    for place, each in corrected(family).items():
+        found[place] = _settled(replace(found[place], found=each), each, len(family))
     return sorted(found, key=_order), pairs
 
 
@@ -168,24 +167,29 @@ def _compared(one: Kept, other: Kept, metric: str, tolerance: float) -> Verdict:
         return replace(blank, status="not comparable", reason=f"the run has no {metric}: --update")
     before, after = one.outcomes[metric], other.outcomes[metric]
     margin = tolerance / scale(metric)
+    found: Paired | None
     others = other_questions(one.cell, other.cell)
     if others:
         if reason := _fewer(before, after):
             return replace(blank, status="not comparable", unpaired=others, reason=reason)
-        blank = replace(blank, unpaired=others)
+        blank, found = replace(blank, unpaired=others), unpaired(before, after, metric, margin)
+        missing = "no question has a value on one side: --update"
         lost = sum(each.failed for each in after) - sum(each.failed for each in before)
     else:
-        found = paired(before, after, metric)
+        found = paired(before, after, metric, margin)
+        missing = "no question has a value on both sides: --update"
         reason = _apart(found, before, after)
         if reason:
             return replace(blank, status="not comparable", reason=reason)
-        blank = replace(blank, found=found)
         answered = {each.index for each in before if not each.failed}
         lost = sum(each.failed for each in after if each.index in answered)
     if lost > 0 and not metrics.is_score(metric):
         said = f"{several(lost, 'question')} of {len(after)} failed that the baseline answers: {plain(other.failure)}"
-        return replace(blank, status="regressed", reason=said)
-    return _unpaired(blank, before, after, margin) if others else _tested(blank, before, after, margin)
+        untested = None if others or found is None else replace(found, p=None)
+        return replace(blank, status="regressed", reason=said, found=untested)
+    if found is None or found.difference is None:
+        return replace(blank, status="not comparable", reason=missing, found=found)
+    return replace(blank, found=found)
 
 
 def _apart(found: Paired, before: Sequence[Outcome], after: Sequence[Outcome]) -> str:
@@ -208,74 +212,15 @@ def _left_out(missing: int, count: int) -> str:
     return f"{missing} of the baseline's {asked} were not asked: run with n={count}, or --update"
 
 
-def _tested(verdict: Verdict, before: Sequence[Outcome], after: Sequence[Outcome], margin: float) -> Verdict:
-    """With the p-values of a loss and of a gain beyond the margin, on the same questions."""
-    found, metric = verdict.found, verdict.metric or ""
-    if found is None or found.difference is None:
-        return replace(verdict, status="not comparable", reason="no question has a value on both sides: --update")
-    loss = -metrics.better(metric) * found.difference
-
-    def beyond(side: int) -> float:
-        """One-sided p of what is beyond the margin on the side of losses (1) or gains (-1)."""
-        if side * loss <= margin:
-            return 1.0
-        gift = side * metrics.better(metric) * margin
-        given = [
-            each if each.amount is None else replace(each, amount=each.amount + gift * each.units) for each in after
-        ]
-        return (paired(before, given, metric).p or 1.0) / 2
-
-    least = 2.0**-found.clusters if found.clusters <= EXACT else 0.5 / (FLIPS + 1)
-    return replace(verdict, p=beyond(1), p_gain=beyond(-1), least=least)
-
-
-def _unpaired(verdict: Verdict, before: Sequence[Outcome], after: Sequence[Outcome], margin: float) -> Verdict:
-    """The same over questions that differ from side to side."""
-    metric = verdict.metric or ""
-    sides = [_sums(side) for side in (before, after)]
-    if not all(side[:, 1].sum() > 0 for side in sides):
-        return replace(verdict, status="not comparable", reason="no question has a value on one side: --update")
-    old, new = (float(side[:, 0].sum() / side[:, 1].sum()) for side in sides)
-    clusters = min(len(side) for side in sides)
-    if metrics.is_score(metric):
-        sides = [np.concatenate([side, side[:, 1].mean() * np.array([[1.0, 1.0], [0.0, 1.0]])]) for side in sides]
-    found = Paired(
-        baseline_value=old,
-        value=new,
-        difference=new - old,
-        interval=unpaired_interval(*sides),
-        clusters=clusters,
-        failed=sum(each.failed for each in (*before, *after)),
-        truncated=sum(each.truncated for each in (*before, *after)),
-    )
-    loss = -metrics.better(metric) * (new - old)
-    worse = [side * np.array([-metrics.better(metric), 1.0]) for side in sides]  # the larger, the worse
-    p, p_gain = unpaired_p(worse[0], worse[1], margin), unpaired_p(worse[1], worse[0], margin)
-    return replace(
-        verdict,
-        found=found,
-        p=p if p is not None and loss > margin else 1.0,
-        p_gain=p_gain if p_gain is not None and -loss > margin else 1.0,
-        least=1.0 if p is None else 0.0,
-    )
-
-
-def _sums(outcomes: Sequence[Outcome]) -> Floats:
-    used = [(each.amount, each.units, each.cluster) for each in outcomes if each.amount is not None]
-    amounts, units, clusters = ([each[column] for each in used] for column in range(3))
-    return cluster_sums(amounts, units, [str(cluster) for cluster in clusters])
-
-
-def _settled(verdict: Verdict, p_holm: float, p_gain: float, comparisons: int) -> Verdict:
+def _settled(verdict: Verdict, found: Paired, comparisons: int) -> Verdict:
     """The verdict on a comparison among others."""
-    found, metric = verdict.found, verdict.metric or ""
-    assert found is not None and found.difference is not None
-    verdict = replace(verdict, p_holm=p_holm)
-    if p_holm <= LEVEL:
+    metric = verdict.metric or ""
+    assert found.difference is not None
+    if found.significant:
         return replace(verdict, status="regressed")
     if -metrics.better(metric) * found.difference * scale(metric) <= verdict.tolerance:
-        return replace(verdict, status="improved") if p_gain <= LEVEL else verdict
-    if verdict.least * comparisons > LEVEL:
+        return replace(verdict, status="improved") if found.p_gain <= LEVEL else verdict
+    if found.least * comparisons > LEVEL:
         few = f"{several(found.clusters, 'cluster')} are too few to test it among {several(comparisons, 'comparison')}"
         return replace(verdict, status="not comparable", reason=f"a loss beyond the tolerance, and {few}: raise n")
     if other := verdict.unpaired:

@@ -19,6 +19,7 @@ from lexbench.report.report import write_report
 from lexbench.report.tables import difference_grid
 from lexbench.report.tables import differences_page as page
 from lexbench.stats.differences import Difference, Differences, differences, rows_of
+from lexbench.stats.intervals import Interval
 from lexbench.stats.records import load, records_of
 from lexbench.stats.tables import tables
 from lexbench.store.format import Finished
@@ -68,7 +69,7 @@ def test_nats_are_weighted_by_tokens_and_resampled_by_document() -> None:
     # 6 and 4 nats against 3 and 6, over 3 and 1 targets: (-3 + 2) / 4; either text alone: -3 / 3 and 2 / 1
     entry = one([texts("none", text(0, [1, 2, 3]), text(1, [4])), texts("pi", text(0, [1, 1, 1]), text(1, [6]))], "nll")
     assert (entry.baseline_value, entry.value, entry.difference) == (2.5, 2.25, -0.25)
-    assert (entry.low, entry.high, entry.interval) == (-1.0, 2.0, "cluster_bootstrap")
+    assert entry.interval == Interval(-1.0, 2.0, "cluster_bootstrap")
     assert (entry.pairs, entry.clusters, entry.failed, entry.unpaired) == (2, 2, 0, 0)
     assert entry.p == 1.0  # 1, 5, 5 and 1 over 4
 
@@ -293,7 +294,7 @@ def test_a_table_reads_as_it_should() -> None:
         "(4) 11 pairs in 1 cluster  \n"
         "(5) 1 pair failed, a failed side counts 0  \n"
         "(6) 1 pair truncated  \n"
-        "(7) 1 sample without the other side, left out  \n"
+        "(7) 1 sample on one side only, left out  \n"
         "(8) no interval: 1 cluster  \n"
         "12 pairs in 12 clusters an entry, where no note says else.\n"
     )
@@ -403,7 +404,7 @@ def test_measures_of_attention_are_compared_in_their_own_units() -> None:
     [entry] = found.entries.values()
     assert (entry.baseline_value, entry.value, entry.difference) == (200.0, 201.0, 1.0)
     # each is 1 larger: for a score that is all or nothing, and Newcombe's
-    assert (entry.low, entry.high, entry.interval) == (1.0, 1.0, "cluster_bootstrap")
+    assert entry.interval == Interval(1.0, 1.0, "cluster_bootstrap")
     shown = page([found])
     assert "### attention_distance (as measured)" in shown
     assert re.search(

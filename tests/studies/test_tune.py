@@ -291,7 +291,7 @@ def test_rows_are_ranked_and_those_above_the_price_come_last() -> None:
     assert [row.needles and row.needles.difference for row in rows] == pytest.approx([1.0, 0.5, 0.0, 1.0])
     assert [row.inside.difference for row in rows] == pytest.approx([0.019, -0.1, 0.0, 0.03], abs=1e-9)
     # 12 clusters that all say the same: 2 of 4096 signs are as far from 0; Holm doubles the smaller of two
-    assert [row.p_holm for row in rows] == [None, 2 * 2 / 2**12, 2 * 2 / 2**12, None]
+    assert [row.behind.p_holm for row in rows] == [None, 2 * 2 / 2**12, 2 * 2 / 2**12, None]
     assert not any(row.tied for row in rows)
 
 

@@ -43,7 +43,7 @@ class Check:
     def powerless(self) -> list[Verdict]:
         """Those whose loss could not be significant, whatever its size."""
         compared = self.compared
-        return [verdict for verdict in compared if verdict.least * len(compared) > LEVEL]
+        return [each for each in compared if each.found and each.found.least * len(compared) > LEVEL]
 
 
 def check(folders: Sequence[Path], file: Path, tolerances: Mapping[str, float] | None = None) -> Check:

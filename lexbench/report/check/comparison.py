@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.report import formats
-from lexbench.report.grid import Grid, Line, difference_entry
-from lexbench.stats.compare import Compared, Comparison, Entry, compare
+from lexbench.report.grid import Grid, Line, difference_entry, difference_notes
+from lexbench.stats.compare import AtLength, Compared, Comparison, compare
 from lexbench.stats.intervals import LEVEL
-from lexbench.stats.wording import digits, escaped, plain, scale, several, small, some, unit, value
+from lexbench.stats.wording import digits, escaped, plain, scale, small, some, unit, value
 
 LEGEND = f"""\
 B minus A over the same questions. Brackets hold 95 % intervals over resampled documents or haystacks, pairs kept
@@ -62,32 +62,22 @@ def _section(task: Compared) -> list[str]:
     return [title, "", f"**{escaped(_sentence(task.verdict))}**", "", formats.markdown(grid)]
 
 
-def _row(task: Compared, entry: Entry, seeds: bool) -> Line:
+def _row(task: Compared, entry: AtLength, seeds: bool) -> Line:
     metric, found, notes = task.metric or "", entry.found, list(_notes(entry))
     length = f"{entry.length} ({entry.length / task.trained_length:.3g}x)" + (f" seed {entry.seed}" if seeds else "")
     difference = difference_entry(found, digits(metric), scale(metric), star=entry.significant, notes=notes)
     if found is None or found.difference is None:
         return [length, "", "", difference, "", ""]
     values = [value(metric, number or 0.0) for number in (found.baseline_value, found.value)]
-    return [length, *values, difference, small(entry.p_holm or 0.0), str(found.pairs)]
+    return [length, *values, difference, small(found.p_holm or 0.0), str(found.pairs)]
 
 
-def _notes(entry: Entry) -> Iterator[str]:
+def _notes(entry: AtLength) -> Iterator[str]:
     """What a reader must know of a difference."""
-    found = entry.found
-    if found is None:
+    if entry.found is None:
         yield entry.apart or "no pairs"
-        return
-    if found.clusters != found.pairs:
-        yield f"{several(found.pairs, 'pair')} in {several(found.clusters, 'cluster')}"
-    if found.failed:
-        yield f"{several(found.failed, 'pair')} failed on a side"
-    if found.truncated:
-        yield f"{several(found.truncated, 'pair')} truncated"
-    if found.unpaired:
-        yield f"{several(found.unpaired, 'question')} that one side lacks, left out"
-    if found.interval is None:
-        yield "no interval: 1 cluster"
+    else:
+        yield from difference_notes(entry.found, (entry.found.pairs, entry.found.pairs))
 
 
 def data_of(found: Comparison) -> dict[str, Any]:
@@ -112,12 +102,11 @@ def data_of(found: Comparison) -> dict[str, Any]:
     }
 
 
-def _entry(task: Compared, entry: Entry) -> dict[str, Any]:
+def _entry(task: Compared, entry: AtLength) -> dict[str, Any]:
     row = {"length": entry.length, "seed": entry.seed, "apart": entry.apart}
     found = entry.found
     if found is None:
         return row
-    counts = {name: getattr(found, name) for name in ("pairs", "clusters", "failed", "truncated", "unpaired")}
     names = {"baseline_value": "a_value", "value": "b_value"}
     numbers = {names.get(name, name): number for name, number in found.numbers(scale(task.metric or "")).items()}
-    return {**row, **numbers, "p": found.p, "p_holm": entry.p_holm, "significant": entry.significant, **counts}
+    return {**row, **numbers, **found.tests(), **found.counts()}

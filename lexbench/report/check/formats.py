@@ -138,6 +138,6 @@ def _row_of(verdict: Verdict) -> dict[str, Any]:
     row = {**about, "metric": verdict.metric, "unit": unit(metric), "status": verdict.status, "reason": verdict.reason}
     if found is not None and found.difference is not None:
         row |= found.numbers(scale(metric))
-        row |= {name: getattr(found, name) for name in ("pairs", "clusters", "failed", "truncated")}
+        row |= {name: count for name, count in found.counts().items() if name != "unpaired"}
     unpaired = str(verdict.unpaired) if verdict.unpaired else None
     return {**row, "tolerance": verdict.tolerance, "p": verdict.p, "p_holm": verdict.p_holm, "unpaired": unpaired}

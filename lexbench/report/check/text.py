@@ -167,7 +167,7 @@ def _power(found: Check) -> Iterator[str]:
     comparisons, blind = len(found.compared), found.powerless
     if blind:
         fewest = min(each.found.clusters for each in blind if each.found)
-        least = max(each.least for each in blind)
+        least = max(each.found.least for each in blind if each.found)
         few = f"with {several(fewest, 'cluster')} no p is below {small(least)}"
         yield f"no power: {few}, too much for {several(comparisons, 'comparison')}: raise n ({_places(blind)})"
     reach: dict[str, float] = {}

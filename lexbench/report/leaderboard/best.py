@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from lexbench.core.record import Record, Sample
 from lexbench.stats import metrics
 from lexbench.stats.combine import combination, levels
-from lexbench.stats.intervals import LEVEL, holm
-from lexbench.stats.pairs import Outcome, Paired, outcomes, paired
+from lexbench.stats.intervals import LEVEL
+from lexbench.stats.pairs import Outcome, Paired, corrected, outcomes, paired
 from lexbench.stats.values import number
 
 Samples = Mapping[str, Sequence[Sample]]
@@ -93,9 +93,8 @@ def marks(rows: Mapping[str, Sequence[Record]], shown: Mapping[str, Record], sam
     if samples:
         asked = {row: [outcomes_of(record, samples) for record in rows[row]] for row in texts}
         metric = rows[top][0].metric or ""
-        found = {row: against(asked[top], asked[row], metric).p for row in texts if row != top}
-        known = {row: p for row, p in found.items() if p is not None}
-        tested = dict(zip(known, holm(list(known.values())), strict=True))
+        found = corrected({row: against(asked[top], asked[row], metric) for row in texts if row != top})
+        tested = {row: each.p_holm for row, each in found.items() if each.p_holm is not None}
     return {
         row: Mark(
             best=text == texts[top],

@@ -223,7 +223,7 @@ def rows_as_data(result: "Result") -> list[dict[str, Any]]:
             "too_dear": row.dear,
             "tied_with_best": row.tied,
             **_plain(row.behind, "behind"),
-            "behind_p_holm": row.p_holm,
+            "behind_p_holm": row.behind.p_holm,
             **_plain(row.text, "text"),
             **_plain(row.needles, "needles"),
             **_plain(row.inside, "price"),

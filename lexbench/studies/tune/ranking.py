@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from lexbench.stats.intervals import LEVEL, Interval, holm
-from lexbench.stats.pairs import Outcome, Paired, paired
+from lexbench.stats.intervals import Interval
+from lexbench.stats.pairs import Outcome, Paired, corrected, paired
 from lexbench.studies.tune.space import Candidate
 
 
@@ -66,9 +66,7 @@ class Row:
     inside: Paired
     """NLL to none's inside the trained length: the price."""
     behind: Paired
-    """Loss to the best's."""
-    p_holm: float | None = None
-    """Of `behind`, corrected for all that were compared to the best; None for the best, and for what is too dear."""
+    """Loss to the best's; `p_holm` for those within the price that were compared with the best."""
     dear: bool = False
     """Its price is above the stated one."""
 
@@ -78,7 +76,7 @@ class Row:
     @property
     def tied(self) -> bool:
         """Not distinguishable from the best."""
-        return self.p_holm is not None and self.p_holm > LEVEL
+        return self.behind.p_holm is not None and not self.behind.significant
 
 
 def rank(measured: Sequence[tuple[Candidate, Measured]], none: Measured, price: float, worth: float) -> list[Row]:
@@ -88,10 +86,8 @@ def rank(measured: Sequence[tuple[Candidate, Measured]], none: Measured, price: 
     answers = {candidate.label: found for candidate, found in measured}
     best = answers[rows[0].candidate.label]
     rows = [replace(row, behind=_behind(best, answers[row.candidate.label], worth)) for row in rows]
-    rivals = [row for row in rows[1:] if not row.dear and not rows[0].dear and row.behind.p is not None]
-    adjusted = holm([row.behind.p or 0.0 for row in rivals])
-    known = {row.candidate.label: p for row, p in zip(rivals, adjusted, strict=True)}
-    return [replace(row, p_holm=known.get(row.candidate.label)) for row in rows]
+    rivals = corrected({row.candidate.label: row.behind for row in rows[1:] if not row.dear and not rows[0].dear})
+    return [replace(row, behind=rivals.get(row.candidate.label, row.behind)) for row in rows]
 
 
 def price_of(none: Measured, found: Measured) -> Paired:
