@@ -243,7 +243,7 @@ def _gain(each: Gain | None, shortest: int) -> Entry:
 # collapse by position
 
 
-def collapse_grid(table: Table, curves: Sequence[positions.Curve]) -> Grid | None:
+def collapse_grid(table: Table, curves: Sequence[positions.PositionCurve]) -> Grid | None:
     """At the longest length: NLL inside and beyond the trained length, and where it collapses; None for marks."""
     length, trained = curves[-1].length, table.cell.trained_length
     found = [curve for curve in curves if curve.length == length and curve.collapse is not None]
@@ -257,6 +257,6 @@ def collapse_grid(table: Table, curves: Sequence[positions.Curve]) -> Grid | Non
     return Grid(head=head, rows=rows)
 
 
-def _place(estimate: positions.Estimate, digits: str = ".3f") -> Entry:
-    text, low, high = (positions.text(each, digits) for each in (estimate.value, estimate.low, estimate.high))
+def _place(each: positions.BinValue, digits: str = ".3f") -> Entry:
+    text, low, high = (positions.text(end, digits) for end in (each.value, each.low, each.high))
     return Entry(text=text, ends=(low, high) if low and low != "never" else None)

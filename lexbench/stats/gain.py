@@ -22,7 +22,7 @@ from lexbench.stats.tables import Table
 
 
 @dataclass(frozen=True)
-class Change:
+class Drop:
     """NLL at one length minus NLL at another, in nats per token over the same targets."""
 
     value: float
@@ -44,9 +44,9 @@ class Gain:
     cell: str
     refused: str | None
     """Why the cell has no samples."""
-    gain: Change | None
+    gain: Drop | None
     """From the shortest length to this one; None without pairs."""
-    step: Change | None
+    step: Drop | None
     """From the measured length before to this one."""
 
 
@@ -66,7 +66,7 @@ def gains(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Gain]:
         for length in table.lengths[1:]:
             record, here = table.entries.get((row, length)), known.get((row, length), {})
             if record:
-                changes = _change(shortest, here), _change(before, here)
+                changes = _drop(shortest, here), _drop(before, here)
                 found.append(Gain(row, length, record.cell, record.refused, *changes))
             before = here or before
     return found
@@ -106,7 +106,7 @@ def _same(cells: Sequence[Targets]) -> bool:
     )
 
 
-def _change(left: Targets, right: Targets) -> Change | None:
+def _drop(left: Targets, right: Targets) -> Drop | None:
     """NLL on the left minus NLL on the right, where both have any."""
     gaps = {name: left[name][1] - right[name][1] for name in left if name in right}
     paired = {name: gap[~np.isnan(gap)] for name, gap in gaps.items() if not np.isnan(gap).all()}
@@ -115,7 +115,7 @@ def _change(left: Targets, right: Targets) -> Change | None:
     sums, targets = [math.fsum(gap) for gap in paired.values()], [len(gap) for gap in paired.values()]
     clusters = [cluster for cluster, _ in paired]
     interval = cluster_bootstrap(sums, targets, clusters)
-    return Change(
+    return Drop(
         value=math.fsum(sums) / sum(targets),
         low=interval.low if interval else None,
         high=interval.high if interval else None,

@@ -34,7 +34,7 @@ WIDTH = 16
 
 
 @dataclass(frozen=True)
-class Estimate:
+class BinValue:
     """A value and its 95 % interval over resampled clusters; NaN: there is none."""
 
     value: float
@@ -43,7 +43,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class PositionCurve:
     """One method at one length, by position."""
 
     method: str
@@ -52,20 +52,20 @@ class Curve:
     """[bins + 1] first position of each bin, and the window's end."""
     targets: NDArray[np.int64]
     """[bins]"""
-    values: list[Estimate]
+    values: list[BinValue]
     """[bins] NLL in nats per token, or the share of right marks; NaN without targets."""
-    level: Estimate
+    level: BinValue
     """The same over the second half of the trained length, and"""
-    beyond: Estimate
+    beyond: BinValue
     """past the trained length."""
-    collapse: Estimate | None
+    collapse: BinValue | None
     """Position, inf: never; None for marks, and where there are not targets on both sides of the trained length."""
     samples: int
     """Samples behind it: those that did not fail; for marks all that have any, wrong where they failed."""
     clusters: int
 
 
-def curves_by_position(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Curve]:
+def curves_by_position(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[PositionCurve]:
     """Every method at every length by position, lengths ascending; or none.
 
     `samples` are those of each cell id. A table of NLL has curves, and one of a score whose samples have marks, where
@@ -138,7 +138,7 @@ def bin_edges(length: int, trained_length: int) -> NDArray[np.int64]:
     return np.asarray([*edges, length], np.int64)
 
 
-def _curve(row: str, length: int, trained: int, targets: _Targets, likelihood: bool) -> Curve:
+def _curve(row: str, length: int, trained: int, targets: _Targets, likelihood: bool) -> PositionCurve:
     edges = bin_edges(length, trained)
     sums = _sums(
         targets, [*itertools.pairwise(edges.tolist()), (trained // 2, trained), (trained, max(trained, length))]
@@ -146,13 +146,13 @@ def _curve(row: str, length: int, trained: int, targets: _Targets, likelihood: b
     whole = _ratios(sums.sum(axis=0))
     several = len(sums) > 1
     draws = _ratios(resampled(sums.reshape(len(sums), -1)).reshape(-1, *sums.shape[1:])) if several else whole[None]
-    *values, level, beyond = (_estimate(*each, several) for each in zip(whole, draws.T, strict=True))
+    *values, level, beyond = (_bin_value(*each, several) for each in zip(whole, draws.T, strict=True))
     collapse = None
     if likelihood and np.isfinite(whole[-2:]).all():
         place, places = (collapse_position(each[..., :-2], each[..., -2], edges[:-1]) for each in (whole, draws))
-        collapse = _estimate(float(place), places, several)
+        collapse = _bin_value(float(place), places, several)
     counts = sums[:, :-2, 1].sum(axis=0).astype(np.int64)
-    return Curve(row, length, edges, counts, values, level, beyond, collapse, targets.samples, targets.clusters)
+    return PositionCurve(row, length, edges, counts, values, level, beyond, collapse, targets.samples, targets.clusters)
 
 
 def _sums(targets: _Targets, ranges: Sequence[tuple[int, int]]) -> Floats:
@@ -182,13 +182,13 @@ def collapse_position(values: Floats, level: ArrayLike, begins: NDArray[np.int64
     return np.where(np.isnan(level), math.nan, places)
 
 
-def _estimate(value: float, draws: Floats, several: bool) -> Estimate:
+def _bin_value(value: float, draws: Floats, several: bool) -> BinValue:
     """With the percentile interval of the draws: of several clusters, and where every draw has a value."""
     if not several or np.isnan(draws).any():
-        return Estimate(float(value))
+        return BinValue(float(value))
     tail = (1 - CONFIDENCE) / 2 * (len(draws) - 1)
     ordered = np.sort(draws)  # not interpolated: an end may be inf
-    return Estimate(float(value), float(ordered[math.floor(tail)]), float(ordered[-1 - math.floor(tail)]))
+    return BinValue(float(value), float(ordered[math.floor(tail)]), float(ordered[-1 - math.floor(tail)]))
 
 
 def text(value: float, digits: str = "") -> str:
@@ -196,7 +196,7 @@ def text(value: float, digits: str = "") -> str:
     return "" if math.isnan(value) else "never" if math.isinf(value) else f"{value:{digits}}"
 
 
-def rows_of(table: Table, curves: Sequence[Curve]) -> list[dict[str, Any]]:
+def rows_of(table: Table, curves: Sequence[PositionCurve]) -> list[dict[str, Any]]:
     """One row per method and length with a collapse position, in full precision."""
     rows = []
     for curve in curves:

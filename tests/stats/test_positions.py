@@ -23,7 +23,7 @@ from lexbench.report.report import write_report
 from lexbench.report.tables import collapse_grid
 from lexbench.stats import positions
 from lexbench.stats.intervals import cluster_bootstrap
-from lexbench.stats.positions import Curve, bin_edges, collapse_position, curves_by_position
+from lexbench.stats.positions import PositionCurve, bin_edges, collapse_position, curves_by_position
 from lexbench.stats.tables import Table, tables
 from lexbench.store.format import Finished
 from lexbench.taskkit.scoring import score_marks
@@ -32,7 +32,7 @@ from tests.report.fake_run import cell, finished, keep
 TRAINED = 256
 
 
-def markdown(table: Table, found: list[Curve]) -> str:
+def markdown(table: Table, found: list[PositionCurve]) -> str:
     grid = collapse_grid(table, found)
     assert grid is not None
     return formats.markdown(grid)
@@ -59,7 +59,7 @@ def table_of(found: Sequence[Finished], metric: str = "nll") -> tuple[Table, dic
     return table, {each.cell.id: each.samples for each in found}
 
 
-def curves(found: Sequence[Finished], metric: str = "nll") -> list[Curve]:
+def curves(found: Sequence[Finished], metric: str = "nll") -> list[PositionCurve]:
     return curves_by_position(*table_of(found, metric))
 
 

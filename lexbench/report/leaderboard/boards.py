@@ -59,7 +59,7 @@ class Value:
     notes: tuple[str, ...] = ()
 
 
-Place = tuple[str, str]
+BoardPlace = tuple[str, str]
 """Row, and name of the column."""
 
 
@@ -76,7 +76,7 @@ class Board:
     """What the rows are: method or model."""
     rows: list[str]
     columns: list[Column]
-    entries: dict[Place, Value]
+    entries: dict[BoardPlace, Value]
     remarks: list[str] = field(default_factory=list)
     """Said below: order, coverage, chance, realised tokens."""
 
@@ -88,7 +88,7 @@ def lengths_board(
     about: Mapping[str, object],
     corner: str,
     columns: Sequence[Column],
-    records: Mapping[Place, Record],
+    records: Mapping[BoardPlace, Record],
     samples: Samples,
     asked: int,
 ) -> Board:
@@ -139,13 +139,13 @@ def lengths_board(
     )
 
 
-def _whole(row: str, shared: Sequence[Column], records: Mapping[Place, Record]) -> list[Record]:
+def _whole(row: str, shared: Sequence[Column], records: Mapping[BoardPlace, Record]) -> list[Record]:
     """A row's records of all shared columns; none where one has no value."""
     found = [records[row, column.name] for column in shared if (row, column.name) in records]
     return found if len(found) == len(shared) and all(record.value is not None for record in found) else []
 
 
-def _shared(columns: Sequence[Column], records: Mapping[Place, Record]) -> tuple[list[Column], list[str]]:
+def _shared(columns: Sequence[Column], records: Mapping[BoardPlace, Record]) -> tuple[list[Column], list[str]]:
     """Columns to average over: beyond the trained length, if any is, and with a value in every row that has any."""
     valued = {place for place, record in records.items() if record.value is not None}
     rows = sorted({row for row, _ in valued})
@@ -166,7 +166,7 @@ def _shared(columns: Sequence[Column], records: Mapping[Place, Record]) -> tuple
     return shared, [f"Mean: over {over}, {len(shared)} of {where}, each with the same weight{lacking}."]
 
 
-def _entries(shown: Mapping[Place, Record], asked: int) -> dict[Place, Value]:
+def _entries(shown: Mapping[BoardPlace, Record], asked: int) -> dict[BoardPlace, Value]:
     truncated = any(record.truncated for record in shown.values())
     return {
         (row, name): _entry(record, truncated, None if name in (MEAN, PERPLEXITY) else asked)
@@ -206,7 +206,9 @@ def _limits(column: Column, shown: Mapping[str, Record], found: Mapping[str, Mar
         yield f"At {column.head}, {named} too few to tell any row from the best."
 
 
-def _sorted(named: Sequence[str], shared: Sequence[Column], shown: Mapping[Place, Record]) -> tuple[list[str], str]:
+def _sorted(
+    named: Sequence[str], shared: Sequence[Column], shown: Mapping[BoardPlace, Record]
+) -> tuple[list[str], str]:
     """Rows, and their order in a sentence."""
     by_name = sorted(named, key=lambda row: (row.split(" #")[0] != "none", row))
     side = metrics.better(next((record.metric for record in shown.values() if record.metric), None))
@@ -221,7 +223,7 @@ def _sorted(named: Sequence[str], shared: Sequence[Column], shown: Mapping[Place
     return rows + last, f"Rows by {'the mean' if by == MEAN else f'the value at {shared[0].head}'}, best first{below}."
 
 
-def _below(columns: Sequence[Column], records: Mapping[Place, Record]) -> Iterator[str]:
+def _below(columns: Sequence[Column], records: Mapping[BoardPlace, Record]) -> Iterator[str]:
     """The score of guessing, and realised tokens."""
     found = {
         column.head: [record for (_, name), record in records.items() if name == column.name] for column in columns

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lexbench.core.record import Cell, Record
 from lexbench.report.leaderboard.best import Samples
-from lexbench.report.leaderboard.boards import Board, Column, Place, lengths_board
+from lexbench.report.leaderboard.boards import Board, BoardPlace, Column, lengths_board
 from lexbench.report.leaderboard.page import FORMATS, Leaderboard
 from lexbench.report.leaderboard.published import published as published_tables
 from lexbench.report.leaderboard.summary_boards import summary_board
@@ -251,7 +251,7 @@ def _of_models(
     ]
 
 
-def _across(shown: dict[str, Table], method: str) -> tuple[list[Column], dict[Place, Record]]:
+def _across(shown: dict[str, Table], method: str) -> tuple[list[Column], dict[BoardPlace, Record]]:
     """Records of several models by length where they share lengths, or else by multiple of the trained length."""
     by_length: Callable[[Record], float] = lambda record: record.length  # noqa: E731
     by_multiple: Callable[[Record], float] = lambda record: record.multiple  # noqa: E731

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lexbench.report.leaderboard.best import Mark, Samples
-from lexbench.report.leaderboard.boards import Board, Column, Place, Value
+from lexbench.report.leaderboard.boards import Board, BoardPlace, Column, Value
 from lexbench.stats.costs import Cost, cost_summaries
 from lexbench.stats.summaries import RULES, THE_BASELINE, Summary, effective_lengths, summaries
 from lexbench.stats.tables import Table
@@ -83,7 +83,7 @@ def summary_board(
     if not found:
         return []
     names = list(dict.fromkeys(name for _, name in found))
-    entries: dict[Place, Value] = {}
+    entries: dict[BoardPlace, Value] = {}
     remarks = []
     for name in names:
         column = {row: found[row, name] for row in shown if (row, name) in found}
@@ -215,7 +215,7 @@ def _text(each: Summary, value: float) -> str:
     return f"{value:{digits}}" if each.name in ("area", "area_beyond") else signed(value, digits)
 
 
-def _sorted(rows: Sequence[str], found: Mapping[Place, Summary], better: int) -> tuple[list[str], str]:
+def _sorted(rows: Sequence[str], found: Mapping[BoardPlace, Summary], better: int) -> tuple[list[str], str]:
     """Rows, and their order in a sentence."""
     by_name = sorted(rows, key=lambda row: (row.split(" #")[0] != "none", row))
     for name in ORDER:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lexbench.core.record import Record, Sample
+from lexbench.report.grid import difference_entry, value_entry
 from lexbench.report.plots.heatmaps import depth_strata
-from lexbench.stats import differences, values, wording
+from lexbench.stats import differences, values
 from lexbench.stats.combine import shared_lengths
 from lexbench.stats.tables import Table, caption, chances, tables
 from lexbench.store.format import Finished
@@ -117,12 +118,8 @@ def ranked(table: Table) -> list[str]:
 
 def text(record: Record) -> str:
     """A value and its interval with the digits of the tables; `refused` or `no value`."""
-    if record.value is None:
-        return "refused" if record.refused else "no value"
-    shown = values.number(record, record.value)
-    if record.low is None or record.high is None:
-        return shown
-    return f"{shown} [{values.number(record, record.low)}, {values.number(record, record.high)}]"
+    shown = value_entry(record)
+    return f"{shown.text} [{', '.join(shown.ends)}]" if shown.ends else shown.text
 
 
 def _value(table: Table, record: Record) -> dict[str, Any]:
@@ -165,16 +162,16 @@ def _difference(table: Table, each: differences.Difference) -> dict[str, Any]:
     if each.difference is None:
         why = f"refused: {each.refused}" if each.refused else each.apart
         return {"text": "refused" if each.refused else "no pairs", "why": why}
-    digits = decimals(table)
+    shown = difference_entry(each, decimals(table))
     row: dict[str, Any] = {
         "value": _rounded(each.difference),
-        "text": wording.signed(each.difference, digits),
+        "text": shown.text,
         "pairs": each.pairs,
         "clusters": each.clusters,
         "significant": each.significant,
     }
-    if each.low is not None and each.high is not None:
-        row["interval"] = f"[{wording.signed(each.low, digits)}, {wording.signed(each.high, digits)}]"
+    if shown.ends:
+        row["interval"] = f"[{', '.join(shown.ends)}]"
     if each.p is not None and each.p_holm is not None:
         row["p"] = f"p {each.p:.2g}, {each.p_holm:.2g} after Holm's correction"
     dropped = {"failed": each.failed, "truncated": each.truncated, "unpaired": each.unpaired}

@@ -50,7 +50,7 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class CellAgreement:
     """One cell, as one backend answers it and the reference does."""
 
     task: str
@@ -90,7 +90,7 @@ class Parity:
     seed: int
     reference: Side
     others: Sequence[Side]
-    rows: Sequence[Row]
+    rows: Sequence[CellAgreement]
 
     @property
     def failed(self) -> bool:
@@ -251,10 +251,10 @@ def _answered(backend: Backend | str, cell: Posed) -> Answers:
 
 def _row(
     cell: Posed, sides: tuple[Side, Side], ours: Answers, theirs: Answers, backend: Backend | str, ends: Tokens
-) -> Row:
+) -> CellAgreement:
     """What the reference, which is the first side and still open, and the other one said in a cell."""
     step, dtypes = cell.step, [side.dtype for side in sides]
-    row = Row(task=step.task.label, method=step.method.label, length=step.length, backend=sides[1].label)
+    row = CellAgreement(task=step.task.label, method=step.method.label, length=step.length, backend=sides[1].label)
     refusals = [each for each in (ours, theirs, backend) if isinstance(each, str)]
     if isinstance(ours, str) or isinstance(theirs, str) or isinstance(backend, str):
         return replace(row, refused=refusals[0])
@@ -295,7 +295,7 @@ def table(found: Parity) -> str:
     return markdown(Grid(head=head, rows=list(lines.values()), remarks=said)).rstrip("\n")
 
 
-def _entry(row: Row) -> Entry:
+def _entry(row: CellAgreement) -> Entry:
     if row.refused is not None:
         return Entry(text="refused", notes=(row.refused,))
     if row.largest is None:

@@ -15,7 +15,7 @@ from lexbench.report import formats
 from lexbench.report.grid import Entry, Grid, Line, difference_entry
 from lexbench.stats.pairs import Paired
 from lexbench.stats.wording import escaped, several
-from lexbench.studies.tune.ranking import Row
+from lexbench.studies.tune.ranking import Finalist
 from lexbench.studies.tune.space import Candidate
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _sentence(result: "Result") -> str:
     return f"Best for {escaped(result.model.name)} at {result.length} tokens, {stretch:.3g} times the trained: {best}."
 
 
-def _entries(result: "Result", row: Row, place: int) -> Line:
+def _entries(result: "Result", row: Finalist, place: int) -> Line:
     doubt = "~" if row.doubtful else ""
     mark = f"too dear {doubt}".rstrip() if row.dear else "=" if row.tied else ""
     needles = difference_entry(row.needles, ".0f", 100, missing="–")

@@ -53,7 +53,7 @@ class Measured:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class Finalist:
     """A finalist on the fresh questions. Differences are its value minus that of the other."""
 
     candidate: Candidate
@@ -79,7 +79,7 @@ class Row:
         return self.behind.p_holm is not None and not self.behind.significant
 
 
-def rank(measured: Sequence[tuple[Candidate, Measured]], none: Measured, price: float, worth: float) -> list[Row]:
+def rank(measured: Sequence[tuple[Candidate, Measured]], none: Measured, price: float, worth: float) -> list[Finalist]:
     """Rows with the best one first, those above the price last."""
     rows = [_row(candidate, found, none, price, worth) for candidate, found in measured]
     rows.sort(key=lambda row: (row.dear, row.loss))
@@ -95,11 +95,11 @@ def price_of(none: Measured, found: Measured) -> Paired:
     return paired(none.inside, found.inside, "nll")
 
 
-def _row(candidate: Candidate, found: Measured, none: Measured, price: float, worth: float) -> Row:
+def _row(candidate: Candidate, found: Measured, none: Measured, price: float, worth: float) -> Finalist:
     inside = price_of(none, found)
     assert inside.difference is not None, "none and a finalist without failures have a difference"
     dear, interval = inside.difference > price, inside.interval
-    return Row(
+    return Finalist(
         candidate=candidate,
         loss=found.loss(worth),
         text=paired(none.text, found.text, "nll"),
