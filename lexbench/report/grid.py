@@ -1,4 +1,4 @@
-"""A table as it is read: values with intervals, marks and notes. `formats` writes it as Markdown, LaTeX or HTML."""
+"""A grid of values with intervals, marks and notes, which `formats` writes as Markdown, LaTeX or HTML."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Entry:
     """One entry of a grid."""
 
     text: str
-    """The value with as many digits as it deserves, a label, or why there is no value."""
+    """The rounded value, a label, or the reason for no value."""
     ends: tuple[str, str] | None = None
     """The 95 % interval."""
     best: bool = False
@@ -118,7 +118,7 @@ def difference_entry(
 
 
 def difference_notes(found: Paired, usual: tuple[int, int], fate: str = "") -> Iterator[str]:
-    """What a reader must know of a paired difference.
+    """Notes on a paired difference.
 
     Args:
         found: the difference.

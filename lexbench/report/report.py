@@ -15,14 +15,13 @@ if TYPE_CHECKING:
 
 LEGEND = """\
 Brackets hold 95 % intervals: over resampled documents or haystacks (2000 times), or Wilson's for independent answers
-that are right or wrong. **Bold** is the best value of its column as it is shown, whether or not the difference is real.
-Lengths are in tokens, with their multiple of the trained length. *refused*: there is no honest answer; the reason
-stands below.
+that are right or wrong. **Bold**: best of its column at the displayed precision, significant or not.
+Lengths are in tokens, with their multiple of the trained length. *refused*: not measurable; reason below.
 """
 
 
 SAME_SUMS = ("bits_per_byte", "word_perplexity")
-"""The NLL in other units: tables, and no figures of their own."""
+"""The NLL in other units: tables without figures."""
 
 
 def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
@@ -62,12 +61,12 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
 
 
 def _summary(folders: Sequence[Path], loaded: "Loaded") -> str:
-    """What the report stands on, and what is missing from it."""
+    """Number of cells behind the report, and what is missing."""
     refused = sum(finished.refused is not None for finished in loaded.finished)
     lines = [f"{len(loaded.finished)} cells, {refused} of them refused, from {', '.join(map(str, folders))}."]
     if loaded.unfinished:
         names = [f"{cell.method} {cell.task} at {cell.length}" for cell in loaded.unfinished]
-        lines.append(f"\n**Unfinished, not shown:** {'; '.join(names)}. The same run command finishes them.")
+        lines.append(f"\n**Unfinished, not shown:** {'; '.join(names)}. Repeat the run command to finish them.")
     lines += [f"\n**Not readable:** {problem}" for problem in loaded.problems]
     return "\n".join(lines)
 
@@ -75,7 +74,7 @@ def _summary(folders: Sequence[Path], loaded: "Loaded") -> str:
 def _summaries(
     every: "Sequence[Table]", samples: "dict[str, list[Sample]]", spent: "dict[str, Cost]", out: Path
 ) -> list[str]:
-    """What each curve says in a few numbers, and the line that links them; none where there is no curve."""
+    """Write the summaries of all curves; the line that links them."""
     from lexbench.report.leaderboard.leaderboard import by_method
     from lexbench.report.leaderboard.page import Leaderboard, as_csv, markdown
 
@@ -83,14 +82,17 @@ def _summaries(
         return []
     boards = by_method(every, samples, "summary", costs=spent)
     found = Leaderboard(rows="method", columns="summary", boards=boards, published=[], unreadable=[], unfinished=[])
-    write_text(out / "tables" / "summaries.md", f"# What the curves say\n\n{markdown(found)}")
+    write_text(out / "tables" / "summaries.md", f"# Summaries of the curves\n\n{markdown(found)}")
     write_text(out / "tables" / "summaries.csv", as_csv(found))
     links = "[summaries](tables/summaries.md), [numbers](tables/summaries.csv)"
-    return [f"What each curve says (effective length, collapse, area, price inside the trained length): {links}.", ""]
+    return [
+        f"Summaries of each curve (effective length, collapse, area, price inside the trained length): {links}.",
+        "",
+    ]
 
 
 def _differences(found: "Sequence[Differences]", out: Path) -> list[str]:
-    """Paired differences to the baseline method, and the line that links them; none where there are none."""
+    """Write the paired differences to the baseline method; the line that links them."""
     from lexbench.report.formats import csv
     from lexbench.report.tables import differences_page
     from lexbench.stats.differences import BASELINE, rows_of
@@ -104,7 +106,7 @@ def _differences(found: "Sequence[Differences]", out: Path) -> list[str]:
 
 
 def _section(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
-    """A table, its CSV and its figures; what needs samples is made where they are given."""
+    """A table, its CSV and its figures; those from samples only where samples are given."""
     from lexbench.report.formats import csv, markdown
     from lexbench.report.plots import over_length
     from lexbench.report.tables import grid_of, part_records, parts_grid, parts_of
@@ -134,7 +136,7 @@ def _section(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> l
 
 
 def _gain(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
-    """What more context brings, where targets are the same at all lengths."""
+    """Context gain, where all lengths share their targets."""
     from lexbench.report.formats import csv, markdown
     from lexbench.report.tables import GAIN, gain_grid
     from lexbench.stats import gain
@@ -156,7 +158,7 @@ def _depths(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> li
 
 
 def _positions(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
-    """Where in its window a model goes wrong, and where its NLL collapses."""
+    """Values by position in the window, and the collapse of NLL."""
     from lexbench.report.formats import csv, markdown
     from lexbench.report.plots import position_plots
     from lexbench.report.tables import COLLAPSE, collapse_grid

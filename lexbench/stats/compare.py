@@ -1,8 +1,8 @@
-"""Two sides on the same questions: how much they differ at each length, and what that allows to say.
+"""Compare two sides on the same questions: difference at each length, and a verdict per task.
 
-A side is one or more run folders, narrowed to the cells that selectors name. Cells belong together where task, length,
-seed and corpus agree; their questions are paired (`pairs.paired`), so the sides may differ in all else: method, model
-(of one tokenizer), backend, dtype, version of lexbench. P-values are two-sided, by sign flips over documents or
+A side is one or more run folders, narrowed by selectors. Cells match by task, length, seed and corpus; their questions
+are paired (`pairs.paired`). The sides may differ in everything else: method, model (of one tokenizer), backend, dtype,
+version of lexbench. P-values are two-sided, by sign flips over documents or
 haystacks, with Holm's correction over all lengths and tasks of the comparison.
 """
 
@@ -38,9 +38,9 @@ class AtLength:
     length: int
     seed: int
     found: Paired | None = None
-    """B minus A; None where there is no honest answer."""
+    """B minus A; None where nothing is comparable."""
     apart: str | None = None
-    """Why there is no answer."""
+    """Why nothing is comparable."""
 
     @property
     def significant(self) -> bool:
@@ -60,7 +60,7 @@ class Compared:
     entries: list[AtLength]
     verdict: str
     smallest: float | None = None
-    """Half the width of the widest interval, in the table's unit: a difference that is no larger could be missed."""
+    """Half the width of the widest interval, in the table's unit: a smaller difference may be missed."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,9 +69,9 @@ class Comparison:
 
     a: str
     b: str
-    """The sides as they were asked for."""
+    """Folders and selectors of the sides."""
     changes: list[Change]
-    """In what they differ beside their questions."""
+    """Differences in setup, apart from the questions."""
     tasks: list[Compared]
     only_a: list[str]
     """Cells without a partner, as text."""
@@ -120,7 +120,7 @@ def compare(
 
 
 def _selected(cells: list[Kept], words: Sequence[str], side: str) -> list[Kept]:
-    """The cells of one side that its selectors name."""
+    """Cells of one side that match its selectors."""
     wanted: dict[str, set[str]] = {}
     for word in words:
         key, equals, text = word.partition("=")
@@ -138,7 +138,7 @@ def _selected(cells: list[Kept], words: Sequence[str], side: str) -> list[Kept]:
 
 
 def _single(cells: Sequence[Kept], side: str) -> None:
-    """ValueError where several cells of a side stand at one place, with the selector that tells them apart."""
+    """ValueError for several cells of a side at one key, naming a selector that separates them."""
     twins = doubled(cells, _place)
     if not twins:
         return
@@ -155,7 +155,7 @@ def _single(cells: Sequence[Kept], side: str) -> None:
 
 
 def _place(cell: Cell) -> tuple[Any, ...]:
-    """What asks a question."""
+    """Key of a cell's questions."""
     return cell.task, cell.length, cell.seed, cell.corpus
 
 
@@ -204,7 +204,7 @@ def _entry(one: Kept, other: Kept, metric: str | None) -> AtLength:
 
 
 def _told_apart(one: Kept, other: Kept, metric: str, index: int) -> str:
-    """Why a question is not the same on both sides."""
+    """Why a question differs between the sides."""
     left, right = (next(each for each in side.outcomes[metric] if each.index == index) for side in (one, other))
     sizes = [f"{each.targets} targets of {each.bytes} bytes and {each.words} words" for each in (left, right)]
     if metric == "nll" and sizes[0] != sizes[1]:
@@ -240,7 +240,7 @@ def _verdicts(tasks: Sequence[Compared]) -> list[Compared]:
 
 
 def _verdict(task: Compared, comparisons: int) -> str:
-    """What these questions allow to say."""
+    """Verdict on one task in words."""
     compared = [entry.found for entry in task.entries if entry.found is not None]
     if not compared:
         return "not comparable"
@@ -261,6 +261,6 @@ def _verdict(task: Compared, comparisons: int) -> str:
     least = min(found.least for found in compared)
     if least * comparisons > LEVEL:
         few = f"with {several(clusters, 'cluster')} no p is below {small(least)}, before correction"
-        return f"no difference could have shown: {few} for {several(comparisons, 'comparison')}"
-    size = f": one of up to {task.smallest:.3g}{short_unit(task.metric or '')} could be missed" if task.smallest else ""
-    return f"no difference that these questions could show{size}"
+        return f"too few samples to detect any difference: {few} for {several(comparisons, 'comparison')}"
+    size = f": one of up to {task.smallest:.3g}{short_unit(task.metric or '')} may be missed" if task.smallest else ""
+    return f"no difference detected{size}"

@@ -1,4 +1,4 @@
-"""Paired differences to a baseline method: the same questions under both, at each length, with Holm's correction."""
+"""Paired differences of methods to a baseline method at each length, with Holm's correction."""
 
 import math
 from collections import Counter
@@ -41,7 +41,7 @@ class Differences:
 
     @property
     def unit(self) -> str:
-        """Of values and differences: nats per token, points (a hundredth of a score), or as a measure is."""
+        """Unit of values and differences; a point is a hundredth of a score."""
         return "points" if self.table.scored else "nats per token" if self.table.metric == "nll" else "as measured"
 
 
@@ -101,15 +101,15 @@ def coverage(found: Differences) -> Iterator[str]:
     usual = usual_counts(found)
     tested = [each.clusters for each in found.entries.values() if each.p is not None]
     if tested:
-        yield f"{several(usual[0], 'pair')} in {several(usual[1], 'cluster')} an entry, where no note says else."
+        yield f"{several(usual[0], 'pair')} in {several(usual[1], 'cluster')} per entry, unless a note says otherwise."
         least = least_p(max(tested))
         if least * len(tested) > LEVEL:
             limit = f"with {several(max(tested), 'cluster')} no p is below {least:.2g}"
-            yield f"No entry can be marked: {limit}, before correction for {several(len(tested), 'comparison')}."
+            yield f"No entry can be significant: {limit}, before correction for {several(len(tested), 'comparison')}."
 
 
 def digits(found: Differences) -> str:
-    """Decimals of a difference: of a measure, those that show four digits of its largest level."""
+    """Decimals of a difference; for a measure, enough to show four digits of its largest value."""
     if found.table.scored or found.table.metric == "nll":
         return ".1f" if found.table.scored else ".3f"
     level = max((abs(record.value) for record in found.table.entries.values() if record.value), default=1.0)

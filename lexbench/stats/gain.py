@@ -1,11 +1,11 @@
-"""Context gain: what more context brings, on the same target tokens; and from where on it hurts.
+"""Context gain: the drop in NLL that longer context brings on the same target tokens, and the length where it hurts.
 
     gain(L) = NLL at the table's shortest length - NLL at L        nats per token, over the same targets
 
-Positive: the added context helps. Paired by token: whatever scores the same tokens of its documents at all lengths has
-a gain, be it in one window or in many (last segment, sliding, non-overlapping, key tokens). Intervals resample
+Positive: the added context helps. Paired by token: every task that scores the same tokens of its documents at all
+lengths has a gain, in one window or in many (last segment, sliding, non-overlapping, key tokens). Intervals resample
 documents with their pairs kept together. A length hurts where the step to it, from the measured length before, has an
-interval that lies wholly below 0; several lengths are not corrected for.
+interval wholly below 0, without correction for the number of lengths.
 """
 
 import math
@@ -27,17 +27,17 @@ class Drop:
 
     value: float
     low: float | None
-    """End of the 95 % interval; None for one document."""
+    """Lower end of the 95 % interval; None for one document."""
     high: float | None
     targets: int
     clusters: int
     left_out: int
-    """Targets that failed at one of both lengths."""
+    """Targets that failed at either length."""
 
 
 @dataclass(frozen=True)
 class Gain:
-    """What a method gains at one length."""
+    """Gain of a method at one length."""
 
     method: str
     length: int
@@ -51,7 +51,7 @@ class Gain:
 
 
 def gains(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Gain]:
-    """Of every method at every length beyond the shortest; none unless all cells score the same tokens.
+    """Gains of every method at every length beyond the shortest; empty unless all cells score the same tokens.
 
     `samples` are those of each cell id.
     """
@@ -77,7 +77,7 @@ Targets = dict[tuple[str, str], tuple[NDArray[np.int64], Floats]]
 
 
 def _targets(samples: Sequence[Sample]) -> Targets:
-    """The targets of a cell; none where it is not known which tokens they are."""
+    """Targets of a cell; empty where their positions are unknown."""
     pieces: dict[tuple[str, str], list[tuple[NDArray[np.int64], Floats]]] = {}
     for sample in samples:
         facts = sample.facts
@@ -107,7 +107,7 @@ def _same(cells: Sequence[Targets]) -> bool:
 
 
 def _drop(left: Targets, right: Targets) -> Drop | None:
-    """NLL on the left minus NLL on the right, where both have any."""
+    """NLL on the left minus NLL on the right, over targets with both."""
     gaps = {name: left[name][1] - right[name][1] for name in left if name in right}
     paired = {name: gap[~np.isnan(gap)] for name, gap in gaps.items() if not np.isnan(gap).all()}
     if not paired:
@@ -126,7 +126,7 @@ def _drop(left: Targets, right: Targets) -> Drop | None:
 
 
 def hurts_from(found: Sequence[Gain]) -> int | None:
-    """Of one method, lengths ascending: the first length that is worse than the one before it; None: none is."""
+    """First length of a method that is worse than the one before it; None without one. Lengths ascend."""
     return next((each.length for each in found if each.step and (each.step.high or 0.0) < 0), None)
 
 

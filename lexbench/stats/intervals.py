@@ -33,7 +33,7 @@ class Interval:
     high: float
     kind: str
     """How it was made: wilson, newcombe, cluster_bootstrap or welch; mover where it is recovered from those of parts
-    (summary_statistics); `cluster_bootstrap+newcombe` where those of two are added (tuning)."""
+    (combine); `cluster_bootstrap+newcombe` where those of two are added (tuning)."""
 
 
 def wilson(successes: float, n: int) -> Interval:

@@ -1,4 +1,4 @@
-"""One question, asked twice: what two cells gave on the same questions, and whether their difference is real."""
+"""Paired differences: outcomes of two sides on the same questions, with intervals and tests."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
@@ -27,46 +27,46 @@ Key = TypeVar("Key", bound=Hashable)
 Found = TypeVar("Found", bound="Paired")
 
 ROUNDING = 1e-6
-"""Of the baseline's amount: what two kernels of one precision differ by, though nothing is changed."""
+"""Relative difference between two kernels of one precision; smaller gaps count as 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one question gave of one metric: a cell's value is sum of amounts / sum of units.
+    """One question's contribution to a metric: the value of a cell is sum of amounts / sum of units.
 
-    It is plain data, so that a baseline file can keep it without the samples.
+    Plain data, so a baseline file holds it without the samples.
     """
 
     index: int
     cluster: str
     amount: float | None
-    """Nats over all targets, or the score or measure; None: it failed, and has no honest value."""
+    """Nats over all targets, or the score or measure; None: failed, no value."""
     targets: int | None = None
-    """Of a likelihood, where it is known."""
+    """Number of targets of a likelihood, where known."""
     failed: bool = False
-    """A failed score counts as 0; all else is left out. A likelihood that is not finite failed, too."""
+    """A failed score counts as 0; other metrics leave it out. A likelihood that is not finite counts as failed."""
     truncated: bool = False
     depth: float | None = None
-    """Cluster, targets, depth, bytes and words tell questions apart; None: not known."""
+    """Cluster, targets, depth, bytes and words identify a question; None: not known."""
     bytes: int | None = None
     words: int | None = None
 
     @property
     def units(self) -> float:
-        """Targets of a likelihood; 1 of all else."""
+        """Targets of a likelihood; 1 for other metrics."""
         return 1.0 if self.targets is None else float(self.targets)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Paired:
-    """The other side minus the baseline over the questions that both were asked, in the metric's own unit."""
+    """The other side minus the baseline over shared questions, in the metric's own unit."""
 
     baseline_value: float | None = None
-    """Over the pairs, as is `value`, the other side's; None where no pair has both."""
+    """The baseline's value over the pairs, None where no pair has both; `value` is the other side's."""
     value: float | None = None
     difference: float | None = None
     interval: Interval | None = None
-    """95 %; None where one cluster allows none."""
+    """95 %; None for a single cluster."""
     p: float | None = None
     """Of this comparison alone: two-sided; with a tolerance one-sided, of a loss beyond it, and 1 within it."""
     p_holm: float | None = None
@@ -85,7 +85,7 @@ class Paired:
     unpaired: int = 0
     """Questions on one side only."""
     unlike: int | None = None
-    """Index of the first question that is not the same on both sides: then there is no difference."""
+    """Index of the first question that differs between the sides; then nothing is compared."""
 
     @property
     def significant(self) -> bool | None:
@@ -128,7 +128,7 @@ class Paired:
 
 
 def outcomes(samples: Sequence[Sample], metric: str) -> list[Outcome]:
-    """What each sample gave of `nll` or of a score or measure, by index; other likelihoods follow from `nll`."""
+    """Outcome of each sample for `nll`, a score or a measure, by index; other likelihoods follow from `nll`."""
     return [_outcome(sample, metric) for sample in sorted(samples, key=lambda sample: sample.index)]
 
 
@@ -261,9 +261,9 @@ def corrected(family: Mapping[Key, Found]) -> dict[Key, Found]:
 
 
 def gaps(baseline: Sequence[Outcome], other: Sequence[Outcome]) -> list[Outcome]:
-    """Other minus baseline for each question that has both amounts, by index; `paired` says whether they are alike.
+    """Other minus baseline for each question with both amounts, by index; `paired` checks that the questions agree.
 
-    A gap of the size of rounding is none.
+    A gap of the size of rounding counts as 0.
     """
     before = {each.index: each.amount for each in baseline}
     found = []
@@ -276,7 +276,7 @@ def gaps(baseline: Sequence[Outcome], other: Sequence[Outcome]) -> list[Outcome]
 
 
 def _alike(one: Outcome, other: Outcome) -> bool:
-    """Whether two outcomes are of one question, by what is known of both."""
+    """Whether two outcomes belong to one question, by the facts known of both."""
     names = ("cluster", "targets", "depth", "bytes", "words")
     known = [(getattr(one, name), getattr(other, name)) for name in names]
     return all(left == right for left, right in known if left is not None and right is not None)

@@ -1,15 +1,15 @@
-"""Where in its window a model goes wrong: NLL of tokens, or rightness of marks, by position; and where NLL collapses.
+"""NLL of tokens, or accuracy of marks, by position in the window, and the position where NLL collapses.
 
-A position is the number of tokens before a target in its window, BOS counted. Positions are taken together in bins
-that grow with them, one of which begins at the trained length.
+A position is the number of tokens before a target in its window, BOS counted. Positions are grouped in bins that grow
+with the position; one bin begins at the trained length.
 
     in-range level       NLL per target over the second half of the trained length
-    collapse position    where the first bin begins from which on every bin, to the end of the window, has an NLL of
-                         more than 0.5 nats above the in-range level; never, where the last bin has not
+    collapse position    start of the first bin from which every bin up to the end of the window has an NLL more than
+                         0.5 nats above the in-range level; never, if the last bin has not
 
-The level is the method's own at that length: a method that is worse everywhere does not collapse, so both stand side
-by side. Texts that become easier towards their end hide a collapse, and the other way round: methods of one table read
-the same texts. Intervals resample documents, the level anew each time.
+The level is the method's own at that length: a method that is worse everywhere does not collapse, so tables show both.
+Texts that become easier towards their end hide a collapse, and the reverse; methods of one table read the same texts.
+Intervals resample documents, and the level with them.
 """
 
 import itertools
@@ -28,14 +28,14 @@ from lexbench.stats.tables import Table
 RISE = 0.5
 """Nats above the in-range level beyond which NLL has collapsed."""
 OCTAVE = 4
-"""Bins from one position to twice as far."""
+"""Bins per doubling of the position."""
 WIDTH = 16
-"""Positions of a bin, at least."""
+"""Minimum number of positions in a bin."""
 
 
 @dataclass(frozen=True)
 class BinValue:
-    """A value and its 95 % interval over resampled clusters; NaN: there is none."""
+    """A value and its 95 % interval over resampled clusters; NaN where missing."""
 
     value: float
     low: float = math.nan
@@ -55,13 +55,13 @@ class PositionCurve:
     values: list[BinValue]
     """[bins] NLL in nats per token, or the share of right marks; NaN without targets."""
     level: BinValue
-    """The same over the second half of the trained length, and"""
+    """The same over the second half of the trained length."""
     beyond: BinValue
-    """past the trained length."""
+    """The same past the trained length."""
     collapse: BinValue | None
-    """Position, inf: never; None for marks, and where there are not targets on both sides of the trained length."""
+    """Position, inf: never; None for marks, and without targets on both sides of the trained length."""
     samples: int
-    """Samples behind it: those that did not fail; for marks all that have any, wrong where they failed."""
+    """Samples that did not fail; for marks all samples with marks, failed ones counted as wrong."""
     clusters: int
 
 
@@ -100,7 +100,7 @@ class _Targets:
 
 
 def _targets(table: Table, samples: Sequence[Sample]) -> _Targets | None:
-    """NLL of the samples that did not fail; or marks of all, wrong where they failed."""
+    """NLL of samples that did not fail; or marks of all samples, failed ones as wrong."""
     used: list[tuple[NDArray[np.int64], Floats, str]] = []
     for sample in samples:
         if table.scored and "right" in sample.statistics:
@@ -172,9 +172,9 @@ def _ratios(sums: Floats) -> Floats:
 
 
 def collapse_position(values: Floats, level: ArrayLike, begins: NDArray[np.int64]) -> Floats:
-    """[...] where the bins begin from which on all values [..., bins] exceed level [...] by 0.5; inf: never.
+    """[...] start of the first bin from which all values [..., bins] exceed level [...] by 0.5; inf: never.
 
-    A bin without targets (NaN) decides nothing, and is no beginning; NaN where there is no level.
+    A bin without targets (NaN) is skipped, and is no start; NaN where there is no level.
     """
     stays = ~(values <= np.asarray(level)[..., None] + RISE)
     stays = np.logical_and.accumulate(stays[..., ::-1], axis=-1)[..., ::-1] & ~np.isnan(values)
@@ -183,7 +183,7 @@ def collapse_position(values: Floats, level: ArrayLike, begins: NDArray[np.int64
 
 
 def _bin_value(value: float, draws: Floats, several: bool) -> BinValue:
-    """With the percentile interval of the draws: of several clusters, and where every draw has a value."""
+    """A value with the percentile interval of its draws; without one for a single cluster or a draw without a value."""
     if not several or np.isnan(draws).any():
         return BinValue(float(value))
     tail = (1 - CONFIDENCE) / 2 * (len(draws) - 1)

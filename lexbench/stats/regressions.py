@@ -1,23 +1,20 @@
-"""Has a run lost quality against a baseline, beyond a tolerance and beyond chance? Cell by cell, with tests and rules.
+"""Test each cell of a run for a loss against a baseline that exceeds a tolerance and chance.
 
 Each cell and metric of the baseline is compared with the run's cell of the same name. Its loss L is how much worse the
 run is, in nats per token or points. The null hypothesis is L <= tolerance; the alternative is that more is lost.
 
-- The same questions: the run is given the tolerance as a gift on every question, and what is still missing is tested by
-  sign flips over clusters (`pairs.paired`). The flips are symmetric, so the one-sided p-value is half of the two-sided
-  one. It is exact where the clusters' losses scatter alike to both sides of the tolerance. Where most lose a little
-  and a few gain much, a mean loss of just the tolerance alarms more often than it should, the less so the larger n.
-- Other questions (another seed, another state of the corpus): Welch's test over clusters. Of scores each side gets a
-  cluster of 1 and one of 0 (Agresti and Caffo 2000, The American Statistician 54:280), so that all right has a width.
-- Holm's correction over all comparisons of the check: models, methods, tasks, lengths and seeds. With nothing lost
-  beyond the tolerance, a false alarm comes in at most 5 % of checks, as far as each test is exact.
+- The same questions: sign flips over clusters, after the tolerance is added to every question (`pairs.paired`). Exact
+  where the clusters' losses are symmetric about the tolerance. Where most clusters lose a little and a few gain much,
+  a mean loss of just the tolerance alarms too often, less so the larger n is.
+- Other questions (another seed, another state of the corpus): Welch's test over clusters (`pairs.unpaired`).
+- Holm's correction over all comparisons of the check: models, methods, tasks, lengths and seeds. Where no
+  loss exceeds the tolerance, at most 5 % of checks alarm, as far as each test is exact.
 
-What no test can say is decided by rule. A cell that was measured and is refused now, or a likelihood that fails where
-it did not, is regressed. A cell that the run lacks, questions that it left out or that changed, another protocol or
-task version, fewer questions: not comparable, since a gate that skips what it cannot compare passes everything in the
-end. So is a loss beyond the tolerance that has too few clusters to be significant whatever its size, or that other
-questions show and cannot prove: the baseline's own could. A loss within the tolerance needs no test: it holds. New
-cells and gains are said, and fail nothing.
+Rules decide the rest. Regressed: a measured cell that is now refused, or a likelihood that newly fails. Not comparable,
+because a gate that skips such cells would pass everything in the end: a missing cell, missing or changed questions,
+another protocol or task version, fewer questions; and a loss beyond the tolerance with too few clusters to be
+significant at any size, or on other questions without significance. Held: a loss within the tolerance. New cells and
+gains are reported and fail nothing.
 """
 
 import math
@@ -35,7 +32,7 @@ from lexbench.stats.wording import plain, scale, several, some
 TOLERANCES = {"nll": 0.02}
 """Nats per token: 2 % of perplexity."""
 POINTS = 2.0
-"""Of a score without a tolerance of its own."""
+"""Default tolerance of a score, in points."""
 GONE = "the run has no such cell: run what the baseline was made from, or --update"
 
 
@@ -46,17 +43,17 @@ class Verdict:
     cell: Cell
     """The run's; the baseline's where the run has none."""
     metric: str | None
-    """None: the cell has no metric that is compared."""
+    """None: no metric of the cell is compared."""
     status: str
     """held, improved, regressed, not comparable or new."""
     reason: str = ""
-    """Why, where the numbers do not say it."""
+    """Reason beside the numbers."""
     tolerance: float = 0.0
-    """As the metric is shown: nats per token or points."""
+    """In nats per token or points."""
     found: Paired | None = None
     """The run minus the baseline."""
     unpaired: Change | None = None
-    """Why the questions are others; None: they are the same."""
+    """Why the questions differ; None: they are the same."""
 
     @property
     def p(self) -> float | None:
@@ -70,20 +67,20 @@ class Verdict:
 
 
 def same_cell(cell: Cell) -> tuple[Any, ...]:
-    """What names a cell in a check: a run and its baseline hold one of each."""
+    """Key of a cell in a check; unique in a run and in its baseline."""
     return cell.model, cell.method, cell.task, cell.length, cell.seed, cell.corpus
 
 
 KEYS = (same_cell, lambda cell: same_cell(cell)[:5], lambda cell: same_cell(cell)[:4])
-"""By name; then whatever the corpus is called; then whatever the seed."""
+"""Full key; then without the corpus; then without the seed."""
 
 
 def judge(
     old: Sequence[Kept], new: Sequence[Kept], tolerances: Mapping[str, float]
 ) -> tuple[list[Verdict], list[tuple[Kept, Kept]]]:
-    """The verdicts on all cells of a baseline and a run, and the cells that were compared.
+    """Verdicts on all cells of a baseline and a run, and the compared pairs of cells.
 
-    ValueError for a tolerance that makes no sense, and where there is nothing to compare.
+    ValueError for an invalid tolerance, and where there is nothing to compare.
     """
     _sensible(tolerances, old)
     pairs, gone, added = matched(old, new, KEYS)
@@ -118,7 +115,7 @@ def _some(cells: Sequence[Kept]) -> str:
 
 
 def _sensible(tolerances: Mapping[str, float], old: Sequence[Kept]) -> None:
-    """ValueError for a tolerance of what is not there, or cannot be better or worse."""
+    """ValueError for a tolerance of an absent metric, or of one without a better direction."""
     known = sorted({name for each in old for name in each.outcomes if metrics.better(name)}, key=metrics.order)
     for name, tolerance in tolerances.items():
         if name not in known:
@@ -133,7 +130,7 @@ def _whole(each: Kept, status: str, reason: str) -> Verdict:
 
 
 def _verdicts(one: Kept, other: Kept, tolerances: Mapping[str, float]) -> Iterator[Verdict]:
-    """What is said of one cell, before Holm's correction."""
+    """Verdicts on one cell, before Holm's correction."""
     unlike = unlike_questions(one.cell, other.cell)
     cell = replace(other, outcomes=one.outcomes or other.outcomes)
     if unlike:
@@ -156,7 +153,7 @@ def _verdicts(one: Kept, other: Kept, tolerances: Mapping[str, float]) -> Iterat
 
 
 def _gated(metric: str, first: str | None, tolerances: Mapping[str, float]) -> bool:
-    """Whether a metric is compared: named, or the task's headline where it has a tolerance of its own accord."""
+    """Whether a metric is compared: named, or the task's headline with a default tolerance."""
     return metric in tolerances or (metric == first and (metric == "nll" or metrics.is_score(metric)))
 
 
@@ -193,7 +190,7 @@ def _compared(one: Kept, other: Kept, metric: str, tolerance: float) -> Verdict:
 
 
 def _apart(found: Paired, before: Sequence[Outcome], after: Sequence[Outcome]) -> str:
-    """Why questions that should be the same make no pairs."""
+    """Why questions make no pairs."""
     if found.unlike is not None:
         changed = f"question {found.unlike} is another one, though task version, seed and corpus agree"
         return f"{changed} (another tokenizer?): --update"
@@ -202,14 +199,14 @@ def _apart(found: Paired, before: Sequence[Outcome], after: Sequence[Outcome]) -
 
 
 def _fewer(before: Sequence[Outcome], after: Sequence[Outcome]) -> str:
-    """Why fewer questions than the baseline's are not enough; empty where there are as many."""
+    """Why a run with fewer questions than the baseline is not comparable; empty otherwise."""
     missing = len(before) - len(after)
     return _left_out(missing, len(before)) if missing > 0 else ""
 
 
 def _left_out(missing: int, count: int) -> str:
     asked = several(count, "question")
-    return f"{missing} of the baseline's {asked} were not asked: run with n={count}, or --update"
+    return f"{missing} of the baseline's {asked} are missing: run with n={count}, or --update"
 
 
 def _settled(verdict: Verdict, found: Paired, comparisons: int) -> Verdict:
@@ -225,6 +222,6 @@ def _settled(verdict: Verdict, found: Paired, comparisons: int) -> Verdict:
         return replace(verdict, status="not comparable", reason=f"a loss beyond the tolerance, and {few}: raise n")
     if other := verdict.unpaired:
         remedy = f"run with seed={other.one}" if other.name == "seed" else "run on the baseline's corpus"
-        reason = f"a loss beyond the tolerance, which other questions cannot prove: {remedy}, or raise n"
+        reason = f"a loss beyond the tolerance, not significant on different questions: {remedy}, or raise n"
         return replace(verdict, status="not comparable", reason=reason)
     return replace(verdict, reason="a loss beyond the tolerance, not significant")

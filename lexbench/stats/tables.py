@@ -1,4 +1,4 @@
-"""Tables: methods down, lengths across, one metric; only cells that differ in nothing else stand in one table."""
+"""Tables of one metric, methods by lengths; cells of a table differ only in method and length."""
 
 import hashlib
 import json
@@ -21,17 +21,17 @@ class Table:
     """One metric of cells that share everything but method and length."""
 
     name: str
-    """Unique among the tables of a report, fit for a file."""
+    """Unique file name within a report."""
     setting: str
     """Hash of what the cells share."""
     metric: str | None
     """None: nothing was scored."""
     cell: Cell
-    """One of the cells: tells what they share."""
+    """One of the cells, for the fields that all share."""
     differs: str
-    """What tells it from tables of the same model and task; empty where there are none."""
+    """Fields that differ from other tables of the same model and task; empty without such tables."""
     entries: dict[Place, Record]
-    """Of all samples of a cell, never of a part."""
+    """Records over all samples of a cell."""
     methods: list[str]
     lengths: list[int]
     parts: dict[Place, dict[str, Record]] = field(default_factory=dict)
@@ -108,7 +108,7 @@ def _setting(cell: Cell) -> str:
 
 
 def _placed(group: Sequence[Finished]) -> dict[Place, list[Record]]:
-    """Records by row and length; where two cells bear one label, the second has a row of its own."""
+    """Records by row and length; of two cells with one label, the second gets its own row."""
     placed: dict[Place, list[Record]] = {}
     for finished in group:
         row, again = finished.cell.method, 1
@@ -120,7 +120,7 @@ def _placed(group: Sequence[Finished]) -> dict[Place, list[Record]]:
 
 
 def _of_metric(records: Sequence[Record], metric: str | None) -> Record:
-    """The record of all samples; the first one, which has a refusal's reason, where there is none of the metric."""
+    """The record over all samples; without one of the metric, the first record, which holds a refusal's reason."""
     return next((record for record in records if record.metric == metric and record.part is None), records[0])
 
 
@@ -129,7 +129,7 @@ def _parts_of(records: Sequence[Record], metric: str | None) -> dict[str, Record
 
 
 def _odd(rivals: Iterable[Cell]) -> list[str]:
-    """The parts of the identity in which tables of one model and task differ."""
+    """Fields of the identity that differ between tables of one model and task."""
     parts = [leaves(other.identity) for other in rivals]
     names = sorted({name for part in parts for name in part} - {"length"})
     odd = [name for name in names if len({part.get(name) for part in parts}) > 1]
@@ -147,7 +147,7 @@ def leaves(value: Any, name: str = "") -> dict[str, str]:
 
 
 def caption(table: Table) -> str:
-    """What all of the table's cells share: the protocol, and in a second line the rest."""
+    """Settings that all cells of a table share: the protocol, and the rest in a second line."""
     cell = table.cell
     corpus = f", corpus {cell.corpus}" if cell.corpus else ""
     own = f"; this table: {table.differs}" if table.differs else ""
@@ -163,6 +163,6 @@ def at_length(table: Table, length: int) -> str:
 
 
 def chances(table: Table) -> dict[int, float]:
-    """What guessing gives at each length where it is known to give anything."""
+    """Score of guessing at each length, where known and above 0."""
     known = {length: [each.chance for each in table.at(length) if each.chance] for length in table.lengths}
     return {length: levels[0] for length, levels in known.items() if levels}

@@ -1,4 +1,4 @@
-"""How a record's value is shown: digits, shares, and what a reader must know of it."""
+"""Display of a record's value: digits, shares, notes."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ FATES = ("left out of the value", "counted as 0")
 
 
 def share(count: int, of: int) -> str:
-    """A share in whole percents; 0% and 100% only where it is nothing or all."""
+    """A share in whole percents; 0% and 100% only where exact."""
     return f"{0 if count == 0 else 100 if count == of else min(99, max(1, round(100 * count / of)))}%"
 
 
@@ -21,7 +21,7 @@ def samples_of(record: Record) -> int:
 
 
 def notes_of(record: Record, n: int | None = None) -> Iterator[str]:
-    """What a reader must know of a value. `n`: samples that the cell should have; None: not checked."""
+    """Notes on a value. `n`: samples that the cell should have; None: not checked."""
     samples = samples_of(record)
     if record.refused:
         yield f"refused: {' '.join(record.refused.split())}"
@@ -36,7 +36,7 @@ def notes_of(record: Record, n: int | None = None) -> Iterator[str]:
 
 
 def number(record: Record, value: float) -> str:
-    """A value with as many digits as its metric deserves."""
+    """A value with the digits of its metric."""
     if record.metric in ("perplexity", "word_perplexity"):
         return f"{value:.2f}" if value < 100 else f"{value:.0f}" if value < 1e5 else f"{value:.1e}"
     if record.metric in metrics.MEASURES:

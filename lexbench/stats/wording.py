@@ -1,4 +1,4 @@
-"""How comparisons say things: names that others chose, numbers in the unit of their metric, counts."""
+"""Wording of reports: escaped names, numbers in the unit of their metric, counts."""
 
 import re
 from collections.abc import Sequence
@@ -7,17 +7,17 @@ from lexbench.stats import metrics
 
 
 def plain(text: object) -> str:
-    """Text of unknown origin in one line: control characters are spaces, and a log's old commands are broken up."""
+    """Text of unknown origin in one line: control characters become spaces, `##[` commands of CI logs are broken."""
     line = "".join(letter if letter.isprintable() else " " for letter in str(text))
     return " ".join(line.split()).replace("##[", "## [")
 
 
 MARKDOWN = re.compile(r"[\\`*<|~$&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\])\(")
-"""What begins code, emphasis, a tag, a column, mathematics, an entity or a link; `_` inside a word begins nothing."""
+"""Starts of code, emphasis, tags, columns, mathematics, entities and links; `_` inside a word starts nothing."""
 
 
 def escaped(text: object) -> str:
-    """The same as plain words of Markdown; a dollar is an entity, since some pages take two of them for mathematics."""
+    """`plain`, escaped for Markdown; a dollar becomes an entity, because some pages read two of them as mathematics."""
     return MARKDOWN.sub(r"\\\g<0>", plain(text)).replace("\\$", "&#36;")
 
 
@@ -38,12 +38,12 @@ def listed(lengths: Sequence[int]) -> str:
 
 
 def scale(metric: str) -> float:
-    """What turns a metric into the unit in which it is shown: scores are shown in points."""
+    """Factor from a metric to its displayed unit: scores are shown in points."""
     return 100.0 if metrics.is_score(metric) else 1.0
 
 
 def unit(metric: str) -> str:
-    """Of values and differences as they are shown."""
+    """Unit of displayed values and differences."""
     return "points" if metrics.is_score(metric) else "nats per token" if metric == "nll" else "as measured"
 
 
@@ -63,13 +63,13 @@ def change(metric: str, number: float) -> str:
 
 
 def signed(value: float, places: str = ".3f") -> str:
-    """With its sign, unless it rounds to zero."""
+    """A number with its sign; without one where it rounds to zero."""
     text = f"{value:+{places}}"
     return text if float(text) else text[1:]
 
 
 def small(p: float) -> str:
-    """A p-value; 0 is never said."""
+    """A p-value; a tiny one as `<0.0001`."""
     return f"{p:.2g}" if p >= 1e-4 else "<0.0001"
 
 

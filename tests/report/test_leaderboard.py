@@ -656,7 +656,7 @@ def test_a_run_without_anything_to_show_says_why(tmp_path: Path) -> None:
     begun = cell("passkey", "pi", 512)
     store.append(begun, Sample(index=0, cluster="0", tokens=4, scores={"accuracy": 1.0}))
     page = leaderboard([tmp_path / "run"])
-    assert "**Unfinished, not shown: pi passkey at 512 on lexlet. The same run command goes on.**" in page
+    assert "**Unfinished, not shown: pi passkey at 512 on lexlet. Repeat the command to resume.**" in page
     [file] = (tmp_path / "run" / "cells").glob("*.parquet")
     file.unlink()
     with pytest.raises(ValueError, match=r"no cell of .*run can be shown: the run is unfinished"):

@@ -89,10 +89,13 @@ def test_what_may_be_said_of_a_task(tmp_path: Path) -> None:
     assert mixed == "mixed by length: B is worse at 256, and better at 1024"
     assert said("same", base, by_length("yarn", 3.0, 3.0, 3.0)) == "no difference: every question gave the same"
     six = said("six", by_length("none", 3.0, 3.0, 3.0, n=6), by_length("yarn", 2.0, 3.0, 3.0, n=6))
-    assert six.startswith("no difference could have shown: with 6 clusters no p is below 0.031, before")  # 3 / 32
+    assert six.startswith(
+        "too few samples to detect any difference: with 6 clusters no p is below 0.031, before"
+    )  # 3 / 32
     few = said("few", by_length("none", 3.0, 3.0, 3.0, n=4), by_length("yarn", 2.0, 2.0, 2.0, n=4))
     assert (
-        few == "no difference could have shown: with 4 clusters no p is below 0.12, before correction for 3 comparisons"
+        few == "too few samples to detect any difference: with 4 clusters no p is below 0.12, before correction for 3 "
+        "comparisons"
     )
 
 
@@ -104,10 +107,7 @@ def test_a_difference_that_did_not_show_has_a_size_that_could_be_missed(tmp_path
     draws = np.random.default_rng(7).choice([-1, -1, 1, 1, 0, 0, 0, 0], (400_000, 8)).mean(1)
     low, high = np.quantile(draws, [0.025, 0.975])
     assert task.smallest == pytest.approx(100 * (high - low) / 2, abs=6.3)  # an eighth of a point on the grid
-    assert (
-        task.verdict
-        == f"no difference that these questions could show: one of up to {task.smallest:.3g} points could be missed"
-    )
+    assert task.verdict == f"no difference detected: one of up to {task.smallest:.3g} points may be missed"
 
 
 def test_measures_without_a_better_side_are_higher_or_lower(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_the_committed_records_say_what_their_differences_said() -> None:
     shown = re.findall(r"([+-][\d.]+)\*", row)
     assert [f"{entry.found.difference:+.3f}" for entry in nll.entries if entry.found and entry.significant] == shown
     assert nll.verdict == "B is better at 512, 1024, 2048"
-    assert passkey.verdict == "no difference that these questions could show: one of up to 25 points could be missed"
+    assert passkey.verdict == "no difference detected: one of up to 25 points may be missed"
 
 
 def test_numbers_that_are_equal_and_written_otherwise_are_named() -> None:

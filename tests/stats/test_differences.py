@@ -296,7 +296,7 @@ def test_a_table_reads_as_it_should() -> None:
         "(6) 1 pair truncated  \n"
         "(7) 1 sample on one side only, left out  \n"
         "(8) no interval: 1 cluster  \n"
-        "12 pairs in 12 clusters an entry, where no note says else.\n"
+        "12 pairs in 12 clusters per entry, unless a note says otherwise.\n"
     )
 
 
@@ -309,9 +309,9 @@ def test_nats_are_shown_to_thousandths_and_failures_left_out_are_said() -> None:
     [ntk] = [line for line in shown.splitlines() if line.startswith("| ntk")]
     assert ntk.split("|")[5].strip().endswith("(1, 2)")
     assert "(1) 31 pairs in 8 clusters  \n(2) 1 pair failed, left out  \n" in shown
-    assert "32 pairs in 8 clusters an entry" in shown
+    assert "32 pairs in 8 clusters per entry" in shown
     assert (
-        "\nNo entry can be marked: with 8 clusters no p is below 0.0078, before correction for 19 comparisons.\n"
+        "\nNo entry can be significant: with 8 clusters no p is below 0.0078, before correction for 19 comparisons.\n"
         in shown
     )
 
@@ -321,7 +321,7 @@ def test_too_few_clusters_for_any_mark_are_said(clusters: int, told: bool) -> No
     # one comparison: 2 / 2^5 = 0.0625 is above 0.05, 2 / 2^6 = 0.031 is not
     cells = [answers(method, *[said(i, float(method != "none")) for i in range(clusters)]) for method in ("none", "pi")]
     shown = markdown(compared(cells, "accuracy"))
-    assert ("No entry can be marked" in shown, "+100.0*" in shown) == (told, not told)
+    assert ("No entry can be significant" in shown, "+100.0*" in shown) == (told, not told)
 
 
 def test_a_difference_that_rounds_to_nothing_has_no_sign() -> None:
@@ -389,7 +389,7 @@ def test_pairs_that_all_failed_are_said_and_nothing_else() -> None:
     cells = [answers(name, said(0, 1.0), said(1, 1.0)) for name in ("none", "yarn")] + [answers("pi", *lost)]
     shown = markdown(compared(cells, "accuracy"))
     assert "| pi           |   no pairs (1) |\n" in shown
-    assert shown.split("\n\n")[1].startswith("(1) 2 pairs failed, left out  \n2 pairs in 2 clusters an entry")
+    assert shown.split("\n\n")[1].startswith("(1) 2 pairs failed, left out  \n2 pairs in 2 clusters per entry")
 
 
 def probed(method: str, values: Sequence[float], **changed: Any) -> Finished:

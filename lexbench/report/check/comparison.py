@@ -21,7 +21,7 @@ below; `*`: up to {LEVEL}.
 def command(
     a: Path, b: Path, *, select_a: Sequence[str] = (), select_b: Sequence[str] = (), as_data: bool = False
 ) -> str:
-    """`lexbench compare`: what it prints."""
+    """`lexbench compare`: the text to print."""
     found = compare(a, b, select_a, select_b)
     return formats.as_json(data_of(found)) if as_data else markdown(found)
 
@@ -73,7 +73,7 @@ def _row(task: Compared, entry: AtLength, seeds: bool) -> Line:
 
 
 def _notes(entry: AtLength) -> Iterator[str]:
-    """What a reader must know of a difference."""
+    """Notes on a difference."""
     if entry.found is None:
         yield entry.apart or "no pairs"
     else:
@@ -81,7 +81,7 @@ def _notes(entry: AtLength) -> Iterator[str]:
 
 
 def data_of(found: Comparison) -> dict[str, Any]:
-    """All of it as plain data; values and differences in the unit of their task."""
+    """The comparison as plain data; values and differences in the unit of their task."""
     return {
         "a": found.a,
         "b": found.b,

@@ -15,7 +15,7 @@ from lexbench.stats.regressions import Verdict
 from lexbench.stats.wording import escaped, plain, scale, several, small, unit
 
 ANNOTATIONS = 10
-"""Of one kind that GitHub shows of a step."""
+"""Annotations of one kind that GitHub shows per step."""
 SEVERITIES = {"lost": "error", "not comparable": "error", "gained": "notice", "new": "notice"}
 """Of annotations, by the first words of a note; other notes are warnings."""
 
@@ -31,9 +31,9 @@ def command(
     github: bool = False,
     as_data: bool = False,
 ) -> tuple[str, int]:
-    """`lexbench check`: what it prints and its exit code; writes the files that are named.
+    """`lexbench check`: the text to print and the exit code; writes the named files.
 
-    ValueError where there is nothing to compare; on GitHub, where that is a job's result like any other, exit code 2.
+    ValueError where there is nothing to compare; on GitHub exit code 2 instead.
     """
     tolerances = tolerances_of(tolerance)
     if update:
@@ -96,7 +96,7 @@ def _property(message: str) -> str:
 
 
 def junit(found: Check) -> bytes:
-    """JUnit XML, a case a comparison: what regressed failed, what is not comparable is an error, new is skipped."""
+    """JUnit XML with a case per comparison: regressed is a failure, not comparable an error, new is skipped."""
     from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
     suite = TestSuite("lexbench check")
@@ -118,7 +118,7 @@ def junit(found: Check) -> bytes:
 
 
 def data_of(found: Check) -> dict[str, Any]:
-    """All of it as plain data; values and differences in the unit that stands beside them."""
+    """The check as plain data; values and differences in the unit given beside them."""
     return {
         "verdict": WORDS[found.code].lower(),
         "code": found.code,

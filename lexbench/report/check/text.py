@@ -1,4 +1,4 @@
-"""A check in words: one table of differences, and what a reader must know of them."""
+"""A check as text: one table of differences, and notes."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
@@ -25,13 +25,13 @@ from lexbench.stats.wording import (
 WORDS = {0: "HELD", 1: "REGRESSED", 2: "NOT COMPARABLE"}
 STATUSES = ("held", "improved", "regressed", "not comparable", "new")
 ROWS = 24
-"""Of the table on a terminal: of a longer one it shows the rows in which something has changed beyond the tolerance."""
+"""Maximum rows on a terminal; a longer table is cut to rows with a change beyond the tolerance."""
 
 Name = TypeVar("Name", bound=Hashable)
 
 
 def text(found: Check) -> str:
-    """For a terminal: the verdict, one table, and what a reader must know of it."""
+    """For a terminal: the verdict, one table, notes."""
     rows = table_rows(found)
     told = rows if len(rows) <= ROWS else [(name, group) for name, group in rows if any(map(_tells, group))]
     left_out = [f"{several(len(rows) - len(told), 'row')} held or new, not shown"] if len(told) < len(rows) else []
@@ -90,7 +90,7 @@ def _entry(verdict: Verdict) -> Entry:
 
 
 def notes(found: Check) -> list[str]:
-    """What a reader must know, in plain lines, the worst first."""
+    """Notes in plain lines, the worst first."""
     return [
         *(f"lost: {each}" for each in _each(found.of("regressed"))),
         *(f"not comparable: {each}" for each in _by_reason(found.of("not comparable"))),
@@ -129,7 +129,7 @@ def numbers(verdict: Verdict) -> str:
 
 
 def _by_reason(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """A line a reason, with all that it holds for."""
+    """A line per reason, with its cells."""
     for reason, group in _grouped(verdicts, lambda each: each.reason):
         yield f"{_places(group)}: {plain(reason)}"
 
@@ -159,11 +159,11 @@ def _grouped(verdicts: Iterable[Verdict], key: Callable[[Verdict], Name]) -> lis
 def _unpaired(found: Check) -> Iterator[str]:
     others = [each for each in found.compared if each.unpaired]
     for reason, group in _grouped(others, lambda each: str(each.unpaired)):
-        yield f"other questions, compared unpaired, which sees less: {_places(group)}: {reason}"
+        yield f"other questions, compared unpaired, with less power: {_places(group)}: {reason}"
 
 
 def _power(found: Check) -> Iterator[str]:
-    """What the comparisons could have shown."""
+    """Power of the comparisons."""
     comparisons, blind = len(found.compared), found.powerless
     if blind:
         fewest = min(each.found.clusters for each in blind if each.found)
@@ -177,7 +177,7 @@ def _power(found: Check) -> Iterator[str]:
             reach[each.metric] = max(reach.get(each.metric, 0.0), half)
     if any(reach.values()):
         wide = ", ".join(f"{plain(name)} {half:.3g}{short_unit(name)}" for name, half in reach.items())
-        yield f"widest interval to either side: {wide}; a loss that is no larger can pass"
+        yield f"widest interval to either side: {wide}; a smaller loss can pass"
 
 
 def _method(found: Check) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """Boards of a leaderboard: rows in order, every entry with its interval, the best of each column marked.
 
-A board holds one setting. With methods as rows it is a table of the report; with models as rows it is one task under
-one method, as measured on several models.
+A board holds one setting: with methods as rows a table of the report, with models as rows one task under one method.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +36,7 @@ class Value:
     """One value of a board, as data and as displayed."""
 
     shown: str
-    """The value with as many digits as it deserves; or `refused`, `no value`."""
+    """The rounded value; or `refused`, `no value`."""
     value: float | None = None
     low: float | None = None
     """Lower end of the 95 % interval; None where there is none."""
@@ -195,7 +194,7 @@ def _entry(record: Record, truncated: bool, asked: int | None) -> Value:
 
 
 def _limits(column: Column, shown: Mapping[str, Record], found: Mapping[str, Mark]) -> Iterator[str]:
-    """Why rows of a column have no mark, and where a mark says nothing."""
+    """Why rows of a column have no mark, and where marks lack power."""
     untested = [row for row, mark in found.items() if mark.p_holm is None and not mark.best]
     if untested:
         yield f"At {column.head} not tested, as the questions are not those of the best: {some(untested, 3)}."

@@ -64,7 +64,7 @@ def leaderboard(
     loaded = load(folders)
     finished = list(_of_tasks(loaded.finished, tasks)) if loaded.finished else []
     if not finished:
-        why = loaded.problems[0] if loaded.problems else "the run is unfinished: the same run command goes on"
+        why = loaded.problems[0] if loaded.problems else "the run is unfinished: repeat the run command to finish it"
         raise ValueError(f"no cell of {', '.join(map(str, folders))} can be shown: {why}")
     samples = {each.cell.id: each.samples for each in finished}
     every, ruled = tables(finished), (rule, margin)
@@ -105,7 +105,7 @@ def headlines(every: Iterable[Table], instead_of_nll: str | None = None) -> list
 
 
 def _about(cell: Cell) -> dict[str, object]:
-    """What cells of one setting share, as data."""
+    """Fields that cells of one setting share, as data."""
     names = ("task", "protocol", "n", "seed", "corpus", "backend", "dtype", "kernel")
     return {name: getattr(cell, name) for name in names}
 

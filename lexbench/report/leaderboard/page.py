@@ -17,9 +17,9 @@ BY_LENGTH = (
     "Brackets hold 95 % intervals: over resampled documents or haystacks (2000 times), Wilson's for independent "
     "answers that are right or wrong, and for means of scores by recovered variances (MOVER)."
 )
-BEST = "In **bold**: the best of its column, as far as it is shown."
+BEST = "In **bold**: best of its column at the displayed precision."
 LEVEL = (
-    "`≈`: not distinguishable from the best, by a paired two-sided sign-flip test on the same questions at 0.05, after "
+    "`≈`: ties with the best statistically, by a paired two-sided sign-flip test on the same questions at 0.05, after "
     "Holm's correction over the column. The best is picked from the same data, which flatters it: were all rows equal, "
     "one column in eight of 10 rows, and one in three of 37, would still show a row as behind. So `≈` names "
     "candidates; a claim about two methods needs them chosen beforehand, or fresh questions (another seed, "
@@ -27,7 +27,7 @@ LEVEL = (
 )
 NO_LEVEL = "Models share no questions in pairs, so no row is tested against the best."
 NOT_TESTED = "Rows are not tested against the best."
-REFUSED = "*refused*: there is no honest answer, and the reason stands below."
+REFUSED = "*refused*: not measurable; reason below."
 """Emphasis as in Markdown, for every format to turn into its own."""
 
 
@@ -55,7 +55,7 @@ class Leaderboard:
         """What is not shown and should be known of."""
         left = [f"Not readable, not shown: {each}" for each in self.unreadable]
         unfinished = "; ".join(self.unfinished)
-        return left + ([f"Unfinished, not shown: {unfinished}. The same run command goes on."] if unfinished else [])
+        return left + ([f"Unfinished, not shown: {unfinished}. Repeat the command to resume."] if unfinished else [])
 
 
 def grids(page: Leaderboard) -> Iterator[Grid]:

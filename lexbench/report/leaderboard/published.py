@@ -1,7 +1,7 @@
-"""Numbers from papers: tables of their own, each under its own protocol, never in a row or column of ours.
+"""Numbers from papers, as separate tables with their own protocols, never mixed into ours.
 
-results/published/tables.csv says what is known of each table, the other files hold the figures; README.md beside them
-has the columns.
+results/published/tables.csv describes each table, the other files hold the figures; README.md beside them explains the
+columns.
 """
 
 import csv
@@ -14,9 +14,9 @@ from lexbench.report.grid import Grid
 
 PACKAGE = Path(__file__).resolve().parents[2]
 PLACES = (PACKAGE / "published", PACKAGE.parent / "results" / "published")
-"""Inside the package, where a wheel has them, and beside it in a checkout."""
+"""Inside the package in a wheel, beside it in a checkout."""
 WIDEST = 20
-"""Columns of a shown table; one with more is turned."""
+"""Maximum columns; a wider table is transposed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,17 +31,17 @@ class Figure:
     length: int | None
     """Tokens, where whole tokens are known."""
     printed_length: str
-    """What is printed in their place: a range, a bucket of words, a mean over lengths."""
+    """Printed in place of tokens: a range, a bucket of words, a mean over lengths."""
     metric: str
     value: str
     """With the digits that are printed."""
     above: str
-    """In place of a value: it is larger than this."""
+    """Lower limit, printed in place of a value."""
     note: str
 
     @property
     def shown(self) -> str:
-        """The number, `>100`, or why there is none."""
+        """The number, `>100`, or the reason for none."""
         return self.value or (f">{self.above}" if self.above else self.note)
 
     @property
@@ -57,7 +57,7 @@ class Published:
     name: str
     source: str
     secondary: bool
-    """Read in what others took from the paper, not in the paper or its repository."""
+    """Taken from a citing work, not from the paper or its repository."""
     protocol: str
     note: str
     figures: list[Figure]
@@ -115,7 +115,7 @@ class Layout:
 
 HEADS = {"trained_length": "trained length", "at": "length"}
 LAYOUTS = (("at",), ("dataset", "metric", "at"), ("dataset", "metric"))
-"""What the columns of a shown table can be; the rest of what differs are its rows."""
+"""Choices for the columns; the other differing fields become rows."""
 
 
 def caption(table: Published) -> list[str]:

@@ -13,14 +13,14 @@ from lexbench.stats.values import FATES, samples_of
 from lexbench.stats.wording import signed, some
 
 ORDER = ("area_beyond", "area", "effective_length")
-"""By which rows are sorted: the first that has a value."""
+"""Rows are sorted by the first of these with a value."""
 LONGER = ("effective_length", "collapse")
-"""Of which more is better; of areas and prices it is as the metric has it."""
+"""Summaries of which higher is better; areas and prices follow the metric."""
 HEIGHTS = ("area", "area_beyond", "price")
 OWN_NOTES = (THE_BASELINE, "refused at", "no value at")
-"""How notes begin that stand in their own entry, however many share them."""
+"""Starts of notes that always stay with their own entry."""
 COSTS = {"seconds per token": ".3g", "bytes per token": ".0f"}
-"""Digits by unit. A cell is timed once, so nothing is best."""
+"""Digits by unit. No best mark: a cell is timed once."""
 MEANING = {
     "effective_length": "up to it every length is",
     "collapse": "from it on every length is",
@@ -33,7 +33,7 @@ MEANING = {
     "seconds_per_token": "what measuring took",
     "bytes_per_token": "memory that a token of context adds",
 }
-"""In words, where the coverage follows."""
+"""Meaning in words; the coverage follows."""
 TOKENIZERS = (
     "Nats per token of models with other tokenizers are not comparable: left out. Lengths that follow from them are "
     "neither ranked nor marked."
@@ -129,7 +129,7 @@ def _summaries(
 
 
 def _counted(entry: Value, table: Table, method: str) -> Value:
-    """An entry with the samples behind its row: of all lengths, whichever of them the summary goes over."""
+    """An entry with sample counts of its row over all lengths."""
     records = [record for record in table.of(method) if not record.refused]
     n, failed, truncated = (sum(getattr(each, name) for each in records) for name in ("n", "failed", "truncated"))
     of = f"{sum(map(samples_of, records))} samples"
@@ -143,7 +143,7 @@ def _head(name: str) -> str:
 
 
 def _said(name: str, usual: Sequence[str]) -> str:
-    """What a summary is, and what most of its entries share."""
+    """Meaning of a summary, and the notes that most entries share."""
     if name in LONGER and not usual:
         return "as the notes say"
     return (" " if name in LONGER else ", ").join(filter(None, [MEANING.get(name), "; ".join(usual)]))
@@ -166,15 +166,14 @@ def _column(found: Mapping[str, Summary], side: int) -> tuple[dict[str, Value], 
 
 
 def _open(each: Summary) -> bool:
-    """Whether a value is only known to lie beyond a limit."""
+    """Whether only a lower limit of the value is known."""
     return each.value is not None and math.isinf(each.value)
 
 
 def _ranked(found: Mapping[str, Summary]) -> dict[str, float]:
-    """Values by which rows are ranked: a curve that ends before others do is known to its end, and to no more.
+    """Values to rank rows by: a curve that ends early is known only up to its end.
 
-    So `> 512` stands between 512 and what others reach beyond it, and gains no mark: where it would be the best,
-    nothing is.
+    So `> 512` ranks between 512 and longer lengths of other rows, and where it would be the best, no row is marked.
     """
     longest = max((each.limit or 0 for each in found.values()), default=0)
     return {
@@ -185,7 +184,7 @@ def _ranked(found: Mapping[str, Summary]) -> dict[str, float]:
 
 
 def _notes(each: Summary) -> list[str]:
-    """The parts of a note but those that `> 2048` has said."""
+    """Note fragments not already shown in the value."""
     parts = each.note.split("; ") if each.note else []
     return [part for part in parts if not (_open(each) and part.startswith(("never, ", ">= ")))]
 
@@ -206,7 +205,7 @@ def _entry(each: Summary, usual: Sequence[str]) -> Value:
 
 
 def _text(each: Summary, value: float) -> str:
-    """A length, which may lie beyond all that was measured; else nats or points, signed where it is a difference."""
+    """A length, possibly beyond the longest measured; or nats or points, signed for a difference."""
     if each.unit == "tokens":
         return f"> {each.limit}" if math.isinf(value) else f"{value:.0f}"
     if each.unit in COSTS:

@@ -1,4 +1,4 @@
-"""What the page's charts and tables are drawn from: values, intervals, depths and paired differences as plain data."""
+"""Plain data for the page's charts and tables: values, intervals, depths, paired differences."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from lexbench.stats.tables import Table, caption, chances, tables
 from lexbench.store.format import Finished
 
 DIGITS = 6
-"""Significant digits of numbers that charts are drawn from; what is read is said by the texts beside them."""
+"""Significant digits of numbers for charts; texts are rounded separately."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Measured:
 
 
 def settings(measured: Measured) -> list[dict[str, Any]]:
-    """Each setting with its metrics; methods and lengths are told by their places in the setting's lists."""
+    """Each setting with its metrics; methods and lengths are indexes into the setting's lists."""
     return [_setting(measured, group) for group in measured.settings]
 
 

@@ -1,4 +1,4 @@
-"""The summary at the top: of each task the best methods past the trained length, and what they cost inside it."""
+"""Summary at the top: best methods of each task past the trained length, and their price inside it."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from lexbench.stats.wording import signed
 BEST = 3
 """Methods besides the baseline."""
 NAMED = 6
-"""Methods that a sentence names; of more it tells the number."""
+"""Methods named in a sentence; further ones are counted."""
 SUMMARIES = {"price": "price up to {trained}", "effective_length": "effective length", "collapse": "collapse from"}
 """Names of summaries, and the heads of their columns."""
 
@@ -79,7 +79,7 @@ Column = tuple[str, str, dict[str, Entry]]
 
 
 def _means(measured: Measured, table: Table, order: Sequence[str]) -> tuple[Means, Marks]:
-    """Of each method the mean past the trained length, and whether it can be told from the best one."""
+    """Mean of each method past the trained length, and its mark beside the best."""
     lengths = past(table)
     if not lengths:
         return {}, {}
@@ -160,7 +160,7 @@ def _change(each: Summary, digits: str) -> Entry:
 
 
 def _sentence(table: Table, means: Means, marks: Marks) -> str:
-    """The best method in words, those that cannot be told from it, and the baseline; empty without lengths beyond."""
+    """A sentence on the best method, the methods that tie with it statistically, and the baseline."""
     best = [method for method, mark in marks.items() if mark.best]
     if not best:
         return ""
@@ -171,7 +171,7 @@ def _sentence(table: Table, means: Means, marks: Marks) -> str:
         told.append(f"where the unmodified model ({BASELINE}) has {text(means[BASELINE])}")
     said = ", ".join(told)
     if level:
-        return f"{said}; not distinguishable from it: {_listed(level)}."
+        return f"{said}; ties with it statistically: {_listed(level)}."
     worse = all(mark.best or (mark.p_holm is not None and mark.p_holm <= LEVEL) for mark in marks.values())
     return f"{said}; every other method is significantly worse." if worse else f"{said}."
 

@@ -23,7 +23,7 @@ from lexbench.report.plots.style import LABEL, STYLE, characters, looks, said, s
 from lexbench.stats.tables import Table, at_length
 
 COLUMNS = 6
-"""Lengths that have a panel, at most."""
+"""Maximum number of panels, one per length."""
 OCTAVE = 16
 """Points of a line for each doubling of the distance."""
 Floats = NDArray[np.float64]
@@ -138,7 +138,7 @@ def points(length: int) -> Places:
 
 
 def shown(lengths: Sequence[int]) -> list[int]:
-    """The lengths that have a panel: of too many some, evenly spread, both ends among them."""
+    """Lengths with a panel: if too many, evenly spread with both ends."""
     places = np.linspace(0, len(lengths) - 1, min(len(lengths), COLUMNS)).round().astype(int)
     return [lengths[place] for place in places]
 

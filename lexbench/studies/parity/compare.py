@@ -1,4 +1,4 @@
-"""Do backends agree? The same questions asked of each, and their answers compared token by token."""
+"""Compare backends: put the same questions to each and compare the answers token by token."""
 
 import json
 import re
@@ -28,22 +28,22 @@ from lexbench.stats.wording import several
 from lexbench.studies.parity.tolerance import differences, tolerance
 
 N = 2
-"""Questions a cell where nobody says how many: in each, many tokens are compared."""
+"""Default questions per cell; each compares many tokens."""
 ALONE = ("model", "n", "seed")
-"""Settings, beside the parts of the registry, that all points of a sweep must have alike."""
+"""Settings, beside the registry groups, that must be equal over a sweep."""
 
 Answers = list[Answer] | str
-"""Of a cell's questions; or why there are none."""
+"""Answers to a cell's questions, or the reason for none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """A backend that was asked."""
+    """A compared backend."""
 
     label: str
-    """`vllm(dtype=bfloat16)`: name, and the parameters that were given."""
+    """`vllm(dtype=bfloat16)`: name and given parameters."""
     version: str | None = None
-    """None, as what follows: it could not be loaded."""
+    """None, like the fields below: not loaded."""
     dtype: str | None = None
     kernel: str | None = None
     revision: str | None = None
@@ -51,7 +51,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class CellAgreement:
-    """One cell, as one backend answers it and the reference does."""
+    """One cell: the difference of one backend to the reference."""
 
     task: str
     method: str
@@ -60,19 +60,19 @@ class CellAgreement:
     backend: str
     """Label of its side."""
     tokens: int = 0
-    """That were compared."""
+    """Compared tokens."""
     largest: float | None = None
-    """Nats: difference of a token; None beside tokens: some likelihood is no number."""
+    """Largest difference of a token in nats; None beside tokens: a likelihood is not a number."""
     largest_allowed: float | None = None
     mean: float | None = None
     """Nats a token."""
     mean_allowed: float | None = None
     refused: str | None = None
-    """Why none was."""
+    """Why no token was compared."""
 
     @property
     def failed(self) -> bool:
-        """Whether differences exceed what is allowed; a refusal is no failure."""
+        """Whether differences exceed the tolerance; a refusal is no failure."""
         return self.refused is None and not (
             _within(self.largest, self.largest_allowed) and _within(self.mean, self.mean_allowed)
         )
@@ -80,7 +80,7 @@ class CellAgreement:
 
 @dataclass(frozen=True, kw_only=True)
 class Parity:
-    """What a comparison found."""
+    """Result of a comparison."""
 
     model: str
     protocols: Mapping[str, str]
@@ -94,7 +94,7 @@ class Parity:
 
     @property
     def failed(self) -> bool:
-        """Whether any backend is further from the reference than it may be."""
+        """Whether any backend exceeds the tolerance."""
         return any(row.failed for row in self.rows)
 
     def as_data(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def _within(found: float | None, allowed: float | None) -> bool:
 
 
 def against(word: str) -> dict[str, Any]:
-    """The config of a backend as it stands behind `--against`: NAME, or NAME,parameter=value,..."""
+    """The config of a backend given as `--against NAME` or `NAME,parameter=value,...`"""
     name, *given = re.split(r",(?=\w+=)", word)
     try:
         parameters = {key: yaml.safe_load(value) for key, _, value in (each.partition("=") for each in given)}
@@ -152,17 +152,17 @@ def job_of(asked: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> Job:
 
 @dataclass(frozen=True)
 class Posed:
-    """A cell and its questions: none where it is refused."""
+    """A cell and its questions; none if refused."""
 
     step: Step
     questions: Sequence[AnyQuestion]
 
 
 def compare(job: Job, others: Sequence[Mapping[str, Any]]) -> Parity:
-    """Ask every cell of a job of its backend, the reference, and of others; how far these are from it.
+    """Run every cell of a job on its backend, the reference, and on others; measure the differences.
 
-    Each backend is opened once for all cells, and ended before the next one begins; the reference comes last, as it
-    says how much likelier its own text is where another backend writes another one.
+    Each backend is opened once for all cells and closed before the next. The reference comes last: where another
+    backend writes another text, it scores both.
 
     Args:
         job: methods, lengths and tasks; its backend is the reference.
@@ -198,7 +198,7 @@ def compare(job: Job, others: Sequence[Mapping[str, Any]]) -> Parity:
 
 
 def _heard(job: Job, config: Mapping[str, Any], cells: Sequence[Posed]) -> tuple[Side, list[Answers]]:
-    """What one backend says in all cells; nothing of it stays in memory."""
+    """Answers of one backend in all cells; the backend is closed afterwards."""
     with _opened(job, config) as (side, backend):
         return side, [_answered(backend, cell) for cell in tqdm(cells, side.label, disable=None)]
 
@@ -214,7 +214,7 @@ def _posed(job: Job, step: Step, tokenizer: Tokenizer) -> Posed:
 
 @contextmanager
 def _opened(job: Job, config: Mapping[str, Any]) -> Iterator[tuple[Side, Backend | str]]:
-    """A backend, or why it cannot be loaded; it ends with the block."""
+    """A backend, or the reason why it cannot be loaded; closed at the end of the block."""
     label = _label(config)
     try:
         backend = opened(job.model, config, max(job.lengths))
@@ -229,14 +229,14 @@ def _opened(job: Job, config: Mapping[str, Any]) -> Iterator[tuple[Side, Backend
 
 
 def _label(config: Mapping[str, Any]) -> str:
-    """Name, and what differs from its yaml."""
+    """Name, and parameters that differ from its yaml."""
     usual = registry.read("backend", config["name"])
     given = [f"{key}={value}" for key, value in config.items() if key != "name" and value != usual.get(key)]
     return f"{config['name']}({', '.join(given)})" if given else str(config["name"])
 
 
 def _answered(backend: Backend | str, cell: Posed) -> Answers:
-    """What a backend says in a cell, or why it does not."""
+    """Answers of a backend in a cell, or the reason for none."""
     if isinstance(backend, str) or cell.step.attention is None or cell.step.refused:
         return backend if isinstance(backend, str) else str(cell.step.refused)
     try:
@@ -252,7 +252,7 @@ def _answered(backend: Backend | str, cell: Posed) -> Answers:
 def _row(
     cell: Posed, sides: tuple[Side, Side], ours: Answers, theirs: Answers, backend: Backend | str, ends: Tokens
 ) -> CellAgreement:
-    """What the reference, which is the first side and still open, and the other one said in a cell."""
+    """Difference of two sides in a cell; the first is the reference, which is still open."""
     step, dtypes = cell.step, [side.dtype for side in sides]
     row = CellAgreement(task=step.task.label, method=step.method.label, length=step.length, backend=sides[1].label)
     refusals = [each for each in (ours, theirs, backend) if isinstance(each, str)]

@@ -1,4 +1,4 @@
-"""What a tune ends in: the ranking, what to paste, and everything that was tried, as Markdown, CSV and JSON."""
+"""Result of a tune as Markdown, CSV and JSON: ranking, exports of the winner, all candidates."""
 
 import itertools
 import json
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from lexbench.studies.tune.search import Tried
 
 CHEAPEST = 3
-"""Candidates above the price that are named where nothing within it can be exported."""
+"""Candidates above the price to name where nothing within it can be exported."""
 LEGEND = """\
 Best first. Loss: NLL of the text plus {worth} times the share of needles missed, in nats per token, lower is better;
-*behind* is the loss minus the best one's. Text: NLL at {length} tokens minus that of none, which has {none}. Needles:
-accuracy, and in points what is gained on none. Price: NLL at the trained length {trained} minus that of none, with the
-method as it is deployed for {length} tokens; {price} is allowed. Brackets hold 95 % intervals over resampled documents
-or haystacks. `=`: not distinguishable from the best at 0.05, by sign flips over documents and haystacks, after Holm's
-correction over the table. `~`: the interval of the price reaches to the other side of what is allowed, so
-that *too dear* or not is in doubt.
+*behind* is the loss minus the best one's. Text: NLL at {length} tokens minus that of `none`, which has {none}. Needles:
+accuracy, and the gain on `none` in points. Price: NLL at the trained length {trained} minus that of `none`, with the
+method as deployed for {length} tokens; the limit is {price}. Brackets hold 95 % intervals over resampled documents
+or haystacks. `=`: ties with the best at 0.05, by sign flips over documents and haystacks, after Holm's
+correction over the table. `~`: the interval of the price straddles the limit, so *too
+dear* is uncertain.
 """
 
 
 def ranking(result: "Result") -> str:
-    """The finalists on fresh questions, and how much there was to choose from."""
+    """The finalists on fresh questions, and the size of the search."""
     lines = [_sentence(result), ""]
     if result.winner is None or result.winner.label == "none":
         lines += [line for line in (_dear(result),) if line]
     if not result.rows:
         lines += [
-            "No time was left for fresh questions: the order is the search's own, and flatters. Raise budget.",
+            "No time was left for fresh questions: the order is the search's own and optimistic. Raise budget.",
             "",
         ]
         return "\n".join([*lines, _tried(result, most=10)])
@@ -63,7 +63,7 @@ def ranking(result: "Result") -> str:
 def _sentence(result: "Result") -> str:
     best = f"**{escaped(result.winner.label)}**" if result.winner else "nothing within the price"
     if result.winner and result.winner.label == "none":
-        best += "; nothing within the price beats none"
+        best += "; nothing within the price beats the baseline"
     stretch = result.length / result.model.trained_length
     return f"Best for {escaped(result.model.name)} at {result.length} tokens, {stretch:.3g} times the trained: {best}."
 
@@ -90,7 +90,7 @@ def _notes(result: "Result") -> Iterator[str]:
     settings = result.settings
     needles = result.needles or "none, as the model finds none inside its trained length"
     if settings.worth == 0:
-        needles = "not asked for"
+        needles = "not used"
     yield (
         f"{several(result.fresh, 'fresh question')} of each kind (seed {settings.seed + 1}; "
         f"the search had seed {settings.seed}), the same ones for all; needles: {needles}."
@@ -136,7 +136,7 @@ def _exports(result: "Result", candidate: Candidate) -> tuple[str, ...]:
 
 
 def _export(result: "Result", candidate: Candidate, target: str) -> tuple[str | None, str]:
-    """What to paste, or None and why there is nothing."""
+    """The export, or None and the reason."""
     assert candidate.method is not None, "what was measured can be built"
     try:
         return export.export(candidate.method, candidate.label, result.model, result.length, target), ""
@@ -145,7 +145,7 @@ def _export(result: "Result", candidate: Candidate, target: str) -> tuple[str | 
 
 
 def _pastes(result: "Result", winner: Candidate) -> Iterator[str]:
-    """The winner in Python, and in the words of each target; where it has none, the best finalist that has."""
+    """The winner in Python and for each target; where it cannot be exported, the best finalist that can."""
     yield "### Python, with any model of transformers\n"
     call = f"lexbench.extend(network, {_arguments(winner, result.length)})"
     yield f"```python\nimport lexbench\n\nwith {call}:\n    ...\n```\n"
@@ -162,7 +162,7 @@ def _pastes(result: "Result", winner: Candidate) -> Iterator[str]:
             other, text = next((pair for pair in able if pair[1] is not None), (None, None))
             yield _dear(result, target)
             if other is None or other.label == "none":
-                yield "Nothing within the price can that does better than none: serve the model as it is.\n"
+                yield "No candidate within the price that beats the baseline can be exported: serve the model itself.\n"
                 continue
             yield f"The best one that can: {escaped(other.label)}.\n"
         language = "json" if target == "transformers" else "sh"
@@ -178,7 +178,7 @@ def _arguments(candidate: Candidate, length: int) -> str:
 
 
 def _dear(result: "Result", target: str | None = None) -> str:
-    """The cheapest candidates above the price that a target can serve, if one is given; by fresh questions if asked."""
+    """The cheapest candidates above the price; of a target, those it can serve."""
     fresh = {row.candidate.label: row.inside for row in result.rows}
     paid = [(tried.candidate, fresh.get(tried.candidate.label, tried.price)) for tried in result.tried]
     above = [(each, price, price.difference) for each, price in paid if price and price.difference is not None]

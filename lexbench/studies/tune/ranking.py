@@ -1,4 +1,4 @@
-"""Candidates against one another on the same questions: what text and needles cost together, and who is best."""
+"""Rank candidates on the same questions by the joint loss of text and needles."""
 
 import math
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from lexbench.studies.tune.space import Candidate
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What a candidate gave: text and needles at the length, text inside the trained length."""
+    """Outcomes of a candidate: text and needles at the length, text inside the trained length."""
 
     text: Sequence[Outcome]
     needles: Sequence[Outcome]
-    """None where the model finds no needles at all."""
+    """Empty where the model finds no needles."""
     inside: Sequence[Outcome]
 
     @property
@@ -71,16 +71,16 @@ class Finalist:
     """Its price is above the stated one."""
 
     doubtful: bool = False
-    """The price's interval reaches to the other side of the stated one."""
+    """The interval of the price straddles the limit: uncertain."""
 
     @property
     def tied(self) -> bool:
-        """Not distinguishable from the best."""
+        """Ties with the best statistically."""
         return self.behind.p_holm is not None and not self.behind.significant
 
 
 def rank(measured: Sequence[tuple[Candidate, Measured]], none: Measured, price: float, worth: float) -> list[Finalist]:
-    """Rows with the best one first, those above the price last."""
+    """Finalists, the best first, those above the price last."""
     rows = [_row(candidate, found, none, price, worth) for candidate, found in measured]
     rows.sort(key=lambda row: (row.dear, row.loss))
     answers = {candidate.label: found for candidate, found in measured}
@@ -91,7 +91,7 @@ def rank(measured: Sequence[tuple[Candidate, Measured]], none: Measured, price: 
 
 
 def price_of(none: Measured, found: Measured) -> Paired:
-    """What a candidate costs inside the trained length: its NLL minus none's, in nats per token."""
+    """Price of a candidate: its NLL minus that of `none` inside the trained length, in nats per token."""
     return paired(none.inside, found.inside, "nll")
 
 
