@@ -15,14 +15,13 @@ if TYPE_CHECKING:
 
 LEGEND = """\
 Brackets hold 95 % intervals: over resampled documents or haystacks (2000 times), or Wilson's for independent answers
-that are right or wrong. **Bold** is the best value of its column as it is shown, whether or not the difference is real.
-Lengths are in tokens, with their multiple of the trained length. *refused*: there is no honest answer; the reason
-stands below.
+that are right or wrong. **Bold**: best of its column at the displayed precision, significant or not.
+Lengths are in tokens, with their multiple of the trained length. *refused*: not measurable; reason below.
 """
 
 
 SAME_SUMS = ("bits_per_byte", "word_perplexity")
-"""The NLL in other units: tables, and no figures of their own."""
+"""The NLL in other units: tables without figures."""
 
 
 def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
@@ -34,9 +33,10 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
 
     Returns the path of report.md. Raises ValueError where there is no run.
     """
+    from lexbench.report.tables import setting_heading
     from lexbench.stats import costs, records
     from lexbench.stats.differences import BASELINE, differences
-    from lexbench.stats.tables import heading, tables
+    from lexbench.stats.tables import tables
     from lexbench.store.store import Store
 
     for folder in records.run_folders(folders):
@@ -52,7 +52,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     shown: set[str] = set()
     for table in every:
         if table.setting not in shown:
-            lines += heading(table)
+            lines += setting_heading(table)
         lines += _section(table, samples if table.setting not in shown else {}, out)
         lines += _difference_map(table, found.get(table.name), out) + _cost(table, spent, out)
         shown.add(table.setting)
@@ -61,12 +61,12 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
 
 
 def _summary(folders: Sequence[Path], loaded: "Loaded") -> str:
-    """What the report stands on, and what is missing from it."""
+    """Number of cells behind the report, and what is missing."""
     refused = sum(finished.refused is not None for finished in loaded.finished)
     lines = [f"{len(loaded.finished)} cells, {refused} of them refused, from {', '.join(map(str, folders))}."]
     if loaded.unfinished:
         names = [f"{cell.method} {cell.task} at {cell.length}" for cell in loaded.unfinished]
-        lines.append(f"\n**Unfinished, not shown:** {'; '.join(names)}. The same run command finishes them.")
+        lines.append(f"\n**Unfinished, not shown:** {'; '.join(names)}. Repeat the run command to finish them.")
     lines += [f"\n**Not readable:** {problem}" for problem in loaded.problems]
     return "\n".join(lines)
 
@@ -74,46 +74,60 @@ def _summary(folders: Sequence[Path], loaded: "Loaded") -> str:
 def _summaries(
     every: "Sequence[Table]", samples: "dict[str, list[Sample]]", spent: "dict[str, Cost]", out: Path
 ) -> list[str]:
-    """What each curve says in a few numbers, and the line that links them; none where there is no curve."""
-    from lexbench.report.leaderboard.formats import as_csv, markdown
+    """Write the summaries of all curves; the line that links them."""
     from lexbench.report.leaderboard.leaderboard import by_method
-    from lexbench.report.leaderboard.sections import Leaderboard
+    from lexbench.report.leaderboard.page import Leaderboard, as_csv, markdown
 
     if not any(table.metric == "nll" or table.scored for table in every):
         return []
     boards = by_method(every, samples, "summary", costs=spent)
     found = Leaderboard(rows="method", columns="summary", boards=boards, published=[], unreadable=[], unfinished=[])
-    write_text(out / "tables" / "summaries.md", f"# What the curves say\n\n{markdown(found)}")
+    write_text(out / "tables" / "summaries.md", f"# Summaries of the curves\n\n{markdown(found)}")
     write_text(out / "tables" / "summaries.csv", as_csv(found))
     links = "[summaries](tables/summaries.md), [numbers](tables/summaries.csv)"
-    return [f"What each curve says (effective length, collapse, area, price inside the trained length): {links}.", ""]
+    return [
+        f"Summaries of each curve (effective length, collapse, area, price inside the trained length): {links}.",
+        "",
+    ]
 
 
 def _differences(found: "Sequence[Differences]", out: Path) -> list[str]:
-    """Paired differences to the baseline method, and the line that links them; none where there are none."""
-    from lexbench.stats.differences import BASELINE, csv, page
+    """Write the paired differences to the baseline method; the line that links them."""
+    from lexbench.report.formats import csv
+    from lexbench.report.tables import differences_page
+    from lexbench.stats.differences import BASELINE, rows_of
 
     if not found:
         return []
-    write_text(out / "tables" / "differences.md", page(found))
-    write_text(out / "tables" / "differences.csv", csv(found))
+    write_text(out / "tables" / "differences.md", differences_page(found))
+    write_text(out / "tables" / "differences.csv", csv(rows_of(found)))
     links = "[differences](tables/differences.md), [numbers](tables/differences.csv)"
     return [f"What each method changes against {BASELINE}, on the same questions, with tests: {links}.", ""]
 
 
 def _section(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
-    """A table, its CSV and its figures; what needs samples is made where they are given."""
-    from lexbench.report import parts
+    """A table, its CSV and its figures; those from samples only where samples are given."""
+    from lexbench.report.formats import csv, markdown
     from lexbench.report.plots import over_length
-    from lexbench.stats.tables import markdown
+    from lexbench.report.tables import grid_of, part_records, parts_grid, parts_of
+    from lexbench.stats.records import rows_of
 
-    write_text(out / "tables" / f"{table.name}.csv", table.csv())
-    lines = [f"### {table.label}", "", markdown(table), f"All fields: [{table.name}.csv](tables/{table.name}.csv)", ""]
+    write_text(
+        out / "tables" / f"{table.name}.csv",
+        csv(rows_of([record for row in table.methods for record in table.of(row)])),
+    )
+    lines = [
+        f"### {table.label}",
+        "",
+        markdown(grid_of(table)),
+        f"All fields: [{table.name}.csv](tables/{table.name}.csv)",
+        "",
+    ]
     if table.metric is None:
         return lines
-    if parts.parts_of(table):
-        lines += [f"By part of the samples, {table.label}:", "", parts.markdown(table)]
-        lines += _numbers(out, f"{table.name}-by-part", parts.csv(table))
+    if parts_of(table):
+        lines += [f"By part of the samples, {table.label}:", "", markdown(parts_grid(table))]
+        lines += _numbers(out, f"{table.name}-by-part", csv(rows_of(part_records(table))))
     if table.metric in SAME_SUMS:
         return lines
     over_length.plot(table, out / "plots" / table.name)
@@ -122,14 +136,16 @@ def _section(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> l
 
 
 def _gain(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
-    """What more context brings, where targets are the same at all lengths."""
+    """Context gain, where all lengths share their targets."""
+    from lexbench.report.formats import csv, markdown
+    from lexbench.report.tables import GAIN, gain_grid
     from lexbench.stats import gain
 
     found = gain.gains(table, samples)
     if not found:
         return []
-    text = ["#### Context gain", "", gain.LEGEND, gain.markdown(table, found)]
-    return text + _numbers(out, f"{table.name}-gain", gain.csv(table, found))
+    text = ["#### Context gain", "", GAIN, markdown(gain_grid(table, found))]
+    return text + _numbers(out, f"{table.name}-gain", csv(gain.rows_of(table, found)))
 
 
 def _depths(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
@@ -142,8 +158,10 @@ def _depths(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> li
 
 
 def _positions(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
-    """Where in its window a model goes wrong, and where its NLL collapses."""
+    """Values by position in the window, and the collapse of NLL."""
+    from lexbench.report.formats import csv, markdown
     from lexbench.report.plots import position_plots
+    from lexbench.report.tables import COLLAPSE, collapse_grid
     from lexbench.stats import positions
 
     found = positions.curves_by_position(table, samples)
@@ -152,14 +170,14 @@ def _positions(table: "Table", samples: "dict[str, list[Sample]]", out: Path) ->
     name = f"{table.name}-by-position"
     position_plots.plot(table, found, out / "plots" / name)
     lines = _figure(name, f"{table.label} of {table.cell.task} by position in the window")
-    collapse = positions.markdown(table, found)
+    collapse = collapse_grid(table, found)
     if collapse:
         lines = [
             f"#### By position, at {found[-1].length} tokens",
             "",
-            positions.LEGEND,
-            collapse,
-            *_numbers(out, f"{table.name}-collapse", positions.csv(table, found)),
+            COLLAPSE,
+            markdown(collapse),
+            *_numbers(out, f"{table.name}-collapse", csv(positions.rows_of(table, found))),
             *lines,
         ]
     return lines

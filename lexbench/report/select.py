@@ -1,4 +1,4 @@
-"""Which labels of runs the names mean that a user gives: of tasks, of methods."""
+"""Resolve a user's names of tasks and methods to labels in runs."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -7,10 +7,10 @@ from lexbench.stats.wording import some
 
 
 def named(known: Iterable[str], wanted: Sequence[str], noun: str) -> set[str]:
-    """The labels that are meant; none wanted: all of them.
+    """Labels that match the wanted names; all labels if none are wanted.
 
-    A name means its own label, `passkey(digits=7)`, and without parameters every label that begins so. Raises
-    ValueError for a name that means none.
+    A name matches its own label, `passkey(digits=7)`; without parameters, every label of that name. Raises ValueError
+    for a name without a match.
     """
     labels = sorted(set(known))
     bare = {label.split("(")[0] for label in labels}

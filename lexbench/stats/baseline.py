@@ -1,12 +1,12 @@
-"""A baseline: one committed JSON file that holds what every question of a run gave, for later runs to pair with.
+"""A baseline: one committed JSON file with the outcome of every question of a run, to pair later runs with.
 
     schema      version of this format
-    measured    what measured it, each machine and environment once: the provenance of the run folders' jobs
-    questions   by hash: the columns that tell questions apart (index, cluster, targets, depth, bytes, words), once for
-                all cells that asked them
+    measured    provenance of the run folders' jobs, each machine and environment once
+    questions   by hash: the columns that identify questions (index, cluster, targets, depth, bytes, words), once for
+                all cells with these questions
     cells       a line each: the cell and its identity, and by metric the amounts (9 digits), failed, truncated
 
-Columns that say nothing are left out. There is no date in it: the same run gives the same bytes.
+Columns of default values are left out. No date is written: the same run gives the same bytes.
 """
 
 import hashlib
@@ -33,14 +33,14 @@ ANSWER = ("amount", "failed", "truncated")
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """What a baseline file holds."""
+    """Content of a baseline file."""
 
     cells: list[Kept]
     measured: list[Mapping[str, Any]]
 
 
 def single(cells: Sequence[Kept], noun: str) -> None:
-    """ValueError where a run holds several cells of one name, as one that was resumed with another model does."""
+    """ValueError for several cells of one key, as after resuming a run with another model."""
     twins = doubled(cells, same_cell)
     if twins:
         cell = twins[0].cell
@@ -58,7 +58,7 @@ def update(folders: Sequence[Path], file: Path) -> Baseline:
         raise ValueError(f"run cannot become a baseline: {loaded.problems[0]}")
     if loaded.unfinished:
         count = several(len(loaded.unfinished), "unfinished cell")
-        raise ValueError(f"run has {count} and cannot become a baseline: the same run command finishes it")
+        raise ValueError(f"run has {count} and cannot become a baseline: repeat the run command to finish it")
     cells = [kept(finished) for finished in loaded.finished]
     single(cells, "the run")
     write_text(file, as_text(cells, _provenance(folders)))
@@ -66,7 +66,7 @@ def update(folders: Sequence[Path], file: Path) -> Baseline:
 
 
 def _provenance(folders: Sequence[Path]) -> list[Mapping[str, Any]]:
-    """What measured the cells of run folders, as their jobs say it, each once."""
+    """Provenance in the jobs of run folders, each once."""
     found: dict[str, Mapping[str, Any]] = {}
     for folder in records.run_folders(folders):
         for file in sorted((folder / "jobs").glob("*.json")):
@@ -108,7 +108,7 @@ def _columns(found: Sequence[Outcome], names: Sequence[str]) -> dict[str, list[A
 
 
 def _short(name: str, value: Any) -> Any:
-    """Truth as 0 or 1, whole numbers without a point; amounts with 9 digits: more than two kernels agree on."""
+    """Booleans as 0 or 1, whole numbers without a point, amounts with 9 digits: more than two kernels agree on."""
     if name == "amount" and value is not None:
         value = float(f"{value:.9g}")
     whole = isinstance(value, bool) or (isinstance(value, float) and value.is_integer())
@@ -120,7 +120,7 @@ def _json(value: Any) -> str:
 
 
 def read(file: Path) -> Baseline:
-    """A baseline; ValueError for a file that is none, or of a newer version."""
+    """Read a baseline; ValueError for an unreadable file, or one of a newer version."""
     if not file.is_file():
         raise ValueError(f"baseline {file} does not exist: write it with --update")
     try:
@@ -130,7 +130,7 @@ def read(file: Path) -> Baseline:
         found = Baseline(cells, list(page["measured"]))
     except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         said = f"{type(error).__name__}: {plain(error)}"[:100]
-        raise ValueError(f"baseline {file} cannot be read ({said}): write it anew with --update") from error
+        raise ValueError(f"baseline {file} cannot be read ({said}): write it again with --update") from error
     if newer:
         raise ValueError(f"baseline {file} was written by a newer version of lexbench: use that version")
     return found

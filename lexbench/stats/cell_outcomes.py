@@ -1,4 +1,4 @@
-"""A cell as comparisons across runs need it: what asked its questions, and what each of them gave."""
+"""Outcomes of a cell's questions, for comparisons across runs; matching of cells between two sides."""
 
 import hashlib
 import json
@@ -17,12 +17,12 @@ from lexbench.store.format import Finished
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Kept:
-    """A cell without its samples: plain data, so that a baseline file can hold it."""
+    """A cell with outcomes in place of samples: plain data that a baseline file can hold."""
 
     id: str
     """Of the cell that was measured."""
     cell: Cell
-    """With its identity; there a hash stands for the attention."""
+    """With its identity, the attention replaced by a hash."""
     outcomes: Mapping[str, Sequence[Outcome]]
     """By metric: nll, or every score and measure; empty where it is refused."""
     refused: str | None = None
@@ -32,7 +32,7 @@ class Kept:
 
 @dataclass(frozen=True, order=True)
 class Change:
-    """Something that two cells have of each other's kind, and not alike; as text."""
+    """A setting that two cells both have, with different values, as text."""
 
     name: str
     one: str
@@ -43,9 +43,9 @@ class Change:
 
 
 def kept(finished: Finished, expected: Iterable[str] = ()) -> Kept:
-    """A cell with what each question gave. Where every sample failed, `expected` says what they would have given.
+    """A cell with the outcome of each question. Where every sample failed, `expected` names the metrics.
 
-    A likelihood or score that is not finite is a failure, too. ValueError where a sample lacks a score of the others.
+    A likelihood or score that is not finite counts as failed. ValueError where a sample lacks a score of the others.
     """
     cell, samples = finished.cell, finished.samples
     names = metrics_of(samples)
@@ -67,7 +67,7 @@ def kept(finished: Finished, expected: Iterable[str] = ()) -> Kept:
 
 
 def metrics_of(samples: Sequence[Sample]) -> list[str]:
-    """What samples were measured by: nll, from which other likelihoods follow; or their scores and measures."""
+    """Metrics of samples: nll, from which other likelihoods follow, or all scores and measures."""
     if any(sample.nll is not None for sample in samples):
         return ["nll"]
     return sorted({name for sample in samples for name in sample.scores}, key=metrics.order)
@@ -90,10 +90,10 @@ Key = Callable[[Cell], Hashable]
 def matched(
     left: Sequence[Kept], right: Sequence[Kept], keys: Sequence[Key]
 ) -> tuple[list[tuple[Kept, Kept]], list[Kept], list[Kept]]:
-    """Cells of two sides that belong together, and what is left of each side.
+    """Matching cells of two sides, and the unmatched cells of each side.
 
-    Those of one key belong together; then, of what is left, those of one second key, in order of seed and corpus.
-    Within a side no two cells have one first key.
+    Cells match by the first key; the remaining ones by the next key, in order of seed and corpus. Within a side the
+    first key is unique.
     """
     found: list[tuple[Kept, Kept]] = []
     rest = [_ordered(left), _ordered(right)]
@@ -107,7 +107,7 @@ def matched(
 
 
 def doubled(cells: Iterable[Kept], key: Key) -> list[Kept]:
-    """The first cells of one key that are several; empty where there are none."""
+    """The first group of several cells with one key; empty without one."""
     return next((group for group in _grouped(cells, key).values() if len(group) > 1), [])
 
 
@@ -127,10 +127,10 @@ def _ordered(cells: Iterable[Kept]) -> list[Kept]:
 
 
 def unlike_questions(one: Cell, other: Cell) -> Change | None:
-    """Why questions of two cells of one task cannot be the same in kind; None where they can.
+    """Why questions of two cells of one task differ in kind; None where they do not.
 
-    The protocol, the task's version and parameters, the corpus by name, and what begins the model's texts must agree;
-    what only one version of lexbench knows of is not compared.
+    The protocol, the task's version and parameters, the corpus by name, and the start of the model's texts must agree;
+    a field that only one of them has is not compared.
     """
     if one.protocol != other.protocol:
         return Change("protocol", one.protocol, other.protocol)
@@ -144,7 +144,7 @@ def unlike_questions(one: Cell, other: Cell) -> Change | None:
 
 
 def other_questions(one: Cell, other: Cell) -> Change | None:
-    """Why two cells drew other questions of one kind: another seed, or another state of the corpus."""
+    """Why two cells have different questions of one kind: another seed, or another state of the corpus."""
     if one.seed != other.seed:
         return Change("seed", str(one.seed), str(other.seed))
     left, right = _corpus(one)[1], _corpus(other)[1]
@@ -152,18 +152,18 @@ def other_questions(one: Cell, other: Cell) -> Change | None:
 
 
 def _corpus(cell: Cell) -> tuple[str | None, str | None]:
-    """Its name, and the hash of its texts; equal texts are one corpus, wherever they lie."""
+    """Name of the corpus and hash of its texts; equal texts are one corpus, wherever they are stored."""
     corpus = cell.identity.get("corpus")
     return (corpus["name"], corpus.get("fingerprint")) if isinstance(corpus, Mapping) else (cell.corpus, None)
 
 
 def changes(pairs: Iterable[tuple[Kept, Kept]]) -> list[Change]:
-    """In what cells that are compared differ beside their questions, each once: what made the difference, if any."""
+    """Settings in which compared cells differ, apart from their questions, each once."""
     return sorted({change for one, other in pairs for change in _changes(one.cell, other.cell)})
 
 
 def _changes(one: Cell, other: Cell) -> Iterator[Change]:
-    """In what measured two cells, where they differ."""
+    """Settings in which two cells differ."""
     asked = ("task", "corpus", "seed", "length")
     for change in _differing(one, other, one.identity.keys() - set(asked)):
         if one.method == other.method or not change.name.startswith(("method.", "attention")):
@@ -174,7 +174,7 @@ def _changes(one: Cell, other: Cell) -> Iterator[Change]:
 
 
 def _differing(one: Cell, other: Cell, parts: Iterable[str]) -> list[Change]:
-    """What both cells have in these parts of their identities, and not alike, by name."""
+    """Different values in these parts of two identities, by name."""
     left, right = one.identity, other.identity
     unlike = [name for name in parts if name in left and name in right and repr(left[name]) != repr(right[name])]
     here, there = (leaves({name: side[name] for name in unlike}) for side in (left, right))

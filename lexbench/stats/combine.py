@@ -1,14 +1,14 @@
-"""Sums and differences of several cells' values with intervals: what every number that sums up a curve is made of.
+"""Weighted sums of several cells' values with intervals, from which summaries of curves are built.
 
 A level is the value of a group of outcomes, a cell or a part of it: sum of amounts / sum of units. Levels whose groups
-share clusters (documents) are resampled together, so that what they have in common cancels in a difference; all others
-apart. A combination is sum of weight * level. Its 95 % interval is
+share clusters (documents) are resampled together, so their common part cancels in a difference; others independently.
+A combination is sum of weight * level. Its 95 % interval is
 
     likelihoods    the percentiles of the combination over 2000 joint resamples of clusters
     scores         value -+ sqrt(sum_ij r_ij d_i d_j), d_i the distance from weight_i level_i to that end of its own
                    interval (Wilson's where it is one), r_ij the correlation of both over the joint resamples
 
-The second has a width at accuracies of 0 and 1, where resamples have none. Of two levels it is method 10 of Newcombe
+The second has a width at accuracies of 0 and 1, unlike resampling. Of two levels it is method 10 of Newcombe
 (1998, Statistics in Medicine 17:873 of independent and 17:2635 of paired proportions); of more, Zou, Huang and Zhang
 (2009, Computational Statistics and Data Analysis 53:1080).
 """
@@ -31,13 +31,13 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and its 95 % interval; None where there is none."""
+    """A value and its 95 % interval; None where missing."""
 
     value: float
     low: float | None = None
     high: float | None = None
     kind: str | None = None
-    """cluster_bootstrap, or mover: variances recovered from the intervals of the parts."""
+    """cluster_bootstrap, or mover: variances recovered from the intervals of the terms."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,13 +46,13 @@ class Level:
 
     value: float
     own: Interval | None
-    """Of a score alone; likelihoods need none."""
+    """Interval of a score alone; likelihoods need none."""
     draws: Floats | None
     """[resamples] the value over resampled clusters; None for one cluster, or where a resample is empty."""
 
 
 def levels(groups: Mapping[Key, Sequence[Outcome]], scored: bool) -> dict[Key, Level]:
-    """The level of each group that has a unit; what failed without an amount is left out."""
+    """Level of each group with a unit; failures without an amount are left out."""
     used = {key: [each for each in group if each.amount is not None] for key, group in groups.items()}
     used = {key: group for key, group in used.items() if sum(each.units for each in group) > 0}
     found = {}
@@ -74,7 +74,7 @@ def levels(groups: Mapping[Key, Sequence[Outcome]], scored: bool) -> dict[Key, L
 
 
 def _families(clusters: Mapping[Key, set[str]]) -> list[list[Key]]:
-    """Keys that share clusters, directly or by way of others; in the order given."""
+    """Groups of keys that share clusters, directly or through others, in the given order."""
     families: list[tuple[list[Key], set[str]]] = []
     for key, names in clusters.items():
         joined = [family for family in families if family[1] & names]
@@ -85,7 +85,7 @@ def _families(clusters: Mapping[Key, set[str]]) -> list[list[Key]]:
 
 
 def _resampled(groups: Sequence[Sequence[Outcome]]) -> Floats:
-    """[resamples, groups] values over resampled clusters; not finite where a resample holds none of a group's."""
+    """[resamples, groups] values over resampled clusters; not finite where a resample misses a group."""
     names = dict.fromkeys(each.cluster for group in groups for each in group)
     places = {name: place for place, name in enumerate(names)}
     sums = np.zeros((len(places), 2 * len(groups)))
@@ -99,7 +99,7 @@ def _resampled(groups: Sequence[Sequence[Outcome]]) -> Floats:
 
 
 def combination(terms: Sequence[tuple[float, Level]], scored: bool) -> Estimate:
-    """sum of weight * level; a level that stands in several terms is one, and a weight of 0 takes it out."""
+    """sum of weight * level; the weights of a level in several terms add up; a total of 0 removes it."""
     weights: dict[Level, float] = {}
     for weight, level in terms:
         weights[level] = weights.get(level, 0.0) + weight
@@ -143,10 +143,10 @@ def _correlations(weights: Mapping[Level, float]) -> Floats:
 
 
 def halves(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:
-    """Gaps as what is gained and what is lost: gap = gained - lost.
+    """Split gaps into gained and lost amounts: gap = gained - lost.
 
-    Of right and wrong answers both are shares again, with Wilson's intervals. So a difference has a width where no
-    pair differs, and resamples have none: of 32 pairs, 2 in 100 lost, they hold the truth in half of all cases.
+    For right and wrong answers both are shares, with Wilson's intervals. So a difference has a width even where no pair
+    differs; resampling has none there, and covers the truth in half of all cases for 32 pairs with 2 in 100 lost.
     """
     gained, lost = (
         [replace(each, amount=max(0.0, sign * (each.amount or 0.0))) for each in outcomes] for sign in (1.0, -1.0)
@@ -156,23 +156,23 @@ def halves(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """One number about a method's curve, its 95 % interval, and what it covers."""
+    """One number that summarizes a method's curve, its 95 % interval, and the lengths it covers."""
 
     method: str
     """Row of the table."""
     name: str
     value: float | None
-    """None: there is no honest answer, and `note` says why; inf: never, or beyond everything measured."""
+    """None: not measurable, reason in `note`; inf: never, or beyond every measured length."""
     low: float | None = None
     high: float | None = None
     interval: str | None = None
-    """cluster_bootstrap, mover (see summary_statistics) or inversion."""
+    """cluster_bootstrap, mover (see combine) or inversion."""
     unit: str
     note: str
     p: float | None = None
-    """Of a difference to the baseline: two-sided, by sign flips, of this comparison alone."""
+    """For a difference to the baseline: two-sided, by sign flips, uncorrected."""
     limit: int | None = None
-    """The longest length that was judged: what inf lies beyond."""
+    """The longest judged length, which inf exceeds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +184,7 @@ class Curves:
     levels: dict[Place, Level]
     shared: list[int]
     base: str | None
-    """Whose level counts; None: each method's own."""
+    """Method whose level is the reference; None: each method's own."""
 
     @property
     def trained(self) -> int:
@@ -211,14 +211,14 @@ class Curves:
         return any(name == row for name, _ in self.levels)
 
     def references(self, row: str, length: int) -> list[Place]:
-        """Of which the best is the level at a length."""
+        """Cells whose best value is the level at a length."""
         name, end = self.base or row, min(length, self.trained)
         return [(name, each) for each in self.table.lengths if each <= end and (name, each) in self.levels]
 
     def pair(self, one: Place, other: Place) -> tuple[Level, Level] | None:
-        """The levels of two cells over the questions that both have an amount of; None where they share none.
+        """Levels of two cells over questions with an amount in both; None where they share none.
 
-        Cells whose questions are of other documents are no pairs: their levels are those of all that each has.
+        Where the documents differ, each level covers all questions of its own cell.
         """
         known = [{each.index: each for each in self.outcomes[at] if each.amount is not None} for at in (one, other)]
         both = sorted(known[0].keys() & known[1].keys())
@@ -229,11 +229,11 @@ class Curves:
         return (found[0], found[1]) if len(found) == 2 else None
 
     def chance(self, length: int) -> float:
-        """What guessing gives; 0 where it is not known."""
+        """Score of guessing; 0 where unknown."""
         return max((record.chance or 0.0 for record in self.table.at(length)), default=0.0)
 
     def summary(self, row: str, name: str, estimate: Estimate | str, note: str = "", p: float | None = None) -> Summary:
-        """In nats or points; text says why there is no value."""
+        """A summary in nats or points; a text in place of the estimate is the reason for no value."""
         unit = "points" if self.scored else "nats per token"
         if isinstance(estimate, str):
             return Summary(method=row, name=name, value=None, unit=unit, note=estimate)
@@ -245,7 +245,7 @@ class Curves:
 
 
 def shared_lengths(table: Table) -> list[int]:
-    """Lengths at which all methods have a value: averages go over these only. Methods without any do not count."""
+    """Lengths at which all methods have a value, for averages; methods without any value are ignored."""
     valued = {
         (row, length)
         for (row, length), record in table.entries.items()
@@ -256,7 +256,7 @@ def shared_lengths(table: Table) -> list[int]:
 
 
 def curves_of(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Curves:
-    """All of a table's curves; `samples` are those of each cell id."""
+    """Curves of a table; `samples` are those of each cell id."""
     metric = table.metric or ""
     places = [(row, length) for length in table.lengths for row in table.methods if (row, length) in table.entries]
     found = {place: outcomes(samples.get(table.entries[place].cell, ()), metric) for place in places}

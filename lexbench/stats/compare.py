@@ -1,8 +1,8 @@
-"""Two sides on the same questions: how much they differ at each length, and what that allows to say.
+"""Compare two sides on the same questions: difference at each length, and a verdict per task.
 
-A side is one or more run folders, narrowed to the cells that selectors name. Cells belong together where task, length,
-seed and corpus agree; their questions are paired (`pairs.paired`), so the sides may differ in all else: method, model
-(of one tokenizer), backend, dtype, version of lexbench. P-values are two-sided, by sign flips over documents or
+A side is one or more run folders, narrowed by selectors. Cells match by task, length, seed and corpus; their questions
+are paired (`pairs.paired`). The sides may differ in everything else: method, model (of one tokenizer), backend, dtype,
+version of lexbench. P-values are two-sided, by sign flips over documents or
 haystacks, with Holm's correction over all lengths and tasks of the comparison.
 """
 
@@ -24,30 +24,28 @@ from lexbench.stats.cell_outcomes import (
     other_questions,
     unlike_questions,
 )
-from lexbench.stats.intervals import EXACT, FLIPS, LEVEL, holm
-from lexbench.stats.pairs import Paired, paired
+from lexbench.stats.intervals import LEVEL
+from lexbench.stats.pairs import Paired, corrected, paired
 from lexbench.stats.wording import listed, plain, scale, several, short_unit, small, some
 
 SELECTORS = ("method", "model", "task", "backend", "dtype", "kernel", "seed", "version", "length")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class AtLength:
     """The two sides at one length and seed."""
 
     length: int
     seed: int
     found: Paired | None = None
-    """B minus A; None where there is no honest answer."""
-    p_holm: float | None = None
-    """Adjusted for all lengths and tasks of the comparison."""
+    """B minus A; None where nothing is comparable."""
     apart: str | None = None
-    """Why there is no answer."""
+    """Why nothing is comparable."""
 
     @property
     def significant(self) -> bool:
-        """Whether the difference is real, at 0.05 for the whole comparison."""
-        return self.p_holm is not None and self.p_holm <= LEVEL
+        """Whether the difference is significant at 0.05 for the whole comparison."""
+        return bool(self.found and self.found.significant)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,10 +57,10 @@ class Compared:
     """None: neither side has a value."""
     trained_length: int
     """Of side A."""
-    entries: list[Entry]
+    entries: list[AtLength]
     verdict: str
     smallest: float | None = None
-    """Half the width of the widest interval, in the table's unit: a difference that is no larger could be missed."""
+    """Half the width of the widest interval, in the table's unit: a smaller difference may be missed."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,9 +69,9 @@ class Comparison:
 
     a: str
     b: str
-    """The sides as they were asked for."""
+    """Folders and selectors of the sides."""
     changes: list[Change]
-    """In what they differ beside their questions."""
+    """Differences in setup, apart from the questions."""
     tasks: list[Compared]
     only_a: list[str]
     """Cells without a partner, as text."""
@@ -122,7 +120,7 @@ def compare(
 
 
 def _selected(cells: list[Kept], words: Sequence[str], side: str) -> list[Kept]:
-    """The cells of one side that its selectors name."""
+    """Cells of one side that match its selectors."""
     wanted: dict[str, set[str]] = {}
     for word in words:
         key, equals, text = word.partition("=")
@@ -140,7 +138,7 @@ def _selected(cells: list[Kept], words: Sequence[str], side: str) -> list[Kept]:
 
 
 def _single(cells: Sequence[Kept], side: str) -> None:
-    """ValueError where several cells of a side stand at one place, with the selector that tells them apart."""
+    """ValueError for several cells of a side at one key, naming a selector that separates them."""
     twins = doubled(cells, _place)
     if not twins:
         return
@@ -157,7 +155,7 @@ def _single(cells: Sequence[Kept], side: str) -> None:
 
 
 def _place(cell: Cell) -> tuple[Any, ...]:
-    """What asks a question."""
+    """Key of a cell's questions."""
     return cell.task, cell.length, cell.seed, cell.corpus
 
 
@@ -186,9 +184,9 @@ def _by_task(pairs: Sequence[tuple[Kept, Kept]]) -> list[Compared]:
     return sorted(made, key=lambda each: (metrics.order(each.metric), each.task))
 
 
-def _entry(one: Kept, other: Kept, metric: str | None) -> Entry:
+def _entry(one: Kept, other: Kept, metric: str | None) -> AtLength:
     """One comparison, not yet corrected for the others."""
-    blank = Entry(length=one.cell.length, seed=one.cell.seed)
+    blank = AtLength(length=one.cell.length, seed=one.cell.seed)
     unlike = unlike_questions(one.cell, other.cell) or other_questions(one.cell, other.cell)
     for name, side in (("A", one), ("B", other)):
         if side.refused is not None:
@@ -206,7 +204,7 @@ def _entry(one: Kept, other: Kept, metric: str | None) -> Entry:
 
 
 def _told_apart(one: Kept, other: Kept, metric: str, index: int) -> str:
-    """Why a question is not the same on both sides."""
+    """Why a question differs between the sides."""
     left, right = (next(each for each in side.outcomes[metric] if each.index == index) for side in (one, other))
     sizes = [f"{each.targets} targets of {each.bytes} bytes and {each.words} words" for each in (left, right)]
     if metric == "nll" and sizes[0] != sizes[1]:
@@ -215,14 +213,18 @@ def _told_apart(one: Kept, other: Kept, metric: str, index: int) -> str:
 
 
 def _corrected(tasks: Sequence[Compared]) -> list[Compared]:
-    """With Holm's correction over all entries of all tasks."""
-    tested = [entry for task in tasks for entry in task.entries if entry.found is not None]
-    adjusted = iter(holm([entry.found.p or 0.0 for entry in tested if entry.found is not None]))
-
-    def corrected(entry: Entry) -> Entry:
-        return entry if entry.found is None else replace(entry, p_holm=next(adjusted))
-
-    return [replace(task, entries=[corrected(entry) for entry in task.entries]) for task in tasks]
+    """Holm's correction over all entries of all tasks."""
+    family = {
+        (task.task, place): entry.found for task in tasks for place, entry in enumerate(task.entries) if entry.found
+    }
+    known = corrected(family)
+    return [
+        replace(
+            task,
+            entries=[replace(entry, found=known.get((task.task, place))) for place, entry in enumerate(task.entries)],
+        )
+        for task in tasks
+    ]
 
 
 def _verdicts(tasks: Sequence[Compared]) -> list[Compared]:
@@ -238,7 +240,7 @@ def _verdicts(tasks: Sequence[Compared]) -> list[Compared]:
 
 
 def _verdict(task: Compared, comparisons: int) -> str:
-    """What these questions allow to say."""
+    """Verdict on one task in words."""
     compared = [entry.found for entry in task.entries if entry.found is not None]
     if not compared:
         return "not comparable"
@@ -256,9 +258,9 @@ def _verdict(task: Compared, comparisons: int) -> str:
     if not task.smallest and all(found.difference == 0 for found in compared):
         return "no difference: every question gave the same"
     clusters = max(found.clusters for found in compared)
-    least = 2.0 ** (1 - clusters) if clusters <= EXACT else 1 / (FLIPS + 1)
+    least = min(found.least for found in compared)
     if least * comparisons > LEVEL:
         few = f"with {several(clusters, 'cluster')} no p is below {small(least)}, before correction"
-        return f"no difference could have shown: {few} for {several(comparisons, 'comparison')}"
-    size = f": one of up to {task.smallest:.3g}{short_unit(task.metric or '')} could be missed" if task.smallest else ""
-    return f"no difference that these questions could show{size}"
+        return f"too few samples to detect any difference: {few} for {several(comparisons, 'comparison')}"
+    size = f": one of up to {task.smallest:.3g}{short_unit(task.metric or '')} may be missed" if task.smallest else ""
+    return f"no difference detected{size}"

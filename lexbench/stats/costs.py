@@ -1,4 +1,4 @@
-"""What measuring took: seconds and memory of each cell, per token, and beside the quality that they bought.
+"""Costs: seconds and memory of each cell, per token and beside the quality.
 
 A run's costs.jsonl has a row each time that a process measured a cell, or the rest of one that was interrupted.
 Seconds and tokens of a cell's rows are added up, so seconds per token is a mean over all that was measured. They are
@@ -28,19 +28,19 @@ class Cost:
     """Of one cell."""
 
     seconds: float
-    """All that was spent on it."""
+    """Total seconds."""
     tokens: int
-    """Read and written in these seconds."""
+    """Tokens read and written in these seconds."""
     peak_bytes: int | None
-    """Most memory held by the process; None: the model ran in another."""
+    """Peak memory of the process; None: the model ran in another process."""
     own_peak: bool = False
-    """Whether it was counted from the cell's start; False: an upper bound, which an earlier cell may have reached."""
+    """Whether the peak was reset at the cell's start; False: an upper bound, possibly of an earlier cell."""
     measurements: int = 1
     """Rows behind it: more than one where it was resumed or measured again."""
 
     @property
     def seconds_per_token(self) -> float | None:
-        """None where nothing was asked: a refused cell."""
+        """None for a refused cell."""
         return self.seconds / self.tokens if self.tokens else None
 
 
@@ -60,8 +60,8 @@ class Price:
 def load(folders: Iterable[Path]) -> dict[str, Cost]:
     """Costs by cell id, of run folders or folders of run folders.
 
-    A cell that lies in several folders, as copies do, has the cost of the first. Rows that cannot be read are logged as
-    warnings and left out. Raises ValueError where there is no run folder.
+    A cell in several folders has the cost of the first. Unreadable rows are logged as warnings and left out. Raises
+    ValueError where there is no run folder.
     """
     found: dict[str, Cost] = {}
     for folder in run_folders(folders):
@@ -70,7 +70,7 @@ def load(folders: Iterable[Path]) -> dict[str, Cost]:
 
 
 def of_file(file: Path) -> dict[str, Cost]:
-    """Costs by cell id, of one costs.jsonl; none where it is not there."""
+    """Costs by cell id of one costs.jsonl; empty without the file."""
     found: dict[str, Cost] = {}
     for cell, cost in _rows(file):
         found[cell] = _added(found[cell], cost) if cell in found else cost

@@ -1,59 +1,30 @@
-"""Paired differences to a baseline method: the same questions under both, at each length, with Holm's correction."""
+"""Paired differences of methods to a baseline method at each length, with Holm's correction."""
 
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from lexbench.core.record import Record, Sample
-from lexbench.stats.entries import number
-from lexbench.stats.intervals import LEVEL, holm
+from lexbench.stats.intervals import LEVEL, least_p
 from lexbench.stats.metrics import LIKELIHOODS
-from lexbench.stats.pairs import outcomes, paired
-from lexbench.stats.tables import Place, Table, aligned, heading
-from lexbench.stats.wording import several, signed
+from lexbench.stats.pairs import Paired, corrected, outcomes, paired
+from lexbench.stats.tables import Place, Table
+from lexbench.stats.wording import several
 
 BASELINE = "none"
-LEGEND = """\
-Each entry is a method's value minus the baseline's over the same samples: NLL in nats per token, weighted by tokens as
-in the tables of the report; scores in points, hundredths of the score. The baseline's row holds its own values.
-Brackets hold 95 % intervals over resampled documents or haystacks (2000 times), pairs kept together; where every pair
-differs by the whole score, Newcombe's. An interval without width: as far as shown, all pairs differ alike. `*`:
-significant at 0.05 by a two-sided sign-flip test over documents or haystacks, after Holm's correction over the methods
-and lengths of a table.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
-    """A method minus the baseline at one length, in the table's unit; None where there is no honest answer."""
+class Difference(Paired):
+    """A method minus the baseline at one length, in the table's unit."""
 
     method: str
     length: int
     cell: str
+    """Id of the method's cell."""
     baseline_cell: str | None = None
-    baseline_value: float | None = None
-    """Over the pairs, as is `value`, the method's."""
-    value: float | None = None
-    difference: float | None = None
-    low: float | None = None
-    high: float | None = None
-    interval: str | None = None
-    """cluster_bootstrap or newcombe."""
-    p: float | None = None
-    """Two-sided, of this comparison alone."""
-    p_holm: float | None = None
-    """Adjusted for all comparisons of the table."""
-    significant: bool | None = None
-    pairs: int = 0
-    """Pairs behind the difference."""
-    clusters: int = 0
-    failed: int = 0
-    """Pairs with a failed side: left out of NLL, scored 0 on that side elsewhere."""
-    truncated: int = 0
-    """Pairs with a truncated side."""
-    unpaired: int = 0
-    """Samples that the other side lacks."""
     refused: str | None = None
     """Why the method's cell has no samples."""
     apart: str | None = None
@@ -70,7 +41,7 @@ class Differences:
 
     @property
     def unit(self) -> str:
-        """Of values and differences: nats per token, points (a hundredth of a score), or as a measure is."""
+        """Unit of values and differences; a point is a hundredth of a score."""
         return "points" if self.table.scored else "nats per token" if self.table.metric == "nll" else "as measured"
 
 
@@ -91,10 +62,7 @@ def differences(table: Table, samples: Mapping[str, Sequence[Sample]], baseline:
         for length in table.lengths
         if (row, length) in table.entries
     }
-    tested = {place: each.p for place, each in found.items() if each.p is not None}
-    for place, p_holm in zip(tested, holm(list(tested.values())), strict=True):
-        found[place] = replace(found[place], p_holm=p_holm, significant=p_holm <= LEVEL)
-    return Differences(table, baseline, found)
+    return Differences(table, baseline, corrected(found))
 
 
 def _difference(
@@ -111,55 +79,18 @@ def _difference(
     left, right = (outcomes(samples.get(cell, ()), metric) for cell in (base.cell, record.cell))
     found = paired(left, right, metric)
     if found.unlike is not None:
-        return replace(
-            blank, apart=f"sample {found.unlike} is not the question that {baseline} was asked: run both anew"
-        )
-    counted = replace(blank, failed=found.failed, truncated=found.truncated, unpaired=found.unpaired)
-    if not (_valued(table, base) and _valued(table, record)) or found.difference is None:
-        return counted
-    scale = 100.0 if table.scored else 1.0
-    return replace(
-        counted,
-        baseline_value=scale * (found.baseline_value or 0.0),
-        value=scale * (found.value or 0.0),
-        difference=scale * found.difference,
-        low=scale * found.interval.low if found.interval else None,
-        high=scale * found.interval.high if found.interval else None,
-        interval=found.interval.kind if found.interval else None,
-        p=found.p,
-        pairs=found.pairs,
-        clusters=found.clusters,
-    )
+        reason = f"sample {found.unlike} is not the question that {baseline} was asked: run both anew"
+        return replace(blank, apart=reason)
+    if not (_valued(table, base) and _valued(table, record)):
+        found = Paired(failed=found.failed, truncated=found.truncated, unpaired=found.unpaired)
+    return replace(blank, **vars(found.scaled(100.0 if table.scored else 1.0)))
 
 
 def _valued(table: Table, record: Record) -> bool:
     return record.metric == table.metric and record.value is not None
 
 
-def page(found: Sequence[Differences]) -> str:
-    """All of a report's differences as Markdown."""
-    lines = [f"# Paired differences to {found[0].baseline}", "", LEGEND]
-    shown: set[str] = set()
-    for each in found:
-        if each.table.setting not in shown:
-            lines += heading(each.table)
-        shown.add(each.table.setting)
-        lines += [f"### {each.table.metric} ({each.unit})", "", markdown(each)]
-    return "\n".join(lines)
-
-
-def markdown(found: Differences) -> str:
-    """The table with aligned columns, the baseline's values first, and its notes below."""
-    notes: dict[str, int] = {}
-    usual = _usual(found)
-    lengths, methods = found.table.lengths, [row for row in found.table.methods if row != found.baseline]
-    rows = [[f"{found.baseline} (value)", *(_level(found, length, notes) for length in lengths)]]
-    rows += [[row, *(_entry(found, row, length, notes, usual) for length in lengths)] for row in methods]
-    below = [*(f"({mark}) {text}" for text, mark in notes.items()), *coverage(found)]
-    return "\n".join([*aligned(found.table, rows), "", "  \n".join(below)]) + "\n"
-
-
-def _usual(found: Differences) -> tuple[int, int]:
+def usual_counts(found: Differences) -> tuple[int, int]:
     """Pairs and clusters of most entries."""
     counts = Counter((each.pairs, each.clusters) for each in found.entries.values() if each.pairs)
     return max(counts, key=counts.__getitem__, default=(0, 0))
@@ -167,79 +98,26 @@ def _usual(found: Differences) -> tuple[int, int]:
 
 def coverage(found: Differences) -> Iterator[str]:
     """Pairs and clusters of most entries; and whether they are too few for any entry to be significant."""
-    usual = _usual(found)
+    usual = usual_counts(found)
     tested = [each.clusters for each in found.entries.values() if each.p is not None]
     if tested:
-        yield f"{several(usual[0], 'pair')} in {several(usual[1], 'cluster')} an entry, where no note says else."
-        least = 2.0 ** (1 - max(tested))
+        yield f"{several(usual[0], 'pair')} in {several(usual[1], 'cluster')} per entry, unless a note says otherwise."
+        least = least_p(max(tested))
         if least * len(tested) > LEVEL:
             limit = f"with {several(max(tested), 'cluster')} no p is below {least:.2g}"
-            yield f"No entry can be marked: {limit}, before correction for {several(len(tested), 'comparison')}."
-
-
-def _level(found: Differences, length: int, notes: dict[str, int]) -> str:
-    """The baseline's own value."""
-    record = found.table.entries.get((found.baseline, length))
-    if record is None:
-        return ""
-    if record.refused:
-        return _noted("refused", [f"refused: {' '.join(record.refused.split())}"], notes)
-    if not _valued(found.table, record) or record.value is None:
-        return "no value"
-    return f"{100 * record.value:.1f}" if found.table.scored else number(record, record.value)
-
-
-def _entry(found: Differences, row: str, length: int, notes: dict[str, int], usual: tuple[int, int]) -> str:
-    each = found.entries.get((row, length))
-    if each is None:
-        return ""
-    if each.refused:
-        text = "refused"
-    elif each.difference is None:
-        text = "no pairs"
-    else:
-        places = digits(found)
-        text = signed(each.difference, places) + ("*" if each.significant else "")
-        if each.low is not None and each.high is not None:
-            text += f" [{signed(each.low, places)}, {signed(each.high, places)}]"
-    return _noted(text, list(_notes(found, each, usual)), notes)
+            yield f"No entry can be significant: {limit}, before correction for {several(len(tested), 'comparison')}."
 
 
 def digits(found: Differences) -> str:
-    """Decimals of a difference: of a measure, those that show four digits of its largest level."""
+    """Decimals of a difference; for a measure, enough to show four digits of its largest value."""
     if found.table.scored or found.table.metric == "nll":
         return ".1f" if found.table.scored else ".3f"
     level = max((abs(record.value) for record in found.table.entries.values() if record.value), default=1.0)
     return f".{max(0, 3 - math.floor(math.log10(level)))}f"
 
 
-def _noted(text: str, said: Sequence[str], notes: dict[str, int]) -> str:
-    marks = [notes.setdefault(note, len(notes) + 1) for note in said]
-    return f"{text} ({', '.join(map(str, marks))})" if marks else text
-
-
-def _notes(found: Differences, each: Difference, usual: tuple[int, int]) -> Iterator[str]:
-    """What a reader must know of a difference."""
-    if each.refused or each.apart:
-        yield f"refused: {' '.join(each.refused.split())}" if each.refused else f"no pairs: {each.apart}"
-        return
-    if each.pairs and (each.pairs, each.clusters) != usual:
-        yield f"{several(each.pairs, 'pair')} in {several(each.clusters, 'cluster')}"
-    if each.failed:
-        fate = "a failed side counts 0" if found.table.scored and each.pairs else "left out"
-        yield f"{several(each.failed, 'pair')} failed, {fate}"
-    if each.truncated:
-        yield f"{several(each.truncated, 'pair')} truncated"
-    if each.unpaired:
-        yield f"{several(each.unpaired, 'sample')} without the other side, left out"
-    if each.difference is not None and each.low is None:
-        yield f"no interval: {several(each.clusters, 'cluster')}"
-
-
-def csv(found: Sequence[Differences]) -> str:
-    """All comparisons of a report, one line each, in full precision."""
-    import pandas as pd
-
+def rows_of(found: Sequence[Differences]) -> list[dict[str, Any]]:
+    """All comparisons of a report as rows, in full precision."""
     rows = []
     for each in found:
         for (_, length), entry in each.entries.items():
@@ -248,5 +126,9 @@ def csv(found: Sequence[Differences]) -> str:
             about = {"metric": each.table.metric, "unit": each.unit, "baseline": each.baseline}
             setting = {name: getattr(cell, name) for name in ("protocol", "backend", "dtype", "kernel", "corpus", "n")}
             multiple = length / cell.trained_length
-            rows.append({**shared, **about, "multiple": multiple, **asdict(entry), **setting, "version": cell.version})
-    return str(pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
+            numbers = {"cell": entry.cell, "baseline_cell": entry.baseline_cell, **entry.numbers()}
+            tests = {"interval": entry.interval.kind if entry.interval else None, **entry.tests()}
+            reasons = {"refused": entry.refused, "apart": entry.apart}
+            own = {"method": entry.method, "length": length, **numbers, **tests, **entry.counts(), **reasons}
+            rows.append({**shared, **about, "multiple": multiple, **own, **setting, "version": cell.version})
+    return rows

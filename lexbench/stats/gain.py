@@ -1,64 +1,57 @@
-"""Context gain: what more context brings, on the same target tokens; and from where on it hurts.
+"""Context gain: the drop in NLL that longer context brings on the same target tokens, and the length where it hurts.
 
     gain(L) = NLL at the table's shortest length - NLL at L        nats per token, over the same targets
 
-Positive: the added context helps. Paired by token: whatever scores the same tokens of its documents at all lengths has
-a gain, be it in one window or in many (last segment, sliding, non-overlapping, key tokens). Intervals resample
+Positive: the added context helps. Paired by token: every task that scores the same tokens of its documents at all
+lengths has a gain, in one window or in many (last segment, sliding, non-overlapping, key tokens). Intervals resample
 documents with their pairs kept together. A length hurts where the step to it, from the measured length before, has an
-interval that lies wholly below 0; several lengths are not corrected for.
+interval wholly below 0, without correction for the number of lengths.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core.record import Sample
-from lexbench.stats.entries import columns, noted
 from lexbench.stats.intervals import Floats, cluster_bootstrap
-from lexbench.stats.tables import Table, at_length
-from lexbench.stats.wording import signed
-
-LEGEND = """\
-Gain: NLL at the shortest length minus NLL at this one, in nats per token over the same targets; positive where more
-context helps. *hurts from*: the first length that is worse than the one before it, by an interval wholly below zero,
-uncorrected for the number of lengths.
-"""
+from lexbench.stats.tables import Table
 
 
 @dataclass(frozen=True)
-class Change:
+class Drop:
     """NLL at one length minus NLL at another, in nats per token over the same targets."""
 
     value: float
     low: float | None
-    """End of the 95 % interval; None for one document."""
+    """Lower end of the 95 % interval; None for one document."""
     high: float | None
     targets: int
     clusters: int
     left_out: int
-    """Targets that failed at one of both lengths."""
+    """Targets that failed at either length."""
 
 
 @dataclass(frozen=True)
 class Gain:
-    """What a method gains at one length."""
+    """Gain of a method at one length."""
 
     method: str
     length: int
     cell: str
     refused: str | None
     """Why the cell has no samples."""
-    gain: Change | None
+    gain: Drop | None
     """From the shortest length to this one; None without pairs."""
-    step: Change | None
+    step: Drop | None
     """From the measured length before to this one."""
 
 
 def gains(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Gain]:
-    """Of every method at every length beyond the shortest; none unless all cells score the same tokens.
+    """Gains of every method at every length beyond the shortest; empty unless all cells score the same tokens.
 
     `samples` are those of each cell id.
     """
@@ -73,7 +66,7 @@ def gains(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Gain]:
         for length in table.lengths[1:]:
             record, here = table.entries.get((row, length)), known.get((row, length), {})
             if record:
-                changes = _change(shortest, here), _change(before, here)
+                changes = _drop(shortest, here), _drop(before, here)
                 found.append(Gain(row, length, record.cell, record.refused, *changes))
             before = here or before
     return found
@@ -84,7 +77,7 @@ Targets = dict[tuple[str, str], tuple[NDArray[np.int64], Floats]]
 
 
 def _targets(samples: Sequence[Sample]) -> Targets:
-    """The targets of a cell; none where it is not known which tokens they are."""
+    """Targets of a cell; empty where their positions are unknown."""
     pieces: dict[tuple[str, str], list[tuple[NDArray[np.int64], Floats]]] = {}
     for sample in samples:
         facts = sample.facts
@@ -113,8 +106,8 @@ def _same(cells: Sequence[Targets]) -> bool:
     )
 
 
-def _change(left: Targets, right: Targets) -> Change | None:
-    """NLL on the left minus NLL on the right, where both have any."""
+def _drop(left: Targets, right: Targets) -> Drop | None:
+    """NLL on the left minus NLL on the right, over targets with both."""
     gaps = {name: left[name][1] - right[name][1] for name in left if name in right}
     paired = {name: gap[~np.isnan(gap)] for name, gap in gaps.items() if not np.isnan(gap).all()}
     if not paired:
@@ -122,7 +115,7 @@ def _change(left: Targets, right: Targets) -> Change | None:
     sums, targets = [math.fsum(gap) for gap in paired.values()], [len(gap) for gap in paired.values()]
     clusters = [cluster for cluster, _ in paired]
     interval = cluster_bootstrap(sums, targets, clusters)
-    return Change(
+    return Drop(
         value=math.fsum(sums) / sum(targets),
         low=interval.low if interval else None,
         high=interval.high if interval else None,
@@ -133,46 +126,12 @@ def _change(left: Targets, right: Targets) -> Change | None:
 
 
 def hurts_from(found: Sequence[Gain]) -> int | None:
-    """Of one method, lengths ascending: the first length that is worse than the one before it; None: none is."""
+    """First length of a method that is worse than the one before it; None without one. Lengths ascend."""
     return next((each.length for each in found if each.step and (each.step.high or 0.0) < 0), None)
 
 
-def markdown(table: Table, found: Sequence[Gain]) -> str:
-    """The gains of each method across lengths, its NLL at the shortest one first; and notes below."""
-    notes: dict[str, int] = {}
-    shortest, *others = table.lengths
-    places = {(each.method, each.length): each for each in found}
-    rows = []
-    for row in table.methods:
-        base = table.entries.get((row, shortest))
-        level = f"{base.value:.3f}" if base and base.value is not None else "no value"
-        said = [_entry(places.get((row, length)), shortest, notes) for length in others]
-        rows.append([row, level, *said, str(hurts_from([each for each in found if each.method == row]) or "never")])
-    head = ["method", f"NLL at {shortest}", *(at_length(table, length) for length in others), "hurts from"]
-    below = ["", "  \n".join(noted(notes))] if notes else []
-    return "\n".join([*columns(head, rows), *below]) + "\n"
-
-
-def _entry(each: Gain | None, shortest: int, notes: dict[str, int]) -> str:
-    if each is None:
-        return ""
-    if each.refused:
-        text, note = "refused", f"refused: {' '.join(each.refused.split())}"
-    elif each.gain is None:
-        text, note = "no pairs", f"no value at this length or at {shortest}"
-    else:
-        text = signed(each.gain.value)
-        if each.gain.low is not None and each.gain.high is not None:
-            text += f" [{signed(each.gain.low)}, {signed(each.gain.high)}]"
-        left_out = each.gain.left_out
-        note = f"{left_out} of {left_out + each.gain.targets} targets failed, left out" if left_out else ""
-    return f"{text} ({notes.setdefault(note, len(notes) + 1)})" if note else text
-
-
-def csv(table: Table, found: Sequence[Gain]) -> str:
-    """One line a method and length, in full precision."""
-    import pandas as pd
-
+def rows_of(table: Table, found: Sequence[Gain]) -> list[dict[str, Any]]:
+    """One row per method and length, in full precision."""
     rows = []
     for each in found:
         row = {"method": each.method, "length": each.length, "multiple": each.length / table.cell.trained_length}
@@ -182,4 +141,4 @@ def csv(table: Table, found: Sequence[Gain]) -> str:
             row |= {column: getattr(change, attribute, None) for column, attribute in ends.items()}
         counts = {name: getattr(each.gain, name, 0) for name in ("targets", "clusters", "left_out")}
         rows.append({**row, **counts, "refused": each.refused})
-    return str(pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
+    return rows

@@ -33,7 +33,7 @@ class Interval:
     high: float
     kind: str
     """How it was made: wilson, newcombe, cluster_bootstrap or welch; mover where it is recovered from those of parts
-    (summary_statistics); `cluster_bootstrap+newcombe` where those of two are added (tuning)."""
+    (combine); `cluster_bootstrap+newcombe` where those of two are added (tuning)."""
 
 
 def wilson(successes: float, n: int) -> Interval:
@@ -117,6 +117,11 @@ def sign_flip_p(sums: ArrayLike) -> float:
         return float(np.mean(np.abs((1 - 2 * flips) @ values) >= least))
     hits = sum(int(np.sum(np.abs((1.0 - 2.0 * flips) @ values) >= least)) for flips in _kept(_flips, len(values)))
     return (hits + 1) / (FLIPS + 1)
+
+
+def least_p(clusters: int) -> float:
+    """The smallest p that `sign_flip_p` can give."""
+    return 2.0 ** (1 - clusters) if clusters <= EXACT else 1 / (FLIPS + 1)
 
 
 def _flips(clusters: int) -> Iterator[NDArray[np.int8]]:

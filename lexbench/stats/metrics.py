@@ -1,7 +1,7 @@
-"""What a report knows of metrics by their names: units, the better side, how a failed sample counts.
+"""Metrics by name: unit, better direction, treatment of failed samples.
 
 A metric that is not named here is a score: in [0, 1], higher is better, and a failed sample scores 0. Likelihoods and
-measures of attention have no such honest value for a failed sample: it is left out, and counted.
+measures of attention leave a failed sample out and count it.
 """
 
 LIKELIHOODS = {
@@ -17,7 +17,7 @@ MEASURES = {
     "entropy": "attention entropy (nats)",
     "first_mass": "share of attention on the first tokens",
 }
-"""Of attention: of any size, in units of their own. Only of resolution is more better (xPos, arXiv 2212.10554)."""
+"""Measures of attention, in their own units. Only resolution has a better side: higher (xPos, arXiv 2212.10554)."""
 HEADLINES = ("nll", "perplexity", "accuracy")
 
 

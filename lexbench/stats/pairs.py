@@ -1,58 +1,80 @@
-"""One question, asked twice: what two cells gave on the same questions, and whether their difference is real."""
+"""Paired differences: outcomes of two sides on the same questions, with intervals and tests."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
 from lexbench.core.record import Sample
-from lexbench.stats.intervals import Interval, cluster_bootstrap, cluster_sums, difference_interval, sign_flip_p
-from lexbench.stats.metrics import is_score
+from lexbench.stats.intervals import (
+    LEVEL,
+    Floats,
+    Interval,
+    cluster_bootstrap,
+    cluster_sums,
+    difference_interval,
+    holm,
+    least_p,
+    sign_flip_p,
+    unpaired_interval,
+    unpaired_p,
+)
+from lexbench.stats.metrics import better, is_score
+
+Key = TypeVar("Key", bound=Hashable)
+Found = TypeVar("Found", bound="Paired")
 
 ROUNDING = 1e-6
-"""Of the baseline's amount: what two kernels of one precision differ by, though nothing is changed."""
+"""Relative difference between two kernels of one precision; smaller gaps count as 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one question gave of one metric: a cell's value is sum of amounts / sum of units.
+    """One question's contribution to a metric: the value of a cell is sum of amounts / sum of units.
 
-    It is plain data, so that a baseline file can keep it without the samples.
+    Plain data, so a baseline file holds it without the samples.
     """
 
     index: int
     cluster: str
     amount: float | None
-    """Nats over all targets, or the score or measure; None: it failed, and has no honest value."""
+    """Nats over all targets, or the score or measure; None: failed, no value."""
     targets: int | None = None
-    """Of a likelihood, where it is known."""
+    """Number of targets of a likelihood, where known."""
     failed: bool = False
-    """A failed score counts as 0; all else is left out. A likelihood that is not finite failed, too."""
+    """A failed score counts as 0; other metrics leave it out. A likelihood that is not finite counts as failed."""
     truncated: bool = False
     depth: float | None = None
-    """Cluster, targets, depth, bytes and words tell questions apart; None: not known."""
+    """Cluster, targets, depth, bytes and words identify a question; None: not known."""
     bytes: int | None = None
     words: int | None = None
 
     @property
     def units(self) -> float:
-        """Targets of a likelihood; 1 of all else."""
+        """Targets of a likelihood; 1 for other metrics."""
         return 1.0 if self.targets is None else float(self.targets)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Paired:
-    """The other side minus the baseline over the questions that both were asked, in the metric's own unit."""
+    """The other side minus the baseline over shared questions, in the metric's own unit."""
 
     baseline_value: float | None = None
-    """Over the pairs, as is `value`, the other side's; None where no pair has both."""
+    """The baseline's value over the pairs, None where no pair has both; `value` is the other side's."""
     value: float | None = None
     difference: float | None = None
     interval: Interval | None = None
-    """95 %; None where one cluster allows none."""
+    """95 %; None for a single cluster."""
     p: float | None = None
-    """Two-sided, of this comparison alone."""
+    """Of this comparison alone: two-sided; with a tolerance one-sided, of a loss beyond it, and 1 within it."""
+    p_holm: float | None = None
+    """Adjusted for all comparisons of the family."""
+    p_gain: float = 1.0
+    """With a tolerance: of a gain beyond it; `corrected` adjusts it."""
+    least: float = 1.0
+    """The smallest p that so many clusters allow."""
     pairs: int = 0
     """Pairs behind the difference."""
     clusters: int = 0
@@ -61,13 +83,52 @@ class Paired:
     truncated: int = 0
     """Pairs with a truncated side."""
     unpaired: int = 0
-    """Questions that one side lacks."""
+    """Questions on one side only."""
     unlike: int | None = None
-    """Index of the first question that is not the same on both sides: then there is no difference."""
+    """Index of the first question that differs between the sides; then nothing is compared."""
+
+    @property
+    def significant(self) -> bool | None:
+        """Whether the adjusted p is at most 0.05; None: not tested."""
+        return None if self.p_holm is None else self.p_holm <= LEVEL
+
+    @property
+    def low(self) -> float | None:
+        """Lower end of the interval."""
+        return self.interval.low if self.interval else None
+
+    @property
+    def high(self) -> float | None:
+        """Upper end of the interval."""
+        return self.interval.high if self.interval else None
+
+    def numbers(self, scale: float = 1.0) -> dict[str, float | None]:
+        """Values, difference and ends of the interval, times `scale`."""
+        found = {name: getattr(self, name) for name in ("baseline_value", "value", "difference", "low", "high")}
+        return {name: None if number is None else scale * number for name, number in found.items()}
+
+    def tests(self) -> dict[str, float | bool | None]:
+        """The p-values and what they say."""
+        return {"p": self.p, "p_holm": self.p_holm, "significant": self.significant}
+
+    def counts(self) -> dict[str, int]:
+        """Pairs behind the difference, and what they lack."""
+        return {name: getattr(self, name) for name in ("pairs", "clusters", "failed", "truncated", "unpaired")}
+
+    def scaled(self, scale: float) -> "Paired":
+        """The same in another unit."""
+        found, at = self.numbers(scale), self.interval
+        return replace(
+            self,
+            baseline_value=found["baseline_value"],
+            value=found["value"],
+            difference=found["difference"],
+            interval=at and Interval(scale * at.low, scale * at.high, at.kind),
+        )
 
 
 def outcomes(samples: Sequence[Sample], metric: str) -> list[Outcome]:
-    """What each sample gave of `nll` or of a score or measure, by index; other likelihoods follow from `nll`."""
+    """Outcome of each sample for `nll`, a score or a measure, by index; other likelihoods follow from `nll`."""
     return [_outcome(sample, metric) for sample in sorted(samples, key=lambda sample: sample.index)]
 
 
@@ -95,8 +156,14 @@ def _outcome(sample: Sample, metric: str) -> Outcome:
     )
 
 
-def paired(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str) -> Paired:
+def paired(
+    baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, tolerance: float | None = None
+) -> Paired:
     """The difference over pairs, sum (other - baseline) / sum units, with its interval and p-value.
+
+    With a tolerance, in the metric's own unit, the p-values are those of a loss and of a gain beyond it: the other side
+    gets the tolerance on every question as a gift or as a burden, and the rest is tested by sign flips. The flips are
+    symmetric, so the one-sided p is half of the two-sided one.
 
     A pair is two outcomes of one index. Where one index is not one question (another document, depth or number of
     targets), nothing is paired.
@@ -120,7 +187,7 @@ def paired(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str) -
     clusters = [one.cluster for one, _ in used]
     scored = is_score(metric)
     base_value, other_value, difference = (math.fsum(sums) / math.fsum(units) for sums in (base, value, differences))
-    return replace(
+    found = replace(
         counted,
         baseline_value=base_value,
         value=other_value,
@@ -131,13 +198,72 @@ def paired(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str) -
         p=sign_flip_p(cluster_sums(differences, units, clusters)[:, 0]),
         pairs=len(used),
         clusters=len(set(clusters)),
+        least=least_p(len(set(clusters))),
+    )
+    if tolerance is None:
+        return found
+    loss, gain = (_beyond(found, baseline, other, metric, side * tolerance) for side in (1, -1))
+    return replace(found, p=loss, p_gain=gain, least=found.least / 2)
+
+
+def _beyond(found: Paired, baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, margin: float) -> float:
+    """One-sided p of a loss of more than the margin; of a gain where the margin is negative."""
+    loss = -better(metric) * (found.difference or 0.0)
+    if math.copysign(1.0, margin) * loss <= abs(margin):
+        return 1.0
+    gift = better(metric) * margin
+    given = [each if each.amount is None else replace(each, amount=each.amount + gift * each.units) for each in other]
+    return (paired(baseline, given, metric).p or 1.0) / 2
+
+
+def unpaired(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, tolerance: float) -> Paired | None:
+    """The same over questions that differ from side to side, by Welch's test; None where a side has no value.
+
+    Of scores each side gets a cluster of 1 and one of 0 (Agresti and Caffo 2000, The American Statistician 54:280), so
+    that all right has a width.
+    """
+    sides = [_sums(side) for side in (baseline, other)]
+    if not all(side[:, 1].sum() > 0 for side in sides):
+        return None
+    old, new = (float(side[:, 0].sum() / side[:, 1].sum()) for side in sides)
+    clusters = min(len(side) for side in sides)
+    if is_score(metric):
+        sides = [np.concatenate([side, side[:, 1].mean() * np.array([[1.0, 1.0], [0.0, 1.0]])]) for side in sides]
+    loss = -better(metric) * (new - old)
+    worse = [side * np.array([-better(metric), 1.0]) for side in sides]  # the larger, the worse
+    p, p_gain = unpaired_p(worse[0], worse[1], tolerance), unpaired_p(worse[1], worse[0], tolerance)
+    return Paired(
+        baseline_value=old,
+        value=new,
+        difference=new - old,
+        interval=unpaired_interval(*sides),
+        clusters=clusters,
+        failed=sum(each.failed for each in (*baseline, *other)),
+        truncated=sum(each.truncated for each in (*baseline, *other)),
+        p=p if p is not None and loss > tolerance else 1.0,
+        p_gain=p_gain if p_gain is not None and -loss > tolerance else 1.0,
+        least=1.0 if p is None else 0.0,
     )
 
 
-def gaps(baseline: Sequence[Outcome], other: Sequence[Outcome]) -> list[Outcome]:
-    """Other minus baseline for each question that has both amounts, by index; `paired` says whether they are alike.
+def _sums(outcomes: Sequence[Outcome]) -> Floats:
+    used = [(each.amount, each.units, each.cluster) for each in outcomes if each.amount is not None]
+    amounts, units, clusters = ([each[column] for each in used] for column in range(3))
+    return cluster_sums(amounts, units, [str(cluster) for cluster in clusters])
 
-    A gap of the size of rounding is none.
+
+def corrected(family: Mapping[Key, Found]) -> dict[Key, Found]:
+    """Holm's correction over all comparisons of a family that have a p-value."""
+    tested = [key for key, found in family.items() if found.p is not None]
+    losses, gains = (holm([getattr(family[key], name) for key in tested]) for name in ("p", "p_gain"))
+    adjusted = zip(tested, losses, gains, strict=True)
+    return {**family, **{key: replace(family[key], p_holm=p, p_gain=gain) for key, p, gain in adjusted}}
+
+
+def gaps(baseline: Sequence[Outcome], other: Sequence[Outcome]) -> list[Outcome]:
+    """Other minus baseline for each question with both amounts, by index; `paired` checks that the questions agree.
+
+    A gap of the size of rounding counts as 0.
     """
     before = {each.index: each.amount for each in baseline}
     found = []
@@ -150,7 +276,7 @@ def gaps(baseline: Sequence[Outcome], other: Sequence[Outcome]) -> list[Outcome]
 
 
 def _alike(one: Outcome, other: Outcome) -> bool:
-    """Whether two outcomes are of one question, by what is known of both."""
+    """Whether two outcomes belong to one question, by the facts known of both."""
     names = ("cluster", "targets", "depth", "bytes", "words")
     known = [(getattr(one, name), getattr(other, name)) for name in names]
     return all(left == right for left, right in known if left is not None and right is not None)

@@ -1,46 +1,41 @@
-"""Where in its window a model goes wrong: NLL of tokens, or rightness of marks, by position; and where NLL collapses.
+"""NLL of tokens, or accuracy of marks, by position in the window, and the position where NLL collapses.
 
-A position is the number of tokens before a target in its window, BOS counted. Positions are taken together in bins
-that grow with them, one of which begins at the trained length.
+A position is the number of tokens before a target in its window, BOS counted. Positions are grouped in bins that grow
+with the position; one bin begins at the trained length.
 
     in-range level       NLL per target over the second half of the trained length
-    collapse position    where the first bin begins from which on every bin, to the end of the window, has an NLL of
-                         more than 0.5 nats above the in-range level; never, where the last bin has not
+    collapse position    start of the first bin from which every bin up to the end of the window has an NLL more than
+                         0.5 nats above the in-range level; never, if the last bin has not
 
-The level is the method's own at that length: a method that is worse everywhere does not collapse, so both stand side
-by side. Texts that become easier towards their end hide a collapse, and the other way round: methods of one table read
-the same texts. Intervals resample documents, the level anew each time.
+The level is the method's own at that length: a method that is worse everywhere does not collapse, so tables show both.
+Texts that become easier towards their end hide a collapse, and the reverse; methods of one table read the same texts.
+Intervals resample documents, and the level with them.
 """
 
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lexbench.core.record import Sample
-from lexbench.stats.entries import columns
 from lexbench.stats.intervals import CONFIDENCE, Floats, resampled
 from lexbench.stats.tables import Table
 
 RISE = 0.5
 """Nats above the in-range level beyond which NLL has collapsed."""
 OCTAVE = 4
-"""Bins from one position to twice as far."""
+"""Bins per doubling of the position."""
 WIDTH = 16
-"""Positions of a bin, at least."""
-LEGEND = """\
-In range: the second half of the trained length. Collapse: the position (tokens before the target, BOS counted) from
-which NLL stays more than 0.5 nats above that level, to the end; *never*: not within this length. Brackets hold 95 %
-intervals over resampled documents.
-"""
+"""Minimum number of positions in a bin."""
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A value and its 95 % interval over resampled clusters; NaN: there is none."""
+class BinValue:
+    """A value and its 95 % interval over resampled clusters; NaN where missing."""
 
     value: float
     low: float = math.nan
@@ -48,7 +43,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class PositionCurve:
     """One method at one length, by position."""
 
     method: str
@@ -57,20 +52,20 @@ class Curve:
     """[bins + 1] first position of each bin, and the window's end."""
     targets: NDArray[np.int64]
     """[bins]"""
-    values: list[Estimate]
+    values: list[BinValue]
     """[bins] NLL in nats per token, or the share of right marks; NaN without targets."""
-    level: Estimate
-    """The same over the second half of the trained length, and"""
-    beyond: Estimate
-    """past the trained length."""
-    collapse: Estimate | None
-    """Position, inf: never; None for marks, and where there are not targets on both sides of the trained length."""
+    level: BinValue
+    """The same over the second half of the trained length."""
+    beyond: BinValue
+    """The same past the trained length."""
+    collapse: BinValue | None
+    """Position, inf: never; None for marks, and without targets on both sides of the trained length."""
     samples: int
-    """Samples behind it: those that did not fail; for marks all that have any, wrong where they failed."""
+    """Samples that did not fail; for marks all samples with marks, failed ones counted as wrong."""
     clusters: int
 
 
-def curves_by_position(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Curve]:
+def curves_by_position(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[PositionCurve]:
     """Every method at every length by position, lengths ascending; or none.
 
     `samples` are those of each cell id. A table of NLL has curves, and one of a score whose samples have marks, where
@@ -105,7 +100,7 @@ class _Targets:
 
 
 def _targets(table: Table, samples: Sequence[Sample]) -> _Targets | None:
-    """NLL of the samples that did not fail; or marks of all, wrong where they failed."""
+    """NLL of samples that did not fail; or marks of all samples, failed ones as wrong."""
     used: list[tuple[NDArray[np.int64], Floats, str]] = []
     for sample in samples:
         if table.scored and "right" in sample.statistics:
@@ -143,7 +138,7 @@ def bin_edges(length: int, trained_length: int) -> NDArray[np.int64]:
     return np.asarray([*edges, length], np.int64)
 
 
-def _curve(row: str, length: int, trained: int, targets: _Targets, likelihood: bool) -> Curve:
+def _curve(row: str, length: int, trained: int, targets: _Targets, likelihood: bool) -> PositionCurve:
     edges = bin_edges(length, trained)
     sums = _sums(
         targets, [*itertools.pairwise(edges.tolist()), (trained // 2, trained), (trained, max(trained, length))]
@@ -151,13 +146,13 @@ def _curve(row: str, length: int, trained: int, targets: _Targets, likelihood: b
     whole = _ratios(sums.sum(axis=0))
     several = len(sums) > 1
     draws = _ratios(resampled(sums.reshape(len(sums), -1)).reshape(-1, *sums.shape[1:])) if several else whole[None]
-    *values, level, beyond = (_estimate(*each, several) for each in zip(whole, draws.T, strict=True))
+    *values, level, beyond = (_bin_value(*each, several) for each in zip(whole, draws.T, strict=True))
     collapse = None
     if likelihood and np.isfinite(whole[-2:]).all():
         place, places = (collapse_position(each[..., :-2], each[..., -2], edges[:-1]) for each in (whole, draws))
-        collapse = _estimate(float(place), places, several)
+        collapse = _bin_value(float(place), places, several)
     counts = sums[:, :-2, 1].sum(axis=0).astype(np.int64)
-    return Curve(row, length, edges, counts, values, level, beyond, collapse, targets.samples, targets.clusters)
+    return PositionCurve(row, length, edges, counts, values, level, beyond, collapse, targets.samples, targets.clusters)
 
 
 def _sums(targets: _Targets, ranges: Sequence[tuple[int, int]]) -> Floats:
@@ -177,9 +172,9 @@ def _ratios(sums: Floats) -> Floats:
 
 
 def collapse_position(values: Floats, level: ArrayLike, begins: NDArray[np.int64]) -> Floats:
-    """[...] where the bins begin from which on all values [..., bins] exceed level [...] by 0.5; inf: never.
+    """[...] start of the first bin from which all values [..., bins] exceed level [...] by 0.5; inf: never.
 
-    A bin without targets (NaN) decides nothing, and is no beginning; NaN where there is no level.
+    A bin without targets (NaN) is skipped, and is no start; NaN where there is no level.
     """
     stays = ~(values <= np.asarray(level)[..., None] + RISE)
     stays = np.logical_and.accumulate(stays[..., ::-1], axis=-1)[..., ::-1] & ~np.isnan(values)
@@ -187,43 +182,22 @@ def collapse_position(values: Floats, level: ArrayLike, begins: NDArray[np.int64
     return np.where(np.isnan(level), math.nan, places)
 
 
-def _estimate(value: float, draws: Floats, several: bool) -> Estimate:
-    """With the percentile interval of the draws: of several clusters, and where every draw has a value."""
+def _bin_value(value: float, draws: Floats, several: bool) -> BinValue:
+    """A value with the percentile interval of its draws; without one for a single cluster or a draw without a value."""
     if not several or np.isnan(draws).any():
-        return Estimate(float(value))
+        return BinValue(float(value))
     tail = (1 - CONFIDENCE) / 2 * (len(draws) - 1)
     ordered = np.sort(draws)  # not interpolated: an end may be inf
-    return Estimate(float(value), float(ordered[math.floor(tail)]), float(ordered[-1 - math.floor(tail)]))
+    return BinValue(float(value), float(ordered[math.floor(tail)]), float(ordered[-1 - math.floor(tail)]))
 
 
-def markdown(table: Table, curves: Sequence[Curve]) -> str:
-    """The longest length: NLL inside and beyond the trained length, and where it collapses; empty for marks."""
-    length, trained = curves[-1].length, table.cell.trained_length
-    found = [curve for curve in curves if curve.length == length and curve.collapse is not None]
-    if not found:
-        return ""
-    head = ["method", f"NLL at {trained // 2} to {trained - 1}", f"NLL at {trained} to {length - 1}", "collapse"]
-    rows = [
-        [curve.method, _shown(curve.level), _shown(curve.beyond), _shown(curve.collapse or curve.level, ".0f")]
-        for curve in found
-    ]
-    return "\n".join(columns(head, rows)) + "\n"
-
-
-def _shown(estimate: Estimate, digits: str = ".3f") -> str:
-    value, low, high = (_number(each, digits) for each in (estimate.value, estimate.low, estimate.high))
-    return f"{value} [{low}, {high}]" if low and low != "never" else value
-
-
-def _number(value: float, digits: str = "") -> str:
-    """`never` for infinity, nothing for NaN."""
+def text(value: float, digits: str = "") -> str:
+    """A number as text: `never` for infinity, nothing for NaN."""
     return "" if math.isnan(value) else "never" if math.isinf(value) else f"{value:{digits}}"
 
 
-def csv(table: Table, curves: Sequence[Curve]) -> str:
-    """The same of all lengths, one line a method and length, in full precision."""
-    import pandas as pd
-
+def rows_of(table: Table, curves: Sequence[PositionCurve]) -> list[dict[str, Any]]:
+    """One row per method and length with a collapse position, in full precision."""
     rows = []
     for curve in curves:
         if curve.collapse is not None:
@@ -233,6 +207,6 @@ def csv(table: Table, curves: Sequence[Curve]) -> str:
             places = ("collapse_position", curve.collapse, ".0f")
             for name, each, digits in (("in_range", curve.level, ""), ("beyond", curve.beyond, ""), places):
                 ends = {name: each.value, f"{name}_low": each.low, f"{name}_high": each.high}
-                row |= {column: _number(value, digits) for column, value in ends.items()}
+                row |= {column: text(value, digits) for column, value in ends.items()}
             rows.append(row)
-    return str(pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
+    return rows

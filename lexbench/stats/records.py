@@ -1,4 +1,4 @@
-"""From samples to records: every metric is computed here, from the samples alone, as often as one likes."""
+"""Compute every metric from the samples; no model is needed."""
 
 import logging
 import math
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Loaded:
-    """What one or more run folders hold."""
+    """Content of one or more run folders."""
 
     finished: list[Finished]
     """Each cell once, sorted by id."""
@@ -36,13 +36,13 @@ class Loaded:
 def build(folders: Iterable[Path]) -> list[Record]:
     """Records of every finished cell in run folders, or in folders of run folders, from their samples.
 
-    A cell that lies in several folders is taken once. Raises ValueError where there is no run folder.
+    A cell in several folders is taken once. Raises ValueError where there is no run folder.
     """
     return [record for finished in load(folders).finished for record in records_of(finished)]
 
 
 def load(folders: Iterable[Path]) -> Loaded:
-    """All cells of run folders; files that cannot be read are logged as warnings, too."""
+    """All cells of run folders; files that cannot be read are also logged as warnings."""
     stores = [Store(folder) for folder in run_folders(folders)]
     finished: dict[str, Finished] = {}
     left: dict[str, Cell] = {}
@@ -89,7 +89,7 @@ def records_of(finished: Finished) -> list[Record]:
 
 
 def by_number(part: str) -> list[tuple[int, str]]:
-    """Sorts names by their numbers: `words 4-8k` before `words 16k+`."""
+    """Sort key by the numbers in a name: `words 4-8k` before `words 16k+`."""
     return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"(\d+)", part)]
 
 
@@ -122,13 +122,13 @@ def _mean(finished: Finished, part: str | None, metric: str) -> Record:
 
 
 def _likelihood(finished: Finished, part: str | None) -> list[Record]:
-    """Token-weighted NLL, and what follows from the same sums in other units.
+    """Token-weighted NLL, and the same sums in other units.
 
         nll = sum nats / targets; perplexity = exp(nll); bits_per_byte = sum nats / (ln 2 bytes);
         word_perplexity = exp(sum nats / words)
 
-    A failed sample has no honest likelihood: it is left out of the value and counted in `failed`. Intervals are made
-    in nats, and exponentiated at their ends.
+    A failed sample is left out of the value and counted in `failed`. Intervals are computed in nats, their ends
+    converted.
     """
     used = [sample for sample in finished.samples if sample.nll is not None and not sample.failed]
     clusters = [sample.cluster for sample in used]
@@ -179,7 +179,7 @@ def _record(
     interval: Interval | None,
     used: Sequence[Sample],
 ) -> Record:
-    """A row: the metric over the `used` samples, with the coverage of all of them."""
+    """A record: the metric over the `used` samples, with the coverage of all samples."""
     cell, samples = finished.cell, finished.samples
     tokens = [sample.tokens for sample in samples]
     guesses = [sample.chance for sample in samples if sample.chance is not None] if metric == "accuracy" else []
@@ -238,5 +238,9 @@ def dataframe(records: Sequence[Record]) -> "pd.DataFrame":
     import pandas as pd
 
     names = [field.name for field in fields(Record)]
-    rows = [{**asdict(record), "multiple": record.multiple} for record in records]
-    return pd.DataFrame(rows, columns=[*names, "multiple"])
+    return pd.DataFrame(rows_of(records), columns=[*names, "multiple"])
+
+
+def rows_of(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """One row per record, with `multiple`: length / trained_length."""
+    return [{**asdict(record), "multiple": record.multiple} for record in records]

@@ -1,4 +1,4 @@
-"""What a curve says: each method of a table in a few numbers, with intervals and with what they cover.
+"""Summarize the curve of each method in a few numbers, with intervals and the lengths they cover.
 
 Values are NLL in nats per token, averaged as nats (a perplexity is exp of a level, taken once at the end), or points,
 hundredths of a score. An area goes over all that a method answered; all that is compared with `none`, over what both
@@ -126,7 +126,7 @@ def effective_lengths(
 
 
 Judged = list[tuple[int, Estimate | None]]
-"""How far a method is behind at each length; None: it has no answer there, and what follows does not count."""
+"""How much worse a method is at each length; None: no value there, and later lengths do not count."""
 
 
 def _judged(curves: Curves, row: str, share: float) -> Judged:
@@ -239,7 +239,7 @@ def _collapse(curves: Curves, row: str) -> Summary:
 
 
 def _unjudged(curves: Curves, row: str, judged: Judged, slack: float) -> str | None:
-    """Why no length says anything of a method."""
+    """Why a method has no summary; None where it has one."""
     if not curves.valued(row):
         return NOTHING
     if not judged:
@@ -258,7 +258,7 @@ def _level(curves: Curves) -> str:
 
 
 def _coverage(curves: Curves, row: str, judged: Judged) -> Iterator[str]:
-    """What the judged lengths are, and what they are not."""
+    """Coverage of the judged lengths."""
     lengths = [length for length, behind in judged if behind]
     if len(lengths) < len(curves.table.lengths):
         yield f"{len(lengths)} of {len(curves.table.lengths)} lengths"

@@ -1,20 +1,16 @@
-"""Tables: methods down, lengths across, one metric; only cells that differ in nothing else stand in one table."""
+"""Tables of one metric, methods by lengths; cells of a table differ only in method and length."""
 
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from lexbench.core.record import Cell, Record
 from lexbench.stats import metrics
-from lexbench.stats.entries import CUT, best_of, columns, entry, noted
-from lexbench.stats.records import dataframe, records_of
-from lexbench.stats.wording import escaped
+from lexbench.stats.records import records_of
 from lexbench.store.format import Finished
-from lexbench.store.store import Store
 
 Place = tuple[str, int]
 """Row and length."""
@@ -25,17 +21,17 @@ class Table:
     """One metric of cells that share everything but method and length."""
 
     name: str
-    """Unique among the tables of a report, fit for a file."""
+    """Unique file name within a report."""
     setting: str
     """Hash of what the cells share."""
     metric: str | None
     """None: nothing was scored."""
     cell: Cell
-    """One of the cells: tells what they share."""
+    """One of the cells, for the fields that all share."""
     differs: str
-    """What tells it from tables of the same model and task; empty where there are none."""
+    """Fields that differ from other tables of the same model and task; empty without such tables."""
     entries: dict[Place, Record]
-    """Of all samples of a cell, never of a part."""
+    """Records over all samples of a cell."""
     methods: list[str]
     lengths: list[int]
     parts: dict[Place, dict[str, Record]] = field(default_factory=dict)
@@ -60,11 +56,6 @@ class Table:
     def truncated(self) -> bool:
         """Whether any sample of any cell was truncated."""
         return any(record.truncated for record in self.entries.values())
-
-    def csv(self) -> str:
-        """All fields of the records, one line a cell; parts have a file of their own."""
-        records = [record for row in self.methods for record in self.of(row)]
-        return str(dataframe(records).to_csv(index=False, lineterminator="\n"))
 
     def of(self, row: str) -> list[Record]:
         """Records of one method, by length."""
@@ -117,7 +108,7 @@ def _setting(cell: Cell) -> str:
 
 
 def _placed(group: Sequence[Finished]) -> dict[Place, list[Record]]:
-    """Records by row and length; where two cells bear one label, the second has a row of its own."""
+    """Records by row and length; of two cells with one label, the second gets its own row."""
     placed: dict[Place, list[Record]] = {}
     for finished in group:
         row, again = finished.cell.method, 1
@@ -129,7 +120,7 @@ def _placed(group: Sequence[Finished]) -> dict[Place, list[Record]]:
 
 
 def _of_metric(records: Sequence[Record], metric: str | None) -> Record:
-    """The record of all samples; the first one, which has a refusal's reason, where there is none of the metric."""
+    """The record over all samples; without one of the metric, the first record, which holds a refusal's reason."""
     return next((record for record in records if record.metric == metric and record.part is None), records[0])
 
 
@@ -138,7 +129,7 @@ def _parts_of(records: Sequence[Record], metric: str | None) -> dict[str, Record
 
 
 def _odd(rivals: Iterable[Cell]) -> list[str]:
-    """The parts of the identity in which tables of one model and task differ."""
+    """Fields of the identity that differ between tables of one model and task."""
     parts = [leaves(other.identity) for other in rivals]
     names = sorted({name for part in parts for name in part} - {"length"})
     odd = [name for name in names if len({part.get(name) for part in parts}) > 1]
@@ -156,7 +147,7 @@ def leaves(value: Any, name: str = "") -> dict[str, str]:
 
 
 def caption(table: Table) -> str:
-    """What all of the table's cells share: the protocol, and in a second line the rest."""
+    """Settings that all cells of a table share: the protocol, and the rest in a second line."""
     cell = table.cell
     corpus = f", corpus {cell.corpus}" if cell.corpus else ""
     own = f"; this table: {table.differs}" if table.differs else ""
@@ -166,82 +157,12 @@ def caption(table: Table) -> str:
     )
 
 
-def heading(table: Table) -> list[str]:
-    """The task, the model and the caption above the tables of one setting."""
-    protocol, rest = caption(table).split("\n", 1)
-    title = f"## {escaped(table.cell.task)} on {escaped(table.cell.model)}"
-    return [title, "", f"Protocol: {protocol}.  ", f"{rest}.", ""]
-
-
-def markdown(table: Table) -> str:
-    """The table with aligned columns, the best of each column bold, and its notes below."""
-    notes: dict[str, int] = {}
-    best = {length: best_of(table.at(length)) for length in table.lengths}
-
-    def at(row: str, length: int) -> str:
-        record = table.entries.get((row, length))
-        if record is None:
-            return ""
-        return entry(record, notes, best=best[length], truncated=table.truncated, asked=table.cell.n)
-
-    lines = aligned(table, [[row, *(at(row, length) for length in table.lengths)] for row in table.methods])
-    below = [*noted(notes), *_chance(table), *([CUT] if table.truncated else []), *_realised(table)]
-    return "\n".join([*lines, "", "  \n".join(below)] if below else lines) + "\n"
-
-
-def aligned(table: Table, rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a Markdown table: rows of a label and an entry per length of the table, columns of one width each."""
-    return columns(["method", *(at_length(table, length) for length in table.lengths)], rows)
-
-
 def at_length(table: Table, length: int) -> str:
     """A length as the head of a column: tokens, and the multiple of the trained length."""
     return f"{length} ({length / table.cell.trained_length:.3g}x)"
 
 
 def chances(table: Table) -> dict[int, float]:
-    """What guessing gives at each length where it is known to give anything."""
+    """Score of guessing at each length, where known and above 0."""
     known = {length: [each.chance for each in table.at(length) if each.chance] for length in table.lengths}
     return {length: levels[0] for length, levels in known.items() if levels}
-
-
-def _chance(table: Table) -> Iterator[str]:
-    """What guessing gives, in a line."""
-    levels = {length: f"{chance:.2f}" if chance >= 0.01 else "below 0.01" for length, chance in chances(table).items()}
-    if len(set(levels.values())) == 1:
-        yield f"Chance: {next(iter(levels.values()))}."
-    elif levels:
-        yield f"Chance: {', '.join(f'{level} at {length}' for length, level in levels.items())}."
-
-
-def _realised(table: Table) -> Iterator[str]:
-    """Realised tokens of the columns whose samples are not all exactly as long as asked."""
-    parts = []
-    for length in table.lengths:
-        low = min((record.tokens_min for record in table.at(length) if record.tokens_min is not None), default=length)
-        high = max((record.tokens_max for record in table.at(length) if record.tokens_max is not None), default=length)
-        if (low, high) != (length, length):
-            parts.append(f"{low} to {high} at {length}")
-    if parts:
-        yield f"Realised tokens: {', '.join(parts)}."
-
-
-SHOWN = 2000
-"""Cells of which a terminal shows tables: those of more are for a file."""
-
-
-def terminal(measured: Sequence[tuple[Path, Sequence[str]]]) -> str:
-    """Headline tables of the named cells of run folders, for a terminal; empty where there are none."""
-    wanted: dict[Path, set[str]] = {}
-    for folder, ids in measured:
-        wanted.setdefault(folder, set()).update(ids)
-    if (cells := sum(map(len, wanted.values()))) > SHOWN:
-        return f"{cells:,} cells: more tables than a terminal shows"
-    finished = {each.cell.id: each for folder, ids in wanted.items() for each in Store(folder).load(ids)}
-    every = tables(finished.values())
-    shown = []
-    for table in every:
-        beside = {other.metric for other in every if other.setting == table.setting}
-        if table.metric in metrics.HEADLINES or not beside & set(metrics.HEADLINES):
-            shown.append(f"{table.cell.task}, {table.label}, {table.cell.model}\n{caption(table)}\n\n{markdown(table)}")
-    return "\n".join(shown)

@@ -1,24 +1,24 @@
-"""How comparisons say things: names that others chose, numbers in the unit of their metric, counts."""
+"""Wording of reports: escaped names, numbers in the unit of their metric, counts."""
 
+import re
 from collections.abc import Sequence
 
 from lexbench.stats import metrics
 
 
 def plain(text: object) -> str:
-    """Text of unknown origin in one line: control characters are spaces, and a log's old commands are broken up."""
+    """Text of unknown origin in one line: control characters become spaces, `##[` commands of CI logs are broken."""
     line = "".join(letter if letter.isprintable() else " " for letter in str(text))
     return " ".join(line.split()).replace("##[", "## [")
 
 
+MARKDOWN = re.compile(r"[\\`*<|~$&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\])\(")
+"""Starts of code, emphasis, tags, columns, mathematics, entities and links; `_` inside a word starts nothing."""
+
+
 def escaped(text: object) -> str:
-    """The same as plain words of Markdown: no link, tag, code or column can begin in it."""
-    return "".join(f"\\{letter}" if letter in "\\`*[]<>|~" else letter for letter in plain(text))
-
-
-def cell(text: object) -> str:
-    """The same for the first column of `entries.columns`, which escapes what separates columns."""
-    return escaped(text).replace("\\|", "|")
+    """`plain`, escaped for Markdown; a dollar becomes an entity, because some pages read two of them as mathematics."""
+    return MARKDOWN.sub(r"\\\g<0>", plain(text)).replace("\\$", "&#36;")
 
 
 def several(count: int, noun: str) -> str:
@@ -38,12 +38,12 @@ def listed(lengths: Sequence[int]) -> str:
 
 
 def scale(metric: str) -> float:
-    """What turns a metric into the unit in which it is shown: scores are shown in points."""
+    """Factor from a metric to its displayed unit: scores are shown in points."""
     return 100.0 if metrics.is_score(metric) else 1.0
 
 
 def unit(metric: str) -> str:
-    """Of values and differences as they are shown."""
+    """Unit of displayed values and differences."""
     return "points" if metrics.is_score(metric) else "nats per token" if metric == "nll" else "as measured"
 
 
@@ -54,24 +54,25 @@ def short_unit(metric: str) -> str:
 
 def value(metric: str, number: float) -> str:
     """A value of the metric, in its unit."""
-    return f"{scale(metric) * number:{_digits(metric)}}"
+    return f"{scale(metric) * number:{digits(metric)}}"
 
 
 def change(metric: str, number: float) -> str:
     """A difference of the metric, in its unit, with its sign."""
-    return signed(scale(metric) * number, _digits(metric))
+    return signed(scale(metric) * number, digits(metric))
 
 
-def signed(value: float, digits: str = ".3f") -> str:
-    """With its sign, unless it rounds to zero."""
-    text = f"{value:+{digits}}"
+def signed(value: float, places: str = ".3f") -> str:
+    """A number with its sign; without one where it rounds to zero."""
+    text = f"{value:+{places}}"
     return text if float(text) else text[1:]
 
 
 def small(p: float) -> str:
-    """A p-value; 0 is never said."""
+    """A p-value; a tiny one as `<0.0001`."""
     return f"{p:.2g}" if p >= 1e-4 else "<0.0001"
 
 
-def _digits(metric: str) -> str:
+def digits(metric: str) -> str:
+    """Decimals of a value of the metric, in its unit."""
     return ".1f" if metrics.is_score(metric) else ".3f" if metric == "nll" else ".4g"

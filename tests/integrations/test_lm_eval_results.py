@@ -17,6 +17,8 @@ from lexbench.commands import main
 from lexbench.core.record import Record
 from lexbench.integrations import lm_eval
 from lexbench.integrations.lm_eval.results.command import Imported, import_lm_eval
+from lexbench.report import tables as report
+from lexbench.report.formats import markdown
 from lexbench.stats import records, tables
 from lexbench.store.format import Finished
 from lexbench.store.store import Store
@@ -538,7 +540,7 @@ def test_what_a_stranger_writes_is_text(tmp_path: Path) -> None:
     assert "\x1b" not in shown and "\n## c" not in shown
     assert [finished.cell.model, finished.samples[0].prompt] == ["a|b ## c [31m<script>", "?|\n"]
     for table in tables.tables([finished]):
-        page = "\n".join([*tables.heading(table), tables.markdown(table)])
+        page = "\n".join([*report.setting_heading(table), markdown(report.grid_of(table))])
         assert "\x1b" not in page and "\n## c" not in page
 
 

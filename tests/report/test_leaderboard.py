@@ -18,11 +18,11 @@ from numpy.typing import ArrayLike
 from scipy.stats import binomtest
 
 from lexbench.core.record import Sample
+from lexbench.report.formats import columns
 from lexbench.report.leaderboard.best import against, marks
-from lexbench.report.leaderboard.boards import Board, Entry
-from lexbench.report.leaderboard.formats import FORMATS
+from lexbench.report.leaderboard.boards import Board, Value
 from lexbench.report.leaderboard.leaderboard import by_method, by_model, leaderboard
-from lexbench.stats.entries import columns
+from lexbench.report.leaderboard.page import FORMATS
 from lexbench.stats.intervals import wilson
 from lexbench.stats.pairs import Outcome
 from lexbench.stats.records import records_of
@@ -63,7 +63,7 @@ def board(found: Sequence[Finished], rows: str = "method", columns: str = "lengt
     return made
 
 
-def column(made: Board, name: str) -> dict[str, Entry]:
+def column(made: Board, name: str) -> dict[str, Value]:
     return {row: made.entries[row, name] for row in made.rows if (row, name) in made.entries}
 
 
@@ -227,7 +227,7 @@ def test_everything_a_reader_must_know_stands_in_the_entries() -> None:
     assert passkey.entries["ntk", "1024"].failed == 1
     assert passkey.entries["ntk", "1024"].notes == ("1 of 32 samples failed, counted as 0",)
     assert segment.entries["ntk", "1024"].notes == ("1 of 32 samples failed, left out of the value",)
-    assert passkey.entries["pi", "2048"].cut == "3%" and passkey.entries["pi", "1024"].cut == "0%"
+    assert passkey.entries["pi", "2048"].more == "3% cut" and passkey.entries["pi", "1024"].more == "0% cut"
     assert "Realised tokens: 2008 to 2048 at 2048 (8x)." in passkey.remarks
     assert all(entry.ends for board in made.values() for entry in board.entries.values() if entry.value is not None)
     for each in tables(fake_cells()):
@@ -246,7 +246,11 @@ def test_truncated_shares_are_of_all_samples_and_of_all_lengths_of_a_mean() -> N
     found = [Finished(cell("passkey", "none", length, n=4), samples) for length in (512, 1024)]
     found += [answers("none", 2048, [1, 1, 1, 1])]
     made = board(found)
-    assert [made.entries["none", name].cut for name in ("512", "2048", "mean")] == ["25%", "0%", "17%"]  # 2 of 12
+    assert [made.entries["none", name].more for name in ("512", "2048", "mean")] == [
+        "25% cut",
+        "0% cut",
+        "17% cut",
+    ]  # 2 of 12
     assert [made.entries["none", "mean"].truncated, made.entries["none", "mean"].failed] == [2, 2]
     assert made.entries["none", "mean"].notes == ("2 of 12 samples failed, counted as 0",)
 
@@ -652,7 +656,7 @@ def test_a_run_without_anything_to_show_says_why(tmp_path: Path) -> None:
     begun = cell("passkey", "pi", 512)
     store.append(begun, Sample(index=0, cluster="0", tokens=4, scores={"accuracy": 1.0}))
     page = leaderboard([tmp_path / "run"])
-    assert "**Unfinished, not shown: pi passkey at 512 on lexlet. The same run command goes on.**" in page
+    assert "**Unfinished, not shown: pi passkey at 512 on lexlet. Repeat the command to resume.**" in page
     [file] = (tmp_path / "run" / "cells").glob("*.parquet")
     file.unlink()
     with pytest.raises(ValueError, match=r"no cell of .*run can be shown: the run is unfinished"):

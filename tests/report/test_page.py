@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from lexbench.core.record import Sample
+from lexbench.report.grid import Entry
 from lexbench.report.page import about, data, headlines, page, safety, samples
 from lexbench.stats import records
 from lexbench.stats.differences import differences
@@ -175,7 +176,7 @@ def test_the_headline_names_the_best_and_what_cannot_be_told_from_it(cells: list
     assert f"where the unmodified model (none) has {means['none']:.3f} [" in nll["sentence"]
     shown = {row["method"]: row["entries"][0] for row in nll["rows"]}
     assert list(shown) == [*sorted(means, key=means.__getitem__)[:3], "none"]
-    assert {row: entry.value for row, entry in shown.items()} == {row: f"{means[row]:.3f}" for row in shown}
+    assert {row: entry.text for row, entry in shown.items()} == {row: f"{means[row]:.3f}" for row in shown}
     assert [entry.best for entry in shown.values()] == [True, False, False, False]
     assert nll["columns"][0] == {"head": "mean past 256", "unit": "512 to 1,024, 2 lengths"}
     assert passkey["label"] == "accuracy"
@@ -192,14 +193,14 @@ def test_summaries_of_a_few_methods_are_those_of_all(cells: list[Finished]) -> N
 def test_lengths_of_summaries_are_said_in_words() -> None:
     from lexbench.stats.summaries import Summary
 
-    def said(name: str, value: float, low: float | None, high: float | None) -> headlines.Shown:
+    def said(name: str, value: float, low: float | None, high: float | None) -> Entry:
         return headlines._tokens(
             Summary(method="a", name=name, value=value, low=low, high=high, unit="tokens", note="", limit=2048)
         )
 
-    assert said("effective_length", math.inf, 1024, math.inf) == headlines.Shown("≥ 2,048", "[1,024, ≥ 2,048]")
-    assert said("collapse", math.inf, math.inf, math.inf) == headlines.Shown("never")
-    assert said("collapse", 1024, None, None) == headlines.Shown("1,024", "no interval")
+    assert said("effective_length", math.inf, 1024, math.inf) == Entry(text="≥ 2,048", ends=("1,024", "≥ 2,048"))
+    assert said("collapse", math.inf, math.inf, math.inf) == Entry(text="never")
+    assert said("collapse", 1024, None, None) == Entry(text="1,024", more="no interval")
 
 
 def test_refusals_of_one_reason_stand_together(cells: list[Finished]) -> None:

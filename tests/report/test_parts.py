@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from lexbench.core.record import Record, Sample
-from lexbench.report import parts
+from lexbench.report import formats
 from lexbench.report.plots.heatmaps import depth_strata
 from lexbench.report.report import write_report
+from lexbench.report.tables import grid_of, part_records, parts_grid, parts_of, terminal
 from lexbench.stats.differences import differences
 from lexbench.stats.records import by_number, records_of
-from lexbench.stats.tables import Table, markdown, tables, terminal
+from lexbench.stats.records import rows_of as as_rows
+from lexbench.stats.tables import Table, tables
 from lexbench.store.format import Finished
 from tests.report.fake_run import cell, keep
 
@@ -100,7 +102,7 @@ def test_the_table_of_parts_reads_as_it_should() -> None:
     refused = Finished(cell("passkey_like_qa", "pi", 512, n=5), [], "no\nmemory")
     longer = bucketed("none", [1, 1, 1, 1, 1], [(SHORT,)] * 5, length=1024)
     # Wilson of 2 and 3 of 4, 0 and 1 of 1, 5 of 5
-    assert parts.markdown(table_of(*example(), refused, longer)) == (
+    assert formats.markdown(parts_grid(table_of(*example(), refused, longer))) == (
         "| method | length |                       words 0-4k |                       words 4-8k |\n"
         "| ------ | -----: | -------------------------------: | -------------------------------: |\n"
         "| none   |    512 |     0.50 [0.15, 0.85] n 4 0% cut |   0.00 [0.00, 0.79] n 1 100% cut |\n"
@@ -118,9 +120,9 @@ def test_the_whole_never_sees_parts() -> None:
     found = example()
     bare = [replace(each, samples=[replace(sample, parts=()) for sample in each.samples]) for each in found]
     with_parts, without = table_of(*found), table_of(*bare)
-    assert parts.parts_of(without) == []
-    assert markdown(with_parts) == markdown(without)
-    assert with_parts.csv() == without.csv()
+    assert parts_of(without) == []
+    assert formats.markdown(grid_of(with_parts)) == formats.markdown(grid_of(without))
+    assert list(with_parts.entries.values()) == list(without.entries.values())
     assert {record.part for record in with_parts.entries.values()} == {None}
     samples = {each.cell.id: each.samples for each in found}
     changed = [differences(table, samples) for table in (with_parts, without)]
@@ -134,13 +136,13 @@ def test_a_terminal_shows_the_whole(tmp_path: Path) -> None:
     found = example()
     keep(tmp_path, found)
     page = terminal([(tmp_path, [each.cell.id for each in found])])
-    assert markdown(table_of(*found)) in page
+    assert formats.markdown(grid_of(table_of(*found))) in page
     assert SHORT not in page
 
 
 def test_the_numbers_have_a_line_a_part_with_its_name() -> None:
     table = table_of(*example())
-    rows = list(reader.DictReader(io.StringIO(parts.csv(table))))
+    rows = list(reader.DictReader(io.StringIO(formats.csv(as_rows(part_records(table))))))
     assert [(row["method"], row["part"], row["value"], row["n"], row["truncated"]) for row in rows] == [
         ("none", SHORT, "0.5", "4", "0"),
         ("none", LONG, "0.0", "1", "1"),
@@ -153,5 +155,5 @@ def test_the_numbers_have_a_line_a_part_with_its_name() -> None:
 def test_a_report_holds_parts_where_there_are_some(tmp_path: Path) -> None:
     keep(tmp_path / "run", example())
     page = write_report([tmp_path / "run"]).read_text()
-    assert parts.markdown(table_of(*example())) in page
+    assert formats.markdown(parts_grid(table_of(*example()))) in page
     assert "](tables/lexlet-passkey_like_qa-qa_f1-by-part.csv)" in page

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from lexbench.report.leaderboard import published as module
-from lexbench.report.leaderboard.published import Published, caption, grid, published
+from lexbench.report.leaderboard.published import Published, caption, layout, published
 
 FOLDER = Path(__file__).parents[2] / "results" / "published"
 TABLES = list(csv.DictReader((FOLDER / "tables.csv").open(encoding="utf-8", newline="")))
@@ -41,7 +41,7 @@ def one(name: str) -> Published:
 
 def cells(name: str) -> dict[tuple[str, str], str]:
     """The shown table, by the labels of a row and the head of a column."""
-    text = grid(one(name))
+    text = layout(one(name))
     return {
         (" ".join(row[: text.labels]), head): value
         for row in text.rows
@@ -133,7 +133,7 @@ def test_every_table_has_a_source_a_protocol_and_figures_that_are_all_shown(name
     assert table.source and table.protocol and table.figures
     assert all(figure.shown and figure.metric and (figure.model or figure.method) for figure in table.figures)
     assert ("not read in the original" in caption(table)[0]) == table.secondary == ("by others" in table.source)
-    text = grid(table)
+    text = layout(table)
     assert all(len(row) == len(text.head) for row in text.rows)
     shown = [re.sub(r" \(\d+\)$", "", part) for row in text.rows for part in row[text.labels :] if part]
     assert sorted(shown) == sorted(figure.shown for figure in table.figures)
@@ -141,7 +141,7 @@ def test_every_table_has_a_source_a_protocol_and_figures_that_are_all_shown(name
 
 
 def test_notes_on_single_figures_are_shown() -> None:
-    text = grid(one("giraffe-wikiqa"))
+    text = layout(one("giraffe-wikiqa"))
     assert text.notes == ["(1) scale 8"]
     assert sum(part.endswith("(1)") for row in text.rows for part in row) == 4
 

@@ -13,7 +13,7 @@ from scipy.stats import permutation_test
 
 from lexbench.report.check.comparison import command, markdown
 from lexbench.stats.cell_outcomes import Change, changes, kept, unlike_questions
-from lexbench.stats.compare import Comparison, compare
+from lexbench.stats.compare import Compared, Comparison, compare
 from lexbench.store.format import Finished
 from tests.report.fake_run import cell
 from tests.report.outcomes import answers, folder, refused, right, texts
@@ -50,7 +50,7 @@ def test_values_differences_and_p_values_are_those_of_the_pairs(tmp_path: Path) 
         assert entry.found.value == pytest.approx(other[place].mean())
         assert entry.found.difference == pytest.approx(gaps[place].mean())
         assert entry.found.p == pytest.approx(raw[place])
-        assert entry.p_holm == pytest.approx(steps[list(order).index(place)])
+        assert entry.found.p_holm == pytest.approx(steps[list(order).index(place)])
     assert [entry.significant for entry in task.entries] == [False, True, True]
     assert task.verdict == "B is better at 512, 1024"
 
@@ -60,12 +60,16 @@ def test_lengths_and_tasks_are_one_family(tmp_path: Path) -> None:
     left = [texts("none", [3.0] * 6), answers("none", right(6, 6))]
     other = [texts("yarn", [4.0] * 6), answers("yarn", right(0, 6))]
     found = sides(tmp_path, left, other)
-    assert [(task.task, task.metric, task.entries[0].p_holm) for task in found.tasks] == [
+
+    def first(task: Compared) -> float | None:
+        return task.entries[0].found and task.entries[0].found.p_holm
+
+    assert [(task.task, task.metric, first(task)) for task in found.tasks] == [
         ("last_segment", "nll", 1 / 16),
         ("passkey", "accuracy", 1 / 16),
     ]
     [alone] = sides(tmp_path / "alone", left[:1], other[:1]).tasks
-    assert (alone.entries[0].p_holm, alone.verdict) == (1 / 32, "B is worse at every length")
+    assert (first(alone), alone.verdict) == (1 / 32, "B is worse at every length")
 
 
 def test_what_may_be_said_of_a_task(tmp_path: Path) -> None:
@@ -85,10 +89,13 @@ def test_what_may_be_said_of_a_task(tmp_path: Path) -> None:
     assert mixed == "mixed by length: B is worse at 256, and better at 1024"
     assert said("same", base, by_length("yarn", 3.0, 3.0, 3.0)) == "no difference: every question gave the same"
     six = said("six", by_length("none", 3.0, 3.0, 3.0, n=6), by_length("yarn", 2.0, 3.0, 3.0, n=6))
-    assert six.startswith("no difference could have shown: with 6 clusters no p is below 0.031, before")  # 3 / 32
+    assert six.startswith(
+        "too few samples to detect any difference: with 6 clusters no p is below 0.031, before"
+    )  # 3 / 32
     few = said("few", by_length("none", 3.0, 3.0, 3.0, n=4), by_length("yarn", 2.0, 2.0, 2.0, n=4))
     assert (
-        few == "no difference could have shown: with 4 clusters no p is below 0.12, before correction for 3 comparisons"
+        few == "too few samples to detect any difference: with 4 clusters no p is below 0.12, before correction for 3 "
+        "comparisons"
     )
 
 
@@ -100,10 +107,7 @@ def test_a_difference_that_did_not_show_has_a_size_that_could_be_missed(tmp_path
     draws = np.random.default_rng(7).choice([-1, -1, 1, 1, 0, 0, 0, 0], (400_000, 8)).mean(1)
     low, high = np.quantile(draws, [0.025, 0.975])
     assert task.smallest == pytest.approx(100 * (high - low) / 2, abs=6.3)  # an eighth of a point on the grid
-    assert (
-        task.verdict
-        == f"no difference that these questions could show: one of up to {task.smallest:.3g} points could be missed"
-    )
+    assert task.verdict == f"no difference detected: one of up to {task.smallest:.3g} points may be missed"
 
 
 def test_measures_without_a_better_side_are_higher_or_lower(tmp_path: Path) -> None:
@@ -232,7 +236,7 @@ def test_failed_truncated_and_missing_questions_are_said(tmp_path: Path) -> None
         "7 pairs in 4 clusters",
         "1 pair failed on a side",
         "1 pair truncated",
-        "1 question that one side lacks",
+        "1 sample on one side only, left out",
     ):
         assert note in shown
 
@@ -281,7 +285,7 @@ def test_all_of_it_as_data(tmp_path: Path) -> None:
 def test_names_of_others_can_do_nothing(tmp_path: Path) -> None:
     name = "a|b\n# <script>\x1b"
     shown = markdown(sides(tmp_path, [texts("none", [3.0] * 8)], [texts(name, [2.0] * 8)]))
-    assert "- method: A none, B a\\|b # \\<script\\>" in shown and "\x1b" not in shown
+    assert "- method: A none, B a\\|b # \\<script>" in shown and "\x1b" not in shown
 
 
 def test_the_committed_records_say_what_their_differences_said() -> None:
@@ -293,7 +297,7 @@ def test_the_committed_records_say_what_their_differences_said() -> None:
     shown = re.findall(r"([+-][\d.]+)\*", row)
     assert [f"{entry.found.difference:+.3f}" for entry in nll.entries if entry.found and entry.significant] == shown
     assert nll.verdict == "B is better at 512, 1024, 2048"
-    assert passkey.verdict == "no difference that these questions could show: one of up to 25 points could be missed"
+    assert passkey.verdict == "no difference detected: one of up to 25 points may be missed"
 
 
 def test_numbers_that_are_equal_and_written_otherwise_are_named() -> None:

@@ -14,14 +14,22 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom, binomtest, bootstrap
 
 from lexbench.core.record import Sample
+from lexbench.report import formats
 from lexbench.report.report import write_report
-from lexbench.stats.differences import Difference, Differences, csv, differences, markdown, page
+from lexbench.report.tables import difference_grid
+from lexbench.report.tables import differences_page as page
+from lexbench.stats.differences import Difference, Differences, differences, rows_of
+from lexbench.stats.intervals import Interval
 from lexbench.stats.records import load, records_of
 from lexbench.stats.tables import tables
 from lexbench.store.format import Finished
 from tests.report.fake_run import cell, fake_cells, finished, keep
 
 REFERENCE = Path(__file__).parents[2] / "results/reference/lexlet"
+
+
+def markdown(found: Differences) -> str:
+    return formats.markdown(difference_grid(found))
 
 
 def compared(cells: Sequence[Finished], metric: str, baseline: str = "none") -> Differences:
@@ -61,7 +69,7 @@ def test_nats_are_weighted_by_tokens_and_resampled_by_document() -> None:
     # 6 and 4 nats against 3 and 6, over 3 and 1 targets: (-3 + 2) / 4; either text alone: -3 / 3 and 2 / 1
     entry = one([texts("none", text(0, [1, 2, 3]), text(1, [4])), texts("pi", text(0, [1, 1, 1]), text(1, [6]))], "nll")
     assert (entry.baseline_value, entry.value, entry.difference) == (2.5, 2.25, -0.25)
-    assert (entry.low, entry.high, entry.interval) == (-1.0, 2.0, "cluster_bootstrap")
+    assert entry.interval == Interval(-1.0, 2.0, "cluster_bootstrap")
     assert (entry.pairs, entry.clusters, entry.failed, entry.unpaired) == (2, 2, 0, 0)
     assert entry.p == 1.0  # 1, 5, 5 and 1 over 4
 
@@ -287,9 +295,9 @@ def test_a_table_reads_as_it_should() -> None:
         "(4) 11 pairs in 1 cluster  \n"
         "(5) 1 pair failed, a failed side counts 0  \n"
         "(6) 1 pair truncated  \n"
-        "(7) 1 sample without the other side, left out  \n"
+        "(7) 1 sample on one side only, left out  \n"
         "(8) no interval: 1 cluster  \n"
-        "12 pairs in 12 clusters an entry, where no note says else.\n"
+        "12 pairs in 12 clusters per entry, unless a note says otherwise.\n"
     )
 
 
@@ -302,9 +310,9 @@ def test_nats_are_shown_to_thousandths_and_failures_left_out_are_said() -> None:
     [ntk] = [line for line in shown.splitlines() if line.startswith("| ntk")]
     assert ntk.split("|")[5].strip().endswith("(1, 2)")
     assert "(1) 31 pairs in 8 clusters  \n(2) 1 pair failed, left out  \n" in shown
-    assert "32 pairs in 8 clusters an entry" in shown
+    assert "32 pairs in 8 clusters per entry" in shown
     assert (
-        "\nNo entry can be marked: with 8 clusters no p is below 0.0078, before correction for 19 comparisons.\n"
+        "\nNo entry can be significant: with 8 clusters no p is below 0.0078, before correction for 19 comparisons.\n"
         in shown
     )
 
@@ -314,7 +322,7 @@ def test_too_few_clusters_for_any_mark_are_said(clusters: int, told: bool) -> No
     # one comparison: 2 / 2^5 = 0.0625 is above 0.05, 2 / 2^6 = 0.031 is not
     cells = [answers(method, *[said(i, float(method != "none")) for i in range(clusters)]) for method in ("none", "pi")]
     shown = markdown(compared(cells, "accuracy"))
-    assert ("No entry can be marked" in shown, "+100.0*" in shown) == (told, not told)
+    assert ("No entry can be significant" in shown, "+100.0*" in shown) == (told, not told)
 
 
 def test_a_difference_that_rounds_to_nothing_has_no_sign() -> None:
@@ -330,7 +338,7 @@ def test_a_difference_that_rounds_to_nothing_has_no_sign() -> None:
 def test_the_numbers_hold_every_comparison_in_full_precision() -> None:
     cells = mixed()
     found = compared(cells, "accuracy")
-    rows = list(reader.DictReader(io.StringIO(csv([found]))))
+    rows = list(reader.DictReader(io.StringIO(formats.csv(rows_of([found])))))
     assert [(row["method"], int(row["length"])) for row in rows] == list(found.entries)
     for row in rows:
         entry = found.entries[row["method"], int(row["length"])]
@@ -383,7 +391,7 @@ def test_pairs_that_all_failed_are_said_and_nothing_else() -> None:
     cells = [answers(name, said(0, 1.0), said(1, 1.0)) for name in ("none", "yarn")] + [answers("pi", *lost)]
     shown = markdown(compared(cells, "accuracy"))
     assert "| pi           |   no pairs (1) |\n" in shown
-    assert shown.split("\n\n")[1].startswith("(1) 2 pairs failed, left out  \n2 pairs in 2 clusters an entry")
+    assert shown.split("\n\n")[1].startswith("(1) 2 pairs failed, left out  \n2 pairs in 2 clusters per entry")
 
 
 def probed(method: str, values: Sequence[float], **changed: Any) -> Finished:
@@ -398,7 +406,7 @@ def test_measures_of_attention_are_compared_in_their_own_units() -> None:
     [entry] = found.entries.values()
     assert (entry.baseline_value, entry.value, entry.difference) == (200.0, 201.0, 1.0)
     # each is 1 larger: for a score that is all or nothing, and Newcombe's
-    assert (entry.low, entry.high, entry.interval) == (1.0, 1.0, "cluster_bootstrap")
+    assert entry.interval == Interval(1.0, 1.0, "cluster_bootstrap")
     shown = page([found])
     assert "### attention_distance (as measured)" in shown
     assert re.search(

@@ -16,7 +16,9 @@ import lexbench
 from lexbench import Sample, Score, Scored
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
+from lexbench.report import formats
 from lexbench.report.report import write_report
+from lexbench.report.tables import gain_grid
 from lexbench.stats import gain
 from lexbench.stats.differences import differences
 from lexbench.stats.gain import Gain, gains
@@ -202,7 +204,7 @@ def mixed() -> list[Finished]:
 
 def test_the_table_reads_as_it_should() -> None:
     table, samples = table_of(mixed())
-    assert gain.markdown(table, gains(table, samples)) == (
+    assert formats.markdown(gain_grid(table, gains(table, samples))) == (
         "| method | NLL at 128 |                256 (1x) |                 512 (2x) | hurts from |\n"
         "| ------ | ---------: | ----------------------: | -----------------------: | ---------: |\n"
         "| none   |      3.000 | +0.500 [+0.500, +0.500] |  +0.250 [+0.250, +0.250] |        512 |\n"
@@ -217,7 +219,7 @@ def test_the_table_reads_as_it_should() -> None:
 
 def test_the_numbers_hold_gains_and_steps() -> None:
     table, samples = table_of(mixed())
-    rows = list(reader.DictReader(io.StringIO(gain.csv(table, gains(table, samples)))))
+    rows = list(reader.DictReader(io.StringIO(formats.csv(gain.rows_of(table, gains(table, samples))))))
     assert [(row["method"], row["length"], row["gain"], row["step"]) for row in rows] == [
         ("none", "256", "0.5", "0.5"),
         ("none", "512", "0.25", "-0.25"),
@@ -240,5 +242,5 @@ def test_a_report_shows_the_gain_below_the_nll(tmp_path: Path) -> None:
     page = write_report([tmp_path / "run"]).read_text()
     table, samples = table_of(mixed())
     assert page.count("#### Context gain\n") == 1
-    assert gain.markdown(table, gains(table, samples)) in page
+    assert formats.markdown(gain_grid(table, gains(table, samples))) in page
     assert "](tables/lexlet-last_segment-nll-gain.csv)" in page

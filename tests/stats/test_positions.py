@@ -16,18 +16,26 @@ import lexbench
 from lexbench import Mark, Marked, Sample, Score, Scored
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
+from lexbench.report import formats
 from lexbench.report.plots.position_plots import plot
 from lexbench.report.plots.style import COLOURS
 from lexbench.report.report import write_report
+from lexbench.report.tables import collapse_grid
 from lexbench.stats import positions
 from lexbench.stats.intervals import cluster_bootstrap
-from lexbench.stats.positions import Curve, bin_edges, collapse_position, curves_by_position
+from lexbench.stats.positions import PositionCurve, bin_edges, collapse_position, curves_by_position
 from lexbench.stats.tables import Table, tables
 from lexbench.store.format import Finished
 from lexbench.taskkit.scoring import score_marks
 from tests.report.fake_run import cell, finished, keep
 
 TRAINED = 256
+
+
+def markdown(table: Table, found: list[PositionCurve]) -> str:
+    grid = collapse_grid(table, found)
+    assert grid is not None
+    return formats.markdown(grid)
 
 
 def prefix(index: int, nll: ArrayLike, **changed: Any) -> Sample:
@@ -51,7 +59,7 @@ def table_of(found: Sequence[Finished], metric: str = "nll") -> tuple[Table, dic
     return table, {each.cell.id: each.samples for each in found}
 
 
-def curves(found: Sequence[Finished], metric: str = "nll") -> list[Curve]:
+def curves(found: Sequence[Finished], metric: str = "nll") -> list[PositionCurve]:
     return curves_by_position(*table_of(found, metric))
 
 
@@ -180,7 +188,7 @@ def test_there_is_no_collapse_without_targets_on_both_sides_of_the_trained_lengt
     [inside] = curves(cells({"none": [prefix(0, np.ones(255))]}, length=256))
     assert inside.collapse is None
     assert math.isnan(inside.beyond.value)
-    assert positions.markdown(table_of(cells({"none": [prefix(0, np.ones(255))]}, length=256))[0], [inside]) == ""
+    assert collapse_grid(table_of(cells({"none": [prefix(0, np.ones(255))]}, length=256))[0], [inside]) is None
     [late] = curves(cells({"none": [prefix(0, np.ones(600), tokens=1024)]}))
     assert late.collapse is None  # positions from 424 on
 
@@ -264,7 +272,7 @@ def test_the_table_reads_as_it_should() -> None:
     beyond = (2 * 106 + 4.5 * 662) / 768  # positions 256 to 361, and 362 to 1023
     low, high = beyond - 0.5 * 662 / 768, beyond + 0.5 * 662 / 768  # either text alone
     found = curves_by_position(table, samples)
-    assert positions.markdown(table, found) == (
+    assert markdown(table, found) == (
         "| method |    NLL at 128 to 255 |   NLL at 256 to 1023 |       collapse |\n"
         "| ------ | -------------------: | -------------------: | -------------: |\n"
         f"| none   | 2.000 [2.000, 2.000] | {beyond:.3f} [{low:.3f}, {high:.3f}] | 362 [362, 362] |\n"
@@ -274,7 +282,8 @@ def test_the_table_reads_as_it_should() -> None:
 
 def test_the_numbers_say_never_where_there_is_no_collapse_and_hold_every_length() -> None:
     table, samples = shown()
-    rows = list(reader.DictReader(io.StringIO(positions.csv(table, curves_by_position(table, samples)))))
+    text = formats.csv(positions.rows_of(table, curves_by_position(table, samples)))
+    rows = list(reader.DictReader(io.StringIO(text)))
     assert [(row["method"], row["length"], row["collapse_position"]) for row in rows] == [
         ("none", "512", "never"),
         ("none", "1024", "362"),
@@ -332,6 +341,6 @@ def test_a_report_shows_positions_of_what_has_them(tmp_path: Path) -> None:
     keep(tmp_path / "run", [*found, *(finished("last_segment", "none", length, n=4) for length in (256, 512))])
     page = write_report([tmp_path / "run"]).read_text()
     assert page.count("#### By position, at 1024 tokens\n") == 1
-    assert positions.markdown(table, curves_by_position(table, samples)) in page
+    assert markdown(table, curves_by_position(table, samples)) in page
     assert "](plots/lexlet-prefix-nll-by-position.svg)" in page and "](tables/lexlet-prefix-nll-collapse.csv)" in page
     assert not list((tmp_path / "run/report").rglob("*last_segment*position*"))

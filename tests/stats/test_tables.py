@@ -10,12 +10,19 @@ import numpy as np
 import pytest
 
 from lexbench.core.record import Sample
-from lexbench.stats import tables as report_tables
-from lexbench.stats.entries import number, share
-from lexbench.stats.records import records_of
-from lexbench.stats.tables import aligned, caption, heading, markdown, tables, terminal
+from lexbench.report import formats
+from lexbench.report import tables as report_tables
+from lexbench.report.formats import columns
+from lexbench.report.tables import grid_of, setting_heading, terminal
+from lexbench.stats.records import records_of, rows_of
+from lexbench.stats.tables import Table, at_length, caption, tables
+from lexbench.stats.values import number, share
 from lexbench.store.format import Finished
 from tests.report.fake_run import cell, fake_cells, finished, keep
+
+
+def markdown(table: Table) -> str:
+    return formats.markdown(grid_of(table))
 
 
 def passkey(method: str, length: int, hits: int, n: int = 4, **changed: object) -> Finished:
@@ -108,7 +115,7 @@ def test_the_protocol_and_what_cells_share_stand_above() -> None:
 
 def test_the_heading_of_a_setting_is_its_caption_in_full_sentences() -> None:
     [table] = tables([passkey("none", 256, 1)])
-    assert heading(table) == [
+    assert "\n".join(setting_heading(table)).split("\n") == [
         "## passkey on lexlet",
         "",
         "Protocol: passkey of 5 digits in noise, strict: the key comes first, greedy, BOS.  ",
@@ -119,7 +126,8 @@ def test_the_heading_of_a_setting_is_its_caption_in_full_sentences() -> None:
 
 def test_rows_of_any_entries_are_aligned_under_the_lengths() -> None:
     [table] = tables([passkey("none", 256, 1), passkey("none", 768, 1)])
-    assert aligned(table, [["none (value)", "1.0", ""], ["a|b", "-0.25 [-0.5, 0.0]", "refused (1)"]]) == [
+    head = ["method", *(at_length(table, each) for each in table.lengths)]
+    assert columns(head, [["none (value)", "1.0", ""], ["a|b", "-0.25 [-0.5, 0.0]", "refused (1)"]]) == [
         "| method       |          256 (1x) |    768 (3x) |",
         "| ------------ | ----------------: | ----------: |",
         "| none (value) |               1.0 |             |",
@@ -203,7 +211,7 @@ def test_cells_that_are_all_refused_still_make_a_table() -> None:
 
 def test_the_csv_holds_every_field_of_every_cell() -> None:
     cells = fake_cells(tasks=["passkey"])
-    rows = list(csv.DictReader(io.StringIO(tables(cells)[0].csv())))
+    rows = list(csv.DictReader(io.StringIO(formats.csv(rows_of(list(tables(cells)[0].entries.values()))))))
     expected = {record.cell: record for each in cells for record in records_of(each) if record.metric != "contains"}
     assert {row["cell"] for row in rows} == expected.keys()
     for row in rows:

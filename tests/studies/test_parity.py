@@ -137,13 +137,13 @@ def compared(points: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]], *aga
     return compare.compare(compare.job_of(points), [compare.against(word) for word in against])
 
 
-def share(row: compare.Row) -> float:
+def share(row: compare.CellAgreement) -> float:
     """How many times what is allowed was found, of the largest difference or the mean."""
     assert row.largest is not None and row.largest_allowed and row.mean is not None and row.mean_allowed
     return max(row.largest / row.largest_allowed, row.mean / row.mean_allowed)
 
 
-def by_backend(found: compare.Parity) -> dict[str, list[compare.Row]]:
+def by_backend(found: compare.Parity) -> dict[str, list[compare.CellAgreement]]:
     return {side.label: [row for row in found.rows if row.backend == side.label] for side in found.others}
 
 
@@ -254,9 +254,9 @@ def test_a_row_fails_by_its_largest_difference_or_its_mean(
     largest: float | None, mean: float | None, failed: bool
 ) -> None:
     given: dict[str, Any] = {"task": "a", "method": "b", "length": 8, "backend": "c", "tokens": 4}
-    row = compare.Row(**given, largest=largest, largest_allowed=1.0, mean=mean, mean_allowed=0.5)
+    row = compare.CellAgreement(**given, largest=largest, largest_allowed=1.0, mean=mean, mean_allowed=0.5)
     assert row.failed is failed
-    assert not compare.Row(**given, refused="no").failed
+    assert not compare.CellAgreement(**given, refused="no").failed
 
 
 # backends that agree, and errors
@@ -300,7 +300,7 @@ MARGINS = 2048
 """Eight times the trained length: of the lengths from 128 to 2048 the one at which every margin is least."""
 
 
-def margins(against: str, methods: Sequence[str], lengths: Sequence[int] = (MARGINS,)) -> list[compare.Row]:
+def margins(against: str, methods: Sequence[str], lengths: Sequence[int] = (MARGINS,)) -> list[compare.CellAgreement]:
     """A row for each method and length, of one question."""
     found = compared([point(method, length, n=1) for method in methods for length in lengths], against)
     assert len(found.rows) == len(methods) * len(lengths)
@@ -455,7 +455,9 @@ def test_data_holds_what_the_table_shows_and_the_machine() -> None:
 def restored(data: Mapping[str, Any]) -> compare.Parity:
     """What was compared, from its data."""
     given = {key: value for key, value in data.items() if key not in ("provenance", "failed")}
-    rows = [compare.Row(**{key: value for key, value in row.items() if key != "failed"}) for row in data["rows"]]
+    rows = [
+        compare.CellAgreement(**{key: value for key, value in row.items() if key != "failed"}) for row in data["rows"]
+    ]
     sides = [compare.Side(**side) for side in data["others"]]
     return compare.Parity(**{**given, "rows": rows, "others": sides, "reference": compare.Side(**data["reference"])})
 

@@ -291,7 +291,7 @@ def test_rows_are_ranked_and_those_above_the_price_come_last() -> None:
     assert [row.needles and row.needles.difference for row in rows] == pytest.approx([1.0, 0.5, 0.0, 1.0])
     assert [row.inside.difference for row in rows] == pytest.approx([0.019, -0.1, 0.0, 0.03], abs=1e-9)
     # 12 clusters that all say the same: 2 of 4096 signs are as far from 0; Holm doubles the smaller of two
-    assert [row.p_holm for row in rows] == [None, 2 * 2 / 2**12, 2 * 2 / 2**12, None]
+    assert [row.behind.p_holm for row in rows] == [None, 2 * 2 / 2**12, 2 * 2 / 2**12, None]
     assert not any(row.tied for row in rows)
 
 
@@ -529,7 +529,7 @@ def test_where_nothing_within_the_price_beats_none_what_lies_above_it_is_shown(
     result = run(lexlet, tmp_path, methods=("yarn",), space={}, budget=1)
     assert [(row.candidate.label, row.dear) for row in result.rows] == [("none", False), ("yarn", True)]
     table = ranking(result)
-    assert "4 times the trained: **none**; nothing within the price beats none.\n" in table
+    assert "4 times the trained: **none**; nothing within the price beats the baseline.\n" in table
     assert "\nAbove the price inside the trained length: yarn +0.200 [0.000, +" in table
     assert "| 2. yarn too dear ~ |" in " ".join(table.split())
     assert table.count("~") == 2  # and the legend's
@@ -634,7 +634,7 @@ def test_where_only_what_is_worse_than_none_can_be_exported_none_is_advised(
     monkeypatch.setattr(Fake, "score", score)
     run(lexlet, tmp_path, methods=("rerope", "pi", "yarn"), space={}, budget=3, worth=0.0)
     page = (tmp_path / "result.md").read_text()
-    assert page.count("better than none: serve the model as it is.") == len(export.TARGETS)
+    assert page.count("can be exported: serve the model itself.") == len(export.TARGETS)
     assert page.count("above the price inside the trained length: yarn +0.500 [+0.500, +0.500].") == len(export.TARGETS)
     assert "```json" not in page
 

@@ -1,4 +1,4 @@
-"""The gate: a run against a committed baseline, and the exit code that it ends with."""
+"""The gate: compare a run with a committed baseline, and give the exit code."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,11 @@ class Check:
     baseline: str
     verdicts: list[Verdict]
     changes: list[Change]
-    """In what the run differs from the baseline beside its questions."""
+    """Settings in which the run differs from the baseline, apart from its questions."""
     problems: list[str]
     """Files that could not be read."""
     measured: list[Mapping[str, Any]]
-    """What measured the baseline."""
+    """Provenance of the baseline."""
 
     def of(self, *statuses: str) -> list[Verdict]:
         """Verdicts of these statuses."""
@@ -31,19 +31,19 @@ class Check:
 
     @property
     def code(self) -> int:
-        """0: nothing is lost; 1: something regressed; 2: nothing did, but something cannot be compared."""
+        """0: nothing lost; 1: something regressed; 2: nothing regressed, but something is not comparable."""
         return 1 if self.of("regressed") else 2 if self.of("not comparable") else 0
 
     @property
     def compared(self) -> list[Verdict]:
-        """Those with a test: the family of Holm's correction."""
+        """Tested verdicts: the family of Holm's correction."""
         return [verdict for verdict in self.verdicts if verdict.p is not None]
 
     @property
     def powerless(self) -> list[Verdict]:
-        """Those whose loss could not be significant, whatever its size."""
+        """Tested verdicts with too few samples to detect any loss."""
         compared = self.compared
-        return [verdict for verdict in compared if verdict.least * len(compared) > LEVEL]
+        return [each for each in compared if each.found and each.found.least * len(compared) > LEVEL]
 
 
 def check(folders: Sequence[Path], file: Path, tolerances: Mapping[str, float] | None = None) -> Check:
@@ -53,7 +53,7 @@ def check(folders: Sequence[Path], file: Path, tolerances: Mapping[str, float] |
         folders: run folders, or folders of run folders: one run in all.
         file: the baseline.
         tolerances: by metric, in nats per token, points, or as resolution is measured; others have their defaults: nll
-            0.02, scores 2 points. Of a task its headline metric is compared, and those named here.
+            0.02, scores 2 points. The headline metric of a task is compared, and the metrics named here.
 
     Raises ValueError where there is nothing to compare.
     """
@@ -75,12 +75,12 @@ def check(folders: Sequence[Path], file: Path, tolerances: Mapping[str, float] |
 
 def _explained(verdict: Verdict, begun: set[tuple[Any, ...]]) -> Verdict:
     if verdict.reason == GONE and same_cell(verdict.cell) in begun:
-        return replace(verdict, reason="unfinished: the same run command finishes it")
+        return replace(verdict, reason="unfinished: repeat the run command to finish it")
     return verdict
 
 
 def tolerances_of(given: Sequence[str]) -> dict[str, float]:
-    """Tolerances as a command line has them, `nll=0.02`; ValueError for what is none."""
+    """Parse tolerances of the command line, `nll=0.02`; ValueError for an invalid one."""
     found = {}
     for text in given:
         name, _, number = text.partition("=")

@@ -1,12 +1,12 @@
 """A check as machines read it: GitHub annotations, JUnit XML, JSON; and the command that prints and writes it all."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from lexbench.core.files import write_bytes, write_text
+from lexbench.report import formats
 from lexbench.report.check.check import Check, check, tolerances_of
 from lexbench.report.check.text import WORDS, markdown, notes, numbers, text
 from lexbench.stats import baseline
@@ -15,7 +15,7 @@ from lexbench.stats.regressions import Verdict
 from lexbench.stats.wording import escaped, plain, scale, several, small, unit
 
 ANNOTATIONS = 10
-"""Of one kind that GitHub shows of a step."""
+"""Annotations of one kind that GitHub shows per step."""
 SEVERITIES = {"lost": "error", "not comparable": "error", "gained": "notice", "new": "notice"}
 """Of annotations, by the first words of a note; other notes are warnings."""
 
@@ -31,9 +31,9 @@ def command(
     github: bool = False,
     as_data: bool = False,
 ) -> tuple[str, int]:
-    """`lexbench check`: what it prints and its exit code; writes the files that are named.
+    """`lexbench check`: the text to print and the exit code; writes the named files.
 
-    ValueError where there is nothing to compare; on GitHub, where that is a job's result like any other, exit code 2.
+    ValueError where there is nothing to compare; on GitHub exit code 2 instead.
     """
     tolerances = tolerances_of(tolerance)
     if update:
@@ -51,7 +51,7 @@ def command(
         write_bytes(junit_file, junit(found))
     if markdown_file is not None:
         write_text(markdown_file, markdown(found))
-    shown = json.dumps(as_json(found), indent=1) if as_data else text(found)
+    shown = formats.as_json(data_of(found)) if as_data else text(found)
     return "\n".join([shown, *(annotations(found) if github else [])]), found.code
 
 
@@ -96,7 +96,7 @@ def _property(message: str) -> str:
 
 
 def junit(found: Check) -> bytes:
-    """JUnit XML, a case a comparison: what regressed failed, what is not comparable is an error, new is skipped."""
+    """JUnit XML with a case per comparison: regressed is a failure, not comparable an error, new is skipped."""
     from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
     suite = TestSuite("lexbench check")
@@ -117,8 +117,8 @@ def junit(found: Check) -> bytes:
     return bytes(page.tostring())  # type: ignore[no-untyped-call]
 
 
-def as_json(found: Check) -> dict[str, Any]:
-    """All of it as plain data; values and differences in the unit that stands beside them."""
+def data_of(found: Check) -> dict[str, Any]:
+    """The check as plain data; values and differences in the unit given beside them."""
     return {
         "verdict": WORDS[found.code].lower(),
         "code": found.code,
@@ -137,15 +137,7 @@ def _row_of(verdict: Verdict) -> dict[str, Any]:
     about = {name: getattr(cell, name) for name in ("model", "method", "task", "length", "seed", "trained_length")}
     row = {**about, "metric": verdict.metric, "unit": unit(metric), "status": verdict.status, "reason": verdict.reason}
     if found is not None and found.difference is not None:
-        ends = found.interval
-        values = {
-            "baseline_value": found.baseline_value,
-            "value": found.value,
-            "difference": found.difference,
-            "low": ends.low if ends else None,
-            "high": ends.high if ends else None,
-        }
-        row |= {name: None if number is None else scale(metric) * number for name, number in values.items()}
-        row |= {name: getattr(found, name) for name in ("pairs", "clusters", "failed", "truncated")}
+        row |= found.numbers(scale(metric))
+        row |= {name: count for name, count in found.counts().items() if name != "unpaired"}
     unpaired = str(verdict.unpaired) if verdict.unpaired else None
     return {**row, "tolerance": verdict.tolerance, "p": verdict.p, "p_holm": verdict.p_holm, "unpaired": unpaired}

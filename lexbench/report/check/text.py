@@ -1,14 +1,14 @@
-"""A check in words: one table of differences, and what a reader must know of them."""
+"""A check as text: one table of differences, and notes."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from lexbench.report import formats
 from lexbench.report.check.check import Check
-from lexbench.stats.entries import columns
+from lexbench.report.grid import Entry, Grid, Line
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.regressions import Verdict
 from lexbench.stats.wording import (
-    cell,
     change,
     escaped,
     listed,
@@ -25,25 +25,25 @@ from lexbench.stats.wording import (
 WORDS = {0: "HELD", 1: "REGRESSED", 2: "NOT COMPARABLE"}
 STATUSES = ("held", "improved", "regressed", "not comparable", "new")
 ROWS = 24
-"""Of the table on a terminal: of a longer one it shows the rows in which something has changed beyond the tolerance."""
+"""Maximum rows on a terminal; a longer table is cut to rows with a change beyond the tolerance."""
 
 Name = TypeVar("Name", bound=Hashable)
 
 
 def text(found: Check) -> str:
-    """For a terminal: the verdict, one table, and what a reader must know of it."""
+    """For a terminal: the verdict, one table, notes."""
     rows = table_rows(found)
     told = rows if len(rows) <= ROWS else [(name, group) for name, group in rows if any(map(_tells, group))]
     left_out = [f"{several(len(rows) - len(told), 'row')} held or new, not shown"] if len(told) < len(rows) else []
-    shown = ["", *_table(told, plain)] if told else []
+    shown = ["", _table(told, plain).rstrip()] if told else []
     return "\n".join([headline(found), *shown, "", *left_out, *notes(found)])
 
 
 def markdown(found: Check) -> str:
     """For a pull request or a job's summary."""
     said = [f"- {escaped(note)}" for note in notes(found)]
-    shown = _table(table_rows(found), cell)
-    return "\n".join([f"## lexbench check: {headline(found)}", "", *shown, "", *said]) + "\n"
+    shown = _table(table_rows(found), escaped)
+    return "\n".join([f"## lexbench check: {headline(found)}", "", shown, *said]) + "\n"
 
 
 def headline(found: Check) -> str:
@@ -70,27 +70,27 @@ def _tells(verdict: Verdict) -> bool:
     return verdict.status not in ("held", "new") or bool(verdict.reason and verdict.p is not None)
 
 
-def _table(rows: Sequence[tuple[str, list[Verdict]]], safe: Callable[[str], str]) -> list[str]:
-    """The run minus the baseline, a column a length."""
+def _table(rows: Sequence[tuple[str, list[Verdict]]], safe: Callable[[str], str]) -> str:
+    """The run minus the baseline, a column per length."""
     lengths = sorted({each.cell.length for _, group in rows for each in group})
-    lines = []
+    made: list[Line] = []
     for name, group in rows:
         entries = {each.cell.length: _entry(each) for each in group}
-        lines.append([safe(name), *(entries.get(length, "") for length in lengths)])
-    return columns(["run minus baseline", *map(str, lengths)], lines)
+        made.append([name, *(entries.get(length, "") for length in lengths)])
+    return formats.markdown(Grid(head=["run minus baseline", *map(str, lengths)], rows=made), safe)
 
 
-def _entry(verdict: Verdict) -> str:
+def _entry(verdict: Verdict) -> Entry:
     found = verdict.found
     number = "" if found is None or found.difference is None else change(verdict.metric or "", found.difference)
     marks = {"regressed": "LOST", "improved": "gained", "not comparable": "?", "new": "new"}
     if verdict.status in marks:
-        return f"{number} {marks[verdict.status]}".strip()
-    return f"{number}{' ~' if verdict.reason else ''}" if number else "refused"
+        return Entry(text=number, more=marks[verdict.status])
+    return Entry(text=number or "refused", more="~" if number and verdict.reason else "")
 
 
 def notes(found: Check) -> list[str]:
-    """What a reader must know, in plain lines, the worst first."""
+    """Notes in plain lines, the worst first."""
     return [
         *(f"lost: {each}" for each in _each(found.of("regressed"))),
         *(f"not comparable: {each}" for each in _by_reason(found.of("not comparable"))),
@@ -129,7 +129,7 @@ def numbers(verdict: Verdict) -> str:
 
 
 def _by_reason(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """A line a reason, with all that it holds for."""
+    """A line per reason, with its cells."""
     for reason, group in _grouped(verdicts, lambda each: each.reason):
         yield f"{_places(group)}: {plain(reason)}"
 
@@ -159,15 +159,15 @@ def _grouped(verdicts: Iterable[Verdict], key: Callable[[Verdict], Name]) -> lis
 def _unpaired(found: Check) -> Iterator[str]:
     others = [each for each in found.compared if each.unpaired]
     for reason, group in _grouped(others, lambda each: str(each.unpaired)):
-        yield f"other questions, compared unpaired, which sees less: {_places(group)}: {reason}"
+        yield f"other questions, compared unpaired, with less power: {_places(group)}: {reason}"
 
 
 def _power(found: Check) -> Iterator[str]:
-    """What the comparisons could have shown."""
+    """Power of the comparisons."""
     comparisons, blind = len(found.compared), found.powerless
     if blind:
         fewest = min(each.found.clusters for each in blind if each.found)
-        least = max(each.least for each in blind)
+        least = max(each.found.least for each in blind if each.found)
         few = f"with {several(fewest, 'cluster')} no p is below {small(least)}"
         yield f"no power: {few}, too much for {several(comparisons, 'comparison')}: raise n ({_places(blind)})"
     reach: dict[str, float] = {}
@@ -177,7 +177,7 @@ def _power(found: Check) -> Iterator[str]:
             reach[each.metric] = max(reach.get(each.metric, 0.0), half)
     if any(reach.values()):
         wide = ", ".join(f"{plain(name)} {half:.3g}{short_unit(name)}" for name, half in reach.items())
-        yield f"widest interval to either side: {wide}; a loss that is no larger can pass"
+        yield f"widest interval to either side: {wide}; a smaller loss can pass"
 
 
 def _method(found: Check) -> Iterator[str]:

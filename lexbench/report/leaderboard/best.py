@@ -1,4 +1,4 @@
-"""Who leads a column: means over lengths that all rows share, the best row, and the rows that are level with it."""
+"""Best row of a column, rows that tie with it statistically, and means over shared lengths."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from lexbench.core.record import Record, Sample
 from lexbench.stats import metrics
 from lexbench.stats.combine import combination, levels
-from lexbench.stats.entries import number
-from lexbench.stats.intervals import LEVEL, holm
-from lexbench.stats.pairs import Outcome, Paired, outcomes, paired
+from lexbench.stats.intervals import LEVEL
+from lexbench.stats.pairs import Outcome, Paired, corrected, outcomes, paired
+from lexbench.stats.values import number
 
 Samples = Mapping[str, Sequence[Sample]]
 """Of each cell id."""
@@ -17,12 +17,12 @@ Samples = Mapping[str, Sequence[Sample]]
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """What a row is beside the best of its column."""
+    """Mark of a row in a column."""
 
     best: bool = False
-    """As far as it is shown."""
+    """Best at the displayed precision."""
     level: bool = False
-    """Not distinguishable from the best."""
+    """Ties with the best statistically."""
     p_holm: float | None = None
     """Of the difference to the best, adjusted over the column; None where it was not tested."""
 
@@ -30,7 +30,7 @@ class Mark:
 def mean(records: Sequence[Record], samples: Samples) -> Record:
     """The mean of the values of one row's records, each with the same weight: in nats where they are likelihoods.
 
-    Its interval is that of `summary_statistics.combination`; documents that stand at several lengths stay together.
+    Its interval is that of `combine.combination`; a document at several lengths stays one cluster.
     """
     metric = records[0].metric or ""
     scored = metrics.is_score(metric)
@@ -62,7 +62,7 @@ def exponentiated(record: Record) -> Record:
 
 
 def outcomes_of(record: Record, samples: Samples) -> list[Outcome]:
-    """What the questions of a record's cell gave; bits per byte as amounts in bits over units in bytes."""
+    """Outcomes of a record's cell; bits per byte as amounts in bits over units in bytes."""
     metric, cell = record.metric or "", samples.get(record.cell, ())
     if metric != "bits_per_byte":
         return outcomes(cell, metric)
@@ -74,7 +74,7 @@ def outcomes_of(record: Record, samples: Samples) -> list[Outcome]:
 
 
 def marks(rows: Mapping[str, Sequence[Record]], shown: Mapping[str, Record], samples: Samples) -> dict[str, Mark]:
-    """The best of a column, and the rows that the paired test cannot tell from it.
+    """The best of a column, and the rows that tie with it statistically.
 
     Args:
         rows: of each row the cells that its value comes from: one, or those that the value is the mean of.
@@ -93,9 +93,8 @@ def marks(rows: Mapping[str, Sequence[Record]], shown: Mapping[str, Record], sam
     if samples:
         asked = {row: [outcomes_of(record, samples) for record in rows[row]] for row in texts}
         metric = rows[top][0].metric or ""
-        found = {row: against(asked[top], asked[row], metric).p for row in texts if row != top}
-        known = {row: p for row, p in found.items() if p is not None}
-        tested = dict(zip(known, holm(list(known.values())), strict=True))
+        found = corrected({row: against(asked[top], asked[row], metric) for row in texts if row != top})
+        tested = {row: each.p_holm for row, each in found.items() if each.p_holm is not None}
     return {
         row: Mark(
             best=text == texts[top],

@@ -1,16 +1,16 @@
 """Boards of a leaderboard: rows in order, every entry with its interval, the best of each column marked.
 
-A board holds one setting. With methods as rows it is a table of the report; with models as rows it is one task under
-one method, as measured on several models.
+A board holds one setting: with methods as rows a table of the report, with models as rows one task under one method.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lexbench.core.record import Record
+from lexbench.report.grid import cut, value_entry
 from lexbench.report.leaderboard.best import Mark, Samples, exponentiated, marks, mean
+from lexbench.report.tables import chance_line, realised_line
 from lexbench.stats import metrics
-from lexbench.stats.entries import entry, number, samples_of, share
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.wording import some
 
@@ -32,11 +32,11 @@ class Column:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One value of a board, as data and as it is shown."""
+class Value:
+    """One value of a board, as data and as displayed."""
 
     shown: str
-    """The value with as many digits as it deserves; or `refused`, `no value`."""
+    """The rounded value; or `refused`, `no value`."""
     value: float | None = None
     low: float | None = None
     """Lower end of the 95 % interval; None where there is none."""
@@ -51,14 +51,14 @@ class Entry:
     truncated: int | None = None
     """Samples; None where a value does not come from samples, as is `failed`."""
     failed: int | None = None
-    cut: str | None = None
-    """Share of the samples that were truncated, where any sample of the board was."""
+    more: str = ""
+    """Share of truncated samples, where the board has any."""
     refused: str | None = None
     mark: Mark = NO_MARK
     notes: tuple[str, ...] = ()
 
 
-Place = tuple[str, str]
+BoardPlace = tuple[str, str]
 """Row, and name of the column."""
 
 
@@ -75,7 +75,7 @@ class Board:
     """What the rows are: method or model."""
     rows: list[str]
     columns: list[Column]
-    entries: dict[Place, Entry]
+    entries: dict[BoardPlace, Value]
     remarks: list[str] = field(default_factory=list)
     """Said below: order, coverage, chance, realised tokens."""
 
@@ -87,7 +87,7 @@ def lengths_board(
     about: Mapping[str, object],
     corner: str,
     columns: Sequence[Column],
-    records: Mapping[Place, Record],
+    records: Mapping[BoardPlace, Record],
     samples: Samples,
     asked: int,
 ) -> Board:
@@ -134,17 +134,17 @@ def lengths_board(
         rows=rows,
         columns=heads,
         entries=entries,
-        remarks=[order, *coverage, *limits, *_chance(columns, records), *_realised(columns, records)],
+        remarks=[order, *coverage, *limits, *_below(columns, records)],
     )
 
 
-def _whole(row: str, shared: Sequence[Column], records: Mapping[Place, Record]) -> list[Record]:
+def _whole(row: str, shared: Sequence[Column], records: Mapping[BoardPlace, Record]) -> list[Record]:
     """A row's records of all shared columns; none where one has no value."""
     found = [records[row, column.name] for column in shared if (row, column.name) in records]
     return found if len(found) == len(shared) and all(record.value is not None for record in found) else []
 
 
-def _shared(columns: Sequence[Column], records: Mapping[Place, Record]) -> tuple[list[Column], list[str]]:
+def _shared(columns: Sequence[Column], records: Mapping[BoardPlace, Record]) -> tuple[list[Column], list[str]]:
     """Columns to average over: beyond the trained length, if any is, and with a value in every row that has any."""
     valued = {place for place, record in records.items() if record.value is not None}
     rows = sorted({row for row, _ in valued})
@@ -165,7 +165,7 @@ def _shared(columns: Sequence[Column], records: Mapping[Place, Record]) -> tuple
     return shared, [f"Mean: over {over}, {len(shared)} of {where}, each with the same weight{lacking}."]
 
 
-def _entries(shown: Mapping[Place, Record], asked: int) -> dict[Place, Entry]:
+def _entries(shown: Mapping[BoardPlace, Record], asked: int) -> dict[BoardPlace, Value]:
     truncated = any(record.truncated for record in shown.values())
     return {
         (row, name): _entry(record, truncated, None if name in (MEAN, PERPLEXITY) else asked)
@@ -173,33 +173,28 @@ def _entries(shown: Mapping[Place, Record], asked: int) -> dict[Place, Entry]:
     }
 
 
-def _entry(record: Record, truncated: bool, asked: int | None) -> Entry:
+def _entry(record: Record, truncated: bool, asked: int | None) -> Value:
     """A record as it stands in a board."""
-    notes: dict[str, int] = {}
-    entry(record, notes, asked=asked)
-    ends = None
-    if record.value is not None and record.low is not None and record.high is not None:
-        ends = number(record, record.low), number(record, record.high)
-    value = "no value" if record.value is None else number(record, record.value)
-    return Entry(
-        shown="refused" if record.refused else value,
+    shown = value_entry(record, n=asked)
+    return Value(
+        shown=shown.text,
         value=record.value,
         low=record.low,
         high=record.high,
-        ends=ends,
+        ends=shown.ends,
         interval=record.interval,
         n=record.n,
         clusters=record.clusters,
         truncated=record.truncated,
         failed=record.failed,
-        cut=share(record.truncated, samples_of(record)) if truncated and record.value is not None else None,
+        more=cut(record) if truncated and record.value is not None else "",
         refused=record.refused,
-        notes=tuple(notes),
+        notes=shown.notes,
     )
 
 
 def _limits(column: Column, shown: Mapping[str, Record], found: Mapping[str, Mark]) -> Iterator[str]:
-    """Why rows of a column have no mark, and where a mark says nothing."""
+    """Why rows of a column have no mark, and where marks lack power."""
     untested = [row for row, mark in found.items() if mark.p_holm is None and not mark.best]
     if untested:
         yield f"At {column.head} not tested, as the questions are not those of the best: {some(untested, 3)}."
@@ -210,7 +205,9 @@ def _limits(column: Column, shown: Mapping[str, Record], found: Mapping[str, Mar
         yield f"At {column.head}, {named} too few to tell any row from the best."
 
 
-def _sorted(named: Sequence[str], shared: Sequence[Column], shown: Mapping[Place, Record]) -> tuple[list[str], str]:
+def _sorted(
+    named: Sequence[str], shared: Sequence[Column], shown: Mapping[BoardPlace, Record]
+) -> tuple[list[str], str]:
     """Rows, and their order in a sentence."""
     by_name = sorted(named, key=lambda row: (row.split(" #")[0] != "none", row))
     side = metrics.better(next((record.metric for record in shown.values() if record.metric), None))
@@ -225,31 +222,11 @@ def _sorted(named: Sequence[str], shared: Sequence[Column], shown: Mapping[Place
     return rows + last, f"Rows by {'the mean' if by == MEAN else f'the value at {shared[0].head}'}, best first{below}."
 
 
-def _chance(columns: Sequence[Column], records: Mapping[Place, Record]) -> Iterator[str]:
-    """What guessing gives, where it gives anything."""
-    levels = {}
-    for column in columns:
-        known = [record.chance for record in _at(column, records) if record.chance]
-        if known:
-            levels[column.head] = f"{known[0]:.2f}" if known[0] >= 0.01 else "below 0.01"
-    if len(set(levels.values())) == 1:
-        yield f"Chance: {next(iter(levels.values()))}."
-    elif levels:
-        yield f"Chance: {', '.join(f'{level} at {head}' for head, level in levels.items())}."
-
-
-def _realised(columns: Sequence[Column], records: Mapping[Place, Record]) -> Iterator[str]:
-    """Realised tokens of the columns whose samples are not all exactly as long as asked."""
-    parts = []
-    for column in columns:
-        measured = [record for record in _at(column, records) if record.tokens_min is not None]
-        if any({record.tokens_min, record.tokens_max} != {record.length} for record in measured):
-            low = min(record.tokens_min or 0 for record in measured)
-            high = max(record.tokens_max or 0 for record in measured)
-            parts.append(f"{low} to {high} at {column.head}")
-    if parts:
-        yield f"Realised tokens: {', '.join(parts)}."
-
-
-def _at(column: Column, records: Mapping[Place, Record]) -> list[Record]:
-    return [record for (_, name), record in records.items() if name == column.name]
+def _below(columns: Sequence[Column], records: Mapping[BoardPlace, Record]) -> Iterator[str]:
+    """The score of guessing, and realised tokens."""
+    found = {
+        column.head: [record for (_, name), record in records.items() if name == column.name] for column in columns
+    }
+    known = {head: [record.chance for record in column if record.chance] for head, column in found.items()}
+    yield from chance_line({head: levels[0] for head, levels in known.items() if levels})
+    yield from realised_line(found)

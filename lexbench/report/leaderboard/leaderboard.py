@@ -7,10 +7,9 @@ from pathlib import Path
 
 from lexbench.core.record import Cell, Record
 from lexbench.report.leaderboard.best import Samples
-from lexbench.report.leaderboard.boards import Board, Column, Place, lengths_board
-from lexbench.report.leaderboard.formats import FORMATS
+from lexbench.report.leaderboard.boards import Board, BoardPlace, Column, lengths_board
+from lexbench.report.leaderboard.page import FORMATS, Leaderboard
 from lexbench.report.leaderboard.published import published as published_tables
-from lexbench.report.leaderboard.sections import Leaderboard
 from lexbench.report.leaderboard.summary_boards import summary_board
 from lexbench.report.select import named
 from lexbench.stats import costs as costs_of_runs
@@ -65,7 +64,7 @@ def leaderboard(
     loaded = load(folders)
     finished = list(_of_tasks(loaded.finished, tasks)) if loaded.finished else []
     if not finished:
-        why = loaded.problems[0] if loaded.problems else "the run is unfinished: the same run command goes on"
+        why = loaded.problems[0] if loaded.problems else "the run is unfinished: repeat the run command to finish it"
         raise ValueError(f"no cell of {', '.join(map(str, folders))} can be shown: {why}")
     samples = {each.cell.id: each.samples for each in finished}
     every, ruled = tables(finished), (rule, margin)
@@ -106,7 +105,7 @@ def headlines(every: Iterable[Table], instead_of_nll: str | None = None) -> list
 
 
 def _about(cell: Cell) -> dict[str, object]:
-    """What cells of one setting share, as data."""
+    """Fields that cells of one setting share, as data."""
     names = ("task", "protocol", "n", "seed", "corpus", "backend", "dtype", "kernel")
     return {name: getattr(cell, name) for name in names}
 
@@ -252,7 +251,7 @@ def _of_models(
     ]
 
 
-def _across(shown: dict[str, Table], method: str) -> tuple[list[Column], dict[Place, Record]]:
+def _across(shown: dict[str, Table], method: str) -> tuple[list[Column], dict[BoardPlace, Record]]:
     """Records of several models by length where they share lengths, or else by multiple of the trained length."""
     by_length: Callable[[Record], float] = lambda record: record.length  # noqa: E731
     by_multiple: Callable[[Record], float] = lambda record: record.multiple  # noqa: E731

@@ -1,7 +1,7 @@
-"""Numbers from papers: tables of their own, each under its own protocol, never in a row or column of ours.
+"""Numbers from papers, as separate tables with their own protocols, never mixed into ours.
 
-results/published/tables.csv says what is known of each table, the other files hold the figures; README.md beside them
-has the columns.
+results/published/tables.csv describes each table, the other files hold the figures; README.md beside them explains the
+columns.
 """
 
 import csv
@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lexbench.stats.entries import noted
+from lexbench.report.grid import Grid
 
 PACKAGE = Path(__file__).resolve().parents[2]
 PLACES = (PACKAGE / "published", PACKAGE.parent / "results" / "published")
-"""Inside the package, where a wheel has them, and beside it in a checkout."""
+"""Inside the package in a wheel, beside it in a checkout."""
 WIDEST = 20
-"""Columns of a shown table; one with more is turned."""
+"""Maximum columns; a wider table is transposed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,17 +31,17 @@ class Figure:
     length: int | None
     """Tokens, where whole tokens are known."""
     printed_length: str
-    """What is printed in their place: a range, a bucket of words, a mean over lengths."""
+    """Printed in place of tokens: a range, a bucket of words, a mean over lengths."""
     metric: str
     value: str
     """With the digits that are printed."""
     above: str
-    """In place of a value: it is larger than this."""
+    """Lower limit, printed in place of a value."""
     note: str
 
     @property
     def shown(self) -> str:
-        """The number, `>100`, or why there is none."""
+        """The number, `>100`, or the reason for none."""
         return self.value or (f">{self.above}" if self.above else self.note)
 
     @property
@@ -57,7 +57,7 @@ class Published:
     name: str
     source: str
     secondary: bool
-    """Read in what others took from the paper, not in the paper or its repository."""
+    """Taken from a citing work, not from the paper or its repository."""
     protocol: str
     note: str
     figures: list[Figure]
@@ -104,7 +104,7 @@ def _table(folder: Path, about: dict[str, str]) -> Published:
 
 
 @dataclass(frozen=True)
-class Grid:
+class Layout:
     """A table as text: the first columns are labels, as many as `labels`."""
 
     head: list[str]
@@ -115,7 +115,7 @@ class Grid:
 
 HEADS = {"trained_length": "trained length", "at": "length"}
 LAYOUTS = (("at",), ("dataset", "metric", "at"), ("dataset", "metric"))
-"""What the columns of a shown table can be; the rest of what differs are its rows."""
+"""Choices for the columns; the other differing fields become rows."""
 
 
 def caption(table: Published) -> list[str]:
@@ -137,7 +137,16 @@ def _only(figures: Sequence[Figure], name: str) -> str:
 
 
 def grid(table: Published) -> Grid:
-    """The figures in the layout that takes the least room, labels counted."""
+    """The figures below their source and protocol."""
+    found = layout(table)
+    title = f"Published: {table.name}"
+    return Grid(
+        title=title, above=caption(table), head=found.head, rows=found.rows, labels=found.labels, below=found.notes
+    )
+
+
+def layout(table: Published) -> Layout:
+    """The figures as text, in the layout that takes the least room."""
     names = ("dataset", "metric", "model", "method", "trained_length", "at")
     odd = [name for name in names if len({getattr(figure, name) for figure in table.figures}) > 1]
     made = [_pivot(table.figures, odd, [name for name in layout if name in odd]) for layout in LAYOUTS]
@@ -145,11 +154,11 @@ def grid(table: Published) -> Grid:
     return _turned(best) if _width(best) > WIDEST and _width(best) > len(best.rows) else best
 
 
-def _width(each: Grid) -> int:
+def _width(each: Layout) -> int:
     return len(each.head) - each.labels
 
 
-def _pivot(figures: Sequence[Figure], odd: Sequence[str], across: Sequence[str]) -> Grid:
+def _pivot(figures: Sequence[Figure], odd: Sequence[str], across: Sequence[str]) -> Layout:
     down = [name for name in odd if name not in across] or ["method"]
     texts: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
     notes: dict[str, int] = {}
@@ -160,19 +169,19 @@ def _pivot(figures: Sequence[Figure], odd: Sequence[str], across: Sequence[str])
         texts.setdefault((row, column), []).append(figure.shown + mark)
     rows, columns = (list(dict.fromkeys(key[side] for key in texts)) for side in (0, 1))
     head = [" ".join(filter(None, column)) or "value" for column in columns]
-    return Grid(
+    return Layout(
         head=[HEADS.get(name, name) for name in down] + head,
         labels=len(down),
         rows=[[*row, *(", ".join(texts.get((row, column), [])) for column in columns)] for row in rows],
-        notes=noted(notes),
+        notes=[f"({mark}) {text}" for text, mark in notes.items()],
     )
 
 
-def _turned(each: Grid) -> Grid:
+def _turned(each: Layout) -> Layout:
     """Rows as columns, their labels joined."""
     heads = [" ".join(filter(None, row[: each.labels])) for row in each.rows]
     body = [
         [each.head[each.labels + place], *(row[each.labels + place] for row in each.rows)]
         for place in range(_width(each))
     ]
-    return Grid(head=["length", *heads], labels=1, rows=body, notes=each.notes)
+    return Layout(head=["length", *heads], labels=1, rows=body, notes=each.notes)

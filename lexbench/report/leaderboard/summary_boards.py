@@ -5,22 +5,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lexbench.report.leaderboard.best import Mark, Samples
-from lexbench.report.leaderboard.boards import Board, Column, Entry, Place
+from lexbench.report.leaderboard.boards import Board, BoardPlace, Column, Value
 from lexbench.stats.costs import Cost, cost_summaries
-from lexbench.stats.entries import FATES, samples_of
 from lexbench.stats.summaries import RULES, THE_BASELINE, Summary, effective_lengths, summaries
 from lexbench.stats.tables import Table
+from lexbench.stats.values import FATES, samples_of
 from lexbench.stats.wording import signed, some
 
 ORDER = ("area_beyond", "area", "effective_length")
-"""By which rows are sorted: the first that has a value."""
+"""Rows are sorted by the first of these with a value."""
 LONGER = ("effective_length", "collapse")
-"""Of which more is better; of areas and prices it is as the metric has it."""
+"""Summaries of which higher is better; areas and prices follow the metric."""
 HEIGHTS = ("area", "area_beyond", "price")
 OWN_NOTES = (THE_BASELINE, "refused at", "no value at")
-"""How notes begin that stand in their own entry, however many share them."""
+"""Starts of notes that always stay with their own entry."""
 COSTS = {"seconds per token": ".3g", "bytes per token": ".0f"}
-"""Digits by unit. A cell is timed once, so nothing is best."""
+"""Digits by unit. No best mark: a cell is timed once."""
 MEANING = {
     "effective_length": "up to it every length is",
     "collapse": "from it on every length is",
@@ -33,7 +33,7 @@ MEANING = {
     "seconds_per_token": "what measuring took",
     "bytes_per_token": "memory that a token of context adds",
 }
-"""In words, where the coverage follows."""
+"""Meaning in words; the coverage follows."""
 TOKENIZERS = (
     "Nats per token of models with other tokenizers are not comparable: left out. Lengths that follow from them are "
     "neither ranked nor marked."
@@ -83,7 +83,7 @@ def summary_board(
     if not found:
         return []
     names = list(dict.fromkeys(name for _, name in found))
-    entries: dict[Place, Entry] = {}
+    entries: dict[BoardPlace, Value] = {}
     remarks = []
     for name in names:
         column = {row: found[row, name] for row in shown if (row, name) in found}
@@ -128,8 +128,8 @@ def _summaries(
     return [ruled[each.method] if each.name == "effective_length" else each for each in found]
 
 
-def _counted(entry: Entry, table: Table, method: str) -> Entry:
-    """An entry with the samples behind its row: of all lengths, whichever of them the summary goes over."""
+def _counted(entry: Value, table: Table, method: str) -> Value:
+    """An entry with sample counts of its row over all lengths."""
     records = [record for record in table.of(method) if not record.refused]
     n, failed, truncated = (sum(getattr(each, name) for each in records) for name in ("n", "failed", "truncated"))
     of = f"{sum(map(samples_of, records))} samples"
@@ -143,13 +143,13 @@ def _head(name: str) -> str:
 
 
 def _said(name: str, usual: Sequence[str]) -> str:
-    """What a summary is, and what most of its entries share."""
+    """Meaning of a summary, and the notes that most entries share."""
     if name in LONGER and not usual:
         return "as the notes say"
     return (" " if name in LONGER else ", ").join(filter(None, [MEANING.get(name), "; ".join(usual)]))
 
 
-def _column(found: Mapping[str, Summary], side: int) -> tuple[dict[str, Entry], list[str]]:
+def _column(found: Mapping[str, Summary], side: int) -> tuple[dict[str, Value], list[str]]:
     """The entries of one summary, the best ones marked, and the notes that most of them share."""
     notes = {row: _notes(each) for row, each in found.items() if each.value is not None}
     every = [note for some_notes in notes.values() for note in some_notes if not note.startswith(OWN_NOTES)]
@@ -166,15 +166,14 @@ def _column(found: Mapping[str, Summary], side: int) -> tuple[dict[str, Entry], 
 
 
 def _open(each: Summary) -> bool:
-    """Whether a value is only known to lie beyond a limit."""
+    """Whether only a lower limit of the value is known."""
     return each.value is not None and math.isinf(each.value)
 
 
 def _ranked(found: Mapping[str, Summary]) -> dict[str, float]:
-    """Values by which rows are ranked: a curve that ends before others do is known to its end, and to no more.
+    """Values to rank rows by: a curve that ends early is known only up to its end.
 
-    So `> 512` stands between 512 and what others reach beyond it, and gains no mark: where it would be the best,
-    nothing is.
+    So `> 512` ranks between 512 and longer lengths of other rows, and where it would be the best, no row is marked.
     """
     longest = max((each.limit or 0 for each in found.values()), default=0)
     return {
@@ -185,16 +184,16 @@ def _ranked(found: Mapping[str, Summary]) -> dict[str, float]:
 
 
 def _notes(each: Summary) -> list[str]:
-    """The parts of a note but those that `> 2048` has said."""
+    """Note fragments not already shown in the value."""
     parts = each.note.split("; ") if each.note else []
     return [part for part in parts if not (_open(each) and part.startswith(("never, ", ">= ")))]
 
 
-def _entry(each: Summary, usual: Sequence[str]) -> Entry:
+def _entry(each: Summary, usual: Sequence[str]) -> Value:
     ends = None
     if each.low is not None and each.high is not None:
         ends = _text(each, each.low), _text(each, each.high)
-    return Entry(
+    return Value(
         shown="no value" if each.value is None else _text(each, each.value),
         value=each.value,
         low=each.low,
@@ -206,7 +205,7 @@ def _entry(each: Summary, usual: Sequence[str]) -> Entry:
 
 
 def _text(each: Summary, value: float) -> str:
-    """A length, which may lie beyond all that was measured; else nats or points, signed where it is a difference."""
+    """A length, possibly beyond the longest measured; or nats or points, signed for a difference."""
     if each.unit == "tokens":
         return f"> {each.limit}" if math.isinf(value) else f"{value:.0f}"
     if each.unit in COSTS:
@@ -215,7 +214,7 @@ def _text(each: Summary, value: float) -> str:
     return f"{value:{digits}}" if each.name in ("area", "area_beyond") else signed(value, digits)
 
 
-def _sorted(rows: Sequence[str], found: Mapping[Place, Summary], better: int) -> tuple[list[str], str]:
+def _sorted(rows: Sequence[str], found: Mapping[BoardPlace, Summary], better: int) -> tuple[list[str], str]:
     """Rows, and their order in a sentence."""
     by_name = sorted(rows, key=lambda row: (row.split(" #")[0] != "none", row))
     for name in ORDER:

@@ -1,4 +1,4 @@
-"""What stands on the page as it is: what was run, what is missing, and where the numbers come from."""
+"""Static parts of the page: settings, missing cells and samples, provenance."""
 
 import json
 from collections import Counter
@@ -27,7 +27,7 @@ def refusals(measured: Measured) -> list[dict[str, Any]]:
 
 
 def losses(measured: Measured) -> list[dict[str, Any]]:
-    """Cells with failed or truncated samples, or with fewer than were asked."""
+    """Cells with failed, truncated or missing samples."""
     found = []
     for table, *_ in measured.settings:
         for (method, length), record in table.entries.items():
@@ -43,7 +43,7 @@ def losses(measured: Measured) -> list[dict[str, Any]]:
 
 
 def counts(loaded: Loaded) -> dict[str, int]:
-    """How much the page stands on."""
+    """Counts of cells, samples, models, methods and tasks."""
     cells = [finished.cell for finished in loaded.finished]
     return {
         "cells": len(cells),
@@ -56,7 +56,7 @@ def counts(loaded: Loaded) -> dict[str, int]:
 
 
 def jobs(folders: Sequence[Path]) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
-    """What jobs/*.json of run folders say: provenances and configurations, each once, and what could not be read.
+    """Provenances and configurations in jobs/*.json, each once, and unreadable files.
 
     A provenance has the number of its jobs; jobs that differ in method and task alone are one configuration.
     """

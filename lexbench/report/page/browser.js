@@ -177,7 +177,7 @@ function answering(sample) {
 function likelihoods(sample) {
   const { nll, marks } = sample;
   if (!nll && !marks) return [];
-  const title = nll ? "NLL along the targets" : "Right along the places that are asked";
+  const title = nll ? "NLL along the targets" : "Accuracy along the scored positions";
   const said = nll
     ? `${several(nll.targets, "target")}: mean ${nll.mean} nats, median ${nll.median}, largest ${nll.largest}.` + (nll.targets > nll.curve.length ? ` Each point is a mean over ${Math.floor(nll.targets / nll.curve.length)} or so.` : "")
     : "Share right, 1 all; each point is a mean over equal stretches.";

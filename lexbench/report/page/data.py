@@ -1,4 +1,4 @@
-"""What the page's charts and tables are drawn from: values, intervals, depths and paired differences as plain data."""
+"""Plain data for the page's charts and tables: values, intervals, depths, paired differences."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from lexbench.core.record import Record, Sample
+from lexbench.report.grid import difference_entry, value_entry
 from lexbench.report.plots.heatmaps import depth_strata
-from lexbench.stats import differences, entries, wording
+from lexbench.stats import differences, values
 from lexbench.stats.combine import shared_lengths
 from lexbench.stats.tables import Table, caption, chances, tables
 from lexbench.store.format import Finished
 
 DIGITS = 6
-"""Significant digits of numbers that charts are drawn from; what is read is said by the texts beside them."""
+"""Significant digits of numbers for charts; texts are rounded separately."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,7 @@ class Measured:
 
 
 def settings(measured: Measured) -> list[dict[str, Any]]:
-    """Each setting with its metrics; methods and lengths are told by their places in the setting's lists."""
+    """Each setting with its metrics; methods and lengths are indexes into the setting's lists."""
     return [_setting(measured, group) for group in measured.settings]
 
 
@@ -117,22 +118,17 @@ def ranked(table: Table) -> list[str]:
 
 def text(record: Record) -> str:
     """A value and its interval with the digits of the tables; `refused` or `no value`."""
-    if record.value is None:
-        return "refused" if record.refused else "no value"
-    shown = entries.number(record, record.value)
-    if record.low is None or record.high is None:
-        return shown
-    return f"{shown} [{entries.number(record, record.low)}, {entries.number(record, record.high)}]"
+    shown = value_entry(record)
+    return f"{shown.text} [{', '.join(shown.ends)}]" if shown.ends else shown.text
 
 
 def _value(table: Table, record: Record) -> dict[str, Any]:
-    notes: dict[str, int] = {}
-    entries.entry(record, notes, asked=table.cell.n)
+    notes = [*values.notes_of(record, table.cell.n)]
     if record.truncated:
-        notes[f"{record.truncated} of {record.n} samples truncated"] = len(notes)
+        notes.append(f"{record.truncated} of {record.n} samples truncated")
     numbers = {side: _rounded(getattr(record, side)) for side in ("value", "low", "high")}
     found = {**numbers, "n": record.n, "clusters": record.clusters, "text": text(record)}
-    return {**found, "notes": list(notes)} if notes else found
+    return {**found, "notes": notes} if notes else found
 
 
 def _rounded(value: float | None) -> float | None:
@@ -166,16 +162,16 @@ def _difference(table: Table, each: differences.Difference) -> dict[str, Any]:
     if each.difference is None:
         why = f"refused: {each.refused}" if each.refused else each.apart
         return {"text": "refused" if each.refused else "no pairs", "why": why}
-    digits = decimals(table)
+    shown = difference_entry(each, decimals(table))
     row: dict[str, Any] = {
         "value": _rounded(each.difference),
-        "text": wording.signed(each.difference, digits),
+        "text": shown.text,
         "pairs": each.pairs,
         "clusters": each.clusters,
         "significant": each.significant,
     }
-    if each.low is not None and each.high is not None:
-        row["interval"] = f"[{wording.signed(each.low, digits)}, {wording.signed(each.high, digits)}]"
+    if shown.ends:
+        row["interval"] = f"[{', '.join(shown.ends)}]"
     if each.p is not None and each.p_holm is not None:
         row["p"] = f"p {each.p:.2g}, {each.p_holm:.2g} after Holm's correction"
     dropped = {"failed": each.failed, "truncated": each.truncated, "unpaired": each.unpaired}

@@ -1,11 +1,12 @@
-"""The summary at the top: of each task the best methods past the trained length, and what they cost inside it."""
+"""Summary at the top: best methods of each task past the trained length, and their price inside it."""
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from lexbench.core.record import Record
+from lexbench.report.grid import EMPTY, Entry, difference_entry, value_entry
 from lexbench.report.leaderboard import best
 from lexbench.report.page.data import Measured, decimals, past, ranked, text
 from lexbench.stats.combine import shared_lengths
@@ -18,18 +19,9 @@ from lexbench.stats.wording import signed
 BEST = 3
 """Methods besides the baseline."""
 NAMED = 6
-"""Methods that a sentence names; of more it tells the number."""
+"""Methods named in a sentence; further ones are counted."""
 SUMMARIES = {"price": "price up to {trained}", "effective_length": "effective length", "collapse": "collapse from"}
 """Names of summaries, and the heads of their columns."""
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A value as it is read, and its interval below it."""
-
-    value: str = ""
-    interval: str = ""
-    best: bool = False
 
 
 def headlines(measured: Measured) -> Iterator[dict[str, Any]]:
@@ -65,7 +57,7 @@ def _headline(measured: Measured, table: Table) -> dict[str, Any]:
             {
                 "method": row,
                 "baseline": row == BASELINE,
-                "entries": [entries.get(row, Shown()) for _, _, entries in columns],
+                "entries": [entries.get(row, EMPTY) for _, _, entries in columns],
             }
             for row in rows
         ],
@@ -82,12 +74,12 @@ def _few(table: Table, rows: Sequence[str]) -> Table:
 
 Means = dict[str, Record]
 Marks = dict[str, best.Mark]
-Column = tuple[str, str, dict[str, Shown]]
+Column = tuple[str, str, dict[str, Entry]]
 """Head, unit, and the entry of each method."""
 
 
 def _means(measured: Measured, table: Table, order: Sequence[str]) -> tuple[Means, Marks]:
-    """Of each method the mean past the trained length, and whether it can be told from the best one."""
+    """Mean of each method past the trained length, and its mark beside the best."""
     lengths = past(table)
     if not lengths:
         return {}, {}
@@ -103,12 +95,16 @@ def _levels(measured: Measured, table: Table, rows: Sequence[str], means: Means,
     if len(lengths) > 1:
         ends = f"{lengths[0]:,} to {lengths[-1]:,}, {len(lengths)} lengths"
         best = {row: marks[row].best for row in rows if row in marks}
-        yield f"mean past {trained:,}", ends, {row: _split(text(means[row]), best.get(row, False)) for row in rows}
+        yield (
+            f"mean past {trained:,}",
+            ends,
+            {row: replace(value_entry(means[row]), best=best.get(row, False)) for row in rows},
+        )
     records = {row: table.entries.get((row, longest)) for row in rows}
     yield (
         f"at {longest:,}",
         f"{longest / trained:.3g}x the trained length",
-        {row: _split(text(record)) for row, record in records.items() if record is not None},
+        {row: value_entry(record) for row, record in records.items() if record is not None},
     )
     paired = measured.paired.get(table.name)
     if paired is not None:
@@ -117,7 +113,7 @@ def _levels(measured: Measured, table: Table, rows: Sequence[str], means: Means,
             f"minus {BASELINE}",
             f"{paired.unit}, at {longest:,}",
             {
-                row: _numbers(each.difference, each.low, each.high, decimals(table), "*" if each.significant else "")
+                row: difference_entry(each, decimals(table), star=bool(each.significant))
                 for row, each in gaps.items()
                 if each.difference is not None
             },
@@ -134,14 +130,14 @@ def _summed(table: Table, rows: Sequence[str], said: dict[tuple[str, str], Summa
         if unit == "tokens":
             entries = {row: _tokens(each) for row, each in known.items()}
         else:
-            entries = {row: _numbers(each.value, each.low, each.high, decimals(table)) for row, each in known.items()}
+            entries = {row: _change(each, decimals(table)) for row, each in known.items()}
         if name == "price":
             entries.pop(BASELINE, None)
             unit = f"{unit}, minus {BASELINE}"
         yield head.format(trained=f"{table.cell.trained_length:,}"), unit, entries
 
 
-def _tokens(each: Summary) -> Shown:
+def _tokens(each: Summary) -> Entry:
     """A length: `never` or beyond all that was measured, where it is infinite; brackets where the ends differ."""
 
     def at(value: float) -> str:
@@ -149,30 +145,22 @@ def _tokens(each: Summary) -> Shown:
             return "never" if each.name == "collapse" else f"\u2265 {each.limit:,}"
         return f"{value:,.0f}"
 
-    if each.value is None:
-        return Shown()
-    if each.low is None or each.high is None:
-        return Shown(at(each.value), "no interval")
-    if each.low == each.high == each.value:
-        return Shown(at(each.value))
-    return Shown(at(each.value), f"[{at(each.low)}, {at(each.high)}]")
+    value, low, high = (end if end is None else at(end) for end in (each.value, each.low, each.high))
+    if low is None or high is None:
+        return Entry(text=value or "", more="no interval")
+    alone = each.low == each.high == each.value
+    return Entry(text=value or "", ends=None if alone else (low, high))
 
 
-def _numbers(value: float | None, low: float | None, high: float | None, digits: str, mark: str = "") -> Shown:
-    """A difference with its sign, its mark and its interval."""
-    if value is None:
-        return Shown()
-    interval = "" if low is None or high is None else f"[{signed(low, digits)}, {signed(high, digits)}]"
-    return Shown(signed(value, digits) + mark, interval)
-
-
-def _split(shown: str, best: bool = False) -> Shown:
-    value, bracket, interval = shown.partition(" [")
-    return Shown(value, bracket.strip() + interval, best)
+def _change(each: Summary, digits: str) -> Entry:
+    """A difference with its sign and interval."""
+    known = each.low is not None and each.high is not None
+    ends = (signed(each.low or 0.0, digits), signed(each.high or 0.0, digits)) if known else None
+    return Entry(text=signed(each.value or 0.0, digits), ends=ends)
 
 
 def _sentence(table: Table, means: Means, marks: Marks) -> str:
-    """The best method in words, those that cannot be told from it, and the baseline; empty without lengths beyond."""
+    """A sentence on the best method, the methods that tie with it statistically, and the baseline."""
     best = [method for method, mark in marks.items() if mark.best]
     if not best:
         return ""
@@ -183,7 +171,7 @@ def _sentence(table: Table, means: Means, marks: Marks) -> str:
         told.append(f"where the unmodified model ({BASELINE}) has {text(means[BASELINE])}")
     said = ", ".join(told)
     if level:
-        return f"{said}; not distinguishable from it: {_listed(level)}."
+        return f"{said}; ties with it statistically: {_listed(level)}."
     worse = all(mark.best or (mark.p_holm is not None and mark.p_holm <= LEVEL) for mark in marks.values())
     return f"{said}; every other method is significantly worse." if worse else f"{said}."
 

@@ -81,7 +81,7 @@
   const outlook = (now, active, silent) => {
     if (silent.length && !active.length)
       return `Nothing was written for ${duration(Math.min(...silent.map((job) => job.silent)))}: the run has ended early, or is ` +
-        "at a slow sample. The same run command goes on where it stopped.";
+        "at a slow sample. Repeat the command to resume.";
     if (!active.length) return "";
     const time = now.remaining ? `${span(now.remaining)} to go` : "Time to go is known after the first cell";
     return `${time[0].toUpperCase()}${time.slice(1)}. Jobs of a sweep that have not begun are not counted.`;

@@ -23,7 +23,7 @@ from lexbench.report.plots.style import LABEL, STYLE, characters, looks, said, s
 from lexbench.stats.tables import Table, at_length
 
 COLUMNS = 6
-"""Lengths that have a panel, at most."""
+"""Maximum number of panels, one per length."""
 OCTAVE = 16
 """Points of a line for each doubling of the distance."""
 Floats = NDArray[np.float64]
@@ -32,7 +32,7 @@ TRAINED: dict[str, Any] = {"color": "0.55", "linewidth": 1.0, "linestyle": (0, (
 
 
 @dataclass(frozen=True)
-class Curve:
+class AttentionCurve:
     """Attention of one method at one length, mean over samples."""
 
     method: str
@@ -75,7 +75,7 @@ def curves(table: Table, samples: Mapping[str, Sequence[Sample]], stem: Path) ->
     return True
 
 
-def _figure(table: Table, found: Sequence[Curve]) -> Figure:
+def _figure(table: Table, found: Sequence[AttentionCurve]) -> Figure:
     """Logits above weights, a column for each length."""
     lengths = shown(sorted({curve.length for curve in found}))
     known, trained = {curve.method for curve in found}, table.cell.trained_length
@@ -102,7 +102,7 @@ def _figure(table: Table, found: Sequence[Curve]) -> Figure:
     return figure
 
 
-def curves_of(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Iterator[Curve]:
+def curves_of(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Iterator[AttentionCurve]:
     """Methods in the table's order, each by length; failed samples have none."""
     for method in table.methods:
         for record in table.of(method):
@@ -112,13 +112,13 @@ def curves_of(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Iterator
                 yield _curve(method, record.length, known)
 
 
-def _curve(method: str, length: int, known: Sequence[Mapping[str, NDArray[np.float32]]]) -> Curve:
+def _curve(method: str, length: int, known: Sequence[Mapping[str, NDArray[np.float32]]]) -> AttentionCurve:
     curve = np.mean([each["curve"] for each in known], axis=0, dtype=np.float64)
     mass = np.mean([each["mass"].mean((0, 1), dtype=np.float64) for each in known], axis=0)
     begins, seen = points(length), np.isfinite(curve)
     sums = np.add.reduceat(np.where(seen, curve, 0.0), begins)
     counts = np.add.reduceat(seen.astype(np.float64), begins)
-    return Curve(
+    return AttentionCurve(
         method=method,
         length=length,
         samples=len(known),
@@ -138,18 +138,18 @@ def points(length: int) -> Places:
 
 
 def shown(lengths: Sequence[int]) -> list[int]:
-    """The lengths that have a panel: of too many some, evenly spread, both ends among them."""
+    """Lengths with a panel: if too many, evenly spread with both ends."""
     places = np.linspace(0, len(lengths) - 1, min(len(lengths), COLUMNS)).round().astype(int)
     return [lengths[place] for place in places]
 
 
-def _logits(axes: Axes, found: Sequence[Curve], methods: Sequence[str]) -> None:
+def _logits(axes: Axes, found: Sequence[AttentionCurve], methods: Sequence[str]) -> None:
     for curve in found:
         middles = (curve.begins + curve.ends) / 2
         axes.plot(middles[curve.drawn], curve.logits[curve.drawn], **_line(methods, curve.method, 30))
 
 
-def _weights(axes: Axes, found: Sequence[Curve], methods: Sequence[str]) -> None:
+def _weights(axes: Axes, found: Sequence[AttentionCurve], methods: Sequence[str]) -> None:
     for curve in found:
         axes.plot(curve.lasts, curve.within, **_line(methods, curve.method, 6))
     axes.set_ylim(-0.02, 1.02)
@@ -183,7 +183,7 @@ def _line(methods: Sequence[str], method: str, every: int = 1) -> dict[str, Any]
     return {**looks(place), "markersize": 4, "markevery": (first, every), "linewidth": 1.2, "zorder": 3}
 
 
-def _title(figure: Figure, table: Table, found: Sequence[Curve]) -> None:
+def _title(figure: Figure, table: Table, found: Sequence[AttentionCurve]) -> None:
     count = max(curve.samples for curve in found)
     differs = f"\n{table.differs}" if table.differs else ""
     texts = f"{count} text{'s' if count > 1 else ''}"
@@ -202,7 +202,7 @@ def _legend(figure: Figure, methods: Sequence[str], others: int, beyond: bool) -
     legend.get_title().set_fontsize(8.5)
 
 
-def _lines(curve: Curve) -> Iterator[list[object]]:
+def _lines(curve: AttentionCurve) -> Iterator[list[object]]:
     """Numbers of a curve, for distances from `begin` to `end`, both counted in."""
     about = [curve.method, curve.length, curve.samples]
     for begin, end, value in zip(curve.begins, curve.ends, curve.logits, strict=True):

@@ -1,4 +1,4 @@
-"""Quality against cost: a method's value at one length over its seconds per token, and which methods none other beats.
+"""Quality against cost: value at one length over seconds per token, and the Pareto front of methods.
 
 A method is on the Pareto front where no other is both as fast and as good, and better in one of the two (as measured,
 intervals left aside). Seconds are one timing a cell, of whatever else the machine did: they compare methods of one run.
@@ -34,7 +34,7 @@ from lexbench.stats.tables import Table, at_length
 
 NOTE = "one timing a cell, comparable within one run on one machine only"
 LOGARITHMIC = 5.0
-"""Times that the slowest takes as long as the fastest, from which on the axis is logarithmic."""
+"""Ratio of slowest to fastest from which the axis is logarithmic."""
 GREY: dict[str, Any] = {"color": "0.6", "marker": "o", "markersize": 4, "linestyle": "none"}
 FRONT: dict[str, Any] = {"color": "0.25", "linewidth": 1.0, "linestyle": "--"}
 RING: dict[str, Any] = {**FRONT, "marker": "o", "markersize": 10, "markerfacecolor": "none"}
@@ -51,7 +51,7 @@ class Point:
     low: float | None
     high: float | None
     front: bool = False
-    """No other is both as fast and as good, and better in one of the two."""
+    """On the Pareto front: no other method is as fast and as good, and better in one of the two."""
 
 
 def plot(table: Table, costs: Mapping[str, Cost], stem: Path, length: int | None = None) -> bool:
@@ -90,7 +90,7 @@ def points_at(table: Table, costs: Mapping[str, Cost], length: int) -> list[Poin
 
 
 def front(costs: Sequence[tuple[float, float]]) -> list[bool]:
-    """Which of the pairs, in both of which less is better, no other one dominates."""
+    """Pareto front of pairs in which less is better."""
     return [not any(one <= a and two <= b and (one, two) != (a, b) for one, two in costs) for a, b in costs]
 
 

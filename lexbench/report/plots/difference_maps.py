@@ -13,8 +13,8 @@ from matplotlib.patches import Rectangle
 
 from lexbench.report.plots.style import BACKED, HATCHED, STYLE, characters, said, save, save_numbers
 from lexbench.stats.differences import Difference, Differences, digits
-from lexbench.stats.entries import number
 from lexbench.stats.intervals import LEVEL
+from lexbench.stats.values import number
 from lexbench.stats.wording import signed
 
 DIVERGING = LinearSegmentedColormap.from_list(

@@ -38,7 +38,7 @@ class Look:
 
 FEW = Look(columns=3, width=0.62, height=0.3, numbers=True)
 MANY = Look(columns=5, width=0.36, height=0.19, numbers=False)
-"""Of more than a dozen methods: the page would be longer than a reader's patience."""
+"""Layout for more than a dozen methods."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ LINES = len(COLOURS)
 """Methods that can be told apart; of more, the first row and the best are, the others are grey."""
 CHANCE: dict[str, Any] = {"color": "0.35", "linewidth": 1.1, "linestyle": ":"}
 SEEN = 0.01
-"""Chance below it is no line."""
+"""No chance line below this."""
 DODGE = 30.0
 """Points over which marks at the edges spread that would lie on one another."""
 ROOM = 2**0.25
@@ -136,7 +136,7 @@ def _length_axis(axes: Axes, table: Table) -> None:
 
 
 def _chance(axes: Axes, table: Table) -> None:
-    """A dotted line at what guessing gives, where that can be told from nothing."""
+    """A dotted line at the score of guessing, where visible."""
     levels = chances(table)
     if max(levels.values(), default=0.0) < SEEN:
         return

@@ -26,7 +26,7 @@ from lexbench.report.plots.style import (
     title,
     value_limits,
 )
-from lexbench.stats.positions import WIDTH, Curve
+from lexbench.stats.positions import WIDTH, PositionCurve
 from lexbench.stats.tables import Table, at_length, chances
 
 TICKS = 9
@@ -37,7 +37,7 @@ RING: dict[str, Any] = {"marker": "o", "linestyle": "none", "markersize": 11, "m
 """Around the bin in which a method collapses."""
 
 
-def plot(table: Table, curves: Sequence[Curve], stem: Path) -> None:
+def plot(table: Table, curves: Sequence[PositionCurve], stem: Path) -> None:
     """The figure as stem.svg and stem.png; the numbers of all lengths as stem.csv."""
     length = curves[-1].length
     found = {curve.method: curve for curve in curves if curve.length == length}
@@ -60,16 +60,16 @@ def plot(table: Table, curves: Sequence[Curve], stem: Path) -> None:
     save_numbers(stem, ("method", "length", "begin", "end", "targets", "value", "low", "high"), _lines(curves))
 
 
-def _middles(curve: Curve) -> np.ndarray:
+def _middles(curve: PositionCurve) -> np.ndarray:
     """Of the bins, on the logarithmic axis; the first, which begins at 0, by tokens."""
     return np.concatenate([curve.edges[1:2] / 2, np.sqrt(curve.edges[1:-1] * curve.edges[2:])])
 
 
-def _values(curve: Curve, name: str = "value") -> np.ndarray:
+def _values(curve: PositionCurve, name: str = "value") -> np.ndarray:
     return np.array([getattr(each, name) for each in curve.values])
 
 
-def _axes(axes: Axes, table: Table, curves: Sequence[Curve], length: int) -> None:
+def _axes(axes: Axes, table: Table, curves: Sequence[PositionCurve], length: int) -> None:
     trained = table.cell.trained_length
     sides = "accuracy of marks, higher is better" if table.scored else f"{table.label}, lower is better"
     axes.set_ylabel(sides)
@@ -92,7 +92,7 @@ def _axes(axes: Axes, table: Table, curves: Sequence[Curve], length: int) -> Non
         axes.axhline(chance, zorder=1, **CHANCE)
 
 
-def _line(axes: Axes, curve: Curve, place: int, count: int) -> None:
+def _line(axes: Axes, curve: PositionCurve, place: int, count: int) -> None:
     """A method: line, band, and a ring where it collapses."""
     low, high = _values(curve, "low"), _values(curve, "high")
     axes.plot(_middles(curve), _values(curve), zorder=3, **_looks(place), markevery=(place % EVERY, EVERY))
@@ -106,7 +106,7 @@ def _looks(place: int) -> dict[str, Any]:
     return {**looks(place), "linewidth": 1.2, "markersize": 4}
 
 
-def _legend(axes: Axes, table: Table, places: Mapping[str, int], curves: Sequence[Curve]) -> None:
+def _legend(axes: Axes, table: Table, places: Mapping[str, int], curves: Sequence[PositionCurve]) -> None:
     handles = [Line2D([], [], label=name, **_looks(place)) for name, place in places.items()]
     if others := len(curves) - len(places):
         handles.append(Line2D([], [], label=f"{others} others", color="0.8", linewidth=0.8))
@@ -117,7 +117,7 @@ def _legend(axes: Axes, table: Table, places: Mapping[str, int], curves: Sequenc
     legend(axes, handles, band=any(curve.clusters > 1 for curve in curves))
 
 
-def _lines(curves: Sequence[Curve]) -> Iterator[list[object]]:
+def _lines(curves: Sequence[PositionCurve]) -> Iterator[list[object]]:
     """A line a bin that has targets."""
     for curve in curves:
         for begin, end, targets, each in zip(curve.edges, curve.edges[1:], curve.targets, curve.values, strict=False):

@@ -1,4 +1,4 @@
-"""What all figures share: colours, lines and limits, and files that are the same bytes every time."""
+"""Shared style of figures: colours, lines, limits, and byte-identical files."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Do backends agree? The same questions asked of each, and their answers compared token by token."""
+"""Compare backends: put the same questions to each and compare the answers token by token."""
 
 import json
 import re
@@ -17,41 +17,41 @@ from lexbench.core.checkpoint import end_tokens, locate
 from lexbench.core.record import Refused
 from lexbench.core.task import Answer, AnyQuestion, Probe, Tokenizer, Tokens
 from lexbench.core.tokenizer import load_tokenizer
+from lexbench.report.formats import markdown
+from lexbench.report.grid import Entry, Grid, Line
 from lexbench.runner.answers import answers
 from lexbench.runner.backend_pool import checkpoint_of, done_with, opened
 from lexbench.runner.cells import Step
 from lexbench.runner.job import Job
 from lexbench.runner.plan import plan
-from lexbench.stats.entries import columns, noted
-from lexbench.stats.wording import cell as first_cell
-from lexbench.stats.wording import escaped, several
+from lexbench.stats.wording import several
 from lexbench.studies.parity.tolerance import differences, tolerance
 
 N = 2
-"""Questions a cell where nobody says how many: in each, many tokens are compared."""
+"""Default questions per cell; each compares many tokens."""
 ALONE = ("model", "n", "seed")
-"""Settings, beside the parts of the registry, that all points of a sweep must have alike."""
+"""Settings, beside the registry groups, that must be equal over a sweep."""
 
 Answers = list[Answer] | str
-"""Of a cell's questions; or why there are none."""
+"""Answers to a cell's questions, or the reason for none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """A backend that was asked."""
+    """A compared backend."""
 
     label: str
-    """`vllm(dtype=bfloat16)`: name, and the parameters that were given."""
+    """`vllm(dtype=bfloat16)`: name and given parameters."""
     version: str | None = None
-    """None, as what follows: it could not be loaded."""
+    """None, like the fields below: not loaded."""
     dtype: str | None = None
     kernel: str | None = None
     revision: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """One cell, as one backend answers it and the reference does."""
+class CellAgreement:
+    """One cell: the difference of one backend to the reference."""
 
     task: str
     method: str
@@ -60,19 +60,19 @@ class Row:
     backend: str
     """Label of its side."""
     tokens: int = 0
-    """That were compared."""
+    """Compared tokens."""
     largest: float | None = None
-    """Nats: difference of a token; None beside tokens: some likelihood is no number."""
+    """Largest difference of a token in nats; None beside tokens: a likelihood is not a number."""
     largest_allowed: float | None = None
     mean: float | None = None
     """Nats a token."""
     mean_allowed: float | None = None
     refused: str | None = None
-    """Why none was."""
+    """Why no token was compared."""
 
     @property
     def failed(self) -> bool:
-        """Whether differences exceed what is allowed; a refusal is no failure."""
+        """Whether differences exceed the tolerance; a refusal is no failure."""
         return self.refused is None and not (
             _within(self.largest, self.largest_allowed) and _within(self.mean, self.mean_allowed)
         )
@@ -80,7 +80,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Parity:
-    """What a comparison found."""
+    """Result of a comparison."""
 
     model: str
     protocols: Mapping[str, str]
@@ -90,11 +90,11 @@ class Parity:
     seed: int
     reference: Side
     others: Sequence[Side]
-    rows: Sequence[Row]
+    rows: Sequence[CellAgreement]
 
     @property
     def failed(self) -> bool:
-        """Whether any backend is further from the reference than it may be."""
+        """Whether any backend exceeds the tolerance."""
         return any(row.failed for row in self.rows)
 
     def as_data(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def _within(found: float | None, allowed: float | None) -> bool:
 
 
 def against(word: str) -> dict[str, Any]:
-    """The config of a backend as it stands behind `--against`: NAME, or NAME,parameter=value,..."""
+    """The config of a backend given as `--against NAME` or `NAME,parameter=value,...`"""
     name, *given = re.split(r",(?=\w+=)", word)
     try:
         parameters = {key: yaml.safe_load(value) for key, _, value in (each.partition("=") for each in given)}
@@ -152,17 +152,17 @@ def job_of(asked: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> Job:
 
 @dataclass(frozen=True)
 class Posed:
-    """A cell and its questions: none where it is refused."""
+    """A cell and its questions; none if refused."""
 
     step: Step
     questions: Sequence[AnyQuestion]
 
 
 def compare(job: Job, others: Sequence[Mapping[str, Any]]) -> Parity:
-    """Ask every cell of a job of its backend, the reference, and of others; how far these are from it.
+    """Run every cell of a job on its backend, the reference, and on others; measure the differences.
 
-    Each backend is opened once for all cells, and ended before the next one begins; the reference comes last, as it
-    says how much likelier its own text is where another backend writes another one.
+    Each backend is opened once for all cells and closed before the next. The reference comes last: where another
+    backend writes another text, it scores both.
 
     Args:
         job: methods, lengths and tasks; its backend is the reference.
@@ -198,7 +198,7 @@ def compare(job: Job, others: Sequence[Mapping[str, Any]]) -> Parity:
 
 
 def _heard(job: Job, config: Mapping[str, Any], cells: Sequence[Posed]) -> tuple[Side, list[Answers]]:
-    """What one backend says in all cells; nothing of it stays in memory."""
+    """Answers of one backend in all cells; the backend is closed afterwards."""
     with _opened(job, config) as (side, backend):
         return side, [_answered(backend, cell) for cell in tqdm(cells, side.label, disable=None)]
 
@@ -214,7 +214,7 @@ def _posed(job: Job, step: Step, tokenizer: Tokenizer) -> Posed:
 
 @contextmanager
 def _opened(job: Job, config: Mapping[str, Any]) -> Iterator[tuple[Side, Backend | str]]:
-    """A backend, or why it cannot be loaded; it ends with the block."""
+    """A backend, or the reason why it cannot be loaded; closed at the end of the block."""
     label = _label(config)
     try:
         backend = opened(job.model, config, max(job.lengths))
@@ -229,14 +229,14 @@ def _opened(job: Job, config: Mapping[str, Any]) -> Iterator[tuple[Side, Backend
 
 
 def _label(config: Mapping[str, Any]) -> str:
-    """Name, and what differs from its yaml."""
+    """Name, and parameters that differ from its yaml."""
     usual = registry.read("backend", config["name"])
     given = [f"{key}={value}" for key, value in config.items() if key != "name" and value != usual.get(key)]
     return f"{config['name']}({', '.join(given)})" if given else str(config["name"])
 
 
 def _answered(backend: Backend | str, cell: Posed) -> Answers:
-    """What a backend says in a cell, or why it does not."""
+    """Answers of a backend in a cell, or the reason for none."""
     if isinstance(backend, str) or cell.step.attention is None or cell.step.refused:
         return backend if isinstance(backend, str) else str(cell.step.refused)
     try:
@@ -251,10 +251,10 @@ def _answered(backend: Backend | str, cell: Posed) -> Answers:
 
 def _row(
     cell: Posed, sides: tuple[Side, Side], ours: Answers, theirs: Answers, backend: Backend | str, ends: Tokens
-) -> Row:
-    """What the reference, which is the first side and still open, and the other one said in a cell."""
+) -> CellAgreement:
+    """Difference of two sides in a cell; the first is the reference, which is still open."""
     step, dtypes = cell.step, [side.dtype for side in sides]
-    row = Row(task=step.task.label, method=step.method.label, length=step.length, backend=sides[1].label)
+    row = CellAgreement(task=step.task.label, method=step.method.label, length=step.length, backend=sides[1].label)
     refusals = [each for each in (ours, theirs, backend) if isinstance(each, str)]
     if isinstance(ours, str) or isinstance(theirs, str) or isinstance(backend, str):
         return replace(row, refused=refusals[0])
@@ -278,37 +278,33 @@ def _row(
 
 
 def table(found: Parity) -> str:
-    """Cells by backends, in Markdown, and below what one must know to read them."""
+    """Cells by backends, in Markdown, with what a reader needs to know below."""
     tasks = len(found.protocols) > 1
-    notes: dict[str, int] = {}
-    lines: dict[tuple[str, ...], list[str]] = {}
+    lines: dict[tuple[str, ...], Line] = {}
     for row in found.rows:
         where = (*([row.task] if tasks else []), row.method, str(row.length))
-        lines.setdefault(where, []).append(_entry(row, notes))
-    head = [*(["task"] if tasks else []), "method", "length", *(escaped(side.label) for side in found.others)]
-    rows = [[first_cell(first), *map(escaped, more), *entries] for (first, *more), entries in lines.items()]
+        lines.setdefault(where, [*where]).append(_entry(row))
     said = [
-        f"Entries: differences of log-probabilities to those of {escaped(found.reference.label)}, in nats: "
+        f"Entries: differences of log-probabilities to those of {found.reference.label}, in nats: "
         "the largest of what it may be, the mean of what it may be.",
-        f"{escaped(found.model)}, {several(found.n, 'question')} a cell, seed {found.seed}, "
-        f"corpus {escaped(found.corpus)}.",
-        *(f"{escaped(task)}: {escaped(protocol)}." for task, protocol in found.protocols.items()),
+        f"{found.model}, {several(found.n, 'question')} a cell, seed {found.seed}, corpus {found.corpus}.",
+        *(f"{task}: {protocol}." for task, protocol in found.protocols.items()),
         *(_described(side) for side in (found.reference, *found.others)),
-        *noted(notes),
     ]
-    return "\n".join([*columns(head, rows), "", *(f"{line}  " for line in said[:-1]), said[-1]])
+    head = [*(["task"] if tasks else []), "method", "length", *(side.label for side in found.others)]
+    return markdown(Grid(head=head, rows=list(lines.values()), remarks=said)).rstrip("\n")
 
 
-def _entry(row: Row, notes: dict[str, int]) -> str:
+def _entry(row: CellAgreement) -> Entry:
     if row.refused is not None:
-        return f"refused ({notes.setdefault(escaped(row.refused), len(notes) + 1)})"
+        return Entry(text="refused", notes=(row.refused,))
     if row.largest is None:
-        return "FAILED: no number"
+        return Entry(text="FAILED: no number")
     found = f"{row.largest:.1e} of {row.largest_allowed:.1e}, {row.mean:.1e} of {row.mean_allowed:.1e}"
-    return f"{'FAILED' if row.failed else 'ok'} {found}"
+    return Entry(text=f"{'FAILED' if row.failed else 'ok'} {found}")
 
 
 def _described(side: Side) -> str:
     if side.version is None:
-        return f"{escaped(side.label)}: not loaded."
-    return f"{escaped(side.label)}: {escaped(side.dtype)}, {escaped(side.kernel)}, {escaped(side.version)}."
+        return f"{side.label}: not loaded."
+    return f"{side.label}: {side.dtype}, {side.kernel}, {side.version}."

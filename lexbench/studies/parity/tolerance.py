@@ -1,4 +1,4 @@
-"""How far two answers to the same question are apart, and how far rounding may bring them."""
+"""Difference between two answers to the same question, and the tolerance for rounding."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from lexbench.core.task import Answer, AnyQuestion, Choose, Chosen, Marked, Scor
 ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """Largest relative error of rounding one number, by dtype."""
 UNREADABLE = "\ufffd"
-"""Stands in a text for bytes that are none: several tokens look like it."""
+"""Replaces invalid bytes in a text; several tokens decode to it."""
 
 
 @dataclass(frozen=True)
@@ -19,18 +19,18 @@ class Tolerance:
     """Nats by which the log-probabilities of tokens may differ between two sound backends."""
 
     largest: float
-    """Of any one token."""
+    """For any one token."""
     mean: float
-    """Of all tokens that are compared."""
+    """Mean over all compared tokens."""
 
 
 def tolerance(dtypes: Sequence[str | None], length: int, tokens: int) -> Tolerance:
-    """What rounding allows two backends where `tokens` tokens are compared in texts of `length` tokens.
+    """Tolerance for rounding where `tokens` tokens are compared in texts of `length` tokens.
 
         largest  128 u + 64 length 2^-24
         mean      16 u +  2 length 2^-24 + largest / tokens
 
-    u is the unit roundoff of the coarser dtype; one that a backend does not state counts as exact. The first term is
+    u is the unit roundoff of the coarser dtype; an unstated one counts as exact. The first term is
     for rounded weights and activations: each of a forward pass's sums is off by some u of its size. The second is for
     angles, which libraries compute in float32, whatever the dtype, or better. Where a pair turns by a radian a token,
     as the fastest one does, rounding the frequency and its products with the places of a query and a key moves the
@@ -50,18 +50,18 @@ def tolerance(dtypes: Sequence[str | None], length: int, tokens: int) -> Toleran
 def differences(
     question: AnyQuestion, ours: Answer, theirs: Answer, choose: Callable[[Choose], Chosen], ends: Tokens
 ) -> Floats:
-    """[tokens] nats between two answers to a question, each 0 or more; what is no number in one of them is none here.
+    """[tokens] nats between two answers to a question, each 0 or more; NaN where either is NaN.
 
     Score: of every target. Mark: of every option at every place. Choose: of every option, a share for each of its
-    tokens. Write: 0 for every token up to the first that differs, and for this one half of what the reference's
-    likelihoods of the two are apart: by so much each must move, before the other is the likelier. Near ties are ties.
+    tokens. Write: 0 for every token before the first different one; for that one, half the difference of the
+    reference's likelihoods of both: each must move by so much before the other becomes likelier. Near ties stay small.
 
     Args:
-        question: what both were asked.
+        question: the question.
         ours: the reference's answer.
         theirs: the other backend's.
-        choose: the reference's; it is asked where two texts part.
-        ends: the model's end tokens, of which a text that ends before its room got one.
+        choose: the reference's `choose`, for the first different token.
+        ends: the model's end tokens; a text shorter than its room ended with one of them.
     """
     if isinstance(question, Write):
         assert isinstance(ours, Written) and isinstance(theirs, Written)
@@ -92,6 +92,6 @@ def _between_texts(
 
 
 def _counting(question: Write, text: str) -> str:
-    """A text up to what ends it."""
+    """A text up to its first end string."""
     found = [text.find(end) for end in question.until if end in text]
     return text[: min(found)] if found else text

@@ -1,10 +1,9 @@
-"""What a tune ends in: the ranking, what to paste, and everything that was tried, as Markdown, CSV and JSON."""
+"""Result of a tune as Markdown, CSV and JSON: ranking, exports of the winner, all candidates."""
 
-import csv
-import io
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,11 @@ from lexbench.core import machine
 from lexbench.core.files import write_text
 from lexbench.core.record import Refused
 from lexbench.methods import export
-from lexbench.stats.entries import columns
+from lexbench.report import formats
+from lexbench.report.grid import Entry, Grid, Line, difference_entry
 from lexbench.stats.pairs import Paired
-from lexbench.stats.wording import several, signed
-from lexbench.studies.tune.ranking import Row
+from lexbench.stats.wording import escaped, several
+from lexbench.studies.tune.ranking import Finalist
 from lexbench.studies.tune.space import Candidate
 
 if TYPE_CHECKING:
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
     from lexbench.studies.tune.search import Tried
 
 CHEAPEST = 3
-"""Candidates above the price that are named where nothing within it can be exported."""
+"""Candidates above the price to name where nothing within it can be exported."""
 LEGEND = """\
 Best first. Loss: NLL of the text plus {worth} times the share of needles missed, in nats per token, lower is better;
-*behind* is the loss minus the best one's. Text: NLL at {length} tokens minus that of none, which has {none}. Needles:
-accuracy, and in points what is gained on none. Price: NLL at the trained length {trained} minus that of none, with the
-method as it is deployed for {length} tokens; {price} is allowed. Brackets hold 95 % intervals over resampled documents
-or haystacks. `=`: not distinguishable from the best at 0.05, by sign flips over documents and haystacks, after Holm's
-correction over the table. `~`: the interval of the price reaches to the other side of what is allowed, so
-that *too dear* or not is in doubt.
+*behind* is the loss minus the best one's. Text: NLL at {length} tokens minus that of `none`, which has {none}. Needles:
+accuracy, and the gain on `none` in points. Price: NLL at the trained length {trained} minus that of `none`, with the
+method as deployed for {length} tokens; the limit is {price}. Brackets hold 95 % intervals over resampled documents
+or haystacks. `=`: ties with the best at 0.05, by sign flips over documents and haystacks, after Holm's
+correction over the table. `~`: the interval of the price straddles the limit, so *too
+dear* is uncertain.
 """
 
 
 def ranking(result: "Result") -> str:
-    """The finalists on fresh questions, and how much there was to choose from."""
+    """The finalists on fresh questions, and the size of the search."""
     lines = [_sentence(result), ""]
     if result.winner is None or result.winner.label == "none":
         lines += [line for line in (_dear(result),) if line]
     if not result.rows:
         lines += [
-            "No time was left for fresh questions: the order is the search's own, and flatters. Raise budget.",
+            "No time was left for fresh questions: the order is the search's own and optimistic. Raise budget.",
             "",
         ]
-        return "\n".join([*lines, *_tried(result, most=10), ""])
+        return "\n".join([*lines, _tried(result, most=10)])
     none = next((row for row in result.rows if row.candidate.label == "none"), None)
     about = {
         "worth": f"{result.settings.worth:g}",
@@ -56,64 +56,50 @@ def ranking(result: "Result") -> str:
     }
     head = ["method", "loss", "behind", "text", "needles", "price", "can be exported to"]
     rows = [_entries(result, row, place) for place, row in enumerate(result.rows)]
-    return "\n".join([*lines, LEGEND.format(**about), *columns(head, rows), "", *_notes(result), ""])
+    grid = Grid(head=head, rows=rows, remarks=list(_notes(result)))
+    return "\n".join([*lines, LEGEND.format(**about), formats.markdown(grid)])
 
 
 def _sentence(result: "Result") -> str:
-    best = f"**{_safe(result.winner.label)}**" if result.winner else "nothing within the price"
+    best = f"**{escaped(result.winner.label)}**" if result.winner else "nothing within the price"
     if result.winner and result.winner.label == "none":
-        best += "; nothing within the price beats none"
+        best += "; nothing within the price beats the baseline"
     stretch = result.length / result.model.trained_length
-    return f"Best for {_safe(result.model.name)} at {result.length} tokens, {stretch:.3g} times the trained: {best}."
+    return f"Best for {escaped(result.model.name)} at {result.length} tokens, {stretch:.3g} times the trained: {best}."
 
 
-def _safe(label: str) -> str:
-    """A label in a line of Markdown."""
-    return " ".join(label.split()).replace("|", "\\|").replace("<", "&lt;")
-
-
-def _entries(result: "Result", row: Row, place: int) -> list[str]:
-    doubt = " ~" if row.doubtful else ""
-    mark = f" too dear{doubt}" if row.dear else " =" if row.tied else ""
-    needles = "–"
+def _entries(result: "Result", row: Finalist, place: int) -> Line:
+    doubt = "~" if row.doubtful else ""
+    mark = f"too dear {doubt}".rstrip() if row.dear else "=" if row.tied else ""
+    needles = difference_entry(row.needles, ".0f", 100, missing="–")
     if row.needles is not None and row.needles.value is not None:
-        needles = f"{row.needles.value:.2f}, {_difference(row.needles, 100, '.0f')}"
+        needles = replace(needles, text=f"{row.needles.value:.2f}, {needles.text}")
     served = _exports(result, row.candidate)
     return [
-        f"{place + 1}. {' '.join(row.candidate.label.split()).replace('<', '&lt;')}{mark}",
+        Entry(text=f"{place + 1}. {row.candidate.label}", more=mark),
         f"{row.loss:.3f}",
-        "best" if place == 0 else _difference(row.behind),
-        _difference(row.text),
+        "best" if place == 0 else difference_entry(row.behind, missing="–"),
+        difference_entry(row.text, missing="–"),
         needles,
-        _difference(row.inside) + ("" if row.dear else doubt),
+        difference_entry(row.inside, missing="–", more="" if row.dear else doubt),
         ", ".join(served) or "nothing",
     ]
-
-
-def _difference(paired: Paired | None, scale: float = 1.0, digits: str = ".3f") -> str:
-    if paired is None or paired.difference is None:
-        return "–"
-    text = signed(scale * paired.difference, digits)
-    if paired.interval is None:
-        return text
-    ends = (signed(scale * end, digits) for end in (paired.interval.low, paired.interval.high))
-    return f"{text} [{', '.join(ends)}]"
 
 
 def _notes(result: "Result") -> Iterator[str]:
     settings = result.settings
     needles = result.needles or "none, as the model finds none inside its trained length"
     if settings.worth == 0:
-        needles = "not asked for"
+        needles = "not used"
     yield (
         f"{several(result.fresh, 'fresh question')} of each kind (seed {settings.seed + 1}; "
-        f"the search had seed {settings.seed}), the same ones for all; needles: {_safe(needles)}.  "
+        f"the search had seed {settings.seed}), the same ones for all; needles: {needles}."
     )
     if result.seen:
         texts = several(result.fresh, "fresh text")
-        yield f"From documents of which the search read, too: {result.seen} of {texts}.  "
+        yield f"From documents of which the search read, too: {result.seen} of {texts}."
     if result.fresh < settings.n:
-        yield f"The budget ended before all {settings.n} fresh questions were asked.  "
+        yield f"The budget ended before all {settings.n} fresh questions were asked."
     measured = sum(bool(tried.curve) for tried in result.tried)
     yield (
         f"{several(measured, 'candidate')} measured in {several(result.rounds, 'round')}, "
@@ -121,19 +107,18 @@ def _notes(result: "Result") -> Iterator[str]:
     )
 
 
-def _tried(result: "Result", most: int | None = None) -> list[str]:
+def _tried(result: "Result", most: int | None = None) -> str:
     head = ["candidate", "questions", "loss", "price", "what became of it"]
-    shown = result.tried[:most]
-    return columns(head, [_became(result, tried) for tried in shown])
+    return formats.markdown(Grid(head=head, rows=[_became(result, tried) for tried in result.tried[:most]]))
 
 
-def _became(result: "Result", tried: "Tried") -> list[str]:
+def _became(result: "Result", tried: "Tried") -> Line:
     return [
-        " ".join(tried.candidate.label.split()).replace("<", "&lt;"),
+        tried.candidate.label,
         str(tried.asked) if tried.curve else "",
         f"{tried.curve[-1][1]:.3f}" if tried.curve else "",
-        _difference(tried.price) if tried.price else "",
-        _safe(_fate(result, tried)),
+        difference_entry(tried.price, missing="–") if tried.price else "",
+        _fate(result, tried),
     ]
 
 
@@ -151,7 +136,7 @@ def _exports(result: "Result", candidate: Candidate) -> tuple[str, ...]:
 
 
 def _export(result: "Result", candidate: Candidate, target: str) -> tuple[str | None, str]:
-    """What to paste, or None and why there is nothing."""
+    """The export, or None and the reason."""
     assert candidate.method is not None, "what was measured can be built"
     try:
         return export.export(candidate.method, candidate.label, result.model, result.length, target), ""
@@ -160,7 +145,7 @@ def _export(result: "Result", candidate: Candidate, target: str) -> tuple[str | 
 
 
 def _pastes(result: "Result", winner: Candidate) -> Iterator[str]:
-    """The winner in Python, and in the words of each target; where it has none, the best finalist that has."""
+    """The winner in Python and for each target; where it cannot be exported, the best finalist that can."""
     yield "### Python, with any model of transformers\n"
     call = f"lexbench.extend(network, {_arguments(winner, result.length)})"
     yield f"```python\nimport lexbench\n\nwith {call}:\n    ...\n```\n"
@@ -172,14 +157,14 @@ def _pastes(result: "Result", winner: Candidate) -> Iterator[str]:
         yield f"### {target}\n"
         text, why = _export(result, winner, target)
         if text is None:
-            yield f"The best cannot be exported: {_safe(why)}.\n"
+            yield f"The best cannot be exported: {escaped(why)}.\n"
             able = ((each, _export(result, each, target)[0]) for each in rivals)
             other, text = next((pair for pair in able if pair[1] is not None), (None, None))
             yield _dear(result, target)
             if other is None or other.label == "none":
-                yield "Nothing within the price can that does better than none: serve the model as it is.\n"
+                yield "No candidate within the price that beats the baseline can be exported: serve the model itself.\n"
                 continue
-            yield f"The best one that can: {_safe(other.label)}.\n"
+            yield f"The best one that can: {escaped(other.label)}.\n"
         language = "json" if target == "transformers" else "sh"
         yield f"```{language}\n{text}\n```\n" if text else "Nothing to set: serve the model as it is.\n"
 
@@ -193,34 +178,38 @@ def _arguments(candidate: Candidate, length: int) -> str:
 
 
 def _dear(result: "Result", target: str | None = None) -> str:
-    """The cheapest candidates above the price that a target can serve, if one is given; by fresh questions if asked."""
+    """The cheapest candidates above the price; of a target, those it can serve."""
     fresh = {row.candidate.label: row.inside for row in result.rows}
     paid = [(tried.candidate, fresh.get(tried.candidate.label, tried.price)) for tried in result.tried]
     above = [(each, price, price.difference) for each, price in paid if price and price.difference is not None]
     dear = sorted((each for each in above if each[2] > result.settings.price), key=lambda each: each[2])
     able = (each for each in dear if target is None or _export(result, each[0], target)[0] is not None)
-    said = [f"{_safe(each.label)} {_difference(price)}" for each, price, _ in itertools.islice(able, CHEAPEST)]
+    said = [f"{escaped(each.label)} {_difference(price)}" for each, price, _ in itertools.islice(able, CHEAPEST)]
     what = "What could be, above" if target else "Above"
     return f"{what} the price inside the trained length: {'; '.join(said)}.\n" if said else ""
 
 
+def _difference(paired: Paired) -> str:
+    entry = difference_entry(paired, missing="–")
+    return f"{entry.text} [{', '.join(entry.ends)}]" if entry.ends else entry.text
+
+
 def markdown(result: "Result") -> str:
     """The whole page."""
-    lines = [f"# Tuning {_safe(result.model.name)}\n", ranking(result), "## To paste\n"]
+    lines = [f"# Tuning {escaped(result.model.name)}\n", ranking(result), "## To paste\n"]
     if result.winner is None:
         lines.append("Nothing is within the price: raise price, or serve the model as it is.\n")
     else:
         lines += _pastes(result, result.winner)
     lines += ["## What was tried\n", f"On the search's own questions, up to {result.settings.n} of each kind.\n"]
-    return "\n".join([*lines, *_tried(result), ""])
+    return "\n".join([*lines, _tried(result)])
 
 
 def _plain(paired: Paired | None, name: str) -> dict[str, Any]:
     """A difference as columns."""
     found = paired or Paired()
-    low, high = (found.interval.low, found.interval.high) if found.interval else (None, None)
-    values = {"baseline": found.baseline_value, "value": found.value, "difference": found.difference}
-    return {f"{name}_{key}": value for key, value in {**values, "low": low, "high": high, "p": found.p}.items()}
+    numbers = {key.removesuffix("_value"): number for key, number in found.numbers().items()}
+    return {f"{name}_{key}": number for key, number in {**numbers, "p": found.p}.items()}
 
 
 def rows_as_data(result: "Result") -> list[dict[str, Any]]:
@@ -234,7 +223,7 @@ def rows_as_data(result: "Result") -> list[dict[str, Any]]:
             "too_dear": row.dear,
             "tied_with_best": row.tied,
             **_plain(row.behind, "behind"),
-            "behind_p_holm": row.p_holm,
+            "behind_p_holm": row.behind.p_holm,
             **_plain(row.text, "text"),
             **_plain(row.needles, "needles"),
             **_plain(row.inside, "price"),
@@ -261,14 +250,11 @@ def tried_as_data(result: "Result") -> list[dict[str, Any]]:
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    if not rows:
-        return ""
-    sink = io.StringIO()
-    writer = csv.DictWriter(sink, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({k: json.dumps(v, default=str) if isinstance(v, dict | list) else v for k, v in row.items()})
-    return sink.getvalue()
+    """Rows as CSV, lists and configurations as JSON."""
+    nested = [
+        {k: json.dumps(v, default=str) if isinstance(v, dict | list) else v for k, v in row.items()} for row in rows
+    ]
+    return formats.csv(nested, as_is=True)
 
 
 def write(result: "Result", out: Path) -> None:
@@ -294,4 +280,4 @@ def write(result: "Result", out: Path) -> None:
         "candidates": tried,
         "provenance": machine.gather(),
     }
-    write_text(out / "result.json", json.dumps(data, indent=1, default=str) + "\n")
+    write_text(out / "result.json", formats.as_json(data) + "\n")

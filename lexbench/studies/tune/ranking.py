@@ -1,21 +1,21 @@
-"""Candidates against one another on the same questions: what text and needles cost together, and who is best."""
+"""Rank candidates on the same questions by the joint loss of text and needles."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from lexbench.stats.intervals import LEVEL, Interval, holm
-from lexbench.stats.pairs import Outcome, Paired, paired
+from lexbench.stats.intervals import Interval
+from lexbench.stats.pairs import Outcome, Paired, corrected, paired
 from lexbench.studies.tune.space import Candidate
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What a candidate gave: text and needles at the length, text inside the trained length."""
+    """Outcomes of a candidate: text and needles at the length, text inside the trained length."""
 
     text: Sequence[Outcome]
     needles: Sequence[Outcome]
-    """None where the model finds no needles at all."""
+    """Empty where the model finds no needles."""
     inside: Sequence[Outcome]
 
     @property
@@ -53,7 +53,7 @@ class Measured:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class Finalist:
     """A finalist on the fresh questions. Differences are its value minus that of the other."""
 
     candidate: Candidate
@@ -66,44 +66,40 @@ class Row:
     inside: Paired
     """NLL to none's inside the trained length: the price."""
     behind: Paired
-    """Loss to the best's."""
-    p_holm: float | None = None
-    """Of `behind`, corrected for all that were compared to the best; None for the best, and for what is too dear."""
+    """Loss to the best's; `p_holm` for those within the price that were compared with the best."""
     dear: bool = False
     """Its price is above the stated one."""
 
     doubtful: bool = False
-    """The price's interval reaches to the other side of the stated one."""
+    """The interval of the price straddles the limit: uncertain."""
 
     @property
     def tied(self) -> bool:
-        """Not distinguishable from the best."""
-        return self.p_holm is not None and self.p_holm > LEVEL
+        """Ties with the best statistically."""
+        return self.behind.p_holm is not None and not self.behind.significant
 
 
-def rank(measured: Sequence[tuple[Candidate, Measured]], none: Measured, price: float, worth: float) -> list[Row]:
-    """Rows with the best one first, those above the price last."""
+def rank(measured: Sequence[tuple[Candidate, Measured]], none: Measured, price: float, worth: float) -> list[Finalist]:
+    """Finalists, the best first, those above the price last."""
     rows = [_row(candidate, found, none, price, worth) for candidate, found in measured]
     rows.sort(key=lambda row: (row.dear, row.loss))
     answers = {candidate.label: found for candidate, found in measured}
     best = answers[rows[0].candidate.label]
     rows = [replace(row, behind=_behind(best, answers[row.candidate.label], worth)) for row in rows]
-    rivals = [row for row in rows[1:] if not row.dear and not rows[0].dear and row.behind.p is not None]
-    adjusted = holm([row.behind.p or 0.0 for row in rivals])
-    known = {row.candidate.label: p for row, p in zip(rivals, adjusted, strict=True)}
-    return [replace(row, p_holm=known.get(row.candidate.label)) for row in rows]
+    rivals = corrected({row.candidate.label: row.behind for row in rows[1:] if not row.dear and not rows[0].dear})
+    return [replace(row, behind=rivals.get(row.candidate.label, row.behind)) for row in rows]
 
 
 def price_of(none: Measured, found: Measured) -> Paired:
-    """What a candidate costs inside the trained length: its NLL minus none's, in nats per token."""
+    """Price of a candidate: its NLL minus that of `none` inside the trained length, in nats per token."""
     return paired(none.inside, found.inside, "nll")
 
 
-def _row(candidate: Candidate, found: Measured, none: Measured, price: float, worth: float) -> Row:
+def _row(candidate: Candidate, found: Measured, none: Measured, price: float, worth: float) -> Finalist:
     inside = price_of(none, found)
     assert inside.difference is not None, "none and a finalist without failures have a difference"
     dear, interval = inside.difference > price, inside.interval
-    return Row(
+    return Finalist(
         candidate=candidate,
         loss=found.loss(worth),
         text=paired(none.text, found.text, "nll"),

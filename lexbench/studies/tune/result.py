@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lexbench.core.model import Model
-from lexbench.studies.tune.ranking import Row
+from lexbench.studies.tune.ranking import Finalist
 from lexbench.studies.tune.search import Tried
 from lexbench.studies.tune.settings import Settings
 from lexbench.studies.tune.space import Candidate
@@ -20,7 +20,7 @@ class Result:
     length: int
     needles: str | None
     """Task of the needles; None if the model finds none."""
-    rows: Sequence[Row]
+    rows: Sequence[Finalist]
     """Finalists on fresh questions, best first; empty if no time was left."""
     fresh: int
     """Number of fresh questions of each kind."""

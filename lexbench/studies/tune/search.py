@@ -17,7 +17,7 @@ from lexbench.runner.job import Job
 from lexbench.stats.pairs import Paired
 from lexbench.studies.tune.bench import Bench, Part, TimeUp
 from lexbench.studies.tune.halving import halve, rungs
-from lexbench.studies.tune.ranking import Measured, Row, price_of, rank
+from lexbench.studies.tune.ranking import Measured, Finalist, price_of, rank
 from lexbench.studies.tune.settings import Settings
 from lexbench.studies.tune.space import Candidate, Draws, named
 
@@ -208,7 +208,7 @@ class Search:
         dear = bool(tried.price and (tried.price.difference or 0.0) > self.settings.price)
         return tried.out is not None, -tried.asked, dear, tried.curve[-1][1] if tried.curve else math.inf
 
-    def final(self, bench: Bench) -> tuple[list[Row], int]:
+    def final(self, bench: Bench) -> tuple[list[Finalist], int]:
         """Rows of the finalists on fresh questions, and the number of questions; each one runs for all finalists."""
         left = self._finalists()
         settings, fresh = self.settings, 0

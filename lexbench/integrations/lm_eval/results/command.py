@@ -16,7 +16,7 @@ from lexbench.integrations.lm_eval.results.cells import Lengths, Read, cells, re
 from lexbench.integrations.lm_eval.results.examples import Tokens
 from lexbench.integrations.lm_eval.results.files import read_results, results_files, tasks_of, whole
 from lexbench.integrations.lm_eval.results.setup import setup
-from lexbench.stats import tables
+from lexbench.report import tables
 from lexbench.stats.records import records_of
 from lexbench.stats.wording import plain
 from lexbench.store.store import Store

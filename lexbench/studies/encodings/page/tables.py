@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from lexbench.stats.entries import columns
+from lexbench.report.formats import columns
 from lexbench.stats.metrics import is_score
 from lexbench.studies.encodings.page.beside import Line, Pair, Resolved
 from lexbench.studies.encodings.page.curves import Curve, Estimate, Point

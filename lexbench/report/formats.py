@@ -1,0 +1,146 @@
+"""One writer per format: grids as Markdown, LaTeX and HTML; rows as CSV; plain data as JSON.
+
+Names and notes are text of unknown origin: every writer escapes them.
+"""
+
+import html
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from lexbench.report.grid import Entry, Grid
+from lexbench.stats.wording import escaped
+
+
+def markdown(grid: Grid, safe: Callable[[str], str] = escaped) -> str:
+    """Title and lines above where there are any, the table with aligned columns, lines below.
+
+    `safe` escapes; of a table for a terminal it only needs to keep a text on its line.
+    """
+    rows, below = grid.numbered()
+
+    def shown(entry: Entry, rest: str) -> str:
+        text = safe(entry.text)
+        text = f"**{text}**" if entry.best else f"{text}≈" if entry.level else f"{text}*" if entry.star else text
+        return " ".join(filter(None, [text, rest]))
+
+    lines = heading(grid.title, grid.above, safe) if grid.title else []
+    lines += columns([safe(name) for name in grid.head], [[shown(*each) for each in row] for row in rows])
+    return "\n".join([*lines, *(["", "  \n".join(map(safe, below))] if below else [])]) + "\n"
+
+
+def heading(title: str, above: Sequence[str], safe: Callable[[str], str] = escaped) -> list[str]:
+    """Lines of a Markdown heading and of what is said below it."""
+    return [f"## {safe(title)}", "", "  \n".join(map(safe, above)), ""]
+
+
+def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a Markdown table: first column aligned left, the others right.
+
+    A column is at least three characters wide: a rule of one, `:`, is no Markdown. A bare `|` is escaped.
+    """
+    head, *rows = ([re.sub(r"(?<!\\)\|", r"\\|", text) for text in row] for row in (head, *rows))
+    widths = [max(3, *(len(line[column]) for line in [head, *rows])) for column in range(len(head))]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    return [_line(row, widths) for row in (head, rule, *rows)]
+
+
+def _line(texts: Sequence[str], widths: Sequence[int]) -> str:
+    first, *others = zip(texts, widths, strict=True)
+    return f"| {first[0]:<{first[1]}} | " + " | ".join(f"{text:>{width}}" for text, width in others) + " |"
+
+
+def latex(grid: Grid) -> list[str]:
+    """Lines of a `table` of booktabs; the preamble needs \\usepackage{booktabs} and UTF-8."""
+    rows, below = grid.numbered()
+
+    def shown(entry: Entry, rest: str) -> str:
+        text = tex(entry.text)
+        text = f"\\textbf{{{text}}}" if entry.best else f"{text}$^{{\\approx}}$" if entry.level else text
+        return f"{text} {{\\scriptsize {tex(rest)}}}" if rest else text
+
+    spec = "l" * grid.labels + "r" * (len(grid.head) - grid.labels)
+    return [
+        *("\\begin{table}", "\\centering\\small", f"\\caption{{{tex(grid.title)}}}"),
+        *(f"\\begin{{tabular}}{{{spec}}}", "\\toprule", " & ".join(map(tex, grid.head)) + r" \\", "\\midrule"),
+        *(" & ".join(shown(*each) for each in row) + r" \\" for row in rows),
+        *("\\bottomrule", "\\end{tabular}", "", "\\footnotesize"),
+        *(f"\\par {tex(line)}" for line in [*grid.above, *below]),
+        "\\end{table}",
+    ]
+
+
+TEX = {
+    **{letter: f"\\{letter}" for letter in "{}$&%#_"},
+    **{"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "≈": "$\\approx$"},
+    **{"<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}", "[": "{[}", "]": "{]}"},
+}
+"""Escapes. Brackets, too: after the end of a line they would be its argument."""
+
+
+def tex(text: str) -> str:
+    """Text in one line of LaTeX."""
+    return "".join(TEX.get(letter, letter) for letter in " ".join(text.split()))
+
+
+def as_html(grid: Grid) -> list[str]:
+    """Lines of HTML: heading, lines above, a table that scrolls sideways, lines below."""
+    rows, below = grid.numbered()
+
+    def shown(entry: Entry, rest: str) -> str:
+        text = html.escape(entry.text)
+        text = f"<b>{text}</b>" if entry.best else f"{text}<sup>≈</sup>" if entry.level else text
+        return f"<td>{text}{f' <small>{html.escape(rest)}</small>' if rest else ''}</td>"
+
+    def row_of(row: Sequence[tuple[Entry, str]]) -> str:
+        labels = (f'<th scope="row" class="label">{html.escape(entry.text)}</th>' for entry, _ in row[: grid.labels])
+        return f"<tr>{''.join([*labels, *(shown(*each) for each in row[grid.labels :])])}</tr>"
+
+    kinds = [' class="label"' if place < grid.labels else "" for place in range(len(grid.head))]
+    head = (f'<th scope="col"{kind}>{html.escape(name)}</th>' for kind, name in zip(kinds, grid.head, strict=True))
+    return [
+        f"<h2>{html.escape(grid.title)}</h2>",
+        f"<p>{_broken(grid.above)}</p>",
+        *('<div class="wide" tabindex="0"><table>', f"<thead><tr>{''.join(head)}</tr></thead>", "<tbody>"),
+        *map(row_of, rows),
+        *("</tbody></table></div>", f'<p class="below">{_broken(below)}</p>'),
+    ]
+
+
+def _broken(lines: Sequence[str]) -> str:
+    return "<br>\n".join(map(html.escape, lines))
+
+
+def csv(rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None, *, as_is: bool = False) -> str:
+    """Rows as CSV in full precision, with a line of names.
+
+    A column of whole numbers with a gap is written as `512.0`, as pandas does; with `as_is` as `512`.
+    """
+    if not rows and names is None:
+        return ""
+    import pandas as pd
+
+    frame = pd.DataFrame(list(rows), columns=pd.Index(names) if names else None, dtype=object if as_is else None)
+    return str(frame.to_csv(index=False, lineterminator="\n"))
+
+
+def as_json(data: Any, *, ascii_only: bool = True) -> str:
+    """Plain data as JSON; a number that is not finite is null."""
+    return json.dumps(finite(data), indent=1, ensure_ascii=ascii_only, allow_nan=False, default=str)
+
+
+def finite(value: Any) -> Any:
+    """Plain data without infinities and NaN, which JSON does not know."""
+    if isinstance(value, Mapping):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def emphasised(text: str) -> str:
+    """Markdown's `**`, `*` and backticks as HTML; the rest is escaped."""
+    text = re.sub(r"\*\*(\w+)\*\*", r"<b>\1</b>", html.escape(text, quote=False))
+    return re.sub(r"`([^`]+)`", r"\1", re.sub(r"\*(\w+)\*", r"<i>\1</i>", text))

@@ -1,0 +1,212 @@
+"""A leaderboard as a page: legend, boards and published tables, as Markdown, LaTeX, HTML, JSON or CSV."""
+
+import html
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lexbench.report import formats
+from lexbench.report.grid import CUT, EMPTY, Entry, Grid
+from lexbench.report.leaderboard.boards import Board, Column, Value
+from lexbench.report.leaderboard.published import Published, grid
+from lexbench.stats.wording import escaped
+
+INTERVALS = "Brackets hold 95 % intervals."
+BY_LENGTH = (
+    "Brackets hold 95 % intervals: over resampled documents or haystacks (2000 times), Wilson's for independent "
+    "answers that are right or wrong, and for means of scores by recovered variances (MOVER)."
+)
+BEST = "In **bold**: best of its column at the displayed precision."
+LEVEL = (
+    "`≈`: ties with the best statistically, by a paired two-sided sign-flip test on the same questions at 0.05, after "
+    "Holm's correction over the column. The best is picked from the same data, which flatters it: were all rows equal, "
+    "one column in eight of 10 rows, and one in three of 37, would still show a row as behind. So `≈` names "
+    "candidates; a claim about two methods needs them chosen beforehand, or fresh questions (another seed, "
+    "`lexbench compare`)."
+)
+NO_LEVEL = "Models share no questions in pairs, so no row is tested against the best."
+NOT_TESTED = "Rows are not tested against the best."
+REFUSED = "*refused*: not measurable; reason below."
+"""Emphasis as in Markdown, for every format to turn into its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaderboard:
+    """All that a page shows."""
+
+    rows: str
+    columns: str
+    boards: list[Board]
+    published: list[Published] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    """Files, one line each."""
+    unfinished: list[str] = field(default_factory=list)
+
+    @property
+    def legend(self) -> list[str]:
+        """What marks mean, sentence by sentence."""
+        if self.columns == "summary":
+            return [INTERVALS, BEST, NOT_TESTED, REFUSED]
+        return [BY_LENGTH, BEST, LEVEL if self.rows == "method" else NO_LEVEL, REFUSED]
+
+    @property
+    def missing(self) -> list[str]:
+        """What is not shown and should be known of."""
+        left = [f"Not readable, not shown: {each}" for each in self.unreadable]
+        unfinished = "; ".join(self.unfinished)
+        return left + ([f"Unfinished, not shown: {unfinished}. Repeat the command to resume."] if unfinished else [])
+
+
+def grids(page: Leaderboard) -> Iterator[Grid]:
+    """Boards, then published tables."""
+    for board in page.boards:
+        protocol, *rest = board.caption.split("\n")
+        yield Grid(
+            title=board.title,
+            above=[f"Protocol: {protocol}.", f"{' '.join(rest)}."],
+            head=[board.corner, *(column.head for column in board.columns)],
+            rows=[
+                [row, *(_entry(board.entries.get((row, column.name))) for column in board.columns)]
+                for row in board.rows
+            ],
+            remarks=board.remarks,
+            below=[CUT] if any(value.more for value in board.entries.values()) else [],
+        )
+    yield from map(grid, page.published)
+
+
+def _entry(value: Value | None) -> Entry:
+    if value is None:
+        return EMPTY
+    mark = value.mark
+    return Entry(
+        text=value.shown, ends=value.ends, best=mark.best, level=mark.level, more=value.more, notes=value.notes
+    )
+
+
+def markdown(page: Leaderboard) -> str:
+    """Headings, aligned tables, notes below."""
+    lines = [" ".join(page.legend), ""]
+    for line in page.missing:
+        lines += [f"**{escaped(line)}**", ""]
+    return "\n".join([*lines, *map(formats.markdown, grids(page))]).rstrip() + "\n"
+
+
+def latex(page: Leaderboard) -> str:
+    """A `table` of booktabs for each grid; the preamble needs \\usepackage{booktabs} and UTF-8."""
+    lines = ["% needs \\usepackage{booktabs}", *(f"% {' '.join(line.split())}" for line in page.missing)]
+    for each in grids(page):
+        lines += ["", *formats.latex(each)]
+    legend = " ".join(re.sub(r"[`*]", "", line) for line in page.legend)
+    return "\n".join([*lines, "", f"\\par\\footnotesize {formats.tex(legend)}"]) + "\n"
+
+
+STYLE = """\
+:root { color-scheme: light dark; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 96rem; margin: 2rem auto; padding: 0 1rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .15rem .8rem; text-align: right; white-space: nowrap; border-top: 1px solid #8884; }
+thead th { border-top: 2px solid; border-bottom: 1px solid; }
+th.label { text-align: left; font-weight: normal; }
+thead th.label { font-weight: bold; }
+small, .below { opacity: .75; }
+sup { line-height: 0; }
+"""
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def page_html(page: Leaderboard) -> str:
+    """One page without scripts or outside requests."""
+    parts = [
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>lexbench leaderboard</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>Leaderboard</h1>",
+        f"<p>{formats.emphasised(' '.join(page.legend))}</p>",
+        *(f"<p><strong>{html.escape(line)}</strong></p>" for line in page.missing),
+    ]
+    for each in grids(page):
+        parts += formats.as_html(each)
+    return "\n".join([*parts, "</body>\n</html>\n"])
+
+
+def as_json(page: Leaderboard) -> str:
+    """The leaderboard as data.
+
+        {"rows": "method", "columns": "length", "unreadable": [line], "unfinished": [line],
+         "boards": [{"title", "caption", "corner", "about": {task, metric, label, better, protocol, n, seed, corpus,
+                     backend, dtype, kernel, ...}, "remarks": [line], "rows": [name in order],
+                     "columns": [{"name", "head", "length", "multiple"}],
+                     "entries": [{"row", "column", "shown", "value", "low", "high", "interval", "n", "clusters",
+                                  "truncated", "failed", "refused", "best", "level", "p_holm", "notes": [line]}]}],
+         "published": [{"name", "source", "secondary", "protocol", "note", "figures": [{as in results/published}]}]}
+
+    An infinite value, a length beyond all that was measured, is null, and `shown` says which: "> 2048". Of
+    a summary, n, truncated and failed are of all lengths of its row, and null where it is no sum of samples: a cost.
+    """
+    boards = [
+        {
+            "title": board.title,
+            "caption": board.caption,
+            "corner": board.corner,
+            "about": board.about,
+            "remarks": board.remarks,
+            "rows": board.rows,
+            "columns": [asdict(column) for column in board.columns],
+            "entries": [_data(row, column.name, entry) for row, column, entry in _in_order(board)],
+        }
+        for board in page.boards
+    ]
+    whole = {
+        "rows": page.rows,
+        "columns": page.columns,
+        "unreadable": page.unreadable,
+        "unfinished": page.unfinished,
+        "boards": boards,
+        "published": [asdict(table) for table in page.published],
+    }
+    return formats.as_json(whole, ascii_only=False) + "\n"
+
+
+def _in_order(board: Board) -> Iterator[tuple[str, Column, Value]]:
+    for row in board.rows:
+        for column in board.columns:
+            if (row, column.name) in board.entries:
+                yield row, column, board.entries[row, column.name]
+
+
+def _data(row: str, column: str, value: Value) -> dict[str, Any]:
+    known = {key: each for key, each in asdict(value).items() if key not in ("mark", "ends", "more")}
+    return {"row": row, "column": column, **known, **asdict(value.mark)}
+
+
+ABOUT = ("task", "model", "method", "metric", "protocol", "n", "seed", "corpus", "backend", "dtype", "kernel")
+
+
+def as_csv(page: Leaderboard) -> str:
+    """One line per entry; `kind` is entry, or unreadable or unfinished with the reason in `notes`."""
+    fields = ("row", "column", "length", "multiple", "value", "low", "high", "interval", "samples", "clusters")
+    more = ("truncated", "failed", "refused", "best", "level", "p_holm", "notes")
+    lines: list[dict[str, Any]] = []
+    for board in page.boards:
+        about = {name: board.about.get(name) for name in ABOUT}
+        for row, column, value in _in_order(board):
+            known = _data(row, column.name, value)
+            known |= {"samples": known.pop("n"), "notes": "; ".join(value.notes)}
+            known.pop("shown")
+            own = {"length": column.length, "multiple": column.multiple}
+            lines.append({"kind": "entry", "board": board.title, **about, **known, **own, board.corner: row})
+    for kind, texts in (("unreadable", page.unreadable), ("unfinished", page.unfinished)):
+        lines += [{"kind": kind, "notes": text} for text in texts]
+    return formats.csv(lines, ("kind", "board", *ABOUT, *fields, *more), as_is=True)
+
+
+FORMATS: Mapping[str, Callable[[Leaderboard], str]] = {
+    "markdown": markdown,
+    "csv": as_csv,
+    "latex": latex,
+    "json": as_json,
+    "html": page_html,
+}

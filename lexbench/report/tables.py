@@ -1,0 +1,262 @@
+"""The tables of a report as grids and pages: values, parts, paired differences, context gain, collapse by position."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from lexbench.core.record import Record
+from lexbench.report.formats import heading, markdown
+from lexbench.report.grid import (
+    CUT,
+    EMPTY,
+    Entry,
+    Grid,
+    Line,
+    best_of,
+    cut,
+    difference_entry,
+    difference_notes,
+    value_entry,
+)
+from lexbench.stats import metrics, positions
+from lexbench.stats.differences import Difference, Differences, coverage, digits, usual_counts
+from lexbench.stats.gain import Gain, hurts_from
+from lexbench.stats.records import by_number
+from lexbench.stats.tables import Table, at_length, caption, chances, tables
+from lexbench.stats.values import number
+from lexbench.stats.wording import signed
+from lexbench.store.store import Store
+
+SHOWN = 2000
+"""Largest number of cells whose tables a terminal shows."""
+DIFFERENCES = """\
+Each entry is a method's value minus the baseline's over the same samples: NLL in nats per token, weighted by tokens as
+in the tables of the report; scores in points, hundredths of the score. The baseline's row holds its own values.
+Brackets hold 95 % intervals over resampled documents or haystacks (2000 times), pairs kept together; where every pair
+differs by the whole score, Newcombe's. An interval without width: at this precision, all pairs differ equally. `*`:
+significant at 0.05 by a two-sided sign-flip test over documents or haystacks, after Holm's correction over the methods
+and lengths of a table.
+"""
+GAIN = """\
+Gain: NLL at the shortest length minus NLL at this one, in nats per token over the same targets; positive where more
+context helps. *hurts from*: the first length that is worse than the one before it, by an interval wholly below zero,
+uncorrected for the number of lengths.
+"""
+COLLAPSE = """\
+In range: the second half of the trained length. Collapse: the position (tokens before the target, BOS counted) from
+which NLL stays more than 0.5 nats above that level, to the end; *never*: not within this length. Brackets hold 95 %
+intervals over resampled documents.
+"""
+
+
+def setting_heading(table: Table) -> list[str]:
+    """Lines with the task, the model and what all cells share, above the tables of one setting."""
+    protocol, rest = caption(table).split("\n", 1)
+    return heading(f"{table.cell.task} on {table.cell.model}", [f"Protocol: {protocol}.", f"{rest}."])
+
+
+def _heads(table: Table) -> list[str]:
+    return [at_length(table, length) for length in table.lengths]
+
+
+def grid_of(table: Table) -> Grid:
+    """Methods down, lengths across, the best of each column bold."""
+    best = {length: best_of(table.at(length)) for length in table.lengths}
+
+    def at(row: str, length: int) -> Entry:
+        record = table.entries.get((row, length))
+        more = cut(record) if record and table.truncated else ""
+        return value_entry(record, best=best[length], more=more, n=table.cell.n)
+
+    rows: list[Line] = [[row, *(at(row, length) for length in table.lengths)] for row in table.methods]
+    below = [*_chance(table), *([CUT] if table.truncated else []), *_realised(table)]
+    return Grid(head=["method", *_heads(table)], rows=rows, below=below)
+
+
+def _chance(table: Table) -> Iterator[str]:
+    return chance_line({str(length): chance for length, chance in chances(table).items()})
+
+
+def chance_line(levels: Mapping[str, float]) -> Iterator[str]:
+    """The score of guessing in a line, by the heads of columns; none where it is not known."""
+    shown = {head: f"{chance:.2f}" if chance >= 0.01 else "below 0.01" for head, chance in levels.items()}
+    if len(set(shown.values())) == 1:
+        yield f"Chance: {next(iter(shown.values()))}."
+    elif shown:
+        yield f"Chance: {', '.join(f'{level} at {head}' for head, level in shown.items())}."
+
+
+def _realised(table: Table) -> Iterator[str]:
+    return realised_line({str(length): table.at(length) for length in table.lengths})
+
+
+def realised_line(records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
+    """Realised tokens, of the columns with a sample that is shorter or longer than its length."""
+    parts = []
+    for head, column in records.items():
+        measured = [record for record in column if record.tokens_min is not None]
+        if any({record.tokens_min, record.tokens_max} != {record.length} for record in measured):
+            low = min(record.tokens_min or 0 for record in measured)
+            high = max(record.tokens_max or 0 for record in measured)
+            parts.append(f"{low} to {high} at {head}")
+    if parts:
+        yield f"Realised tokens: {', '.join(parts)}."
+
+
+def terminal(measured: Sequence[tuple[Path, Sequence[str]]]) -> str:
+    """Headline tables of the named cells of run folders, for a terminal; empty where there are none."""
+    wanted: dict[Path, set[str]] = {}
+    for folder, ids in measured:
+        wanted.setdefault(folder, set()).update(ids)
+    if (cells := sum(map(len, wanted.values()))) > SHOWN:
+        return f"{cells:,} cells: more tables than a terminal shows"
+    finished = {each.cell.id: each for folder, ids in wanted.items() for each in Store(folder).load(ids)}
+    every = tables(finished.values())
+    shown = []
+    for table in every:
+        beside = {other.metric for other in every if other.setting == table.setting}
+        if table.metric in metrics.HEADLINES or not beside & set(metrics.HEADLINES):
+            title = f"{table.cell.task}, {table.label}, {table.cell.model}"
+            shown.append(f"{title}\n{caption(table)}\n\n{markdown(grid_of(table))}")
+    return "\n".join(shown)
+
+
+# parts: groups of a cell's samples
+
+
+def parts_of(table: Table) -> list[str]:
+    """Names of all parts of a table's cells; empty where samples are in no groups."""
+    return sorted({part for records in table.parts.values() for part in records}, key=by_number)
+
+
+def parts_grid(table: Table) -> Grid:
+    """Methods and lengths down, parts across, the best of each length and part bold."""
+    parts = parts_of(table)
+    rows: list[Line] = []
+    for length in table.lengths:
+        here = [row for row in table.methods if (row, length) in table.entries]
+        column = {
+            part: [table.parts[row, length][part] for row in here if part in table.parts.get((row, length), {})]
+            for part in parts
+        }
+        best = {part: best_of(records) for part, records in column.items()}
+        for row in here:
+            whole = table.entries[row, length]
+            found = {part: table.parts[row, length].get(part, whole if whole.refused else None) for part in parts}
+            entries = [
+                value_entry(record, best=best[part], more=_counts(record, table) if record else "")
+                for part, record in found.items()
+            ]
+            rows.append([row, str(length), *entries])
+    below = ["n: samples of the part.", *([CUT] if table.truncated else [])]
+    return Grid(head=["method", "length", *parts], rows=rows, labels=2, below=below)
+
+
+def _counts(record: Record, table: Table) -> str:
+    return f"n {record.n}" + (f" {cut(record)}" if table.truncated else "")
+
+
+def part_records(table: Table) -> list[Record]:
+    """Records of all parts."""
+    places = [(row, length) for row in table.methods for length in table.lengths]
+    return [record for place in places for record in table.parts.get(place, {}).values()]
+
+
+# paired differences
+
+
+def differences_page(found: Sequence[Differences]) -> str:
+    """All paired differences of a report as Markdown."""
+    lines = [f"# Paired differences to {found[0].baseline}", "", DIFFERENCES]
+    shown: set[str] = set()
+    for each in found:
+        if each.table.setting not in shown:
+            lines += setting_heading(each.table)
+        shown.add(each.table.setting)
+        lines += [f"### {each.table.metric} ({each.unit})", "", markdown(difference_grid(each))]
+    return "\n".join(lines)
+
+
+def difference_grid(found: Differences) -> Grid:
+    """Methods down, lengths across, the baseline's own values first."""
+    lengths, usual = found.table.lengths, usual_counts(found)
+    rows: list[Line] = [[f"{found.baseline} (value)", *(_level(found, length) for length in lengths)]]
+    rows += [
+        [row, *(_difference(found, found.entries.get((row, length)), usual) for length in lengths)]
+        for row in found.table.methods
+        if row != found.baseline
+    ]
+    return Grid(head=["method", *_heads(found.table)], rows=rows, below=list(coverage(found)))
+
+
+def _level(found: Differences, length: int) -> Entry:
+    """The baseline's value, scores in points."""
+    record = found.table.entries.get((found.baseline, length))
+    if record is None or record.refused:
+        return value_entry(record)
+    if record.metric != found.table.metric or record.value is None:
+        return Entry(text="no value")
+    return Entry(text=f"{100 * record.value:.1f}" if found.table.scored else number(record, record.value))
+
+
+def _difference(found: Differences, each: Difference | None, usual: tuple[int, int]) -> Entry:
+    if each is None:
+        return EMPTY
+    if each.refused:
+        return Entry(text="refused", notes=(f"refused: {' '.join(each.refused.split())}",))
+    if each.apart:
+        return Entry(text="no pairs", notes=(f"no pairs: {each.apart}",))
+    fate = "a failed side counts 0" if found.table.scored and each.pairs else "left out"
+    notes = list(difference_notes(each, usual if each.pairs else (0, 0), fate))
+    return difference_entry(each, digits(found), star=bool(each.significant), notes=notes)
+
+
+# context gain
+
+
+def gain_grid(table: Table, found: Sequence[Gain]) -> Grid:
+    """The gain of each method at each length, beside its NLL at the shortest one."""
+    shortest, *others = table.lengths
+    places = {(each.method, each.length): each for each in found}
+    rows: list[Line] = []
+    for row in table.methods:
+        base = table.entries.get((row, shortest))
+        level = f"{base.value:.3f}" if base and base.value is not None else "no value"
+        hurts = hurts_from([each for each in found if each.method == row])
+        gains = [_gain(places.get((row, length)), shortest) for length in others]
+        rows.append([row, level, *gains, str(hurts or "never")])
+    return Grid(head=["method", f"NLL at {shortest}", *_heads(table)[1:], "hurts from"], rows=rows)
+
+
+def _gain(each: Gain | None, shortest: int) -> Entry:
+    if each is None:
+        return EMPTY
+    if each.refused:
+        return Entry(text="refused", notes=(f"refused: {' '.join(each.refused.split())}",))
+    gain = each.gain
+    if gain is None:
+        return Entry(text="no pairs", notes=(f"no value at this length or at {shortest}",))
+    ends = (signed(gain.low), signed(gain.high)) if gain.low is not None and gain.high is not None else None
+    failed = f"{gain.left_out} of {gain.left_out + gain.targets} targets failed, left out"
+    return Entry(text=signed(gain.value), ends=ends, notes=(failed,) if gain.left_out else ())
+
+
+# collapse by position
+
+
+def collapse_grid(table: Table, curves: Sequence[positions.PositionCurve]) -> Grid | None:
+    """At the longest length: NLL inside and beyond the trained length, and where it collapses; None for marks."""
+    length, trained = curves[-1].length, table.cell.trained_length
+    found = [curve for curve in curves if curve.length == length and curve.collapse is not None]
+    if not found:
+        return None
+    head = ["method", f"NLL at {trained // 2} to {trained - 1}", f"NLL at {trained} to {length - 1}", "collapse"]
+    rows: list[Line] = [
+        [curve.method, _place(curve.level), _place(curve.beyond), _place(curve.collapse or curve.level, ".0f")]
+        for curve in found
+    ]
+    return Grid(head=head, rows=rows)
+
+
+def _place(each: positions.BinValue, digits: str = ".3f") -> Entry:
+    text, low, high = (positions.text(end, digits) for end in (each.value, each.low, each.high))
+    return Entry(text=text, ends=(low, high) if low and low != "never" else None)

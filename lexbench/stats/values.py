@@ -1,0 +1,44 @@
+"""Display of a record's value: digits, shares, notes."""
+
+from collections.abc import Iterator
+
+from lexbench.core.record import Record
+from lexbench.stats import metrics
+from lexbench.stats.wording import several
+
+FATES = ("left out of the value", "counted as 0")
+"""Of failed samples: of likelihoods and measures, and of scores."""
+
+
+def share(count: int, of: int) -> str:
+    """A share in whole percents; 0% and 100% only where exact."""
+    return f"{0 if count == 0 else 100 if count == of else min(99, max(1, round(100 * count / of)))}%"
+
+
+def samples_of(record: Record) -> int:
+    """Samples of the cell or part: those behind the value, and those that failed and are left out of it."""
+    return record.n if metrics.is_score(record.metric) else record.n + record.failed
+
+
+def notes_of(record: Record, n: int | None = None) -> Iterator[str]:
+    """Notes on a value. `n`: samples that the cell should have; None: not checked."""
+    samples = samples_of(record)
+    if record.refused:
+        yield f"refused: {' '.join(record.refused.split())}"
+        return
+    if n is not None and record.metric is not None and samples != n:
+        yield f"{several(samples, 'sample')} of {n} asked"
+    if record.failed:
+        fate = FATES[metrics.is_score(record.metric)] if record.metric else "no score"
+        yield f"{record.failed} of {samples or n} samples failed, {fate}"
+    if record.value is not None and record.low is None:
+        yield f"no interval: {several(record.clusters, 'cluster')}"
+
+
+def number(record: Record, value: float) -> str:
+    """A value with the digits of its metric."""
+    if record.metric in ("perplexity", "word_perplexity"):
+        return f"{value:.2f}" if value < 100 else f"{value:.0f}" if value < 1e5 else f"{value:.1e}"
+    if record.metric in metrics.MEASURES:
+        return f"{value:.4g}"
+    return f"{value:.2f}" if metrics.is_score(record.metric) and record.n < 100 else f"{value:.3f}"
