@@ -15,8 +15,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Measure the cells of each job, then print their tables."""
-    from lexbench.runner.backend_pool import sharing
     from lexbench.report import tables
+    from lexbench.runner.backend_pool import sharing
     from lexbench.stats.records import records_of
     from lexbench.store.store import Store
 

@@ -62,7 +62,8 @@ def test_lengths_and_tasks_are_one_family(tmp_path: Path) -> None:
     found = sides(tmp_path, left, other)
 
     def first(task: Compared) -> float | None:
-        return task.entries[0].found and task.entries[0].found.p_holm
+        found = task.entries[0].found
+        return None if found is None else found.p_holm
 
     assert [(task.task, task.metric, first(task)) for task in found.tasks] == [
         ("last_segment", "nll", 1 / 16),

@@ -17,7 +17,7 @@ from lexbench.runner.job import Job
 from lexbench.stats.pairs import Paired
 from lexbench.studies.tune.bench import Bench, Part, TimeUp
 from lexbench.studies.tune.halving import halve, rungs
-from lexbench.studies.tune.ranking import Measured, Finalist, price_of, rank
+from lexbench.studies.tune.ranking import Finalist, Measured, price_of, rank
 from lexbench.studies.tune.settings import Settings
 from lexbench.studies.tune.space import Candidate, Draws, named
 
