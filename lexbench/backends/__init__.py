@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a backend can do beyond answering one question at a time in this process."""
+    """Abilities beyond answering one question at a time in this process."""
 
     remote: bool = False
     """The model runs in other processes: `answers` takes many questions, `close` ends them; its memory is not ours."""
@@ -53,11 +53,11 @@ class Backend(Protocol):
     name: str
     """hf, native, chance, ...; this and the next four are part of a cell's identity."""
     version: str
-    """Of the libraries that compute: `transformers 5.23.0, torch 2.13.0`."""
+    """Versions of the computing libraries: `transformers 5.23.0, torch 2.13.0`."""
     dtype: str
-    """Of weights and activations: float32, bfloat16, ..."""
+    """dtype of weights and activations: float32, bfloat16, ..."""
     kernel: str
-    """What computes attention: sdpa, eager, dense."""
+    """Kernel of attention: sdpa, eager, dense."""
     revision: str
     """Fingerprint of the weights, or the hub's commit."""
     model: Model
@@ -125,7 +125,7 @@ class Backend(Protocol):
 
 
 def capabilities(backend: Any) -> Capabilities:
-    """What a backend states, and what the optional methods that a plug-in defines imply."""
+    """Abilities that a backend states, and those that the optional methods of a plug-in imply."""
     stated = getattr(backend, "capabilities", Capabilities())
 
     def defines(*names: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a subcommand declares, once: options, settings and the call. Help, checks and completion are made of it."""
+"""Declaration of a subcommand: options, settings, call. Help, checks and completion are made of it alone."""
 
 import argparse
 import re
@@ -81,7 +81,7 @@ class Command:
     config: str = ""
     """Name of the yaml in configs/ that holds the settings' defaults, if not the command's."""
     epilog: str = ""
-    """What --help prints at the end."""
+    """End of the text that --help prints."""
     foreign: bool = False
     """Pass all words to another program, --help too."""
 
@@ -95,11 +95,11 @@ class Command:
         return [setting.name for setting in self.settings if setting.is_group == groups]
 
     def keys(self) -> list[str]:
-        """What completion offers for a setting."""
+        """Completions of a setting."""
         return [f"{each.name}{mark}" for each in self.settings for mark in ("=." if each.has_parts else "=")]
 
     def options(self) -> list[str]:
-        """What completion offers for an option."""
+        """Completions of an option."""
         parser = Parser(add_help=not self.foreign)
         self.arguments(parser)
         return [option for action in parser._actions for option in action.option_strings]

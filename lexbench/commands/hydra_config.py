@@ -25,7 +25,7 @@ warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/\w+' is validated
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job returned, or its error; other processes send it back."""
+    """Return value of a job, or its error; other processes send it back."""
 
     returned: Any = None
     error: Exception | None = None

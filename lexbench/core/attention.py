@@ -1,4 +1,4 @@
-"""How positions enter attention at one length, as data: methods produce it, backends apply it.
+"""Attention as data, the way positions enter it at one length: methods produce it, backends apply it.
 
 Each slot changes one term of this formula. For query position i and key position j <= i:
 
@@ -252,7 +252,7 @@ class Dynamic:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Attention:
-    """What a method changes in attention at one length. `Attention()` changes nothing."""
+    """The changes that a method makes to attention at one length. `Attention()` changes nothing."""
 
     inv_freq: Floats | None = None
     """[rotated / 2] radians per token of each rotary pair."""

@@ -1,4 +1,4 @@
-"""Where text comes from. A corpus is a frozen dataclass with `documents()` and `fingerprint()`."""
+"""Sources of text. A corpus is a frozen dataclass with `documents()` and `fingerprint()`."""
 
 import hashlib
 from collections.abc import Iterator

@@ -17,7 +17,7 @@ PASSED_ON = (
     *("remaps", "rescores", "counts", "held", "longest", "facts", "initialise", "rotating", "scaling"),
     *RENAMED,
 )
-"""What an encoding around another one takes from the inner one, unless its class defines it."""
+"""Attributes that a wrapper takes from the inner encoding, unless its class defines them."""
 
 
 def passing_on(names: Iterable[str], to: str) -> Callable[[Class], Class]:
@@ -192,5 +192,5 @@ class Layered(Encoding):
         return found
 
     def at(self, layer: int) -> Encoding:
-        """What that encoding is in its layer."""
+        """The inner encoding of that layer."""
         return self.of(layer).at(layer)

@@ -18,7 +18,7 @@ Bias = Callable[[Tensor, Tensor], Tensor | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Logits:
-    """How a layer computes logits from its queries and keys.
+    """Logits of a layer from its queries and keys.
 
         logit(i, j) = scaling query_scale(i) sum_p e^(decay_p (i - j)) (R q)_p . (R k)_p + biases(i, j)
 

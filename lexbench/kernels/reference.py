@@ -11,7 +11,7 @@ from lexbench.core.model import Model
 
 @dataclass(frozen=True)
 class Angles:
-    """How a network rotates vectors by itself, without an Attention."""
+    """Rotation of vectors by the network itself, without an Attention."""
 
     inv_freq: Floats
     """[pairs] radians per token."""

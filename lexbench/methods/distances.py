@@ -1,4 +1,4 @@
-"""What methods that change distances share: checks of the model, and of parameters that count."""
+"""Shared by methods that change distances: checks of the model, and of parameters that count."""
 
 from numbers import Integral
 

@@ -1,4 +1,4 @@
-"""What methods that change rotary frequencies share: checks, bases, blend by rotations, transformers' parameters."""
+"""Shared by methods that change rotary frequencies: checks, bases, blend by rotations, transformers' parameters."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Backends, opened and ended; the jobs of a sweep share one, so that weights are loaded once."""
+"""Open and close backends; the jobs of a sweep share one, so that weights are loaded once."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ _shared: Shared | None = None
 
 
 def checkpoint_of(model: Model) -> str:
-    """Folder or name on the hub; ValueError where the model is facts only."""
+    """Folder of a model, or its name on the hub; ValueError if the model has neither."""
     if model.path is None:
         raise ValueError(f"model {model.name} has no checkpoint to run: give model.path=DIR or a hub name")
     return model.path
@@ -51,7 +51,7 @@ def opened(model: Model, config: Mapping[str, Any], longest: int) -> Backend:
 
 
 def done_with(backend: Backend) -> None:
-    """The job that opened it needs it no more: it ends, unless another job may share it."""
+    """Close the backend of a finished job, unless another job may share it."""
     if _shared is None or _shared.backend is not backend:
         _end(backend)
 

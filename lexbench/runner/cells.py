@@ -28,7 +28,7 @@ class Named:
 
     @property
     def fingerprint(self) -> str:
-        """Of a corpus: hash of its texts."""
+        """Hash of a corpus's texts."""
         return _fingerprint(self.built)
 
 
@@ -40,7 +40,7 @@ def _fingerprint(corpus: Corpus) -> str:
 
 @dataclass(frozen=True)
 class Workload:
-    """How much computing one cell takes."""
+    """The computing that one cell takes."""
 
     questions: int = 0
     tokens: int = 0
@@ -74,7 +74,7 @@ class Step:
 
 @dataclass(frozen=True)
 class BackendFacts:
-    """What of a loaded backend enters a cell's identity."""
+    """The part of a loaded backend that enters a cell's identity."""
 
     name: str
     version: str

@@ -15,7 +15,7 @@ FACTOR = 10.0
 
 
 class Collapses:
-    """Where each method, task and seed has collapsed; lengths must be told in ascending order.
+    """Length at which each method, task and seed has collapsed; cells must be learned in ascending order of length.
 
     Collapsed beyond the trained length: the perplexity is ten times that at the longest length within it, or the score
     stands above chance by a tenth of what it did there. Without a length within it, nothing is known.
@@ -26,7 +26,7 @@ class Collapses:
         self._at: dict[tuple[str, str, int], str] = {}
 
     def learn(self, cell: Cell, samples: Sequence[Sample]) -> None:
-        """What a finished cell gave."""
+        """Take in the samples of a finished cell."""
         key = (cell.method, cell.task, cell.seed)
         shown = _headline(records_of(Finished(cell, list(samples))))
         if shown is None or shown.value is None:

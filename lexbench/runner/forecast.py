@@ -1,4 +1,4 @@
-"""How long a run takes: fitted to the cells it has measured, and before the first one by the machine's speed."""
+"""Forecast of a run's time: fitted to the measured cells; before the first one, by the machine's speed."""
 
 import functools
 import time
@@ -70,7 +70,7 @@ def speed(size: int = 1024) -> float:
 
 
 def duration(seconds: float) -> str:
-    """In the largest unit of which there are two."""
+    """Write a time in the largest unit of which there are at least two."""
     for unit, name in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
         if seconds >= 2 * unit:
             return f"{seconds / unit:.0f} {name}"
@@ -96,7 +96,7 @@ class Forecast:
         self._factors: dict[str, float] = {}
 
     def learn(self, step: Step, seconds: float) -> None:
-        """What a whole cell has taken."""
+        """Take in the seconds of a cell that was measured without a break."""
         from scipy.optimize import nnls  # takes half a second, and a run's first number does not need it
 
         self._rows.append(_features(step.workload))
@@ -114,11 +114,11 @@ class Forecast:
         self._factors = {name: (sum(each) + 1) / (len(each) + 1) for name, each in ratios.items()}
 
     def seconds(self, step: Step) -> float:
-        """Of one cell."""
+        """Forecast the seconds of one cell."""
         return float(_features(step.workload) @ self._weights) * self._factors.get(step.method.label, 1.0)
 
     def left(self, steps: Iterable[Step]) -> float:
-        """Of several cells, one behind the other."""
+        """Forecast the seconds of several cells, measured one after the other."""
         return sum(map(self.seconds, steps))
 
 

@@ -1,4 +1,4 @@
-"""What a run asks for, settled and checked before anything is loaded; and what it is called when it is measured."""
+"""A job: everything that one run measures, checked before anything is loaded."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from lexbench.runner.cells import Named
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Everything that one run asks for, settled and checked before anything is loaded."""
+    """Everything that one run measures, checked before anything is loaded."""
 
     model: Model
     methods: Sequence[Named]
@@ -28,15 +28,15 @@ class Job:
     seeds: Sequence[int]
     results: Path
     reuse: bool = True
-    """Take what earlier answers already hold."""
+    """Take from earlier answers what they hold already."""
     stop_after_collapse: bool = False
     """Skip the longer lengths of a method that has collapsed."""
     executor: str = "here"
-    """Who measures: this process, or workers of a Ray cluster."""
+    """`here`: this process measures; `ray`: workers of a Ray cluster."""
     ray: Mapping[str, Any] = field(default_factory=dict)
     """`lexbench.runner.ray.Settings`."""
     config: Mapping[str, Any]
-    """What the user wrote, with defaults: goes into the run folder."""
+    """The user's settings with defaults, as the run folder keeps them."""
 
     @classmethod
     def of(
@@ -164,7 +164,7 @@ def _parts(config: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 USUAL: Mapping[str, Any] = {"n": 32, "multiples": [0.5, 1, 2, 4, 8]}
-"""What a run has unless its user, or else its suite, says otherwise."""
+"""Defaults of a run, if neither the user nor the suite sets them."""
 
 
 def _usual(name: str, tasks: Sequence[Mapping[str, Any]]) -> Any:

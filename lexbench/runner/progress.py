@@ -27,7 +27,7 @@ class Progress:
     def __init__(self, cells: Iterable[OpenCell], quiet: bool) -> None:
         self._left = {cell.id: cell.step for cell in cells}
         self._parts: dict[str, float] = {}
-        """Of cells at work, the share of their samples that is there."""
+        """Share of the samples that each cell at work has already."""
         self._forecast = Forecast(speed())
         self._next, self._to_go = -math.inf, 0.0
         self._started = time.monotonic()

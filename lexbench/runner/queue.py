@@ -1,4 +1,4 @@
-"""Which open cell comes next, and which must wait: for one worker or for several."""
+"""The queue of open cells, for one worker or several."""
 
 import threading
 from collections.abc import Iterable, Iterator

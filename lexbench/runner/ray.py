@@ -39,13 +39,13 @@ FACTS = ("name", "version", "dtype", "kernel", "revision")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What `ray.KEY=VALUE` sets.
+    """Settings of the cluster and its workers, `ray.KEY=VALUE`.
 
     Raises ValueError for values out of range.
     """
 
     address: str | None = None
-    """Of a running cluster: `auto`, or host:port; None: RAY_ADDRESS, else one of this machine alone."""
+    """Address of a running cluster: `auto`, or host:port; None: RAY_ADDRESS, else start one on this machine."""
     workers: int | None = None
     """None: as many as fit into the cluster, at most one a cell."""
     cpus: float = 1
@@ -98,7 +98,7 @@ class Worker:
         self._model.attend(cell)
 
     def answers(self, cell: OpenCell, questions: Sequence[AnyQuestion]) -> Iterator[tuple[int, Answer]]:
-        """As `LoadedModel`, with places of the questions instead of themselves."""
+        """Answer as `LoadedModel` does; yields the place of each question instead of the question."""
         places = {id(question): place for place, question in enumerate(questions)}
         for question, answer in self._model.answers(cell, questions):
             yield places[id(question)], answer
@@ -192,14 +192,14 @@ class RemoteModel:
         return self.facts is not None
 
     def attend(self, cell: OpenCell) -> None:
-        """As `LoadedModel`; Deferred where the cell has cost too many workers already."""
+        """Apply the cell's method; Deferred if the cell has lost too many workers already."""
         self._cell = cell.id
         if self._lost[cell.id] >= (tries := self._cluster.settings.tries):
             raise Deferred(f"{tries} workers were lost on it: give workers more memory")
         self._get(self._actor.attend.remote(_portable(cell)))
 
     def answers(self, cell: OpenCell, questions: Sequence[AnyQuestion]) -> Iterator[tuple[AnyQuestion, Answer]]:
-        """As `LoadedModel`, each answer as soon as the worker has it."""
+        """Yield each question with its answer, as soon as the worker has it."""
         for answered in self._actor.answers.remote(_portable(cell), list(questions)):
             place, answer = self._get(answered)
             yield questions[place], answer
@@ -224,7 +224,7 @@ class RemoteModel:
         self._cluster.ray.kill(self._actor)
 
     def _get(self, reference: Any) -> Any:
-        """What a worker returns; its errors of ours as they are."""
+        """Get what a worker returns; raise its Refused, ValueError and OSError here."""
         errors = self._cluster.ray.exceptions
         try:
             return self._cluster.ray.get(reference)
@@ -263,7 +263,7 @@ class Workers:
 
     @functools.cached_property
     def facts(self) -> BackendFacts:
-        """What the backend is, as soon as one worker has loaded it."""
+        """Facts of the backend, as soon as one worker has loaded it."""
         until = time.monotonic() + self._cluster.settings.patience
         while True:
             for model in self.models:
@@ -346,7 +346,7 @@ class Workers:
 
 
 _cluster: tuple[Settings, Cluster] | None = None
-"""Of all jobs of this process."""
+"""The cluster that all jobs of this process share."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Work that is not done twice: answers that earlier ones hold already.
+"""Reuse of answers: take from earlier answers what they hold already.
 
 Three cases, each exact up to rounding of the last bits; tests compare them with `reuse=false`:
 
@@ -26,7 +26,7 @@ from lexbench.runner.cells import OpenCell
 
 
 def attended(cell: Cell) -> str | None:
-    """What twins have in common: a hash of all that a cell's samples come from, which the method's name is not.
+    """Hash of everything that a cell's samples depend on: its identity without the method's name. Twins share it.
 
     None for a cell without an Attention.
     """
@@ -67,7 +67,7 @@ class Known:
         return self.start <= question.start and np.array_equal(self.tokens[:size], question.tokens)
 
     def answer(self, question: Score) -> Scored:
-        """Of a question that it holds."""
+        """The answer of a question that `holds` accepts."""
         return Scored(nll=self.nll[question.start - self.start : len(question.tokens) - self.start])
 
 

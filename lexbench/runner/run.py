@@ -17,7 +17,7 @@ from lexbench.stats.costs import Cost
 from lexbench.store.store import Store
 
 _twins = Twins()
-"""Of all jobs of this process."""
+"""Finished cells of all jobs of this process."""
 
 
 class Run:

@@ -1,4 +1,4 @@
-"""A method proves itself on a model before it is measured: applied, exact, and without memory."""
+"""Checks of a method on the loaded model before it is measured: applied, exact, independent of earlier texts."""
 
 import hashlib
 import json
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 CHEAP = 512
 """Tokens of the text on which a run checks its methods."""
 LOGITS = {"float64": 5e-5, "float32": 5e-4, "float16": 2e-2, "bfloat16": 6e-2}
-"""Of logits computed on two ways, by dtype: the deviation of their difference as a share of their spread."""
+"""Tolerance of logits computed in two ways, by dtype: deviation of the difference as a share of the spread."""
 REALISED = 2e-3
-"""Of cos and sin, and of attention weights; angles are float32, each further position adds `STEP`."""
+"""Tolerance of cos, sin and attention weights; angles are float32, each further position adds `STEP`."""
 STEP = 2.0**-22
 NOISE = 5.0
 """Times the identity's error, or float32's, that logits must move by where the method must show."""
@@ -36,13 +36,13 @@ class Check:
     passed: bool | None
     """None: not promised, or nothing to see at this length."""
     said: str
-    """What was measured, or why nothing was."""
+    """The measured value, or why there is none."""
 
 
 def verify(backend: Backend, attention: Attention, length: int) -> list[Check]:
-    """All checks of one Attention on a loaded model, on a random text of `length` tokens.
+    """Check one Attention on a loaded model, with a random text of `length` tokens.
 
-    applied: every layer asked the attention function put in place, and logits changed where they must.
+    applied: every layer called the attention function put in place, and logits changed where they must.
     identity: as far as the Attention promises it, logits are the model's own.
     realised: cos and sin, or attention weights, are those of the formula in float64.
     cached: a prefill, single tokens and a last piece give the logits of one full forward pass.

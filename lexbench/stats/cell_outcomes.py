@@ -20,7 +20,7 @@ class Kept:
     """A cell with outcomes in place of samples: plain data that a baseline file can hold."""
 
     id: str
-    """Of the cell that was measured."""
+    """Hash of the measured cell."""
     cell: Cell
     """With its identity, the attention replaced by a hash."""
     outcomes: Mapping[str, Sequence[Outcome]]

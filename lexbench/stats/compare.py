@@ -56,7 +56,7 @@ class Compared:
     metric: str | None
     """None: neither side has a value."""
     trained_length: int
-    """Of side A."""
+    """Value of side A."""
     entries: list[AtLength]
     verdict: str
     smallest: float | None = None

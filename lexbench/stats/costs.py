@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Of one cell."""
+    """The cost of one cell."""
 
     seconds: float
     """Total seconds."""
@@ -51,7 +51,7 @@ class Price:
     method: str
     length: int
     value: float
-    """Of the table's metric, as are its ends."""
+    """Value of the table's metric, like `low` and `high`."""
     low: float | None
     high: float | None
     cost: Cost

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 CONFIDENCE = 0.95
 LEVEL = 0.05
-"""Of a family of tests: the chance of one false finding or more."""
+"""Chance of one false finding or more in a family of tests."""
 RESAMPLES = 2000
 FLIPS = 19_999
 EXACT = 14
@@ -32,7 +32,7 @@ class Interval:
     low: float
     high: float
     kind: str
-    """How it was made: wilson, newcombe, cluster_bootstrap or welch; mover where it is recovered from those of parts
+    """Kind: wilson, newcombe, cluster_bootstrap or welch; mover where it is recovered from those of parts
     (combine); `cluster_bootstrap+newcombe` where those of two are added (tuning)."""
 
 

@@ -68,7 +68,7 @@ class Paired:
     interval: Interval | None = None
     """95 %; None for a single cluster."""
     p: float | None = None
-    """Of this comparison alone: two-sided; with a tolerance one-sided, of a loss beyond it, and 1 within it."""
+    """p value of this comparison alone: two-sided; with a tolerance one-sided, of a loss beyond it, and 1 within it."""
     p_holm: float | None = None
     """Adjusted for all comparisons of the family."""
     p_gain: float = 1.0

@@ -64,7 +64,7 @@ RISE = 0.5
 FIXED = 85.6
 """RULER's threshold in points (arXiv 2404.06654): Llama 2 7B at its own 4096 tokens, mean of 13 tasks."""
 OUTER = 0.25
-"""Of the depth at either end."""
+"""Share of the depth at either end."""
 RULES = ("monotone", "any", "fixed")
 THE_BASELINE = "the baseline"
 NOTHING = "no value at any length"
@@ -126,11 +126,11 @@ def effective_lengths(
 
 
 Judged = list[tuple[int, Estimate | None]]
-"""How much worse a method is at each length; None: no value there, and later lengths do not count."""
+"""Loss of a method at each length; None: no value there, and later lengths do not count."""
 
 
 def _judged(curves: Curves, row: str, share: float) -> Judged:
-    """How much worse a method is than `share` of the level, at each length that has a level.
+    """Loss of a method against `share` of the level, at each length that has a level.
 
     The level is the best of its references, so the difference is the largest to any of them, and so are its ends: the
     worse one holds its 2.5 %, the better one does by and large. Refused lengths before the first judged one, too short

@@ -86,7 +86,7 @@ class Packed:
         return not again if known == state else None
 
     def load(self, wanted: Mapping[str, State]) -> dict[str, Finished]:
-        """Those of the cells whose row matches the present state of the file."""
+        """Load the cells whose row matches the present state of the file."""
         return {one.cell.id: one for one in _finished(self._cells, self._current(wanted, self._read(ROWS.names)))}
 
     def renew(self, now: Mapping[str, State]) -> None:

@@ -1,1 +1,1 @@
-"""What makes many runs: tuning, encodings trained alike, parity of backends, the search for LongRoPE factors."""
+"""Studies of many runs: tuning, encodings trained alike, parity of backends, the search for LongRoPE factors."""

@@ -1,1 +1,1 @@
-"""What tasks share: haystacks, sampling, matching answers, perplexity."""
+"""Shared by tasks: haystacks, sampling, matching answers, perplexity."""

@@ -1,4 +1,4 @@
-"""What the perplexity tasks share: a tokenized corpus, and questions over windows of its documents."""
+"""Shared by the perplexity tasks: a tokenized corpus, and questions over windows of its documents."""
 
 import functools
 import re
@@ -184,7 +184,7 @@ def place_of(texts: EncodedCorpus, document: int, first: int, end: int) -> Mappi
 
 
 def bos_policy(tokenizer: Tokenizer) -> str:
-    """How windows begin, for the protocol."""
+    """Beginning of the windows, for the protocol."""
     return (
         "BOS begins every window, never a target" if tokenizer.prefix else "no BOS, a document's first token no target"
     )

@@ -1,4 +1,4 @@
-"""What tasks with a prompt share: checks of parameters and of the length, the room, the text around the haystack."""
+"""Shared by tasks with a prompt: checks of parameters and of the length, the room, the text around the haystack."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -79,5 +79,5 @@ def around(tokenizer: Tokenizer, chat: bool, headers: Sequence[str], ask: str, b
 
 
 def bos_and_chat(tokenizer: Tokenizer, chat: bool = False) -> str:
-    """How the context begins, for the protocol: `BOS`, `no BOS`, `BOS, chat template`."""
+    """Beginning of the context, for the protocol: `BOS`, `no BOS`, `BOS, chat template`."""
     return ("BOS" if tokenizer.prefix else "no BOS") + (", chat template" if chat else "")

@@ -1,4 +1,4 @@
-"""What tasks draw at random: numbers without repetition, strings that are distinct or equally long in tokens, words.
+"""Random draws of tasks: numbers without repetition, strings that are distinct or equally long in tokens, words.
 
 All iterators are lazy: the values do not depend on how many are taken, only on the generator and on earlier draws.
 """

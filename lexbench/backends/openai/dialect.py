@@ -26,7 +26,7 @@ PROBE = "The grass is green and the sky is blue."
 
 @dataclass(frozen=True)
 class Abilities:
-    """What a server supports, detected by trial requests."""
+    """Abilities of a server, detected by trial requests."""
 
     ids: bool
     """It accepts prompts as token ids; if not, as text only."""
@@ -197,7 +197,7 @@ class Dialect:
         return text
 
     def _gone(self, no: Rejected) -> Refused:
-        """What a 404 means: Deferred if the server has another model by now, else the rejection itself."""
+        """Explain a 404: Deferred if the server has another model by now, else the rejection itself."""
         try:
             names = [str(entry["id"]) for entry in models(self._server)]
         except Refused:

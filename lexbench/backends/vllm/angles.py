@@ -69,7 +69,7 @@ class Proof:
         return np.unique([*spread, *range(min(first + 1, self.longest))])
 
     def fault(self, tables: Sequence[Table]) -> str | None:
-        """How the tables at `places` differ from the definition, or why they cannot be compared; None if they agree."""
+        """Difference of the tables at `places` from the definition, or why there is none; None if they agree."""
         if tables and not self.own:
             return "it rotates, and the facts of the model have no base: give model.rope_base=..."
         if self.own and not tables:
@@ -80,7 +80,7 @@ class Proof:
         return str(unmatched[0][0]) if unmatched else None
 
     def _apart(self, table: Table, own: Angles) -> str | None:
-        """How a table differs from the angles of one kind of layer; None if it agrees."""
+        """Difference of a table from the angles of one kind of layer; None if it agrees."""
         places = self.places
         if table.rows is not None and table.rows < self.longest:
             return f"its table ({table.kind}) ends at {table.rows} positions, asked for {self.longest}"

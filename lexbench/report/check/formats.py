@@ -17,7 +17,7 @@ from lexbench.stats.wording import escaped, plain, scale, several, small, unit
 ANNOTATIONS = 10
 """Annotations of one kind that GitHub shows per step."""
 SEVERITIES = {"lost": "error", "not comparable": "error", "gained": "notice", "new": "notice"}
-"""Of annotations, by the first words of a note; other notes are warnings."""
+"""Level of an annotation, by the first words of its note; other notes are warnings."""
 
 
 def command(
@@ -56,7 +56,7 @@ def command(
 
 
 def updated(written: baseline.Baseline, file: Path) -> str:
-    """What `--update` wrote."""
+    """Say what `--update` wrote."""
     refused = sum(each.refused is not None for each in written.cells)
     lines = [f"{file}: {several(len(written.cells), 'cell')}, {refused} of them refused, {file.stat().st_size} bytes"]
     clusters = [len({one.cluster for one in found}) for each in written.cells for found in each.outcomes.values()]

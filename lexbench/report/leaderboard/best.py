@@ -12,7 +12,7 @@ from lexbench.stats.pairs import Outcome, Paired, corrected, outcomes, paired
 from lexbench.stats.values import number
 
 Samples = Mapping[str, Sequence[Sample]]
-"""Of each cell id."""
+"""Samples by cell id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Mark:
     level: bool = False
     """Ties with the best statistically."""
     p_holm: float | None = None
-    """Of the difference to the best, adjusted over the column; None where it was not tested."""
+    """p value of the difference to the best, adjusted over the column; None if not tested."""
 
 
 def mean(records: Sequence[Record], samples: Samples) -> Record:

@@ -20,7 +20,7 @@ NO_MARK = Mark()
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """What stands below one head."""
+    """A column: everything under one head."""
 
     name: str
     """For programs: a length in tokens, a multiple as `2x`, `mean`, `perplexity`, or a summary's name."""
@@ -28,7 +28,7 @@ class Column:
     """For people."""
     length: int | None = None
     multiple: float | None = None
-    """Of the trained length."""
+    """Length as a multiple of the trained length."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Value:
     ends: tuple[str, str] | None = None
     """The interval as it is shown."""
     interval: str | None = None
-    """How the interval was made: wilson, cluster_bootstrap, ..."""
+    """Kind of the interval: wilson, cluster_bootstrap, ..."""
     n: int | None = None
     """Samples behind the value."""
     clusters: int | None = None
@@ -68,11 +68,11 @@ class Board:
 
     title: str
     caption: str
-    """What all cells share; the first line is the protocol."""
+    """Facts that all cells share; the first line is the protocol."""
     about: Mapping[str, object]
     """The same as data: task, model or method, metric, protocol, backend and so on."""
     corner: str
-    """What the rows are: method or model."""
+    """Kind of the rows: method or model."""
     rows: list[str]
     columns: list[Column]
     entries: dict[BoardPlace, Value]

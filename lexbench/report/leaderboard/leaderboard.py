@@ -94,7 +94,7 @@ def _of_tasks(finished: Iterable[Finished], tasks: Sequence[str]) -> Iterator[Fi
 
 
 def headlines(every: Iterable[Table], instead_of_nll: str | None = None) -> list[Table]:
-    """Of each setting the table of the first metric; of likelihoods another one, where that is asked for."""
+    """Keep the table of the first metric of each setting; for likelihoods another metric on request."""
     settings: dict[str, list[Table]] = {}
     for table in every:
         settings.setdefault(table.setting, []).append(table)
@@ -198,7 +198,7 @@ def _apart_from_model(cell: Cell) -> str:
 
 
 def _mixed(task: str, method: str, found: Sequence[Table]) -> str:
-    """What two models do not share, and what to do."""
+    """Name what two models do not share, and the remedy."""
     one = found[0].cell
     other = next(table.cell for table in found if table.cell.model != one.model)
     names = ["protocol", *(name for name in _about(one) if name not in ("task", "protocol"))]

@@ -45,14 +45,14 @@ class Leaderboard:
 
     @property
     def legend(self) -> list[str]:
-        """What marks mean, sentence by sentence."""
+        """Explain the marks, one sentence each."""
         if self.columns == "summary":
             return [INTERVALS, BEST, NOT_TESTED, REFUSED]
         return [BY_LENGTH, BEST, LEVEL if self.rows == "method" else NO_LEVEL, REFUSED]
 
     @property
     def missing(self) -> list[str]:
-        """What is not shown and should be known of."""
+        """Name everything relevant that is not shown."""
         left = [f"Not readable, not shown: {each}" for each in self.unreadable]
         unfinished = "; ".join(self.unfinished)
         return left + ([f"Unfinished, not shown: {unfinished}. Repeat the command to resume."] if unfinished else [])

@@ -19,7 +19,7 @@ DIGITS = 6
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What the page shows: tables, the samples of each cell id, and paired differences by the name of their table."""
+    """Data of the page: tables, the samples of each cell id, and paired differences by the name of their table."""
 
     tables: Sequence[Table]
     samples: Mapping[str, Sequence[Sample]]
@@ -179,5 +179,5 @@ def _difference(table: Table, each: differences.Difference) -> dict[str, Any]:
 
 
 def decimals(table: Table) -> str:
-    """How differences are written: points with one decimal, nats with three, measures with four digits."""
+    """Format of a difference: points with one decimal, nats with three, measures with four digits."""
     return ".1f" if table.scored else ".3f" if table.metric == "nll" else ".4g"

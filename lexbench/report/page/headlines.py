@@ -25,7 +25,7 @@ SUMMARIES = {"price": "price up to {trained}", "effective_length": "effective le
 
 
 def headlines(measured: Measured) -> Iterator[dict[str, Any]]:
-    """Of each setting, by its first metric, where one side of it is better."""
+    """The first metric of each setting, if one direction is better."""
     for table, *_ in measured.settings:
         if table.metric is not None and table.better and any(record.value for record in table.entries.values()):
             yield _headline(measured, table)
@@ -121,7 +121,7 @@ def _levels(measured: Measured, table: Table, rows: Sequence[str], means: Means,
 
 
 def _summed(table: Table, rows: Sequence[str], said: dict[tuple[str, str], Summary]) -> Iterator[Column]:
-    """What sums up a method's curve."""
+    """Sum up the curve of a method."""
     for name, head in SUMMARIES.items():
         known = {row: said[name, row] for row in rows if (name, row) in said and said[name, row].value is not None}
         if not known:

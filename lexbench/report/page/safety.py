@@ -1,4 +1,4 @@
-"""What keeps untrusted text harmless: names, prompts, outputs and reasons come from models and from others' files.
+"""Escape untrusted text: names, prompts, outputs and reasons come from models and from others' files.
 
 HTML        jinja's autoescape, and in the page textContent: text is never parsed as markup
 JSON        `<` is escaped, so that no text ends the script element that holds it

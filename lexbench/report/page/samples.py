@@ -78,7 +78,7 @@ def _text(text: str | None) -> str | None:
 
 
 def _facts(facts: Mapping[str, Any]) -> dict[str, str]:
-    """What else is known, each as a text."""
+    """Further facts of a sample, each as a text."""
     found = {}
     for name, value in facts.items():
         if name not in ELSEWHERE or (name == "expected" and not expected(value)):

@@ -22,7 +22,7 @@ DIVERGING = LinearSegmentedColormap.from_list(
 )
 """Vermilion to blue, which colour-blind readers tell apart; both ends as dark on paper, so the sign is written, too."""
 NEUTRAL = "PRGn"
-"""Of measures of which neither more nor less is better: purple where less, green where more."""
+"""Colours of measures without a better direction: purple for less, green for more."""
 LEAST = {"points": 25.0, "nats per token": 0.1}
 """End of the colours, at least: what a sample or two make is pale."""
 INSIDE = 0.9
@@ -66,7 +66,7 @@ def ranked(found: Differences) -> list[str]:
 
 
 def limit(found: Differences) -> float:
-    """Of the colours, from -limit to limit: 9 of 10 differences lie within, a few collapsed methods beyond."""
+    """Limit of the colour scale: 9 of 10 differences lie within it, a few collapsed methods beyond."""
     sizes = [abs(each.difference) for each in found.entries.values() if each.difference is not None]
     robust = float(np.quantile(sizes, INSIDE, method="higher")) or max(sizes)
     return max(robust, LEAST.get(found.unit, 0.0)) or 1.0

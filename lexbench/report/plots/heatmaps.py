@@ -25,12 +25,12 @@ INK = 0.47
 
 @dataclass(frozen=True)
 class Look:
-    """How large panels are drawn, in inches, and what is written into them."""
+    """Size of the panels in inches, and the text in them."""
 
     columns: int
     """Panels side by side, at most."""
     width: float
-    """Of a stratum, as is the height."""
+    """Width of a stratum in inches, like the height."""
     height: float
     numbers: bool
     """Samples and interval in each stratum, beside the value."""

@@ -182,7 +182,7 @@ def _step(table: Table, count: int) -> float:
 
 
 def _moved(axes: Axes, aside: float) -> Transform:
-    """Where data are, so many points aside."""
+    """Move data points sideways, by so many points."""
     figure = axes.get_figure(root=True)
     assert figure is not None
     return axes.transData + ScaledTranslation(aside / 72, 0, figure.dpi_scale_trans)

@@ -61,7 +61,7 @@ def plot(table: Table, curves: Sequence[PositionCurve], stem: Path) -> None:
 
 
 def _middles(curve: PositionCurve) -> np.ndarray:
-    """Of the bins, on the logarithmic axis; the first, which begins at 0, by tokens."""
+    """Centres of the bins on the logarithmic axis; the first bin begins at 0 and is centred in tokens."""
     return np.concatenate([curve.edges[1:2] / 2, np.sqrt(curve.edges[1:-1] * curve.edges[2:])])
 
 

@@ -34,17 +34,17 @@ METADATA: dict[str, dict[str, str | None]] = {
     ".png": {"Software": "lexbench"},
 }
 HATCHED: dict[str, Any] = {"facecolor": "0.95", "edgecolor": "0.7", "hatch": "/////", "linewidth": 0.0}
-"""Of a refused cell's field."""
+"""Fill of a refused cell."""
 BACKED: dict[str, Any] = {"facecolor": "0.95", "edgecolor": "none", "boxstyle": "square,pad=0.15"}
 """Behind words on it."""
 BANDS = 0.35
-"""How dark the bands of all methods together are."""
+"""Opacity of the bands of all methods together."""
 DPI = 160
-"""Of PNG files. Words are a little wider or narrower in SVG, so each is laid out for itself."""
+"""Resolution of PNG files. Words have another width in SVG, so each format is laid out by itself."""
 LABEL = 32
 """Characters of a line of a legend."""
 EM = 0.6
-"""Of the font's size: the width of a character of names, which have more small letters than capitals."""
+"""Width of a character in names, as a share of the font size; names have more small letters than capitals."""
 
 
 def save(figure: Figure, stem: Path) -> None:
@@ -86,7 +86,7 @@ def said(text: str, width: int, lines: int = 3) -> str:
 
 
 def characters(inches: float, points: float) -> int:
-    """How many of a name fit into a line so long, at a font's size."""
+    """Count the characters of a name that fit into a line, at a font size."""
     return int(inches * 72 / (EM * points))
 
 
@@ -99,17 +99,17 @@ def title(axes: Axes, text: str, pad: float = 6.0) -> None:
 
 
 def colour(place: int) -> str:
-    """Of the method at a place among those told apart."""
+    """Colour of the method at this place among the highlighted ones."""
     return COLOURS[place % len(COLOURS)]
 
 
 def band(count: int) -> float:
-    """How dark one of so many bands is, that may all lie on one another."""
+    """Opacity of one band, so that many overlapping ones stay readable."""
     return float(1 - (1 - BANDS) ** (1 / count))
 
 
 def looks(place: int) -> dict[str, Any]:
-    """Of a method's line: a ninth has the first one's colour, and another marker."""
+    """Colour and marker of a method's line: the ninth has the first one's colour and another marker."""
     return {
         "color": colour(place),
         "marker": MARKERS[(place + place // len(COLOURS)) % len(MARKERS)],

@@ -1,1 +1,1 @@
-"""What a method does to a model, as a table and as pictures."""
+"""Show how a method changes a model, as a table and as pictures."""

@@ -32,7 +32,7 @@ NARROW = 24
 GRID = 96
 """Positions along each side of a map of distances."""
 POINTS = 1000
-"""Of a line over distances or positions, at most."""
+"""Most points of a line over distances or positions."""
 TRAINED: dict[str, Any] = {"color": "0.45", "linewidth": 1.0, "linestyle": (0, (4, 3)), "zorder": 0}
 LENGTH: dict[str, Any] = {"color": "0.45", "linewidth": 1.0, "linestyle": ":", "zorder": 0}
 BEYOND: dict[str, Any] = {"facecolor": "#E08A4F", "edgecolor": "0.15", "hatch": "////", "linewidth": 0.0}
@@ -47,7 +47,7 @@ Panel = Callable[[Axes, "Shown"], list[Row]]
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """What a figure is about."""
+    """The subject of a figure."""
 
     model: Model
     length: int
@@ -61,7 +61,7 @@ class Shown:
 
 
 def panels_of(shown: Shown) -> list[Panel]:
-    """What fits; the model's own wavelengths where nothing else does."""
+    """Panels that fit the method; the model's own wavelengths if nothing else does."""
     frequencies = shown.places("inv_freq", "dynamic")
     panels: list[Panel] = [wavelengths] if frequencies else []
     if frequencies and own_frequencies(shown.model) is not None:
@@ -269,7 +269,7 @@ def _biases(axes: Axes, shown: Shown) -> list[Row]:
 
 
 def query_scales(axes: Axes, shown: Shown) -> list[Row]:
-    """What each query is multiplied by."""
+    """Factor of each query."""
     axes.set_title("factor of each query")
     positions = _spread(shown.length, POINTS)
     handles: list[Any] = [axes.axhline(1.0, label="unchanged", **{**looks(0), "marker": ""})]

@@ -1,4 +1,4 @@
-"""What methods do to a model at one length, as pictures: one with all that it changes, or several over one another."""
+"""Pictures of methods at one length: everything that one changes, or several methods in the same panels."""
 
 import math
 from collections.abc import Mapping, Sequence

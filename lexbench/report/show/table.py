@@ -25,7 +25,7 @@ SLOTS = tuple(field.name for field in fields(Attention))
 
 
 def as_data(model: Model, label: str, attention: Attention, length: int) -> dict[str, Any]:
-    """What `table` shows, as plain JSON values; what does not exist is None.
+    """Content of `table` as plain JSON values; missing parts are None.
 
     Pairs: radians per token, wavelength 2 pi / radians in tokens, turns within the trained length, and how many times
     slower than the model's own pair. A pair that never turns has no wavelength.
@@ -109,7 +109,7 @@ def table(model: Model, label: str, attention: Attention, length: int) -> str:
 
 
 def headline(model: Model, label: str, length: int) -> str:
-    """What is shown, in a line of Markdown."""
+    """Title in one line of Markdown."""
     multiple = length / model.trained_length
     times = f"{multiple:.4g} times the trained {model.trained_length}" if multiple != 1 else "as trained"
     return f"**{model.name}** under **{label}** at {length} tokens ({times})"

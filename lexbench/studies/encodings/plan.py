@@ -29,7 +29,7 @@ class Step:
     seconds: float = 0.0
     """Expected time on one idle core."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What the outcome depends on, besides the arguments."""
+    """Facts that the outcome depends on, besides the arguments."""
     weights: Path | None = None
     """Folder of the model that it reads; with other weights the step must run again."""
     made: Path | None = None

@@ -1,1 +1,1 @@
-"""What `lexbench tune` is made of: space, halving, the bench where candidates are asked, ranking, page."""
+"""`lexbench tune`: search space, successive halving, the bench that measures candidates, ranking, page."""

@@ -170,7 +170,7 @@ def _pastes(result: "Result", winner: Candidate) -> Iterator[str]:
 
 
 def _arguments(candidate: Candidate, length: int) -> str:
-    """Of `lexbench.extend`, behind the network."""
+    """Arguments of `lexbench.extend` after the network."""
     config = candidate.config
     method = config["compose"] if "compose" in config else config["name"]
     more = {key: value for key, value in config.items() if key not in ("name", "compose", "_target_", "file")}

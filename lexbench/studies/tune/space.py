@@ -21,7 +21,7 @@ class Candidate:
     """A method with parameters, and its Attention at the length of the tune."""
 
     config: Mapping[str, Any]
-    """As for `method=`: name and parameters, or methods to compose."""
+    """Config as in `method=`: name and parameters, or methods to compose."""
     label: str
     method: Method | None
     attention: Attention | None
@@ -62,7 +62,7 @@ class Range:
 
 Choices = tuple[Any, ...]
 Parameters = Mapping[str, Range | Choices]
-"""What to draw for each parameter of a method."""
+"""Ranges to draw from, by parameter of a method."""
 
 
 def usual(model: Model, length: int, first: Sequence[str]) -> list[dict[str, Any]]:
@@ -89,7 +89,7 @@ def parameters_of(
     model: Model,
     length: int,
 ) -> Parameters:
-    """What to draw for a method: its entry in `space`, and its parameters in `common`.
+    """Ranges to draw from for a method: its entry in `space`, and its parameters in `common`.
 
     Parameters given in the config stay fixed; for composed methods nothing is drawn.
     """
