@@ -778,7 +778,8 @@ def test_questions_follow_from_seed_and_index_in_any_process(lexlet: FastTokeniz
         assert not set(here) & set(fingerprint(task, lexlet, 3, seed=1))
     code = (
         f"import importlib.util as u; s = u.spec_from_file_location('here', {__file__!r}); m = u.module_from_spec(s); "
-        "s.loader.exec_module(m); t = m.load_tokenizer(m.Path(m.lexbench.__file__).parent / 'lexlet'); "
+        "s.loader.exec_module(m); from lexbench.core.tokenizer import load_tokenizer; "
+        "t = load_tokenizer(m.Path(m.lexbench.__file__).parent / 'lexlet'); "
         f"m.questions_of(m.qa(hops=2), t, 500, 2); print(*m.fingerprint(m.qa('qa_squad', data={squad!r}), t, 3))"
     )
     root = Path(__file__).parent.parent.parent
