@@ -1,5 +1,6 @@
 """Seeded text with planted long-range dependencies, the same on every machine."""
 
+import functools
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -101,5 +102,10 @@ def _document(seed: int, place: int, words: int, reach: int) -> str:
 
 
 def _pick(rng: np.random.Generator, words: str) -> str:
-    choices = words.split()
+    choices = _choices(words)
     return choices[int(rng.integers(len(choices)))]
+
+
+@functools.cache
+def _choices(words: str) -> list[str]:
+    return words.split()
