@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,14 @@ from lexbench.native.train import Job, Prepared, train
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEXTS: list[Corpus] = [Synthetic(count=4, words=400)]
 SHAPE = {"layers": 1, "width": 32, "heads": 2, "kv_heads": 1, "hidden": 32}
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """Ctrl-C is heard, also where a background shell has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def prepared(start: Path | None = None, **changed: object) -> Prepared:
