@@ -235,7 +235,8 @@ class RemoteModel:
             if isinstance(error.cause, Refused):
                 raise error.cause from None
             if isinstance(error.cause, ValueError | OSError):
-                raise ValueError(f"{error.cause} (worker on {self.node})") from None
+                where = f" (worker on {self.node})" if self.facts else ""
+                raise ValueError(f"{error.cause}{where}") from None
             raise RuntimeError("a worker failed") from error.cause
 
 

@@ -123,7 +123,7 @@ def test_workers_that_cannot_load_or_start_end_the_run_in_one_line(
     assert "Traceback" not in said and "leads to no cluster" in said.splitlines()[-1]
     for more, wanted in (
         (["ray.gpus=1", "ray.patience=1"], "ray has started no worker for 1 seconds"),
-        (["backend.device=cuda:99"], "backend.device cuda:99 is not here"),
+        (["backend.device=cuda:99"], "backend.device cuda:99 is not available"),
     ):
         found = subprocess.run(
             [sys.executable, "-m", "lexbench", *words, f"ray.address={nodes.address}", *more],
