@@ -183,7 +183,7 @@ def test_what_it_refuses_is_said_in_its_words(backend: OpenAI) -> None:
 def test_without_its_key_it_answers_nothing(server: VllmServer) -> None:
     with pytest.raises(ValueError, match=r"HTTP 401: .*set NO_SUCH_KEY"):
         opened(server, key_variable="NO_SUCH_KEY")
-    with pytest.raises(ValueError, match=r"serves no 'other': give backend\.served=NAME from lexlet"):
+    with pytest.raises(ValueError, match=r"does not serve 'other': give backend\.served=NAME from lexlet"):
         opened(server, served="other")
 
 
