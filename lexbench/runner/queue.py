@@ -29,6 +29,7 @@ class Queue:
         """Cells that another run measures."""
         self._busy: dict[str, OpenCell] = {}
         self._store, self._ascending = store, ascending
+        self.closed = False
         self._changed = threading.Condition()
         for cell in cells:
             self._left[cell.id] = self._of_method.setdefault(cell.method, {})[cell.id] = cell
@@ -56,16 +57,17 @@ class Queue:
             with self._changed:
                 self._busy.pop(cell.id, None)
                 self._held.pop(cell.id, None)
-                if failed:
+                if failed and not self.closed:
                     self._left = {cell.id: cell, **self._left}
                     self._of_method[cell.method] = {cell.id: cell, **self._of_method[cell.method]}
-                elif not mine:
+                elif not mine and not self.closed:
                     self._held[cell.id] = cell
                 self._changed.notify_all()
 
     def close(self) -> None:
         """Give out no more cells."""
         with self._changed:
+            self.closed = True
             for cells in (self._left, self._of_method, self._held):
                 cells.clear()
             self._changed.notify_all()

@@ -94,7 +94,7 @@ class Worker:
         return {name: getattr(loaded, name) for name in FACTS} | {"node": os.uname().nodename}
 
     def attend(self, cell: OpenCell) -> None:
-        """As `LoadedModel`."""
+        """Apply the cell's method, after its checks."""
         self._model.attend(cell)
 
     def answers(self, cell: OpenCell, questions: Sequence[AnyQuestion]) -> Iterator[tuple[int, Answer]]:
@@ -104,7 +104,7 @@ class Worker:
             yield places[id(question)], answer
 
     def peak(self) -> Peak | None:
-        """As `LoadedModel`."""
+        """Memory that this process has held at most."""
         return self._model.peak()
 
 
@@ -303,6 +303,8 @@ class Workers:
                     measure(run, model, tokenizer, by_method=True)
                     return
                 except LostWorkerError:
+                    if run.queue.closed:  # we have ended the worker ourselves
+                        return
                     model.replace()
         except BaseException as error:  # rises in the main thread
             self._failures.append(error)

@@ -123,3 +123,18 @@ def test_a_closed_queue_gives_out_nothing(tmp_path: Path) -> None:
     queue = Queue([open_cell("none", 512)], Store(tmp_path))
     queue.close()
     assert list(queue.cells()) == [] and not queue.open
+
+
+def test_a_cell_that_fails_after_the_end_is_not_given_out_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    alike = {"inv_freq": [1.0]}
+    one, twin = open_cell("ntk", 256, attention=alike), open_cell("yarn", 256, attention=alike)
+    queue, given = Queue([one, twin], Store(tmp_path)), list[OpenCell | None]()
+    assert queue._take("", True) is one
+    waiting = threading.Thread(target=lambda: given.append(queue._take("", True)), daemon=True)
+    waiting.start()  # for its twin
+    block = queue.claimed(one)
+    block.__enter__()
+    queue.close()
+    block.__exit__(RuntimeError, RuntimeError(), None)
+    waiting.join(10)
+    assert given == [None] and not queue.open
