@@ -41,7 +41,7 @@ GROUPS = {
     "Queries": {"query_scale"},
     "Frequencies": {"inv_freq", "scale", "dynamic", "keep_first"},
 }
-"""What methods change; a method belongs to the first group with one of its slots."""
+"""Groups of methods by what they change; a method belongs to the first group with one of its slots."""
 ORDER = ("The baseline", "Frequencies", "Queries", "Distances", "Which keys are seen", "Heads and passes")
 
 

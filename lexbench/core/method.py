@@ -17,7 +17,7 @@ class Method(Protocol):
     """
 
     def attention(self, model: Model, length: int) -> Attention:
-        """How positions enter attention at `length` tokens; pure; Refused if the model does not allow the method."""
+        """Return the Attention at `length` tokens; pure; Refused if the model does not allow the method."""
 
 
 @dataclass(frozen=True)

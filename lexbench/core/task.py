@@ -31,7 +31,7 @@ class Write(Question):
     prompt: Tokens
     room: int
     answer: str = ""
-    """What a flawless model writes, with its leading space."""
+    """Answer of a flawless model, with its leading space."""
     chance: float = 0.0
     """Expected accuracy of guessing among all possible answers."""
     until: tuple[str, ...] = ()
@@ -221,7 +221,7 @@ class Frame:
 
 
 class Tokenizer(Protocol):
-    """What tasks need of a tokenizer. `encode` never adds special tokens."""
+    """Interface of a tokenizer for tasks. `encode` never adds special tokens."""
 
     @property
     def prefix(self) -> tuple[int, ...]:
@@ -267,7 +267,7 @@ class Task:
         return self
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """What exactly is measured, in one line: targets, windows, averaging, BOS."""
+        """Describe the measurement in one line: targets, windows, averaging, BOS."""
         raise NotImplementedError
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:

@@ -190,7 +190,7 @@ class Encoding(nn.Module):
         return type(self).__module__.rpartition(".")[2]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """As any module, but float64 constants (frequencies, slopes) keep their dtype when the network changes its."""
+        """Convert as any module does, but keep float64 constants (frequencies, slopes) in their dtype."""
         exact = {name: buffer for name, buffer in self._buffers.items() if buffer is not None and buffer.dtype == F64}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, buffer in exact.items():

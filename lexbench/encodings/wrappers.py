@@ -176,7 +176,7 @@ class Layered(Encoding):
 
     @property
     def used(self) -> Encoding:
-        """Those that a trained folder stores, layer by layer."""
+        """Encodings that a trained folder stores, layer by layer."""
         inner = [self.at(number).used for number in range(len(self.layers))]
         return self if all(one is two for one, two in zip(inner, self.layers, strict=True)) else Layered(inner)
 

@@ -27,7 +27,7 @@ Places = Callable[[Positions], Floats]
 def attend(
     queries: Tensor, keys: Tensor, values: Tensor, rule: Blocks | Chunks, rotate: Rotate, scaling: float
 ) -> Tensor:
-    """As `dense.attend`, with queries already multiplied by their query_scale."""
+    """Compute what `dense.attend` does, with queries already multiplied by their query_scale."""
     size, total = rule.size, keys.shape[2]
     first = total - queries.shape[2]
     own, before, older, key = views(rule)

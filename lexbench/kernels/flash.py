@@ -54,7 +54,7 @@ def causal(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Par
 
 
 def anticausal(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Part:
-    """As many queries as keys; query r sees key c where c >= r: a causal triangle in reversed order."""
+    """Attend with as many queries as keys; query r sees key c where c >= r: a causal triangle in reversed order."""
     out, lse = _fused(queries.flip(2), keys.flip(2), values.flip(2), True, scaling)
     return Part(out.flip(2), lse.flip(2))
 

@@ -45,7 +45,7 @@ class Far:
 def attend(
     queries: Tensor, keys: Tensor, values: Tensor, window: int, far: Far, rotate: Rotate, scaling: float
 ) -> Tensor:
-    """As `dense.attend`, with queries already multiplied by query_scale; keys with i - j < window are near."""
+    """Attend as `dense.attend`, with queries already multiplied by query_scale; keys with i - j < window are near."""
     total = keys.shape[2]
     first = total - queries.shape[2]
     count = max(0, min(far.count, total - window))

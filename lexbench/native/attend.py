@@ -22,7 +22,7 @@ KEPT = 2**26
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """What the fused kernel adds to the scores of one layer, and the inputs that it was computed from."""
+    """Term that the fused kernel adds to the scores of one layer, and the inputs that it was computed from."""
 
     positions: Tensor
     made_of: tuple[object, ...]
@@ -119,7 +119,7 @@ class Layer:
         return kept.values
 
     def _table(self, dtype: torch.dtype) -> Tensor | None:
-        """What the fused kernel adds to all scores, or which keys it sees; None: plain causal attention."""
+        """Term that the fused kernel adds to all scores, or the keys that it sees; None: plain causal attention."""
         here, there = np.arange(self.total - self.n_queries, self.total), np.arange(self.total)
         bias = self._biases(here, there)
         if bias is None:

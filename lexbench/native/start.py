@@ -40,7 +40,7 @@ class Start:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What the record of a training states about its start."""
+        """Facts about the start of a training, for its record."""
         return {"folder": self.name, "fingerprint": fingerprint(self.folder)}
 
     @property

@@ -36,7 +36,7 @@ MAKE = "make one by `lexbench keys model=EVALUATOR corpus=CORPUS out=FILE`"
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What makes a token a key token; lengths in the evaluator's tokens.
+    """Thresholds of a key token; lengths in the evaluator's tokens.
 
     Args:
         longest: tokens read of a document, with BOS.

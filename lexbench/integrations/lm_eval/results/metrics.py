@@ -1,4 +1,4 @@
-"""Which metrics of the harness can be scores of samples, and their names here.
+"""Metrics of the harness that can be scores of samples, and their names here.
 
 acc                    accuracy: our name; choices have a chance level
 exact_match,strict     exact_match (strict): filter in parentheses, `none` is omitted
