@@ -37,7 +37,7 @@ class Answerer(Protocol):
         """Each question with its answer, in the order that takes least work."""
 
     def peak(self) -> Peak | None:
-        """Memory of the cell; None where the worker is lost, and nothing is known of the cell's cost."""
+        """Memory of the cell; None where the worker is lost: the cost of a cell that it has not finished is not kept."""
 
 
 class LoadedModel:

@@ -10,7 +10,7 @@ import time
 
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokenizer
-from lexbench.runner.answers import Answerer, scored
+from lexbench.runner.answers import Answerer, Peak, scored
 from lexbench.runner.cells import OpenCell
 from lexbench.runner.questions import questions_of
 from lexbench.runner.run import Run
@@ -29,7 +29,8 @@ def measure(run: Run, model: Answerer, tokenizer: Tokenizer, by_method: bool = F
 
 def measure_cell(run: Run, model: Answerer, tokenizer: Tokenizer, cell: OpenCell) -> None:
     """Measure one claimed cell, from the first sample that its file lacks."""
-    started, tokens, whole = time.monotonic(), 0, False
+    started, tokens, finished = time.monotonic(), 0, False
+    done: set[int] = set()
     try:
         questions = questions_of(cell, tokenizer)
         model.attend(cell)  # apply the method, which must pass its checks
@@ -43,13 +44,14 @@ def measure_cell(run: Run, model: Answerer, tokenizer: Tokenizer, cell: OpenCell
             run.progress.kept(cell)
             tokens += sample.tokens
         run.store.finish(cell, [question.index for question in questions])
-        whole = not done
+        finished = True
     except Deferred as refusal:
         run.store.defer(cell, refusal.reason)
     except Refused as refusal:
         run.store.refuse(cell, refusal.reason)
     finally:  # an interrupted cell has a cost, too
         seconds = time.monotonic() - started
-        if (peak := model.peak()) is not None:
-            run.spent(cell, seconds, tokens, peak)
-    run.ended(cell, seconds if whole else None)
+        peak = model.peak()
+        if finished or peak is not None:  # a worker may die with its last answer given: only its memory is unknown
+            run.spent(cell, seconds, tokens, peak or Peak(bytes=None, own=False))
+    run.ended(cell, seconds if finished and not done else None)

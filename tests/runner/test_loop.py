@@ -1,5 +1,6 @@
 """Runs end as they should: resumed after any death, never mixing cells, paired over methods."""
 
+import contextlib
 import json
 import random
 import signal
@@ -151,6 +152,32 @@ def test_an_interrupted_cell_costs_what_was_asked_each_time(tmp_path: Path, monk
     rows = [json.loads(line) for line in (tmp_path / "costs.jsonl").read_text().splitlines()]
     assert [row["tokens"] for row in rows] == [3 * 300, 2 * 300]
     assert len({row["cell"] for row in rows}) == 1
+
+
+@pytest.mark.parametrize("answered", [5, 2])
+def test_a_worker_that_dies_leaves_a_cost_only_with_a_finished_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered: int
+) -> None:
+    answer = answers.LoadedModel.answers
+
+    class Lost(Exception):
+        pass
+
+    def dying(self: answers.LoadedModel, *given: Any) -> Any:
+        for place, found in enumerate(answer(self, *given)):
+            if place == answered:
+                raise Lost
+            yield found
+
+    monkeypatch.setattr(answers.LoadedModel, "answers", dying)
+    monkeypatch.setattr(answers.LoadedModel, "peak", lambda self: None)  # of a worker that is no more
+    whole = answered == 5
+    with contextlib.nullcontext() if whole else pytest.raises(Lost):
+        run(tmp_path, lengths=[300], n=5)
+    rows = (tmp_path / "costs.jsonl").read_text().splitlines() if whole else []
+    assert (tmp_path / "costs.jsonl").exists() == whole
+    assert [json.loads(row)["peak_bytes"] for row in rows] == [None] * whole
+    assert [len(each.samples) for each in Store(tmp_path).load()] == [5] * whole
 
 
 @pytest.mark.parametrize(
