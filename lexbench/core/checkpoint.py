@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from lexbench.core.files import read_object, sha256
+from lexbench.core.gguf import gguf_folder, is_gguf
 from lexbench.core.model import Model
 from lexbench.core.values import fits
 
@@ -23,13 +24,20 @@ OVERRULED = {"name", "trained_length", "parameters"}
 
 
 def on_disk(path: str) -> Path | None:
-    """The folder of a model's path, or None for a name on the hub; `lexbench:NAME` is a model shipped with lexbench."""
+    """The folder of a model's path, or None for a name on the hub.
+
+    `lexbench:NAME` is a model shipped with lexbench; a GGUF file has a folder in the cache (`lexbench.core.gguf`).
+    """
+    if is_gguf(path):
+        return gguf_folder(path)
     ours = path.startswith("lexbench:")
     folder = Path(__file__).parents[1] / path.removeprefix("lexbench:") if ours else Path(path).expanduser()
     if folder.is_dir():
         return folder
     if ours or path.startswith((".", "/", "~")) or path.count("/") != 1:
-        raise ValueError(f"model folder {path} does not exist: give model.path=DIR or a hub name like org/name")
+        raise ValueError(
+            f"model folder {path} does not exist: give model.path=DIR, a GGUF file or a hub name like org/name"
+        )
     return None
 
 

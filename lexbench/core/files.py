@@ -91,13 +91,23 @@ def sha256(file: Path) -> str:
     return made
 
 
-def _cache_file() -> Path | None:
-    """The file of cached hashes; None if the user has no home folder."""
+def cache_folder() -> Path:
+    """lexbench's folder in the user's cache; ValueError if the user has no home folder."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     except RuntimeError:
+        folder = Path()
+    if not folder.is_absolute():
+        raise ValueError("the user has no cache folder: set XDG_CACHE_HOME to an absolute path")
+    return folder / "lexbench"
+
+
+def _cache_file() -> Path | None:
+    """The file of cached hashes; None if the user has no cache folder."""
+    try:
+        return cache_folder() / "sha256.json"
+    except ValueError:
         return None
-    return folder / "lexbench" / "sha256.json" if folder.is_absolute() else None
 
 
 def _cached() -> dict[str, Any]:

