@@ -1,9 +1,12 @@
 """One server over HTTP: retries within their bound, at the pace allowed, and no key anywhere."""
 
 import email.utils
+import gzip
+import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -141,12 +144,64 @@ def test_a_no_is_passed_on_in_one_line_and_not_asked_again(reply: scripted.Reply
         assert not isinstance(refusal.value, Deferred) and len(server.asked) == 1
 
 
-@pytest.mark.parametrize("said", [b"<html>hello</html>", b"[1, 2]", b"", b'"text"', b"\xff\xfe", b"[" * 100_000])
-def test_an_answer_that_is_no_object_is_malformed(said: bytes) -> None:
+NO_OBJECT = [b"<html>hello</html>", b"[1, 2]", b"", b'"text"', b"\xff\xfe", b"[" * 100_000]
+
+
+@pytest.mark.parametrize("said", NO_OBJECT)
+def test_a_page_in_place_of_an_answer_is_asked_again(said: bytes) -> None:
+    with scripted.serving(failing(2, (200, said))) as server:
+        assert client(server.url).post("completions", {}) == {"fine": True}
     with scripted.serving(failing(9, (200, said))) as server:
-        with pytest.raises(Refused, match="malformed answer") as refusal:
+        with pytest.raises(Deferred, match=r"malformed answer.* is no JSON object \(4 attempts\)") as refusal:
             client(server.url).post("completions", {})
-        assert len(refusal.value.reason) < 500 and len(server.asked) == 1
+        assert len(refusal.value.reason) < 500 and len(server.asked) == 4
+
+
+def test_halves_of_surrogate_pairs_become_replacement_characters() -> None:
+    said = b'{"a": ["x\\ud83d", {"\\uDE00": "\\ud83d\\ude00"}], "b": 1}'
+    with scripted.serving(failing(9, (200, said))) as server:
+        assert client(server.url).post("completions", {}) == {"a": ["x\ufffd", {"\ufffd": "\U0001f600"}], "b": 1}
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_control_characters_of_a_server_do_not_reach_the_terminal(status: int) -> None:
+    with scripted.serving(failing(9, (status, b"\x1b]0;owned\x07\x1b[31mred\x9b1m"))) as server:
+        with pytest.raises(Refused) as refusal:
+            client(server.url, retries=0).post("completions", {})
+    assert refusal.value.reason.isprintable() and "?]0;owned??[31mred" in refusal.value.reason
+
+
+def test_an_answer_without_end_is_given_up_in_time() -> None:
+    """A blank every 20 ms: each read is in time, the answer is not."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
+
+        def drip() -> int:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+                for sent in range(500):
+                    try:
+                        connection.sendall(b" ")
+                    except OSError:
+                        return sent
+                    time.sleep(0.02)
+            return 500
+
+        dripped = pool.submit(drip)
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        with pytest.raises(Deferred, match=r"no answer within 0\.3 seconds"):
+            client(url, timeout=0.3, retries=0).post("completions", {})
+        assert dripped.result() < 250  # half of the 10 seconds that it would take
+
+
+def test_an_answer_beyond_the_bound_is_refused_before_it_fills_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "MOST", 1 << 20)
+    bomb = gzip.compress(b" " * (64 << 20))
+    with scripted.serving(failing(9, (200, bomb, {"Content-Encoding": "gzip"}))) as server:
+        with pytest.raises(Refused, match=r"sends more than 1 MiB in one answer") as refusal:
+            client(server.url).post("completions", {})
+        assert not isinstance(refusal.value, Deferred) and len(server.asked) == 1
 
 
 def test_a_long_answer_of_a_server_is_cut() -> None:

@@ -221,6 +221,20 @@ def test_a_server_that_gives_texts_only_is_read_as_text(text: str) -> None:
         assert backend.write(write(1)).hit_room
 
 
+def test_a_text_beyond_its_room_is_not_scored() -> None:
+    long = " a boat on the river" * 3
+    said = {"text": long, "finish_reason": "stop"}
+    with asking(echo(TOKENIZER)) as (backend, server):
+        server.answer = lambda _: (200, completion(50, said))  # it counts 1 token of more than 4
+        ids = TOKENIZER.encode(long).ids
+        assert backend.write(write(4)).tokens.tolist() == ids[:4].tolist()
+        counted = completion(50, said)
+        counted["usage"]["completion_tokens"] = len(ids)
+        server.answer = lambda _: (200, counted)
+        with pytest.raises(Refused, match=rf"wrote {len(ids)} tokens, asked for at most 4: it ignores max_tokens"):
+            backend.write(write(4))
+
+
 def test_an_answer_cut_short_of_its_room_is_refused() -> None:
     for answer in (vllm(), echo(TOKENIZER)):
         with asking(answer) as (backend, server):

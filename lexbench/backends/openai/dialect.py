@@ -86,6 +86,11 @@ class Dialect:
         else:  # only text: its tokens may differ from the ones written, the server's count is kept
             tokens = self._tokenizer.encode(found(self._server, answer.choice, str, "text")).ids
             written = answer.written
+            if written is not None and written > request.room:
+                raise Refused(
+                    f"{self._server.url} wrote {written} tokens, asked for at most {request.room}: it ignores max_tokens"
+                )
+            tokens = tokens[: request.room]
         if reason == "length" and written is not None and written < request.room:
             raise Refused(
                 f"{self._server.url} stopped after {written} of {request.room} tokens: raise its limit on new tokens"

@@ -28,6 +28,8 @@ IDLE = 2.0
 """Seconds to keep an idle connection: servers close theirs after 5, and a request at that moment would fail."""
 SAID = 300
 """Most characters of a server's message to show."""
+MOST = 256 << 20
+"""Most bytes of an answer, decompressed: log-probabilities of a prompt of a million tokens take less."""
 
 
 class Fault(Deferred):
@@ -53,7 +55,7 @@ class Server:
         url: root of its interface, http://127.0.0.1:8000/v1.
         key: API key, sent as a bearer token and masked in every message; None: send none.
         key_variable: name of the key's environment variable, for error messages.
-        timeout: seconds for one answer.
+        timeout: seconds for one answer, to its last byte.
         retries: attempts after the first.
         requests_per_minute: rate limit; None: no limit.
     """
@@ -96,7 +98,7 @@ class Server:
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """POST with retries; Deferred if all attempts fail.
 
-        Raises Rejected if the server rejects the request, Refused if the answer is no JSON object.
+        Raises Rejected if the server rejects the request, Refused if the answer is too large.
         """
         # Once a question has used up its attempts, others need not wait as long: one attempt each, and only if the
         # server lists its models, until it answers again.
@@ -126,8 +128,8 @@ class Server:
         self._client.close()
 
     def words(self, said: str) -> str:
-        """A server's message as one line of at most SAID characters, with the key masked."""
-        line = " ".join(said.split())
+        """A server's message as one line of at most SAID printable characters, with the key masked."""
+        line = "".join(each if each.isprintable() else "?" for each in " ".join(said.split()))
         line = line.replace(self._key, "***") if self._key else line
         return line if len(line) <= SAID else f"{line[:SAID]} ..."
 
@@ -159,7 +161,7 @@ class Server:
         self._sleep(self._pace.turn(), f"{self.url} got no request: the cell ended with the error of another question")
         limit = httpx2.Timeout(seconds, connect=min(seconds, CONNECT))
         try:
-            response = self._client.request(method, url, json=body, timeout=limit)
+            response, content = self._received(method, url, body, seconds, limit)
         except httpx2.ConnectTimeout:
             raise Fault(f"{self.url} accepts no connection within {min(seconds, CONNECT):g} seconds") from None
         except httpx2.TimeoutException:
@@ -167,15 +169,30 @@ class Server:
         except httpx2.RequestError as error:
             said = self.words(str(error)) or type(error).__name__
             raise Fault(f"{self.url} does not answer ({said})") from None
-        self._check(response)
-        return self._object(response)
+        text = content.decode(errors="replace")
+        self._check(response, text)
+        return self._object(text)
 
-    def _check(self, response: httpx2.Response) -> None:
+    def _received(
+        self, method: str, url: str, body: Mapping[str, Any] | None, seconds: float, limit: httpx2.Timeout
+    ) -> tuple[httpx2.Response, bytes]:
+        """The response and its whole content, within the seconds: `limit` is for each read, and a server may drip."""
+        end, content = time.monotonic() + seconds, bytearray()
+        with self._client.stream(method, url, json=body, timeout=limit) as response:
+            for piece in response.iter_bytes():
+                content += piece
+                if time.monotonic() > end:
+                    raise httpx2.ReadTimeout("the answer does not end")
+                if len(content) > MOST:
+                    raise Refused(f"{self.url} sends more than {MOST >> 20} MiB in one answer: check backend.url")
+        return response, bytes(content)
+
+    def _check(self, response: httpx2.Response, text: str) -> None:
         """Raise Fault, Deferred or Rejected for every status except success."""
         status = response.status_code
         if 200 <= status < 300:
             return
-        said = f"{self.url} says HTTP {status}: {self._said(response)}"
+        said = f"{self.url} says HTTP {status}: {self._said(text) or response.reason_phrase}"
         if status in (401, 403):
             name = self._key_variable or "one by backend.key_variable"
             raise Deferred(f"{said}: the key is wrong or missing, set {name}")
@@ -186,23 +203,35 @@ class Server:
             raise Rejected(f"{said}: it has moved to {elsewhere}, give that as backend.url", status)
         raise Rejected(said, status)
 
-    def _said(self, response: httpx2.Response) -> str:
+    def _said(self, text: str) -> str:
         """The message in an error response: servers nest it under error, message or detail."""
-        said: Any = response.text
+        said: Any = text
         with contextlib.suppress(ValueError, RecursionError):
-            said = json.loads(response.text)
+            said = json.loads(text)
         for name in ("error", "message", "detail"):
             said = said.get(name, said) if isinstance(said, dict) else said
-        return self.words(said if isinstance(said, str) else json.dumps(said)) or response.reason_phrase
+        return self.words(said if isinstance(said, str) else json.dumps(said))
 
-    def _object(self, response: httpx2.Response) -> dict[str, Any]:
+    def _object(self, text: str) -> dict[str, Any]:
+        """The answer; Fault if it is no JSON object: a proxy's page while the server restarts, for example."""
         try:
-            answer = json.loads(response.content)
+            answer = json.loads(text)
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise Refused(f"malformed answer of {self.url}: {self.words(response.text)!r} is no JSON object")
-        return answer
+            raise Fault(f"malformed answer of {self.url}: {self.words(text)!r} is no JSON object")
+        return _with_whole_characters(answer) if "\\ud" in text.lower() else answer
+
+
+def _with_whole_characters(value: Any) -> Any:
+    """The same JSON value with U+FFFD for halves of surrogate pairs, which no text file and no terminal can take."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_with_whole_characters(each) for each in value]
+    if isinstance(value, dict):
+        return {_with_whole_characters(key): _with_whole_characters(each) for key, each in value.items()}
+    return value
 
 
 class Pace:
