@@ -51,6 +51,8 @@ class Model:
             unknown = value is None and name not in ("trained_length", "head_dim")
             if not unknown and not (isinstance(value, Integral) and int(value) >= 1):
                 raise ValueError(f"model.{name} must be a whole number of at least 1, got {value!r}")
+        if not isinstance(self.bos, bool | None):
+            raise ValueError(f"model.bos must be true, false or null (the tokenizer's own policy), got {self.bos!r}")
         base = self.rope_base
         if base is not None and not (isinstance(base, Real) and 1 < base < math.inf):
             raise ValueError(f"model.rope_base must be finite and above 1, got {base!r}")

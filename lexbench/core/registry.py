@@ -120,12 +120,20 @@ def parameters(cls: type) -> dict[str, bool]:
 
 
 def label(instance: Any, name: str, noun: str) -> str:
-    """`name(parameter=value, ...)` with every parameter that the user changed, except the corpus."""
+    """`name(parameter=value, ...)` with every parameter that the user changed, except the corpus.
+
+    Of a corpus's files and folders only the last part is shown: labels are published, the user's folders are private.
+    """
     stated = read(noun, name) if name in names(noun) else {}
     usual = {f.name: _frozen(stated.get(f.name, f.default)) for f in fields(instance) if f.name != "corpus"}
     shown = [f for f in fields(instance) if f.name != "corpus" and getattr(instance, f.name) != usual[f.name]]
-    changed = [f"{f.name}={getattr(instance, f.name)!r}" for f in shown]
+    changed = [f"{f.name}={_public(getattr(instance, f.name), noun)!r}" for f in shown]
     return f"{name}({', '.join(changed)})" if changed else name
+
+
+def _public(value: Any, noun: str) -> Any:
+    private = noun == "corpus" and isinstance(value, str) and value.startswith(("/", "~", "."))
+    return Path(value).name if private else value
 
 
 def summary(group: str, name: str) -> str:

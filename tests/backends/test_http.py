@@ -165,9 +165,9 @@ def test_halves_of_surrogate_pairs_become_replacement_characters() -> None:
 
 @pytest.mark.parametrize("status", [200, 400])
 def test_control_characters_of_a_server_do_not_reach_the_terminal(status: int) -> None:
-    with scripted.serving(failing(9, (status, b"\x1b]0;owned\x07\x1b[31mred\x9b1m"))) as server:
-        with pytest.raises(Refused) as refusal:
-            client(server.url, retries=0).post("completions", {})
+    said = b"\x1b]0;owned\x07\x1b[31mred\x9b1m"
+    with scripted.serving(failing(9, (status, said))) as server, pytest.raises(Refused) as refusal:
+        client(server.url, retries=0).post("completions", {})
     assert refusal.value.reason.isprintable() and "?]0;owned??[31mred" in refusal.value.reason
 
 

@@ -231,7 +231,7 @@ def test_a_text_beyond_its_room_is_not_scored() -> None:
         counted = completion(50, said)
         counted["usage"]["completion_tokens"] = len(ids)
         server.answer = lambda _: (200, counted)
-        with pytest.raises(Refused, match=rf"wrote {len(ids)} tokens, asked for at most 4: it ignores max_tokens"):
+        with pytest.raises(Refused, match=rf"wrote {len(ids)} tokens of at most 4: it ignores max_tokens"):
             backend.write(write(4))
 
 

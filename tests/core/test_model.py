@@ -62,6 +62,7 @@ WRONG = [
     ({"trained_length": None}, "trained_length must be a whole number"),
     ({"head_dim": 2.5}, "head_dim must be a whole number"),
     ({"layers": -1}, "layers must be a whole number"),
+    ({"bos": "no"}, "model.bos must be true, false or null"),
     ({"rope_base": 1.0}, "rope_base must be finite and above 1"),
     ({"rope_base": math.inf}, "rope_base must be finite and above 1"),
     ({"rope_base": "1e4x"}, "rope_base must be finite and above 1"),

@@ -168,3 +168,9 @@ def test_a_users_method_is_found_in_the_file_beside_its_yaml(tmp_path: Path, mon
 def test_a_recipe_is_not_read_from_a_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="recipe cannot be defined by a file: give _target_"):
         registry.build({"file": str(tmp_path / "recipe.py")}, "recipe")
+
+
+@pytest.mark.parametrize("path", ["/home/someone/private/book.txt", "~/private/book.txt", "./private/book.txt"])
+def test_the_label_of_a_corpus_names_no_private_folder(path: str) -> None:
+    corpus = registry.build({"_target_": "lexbench.corpora.files.Files", "path": path, "field": "a/b"}, "corpus")
+    assert registry.label(corpus, "files", "corpus") == "files(path='book.txt', field='a/b')"

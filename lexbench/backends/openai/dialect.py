@@ -88,7 +88,7 @@ class Dialect:
             written = answer.written
             if written is not None and written > request.room:
                 raise Refused(
-                    f"{self._server.url} wrote {written} tokens, asked for at most {request.room}: it ignores max_tokens"
+                    f"{self._server.url} wrote {written} tokens of at most {request.room}: it ignores max_tokens"
                 )
             tokens = tokens[: request.room]
         if reason == "length" and written is not None and written < request.room:
