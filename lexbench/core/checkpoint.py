@@ -277,8 +277,8 @@ def weight_files(folder: Path) -> list[Path]:
     if missing := sorted(parts - {file.name for file in files if file.exists()}):
         lacking = f"{missing[0]}, {len(missing)} of {len(parts)} parts"
         raise ValueError(f"model folder {folder} lacks {lacking}: download it again, it is incomplete")
-    if broken := [file.name for file in files if not file.exists()]:
-        raise ValueError(f"{broken[0]} in model folder {folder} is a broken link: download the folder again")
+    if broken := [file.name for file in files if not file.is_file()]:
+        raise ValueError(f"{broken[0]} in model folder {folder} is a broken link or no file: download the folder again")
     if not files:
         others = [file.name for file in folder.iterdir() if file.suffix in (".bin", ".pt", ".pth", ".ckpt")]
         found = f" (only {', '.join(sorted(others)[:3])})" if others else ""

@@ -90,9 +90,13 @@ def _convert(pieces: list[Path], scratch: Path, name: str) -> None:
     made = scratch / "made"
     try:
         network = AutoModelForCausalLM.from_pretrained(
-            file.parent, gguf_file=file.name, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
+            file.parent,
+            gguf_file=file.name,
+            dtype=torch.float32,
+            quantization_config=GgufConfig(dequantize=True),
+            trust_remote_code=False,
         )
-        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
     except (OSError, ValueError, KeyError, RuntimeError, NotImplementedError) as error:
         raise ValueError(f"model file {name} cannot be read ({' '.join(str(error).split())[:200]})") from None
     network.config.quantization_config = None

@@ -164,7 +164,9 @@ def _convert(folder: Path) -> tokenizers.Tokenizer:
     from transformers import AutoTokenizer
 
     try:
-        converted: tokenizers.Tokenizer = AutoTokenizer.from_pretrained(folder).backend_tokenizer
+        converted: tokenizers.Tokenizer = AutoTokenizer.from_pretrained(
+            folder, trust_remote_code=False
+        ).backend_tokenizer
     except (OSError, ValueError, AttributeError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(

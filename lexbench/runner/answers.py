@@ -11,6 +11,7 @@ from lexbench.core import machine
 from lexbench.core.record import Deferred, Refused, Sample
 from lexbench.core.task import Answer, AnyQuestion, Choose, Mark, Probe, Score, Task, Tokenizer, Write
 from lexbench.runner.cells import OpenCell
+from lexbench.runner.fence import fenced
 from lexbench.runner.plan import least_memory
 from lexbench.runner.reuse import Prefixes, by_prefix
 from lexbench.runner.verify import Preflight
@@ -92,7 +93,10 @@ class LoadedModel:
 
 def scored(task: Task, tokenizer: Tokenizer, question: AnyQuestion, given: Answer) -> Sample:
     """The sample of an answered question, with the question as text."""
-    return replace(task.score(question, given), prompt=excerpt(question, tokenizer))
+    with fenced(f"{type(task).__name__}.score"):
+        sample = task.score(question, given)
+        assert isinstance(sample, Sample) and sample.index == question.index, f"no sample of question {question.index}"
+        return replace(sample, prompt=excerpt(question, tokenizer))
 
 
 def answers(backend: Backend, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:

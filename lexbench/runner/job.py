@@ -13,6 +13,11 @@ from lexbench.core.model import Model
 from lexbench.corpora import Corpus
 from lexbench.runner.cells import Named
 
+MOST_SAMPLES = 1_000_000
+"""Bound of n: all questions of a cell are in memory at once."""
+LONGEST = 1 << 27
+"""Bound of lengths, tokens."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
@@ -65,6 +70,8 @@ class Job:
         n = _usual("n", tasks) if n is None else n
         multiples = _usual("multiples", tasks) if multiples is None else multiples
         _whole("n", n, 1, "samples a cell, e.g. n=32")
+        if n > MOST_SAMPLES:
+            raise ValueError(f"n must be at most {MOST_SAMPLES:,} samples a cell, got {n:,}: e.g. n=32")
         if not seeds:
             raise ValueError("seed must be a whole number of at least 0, got none: e.g. seed=0 or seed=[0,1]")
         if executor not in ("here", "ray"):
@@ -119,7 +126,10 @@ def _lengths(model: Model, lengths: Sequence[int] | None, multiples: Sequence[fl
     odd = [m for m in multiples if isinstance(m, bool) or not isinstance(m, int | float) or not 0 < m < math.inf]
     if lengths is None and odd:
         raise ValueError(f"multiples must be numbers above 0, got {odd[0]!r}: e.g. multiples=[0.5,1,2]")
-    asked = [round(multiple * model.trained_length) for multiple in multiples] if lengths is None else list(lengths)
+    wanted = [multiple * model.trained_length for multiple in multiples] if lengths is None else lengths
+    if long := [each for each in wanted if isinstance(each, int | float) and each > LONGEST]:
+        raise ValueError(f"lengths must be at most {LONGEST:,} tokens, got {long[0]:.15g}: e.g. lengths=[512,1024]")
+    asked = [round(each) for each in wanted] if lengths is None else list(lengths)
     bad = [length for length in asked if not isinstance(length, int) or length < 2]
     if bad or not asked:
         raise ValueError(f"lengths must be whole numbers of at least 2 tokens, got {asked}: e.g. lengths=[512,1024]")

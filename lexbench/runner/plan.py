@@ -13,6 +13,7 @@ from lexbench.core.record import Refused
 from lexbench.core.task import Tokenizer
 from lexbench.core.version import __version__
 from lexbench.runner.cells import BackendFacts, Named, OpenCell, Step, Workload
+from lexbench.runner.fence import fenced
 from lexbench.runner.forecast import duration, parameters, speed, workload
 from lexbench.runner.job import Job
 from lexbench.runner.questions import made_once
@@ -55,7 +56,8 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
 
 def _attention(method: Method, model: Model, length: int) -> tuple[Attention | None, str | None]:
     try:
-        return method.attention(model, length), None
+        with fenced(f"{type(method).__name__}.attention"):
+            return method.attention(model, length), None
     except Refused as refusal:
         return None, refusal.reason
 

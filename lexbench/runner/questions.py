@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from lexbench.core.record import Refused
 from lexbench.core.task import AnyQuestion, Task, Tokenizer
 from lexbench.runner.cells import OpenCell
+from lexbench.runner.fence import check_questions, fenced
 
 KEPT_TOKENS, KEPT_CELLS = 1 << 24, 64
 """Tokens (128 MiB) and cells whose questions are kept."""
@@ -27,8 +28,11 @@ class Questions:
         key = (task, tokenizer, length, n, seed)
         with self._lock:
             if key not in self._made:
+                made: Sequence[AnyQuestion]
                 try:
-                    made, refused = task.questions(tokenizer, length, n, seed), None
+                    with fenced(f"{type(task).__name__}.questions"):
+                        made, refused = task.questions(tokenizer, length, n, seed), None
+                        check_questions(made, tokenizer, length)
                 except Refused as refusal:
                     made, refused = [], refusal.reason
                 self._made[key] = made, refused
@@ -55,5 +59,4 @@ def questions_of(cell: OpenCell, tokenizer: Tokenizer) -> Sequence[AnyQuestion]:
     made, refused = made_once.of(step.task.built, tokenizer, step.length, cell.n, step.seed)
     if refused:
         raise Refused(refused)
-    assert all(question.length <= step.length for question in made), f"a question is longer than {step.length} tokens"
     return made

@@ -66,7 +66,8 @@ def dangers(tree: ast.AST) -> Iterator[str]:
             if named(node.func) == "torch.load" and said.get("weights_only") is not True:
                 yield "torch.load without weights_only=True"
             loads = named(node.func).endswith("from_pretrained") and "AutoModel" in named(node.func)
-            if loads and said.get("use_safetensors") is not True:
+            data_only = said.get("use_safetensors") is True or "gguf_file" in {each.arg for each in node.keywords}
+            if loads and not data_only:
                 yield "weights that are no safetensors"
 
 

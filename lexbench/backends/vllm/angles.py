@@ -33,7 +33,9 @@ def _scaled(model: Model, length: int) -> list[Angles]:
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     assert model.path is not None and model.rope_scaling is not None
-    config = AutoConfig.from_pretrained(locate(model.path, model.revision, weights=False)).get_text_config()
+    config = AutoConfig.from_pretrained(
+        locate(model.path, model.revision, weights=False), trust_remote_code=False
+    ).get_text_config()
     kinds = [None] if "rope_type" in model.rope_scaling else list(model.rope_scaling)
     found = []
     for kind in kinds:

@@ -1,0 +1,135 @@
+"""A method or task that fails is recorded at its cells, and the others are measured."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lexbench
+from lexbench import Answer, AnyQuestion, Sample, Score, Task
+from lexbench.commands import main
+from lexbench.core.checkpoint import locate
+from lexbench.core.record import Deferred, Refused
+from lexbench.core.tokenizer import load_tokenizer
+from lexbench.runner.fence import check_questions, fenced
+from lexbench.store.store import Store
+
+METHOD = '''
+from dataclasses import dataclass
+
+from lexbench import Attention, Model
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Fail at one length."""
+
+    def attention(self, model: Model, length: int) -> Attention:
+        if length == 512:
+            {failure}
+        return Attention()
+'''
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        ("1e308 ** 2", "OverflowError"),
+        ("{}['angle']", "KeyError ('angle')"),
+        ("assert length < 500, 'too long'", "AssertionError (too long)"),
+        ("raise RuntimeError('two\\nlines')", "RuntimeError (two lines)"),
+        ("import sys; sys.exit(0)", "SystemExit (0)"),
+    ],
+)
+def test_a_failing_method_of_a_user_costs_its_own_cell_only(
+    failure: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LEXBENCH_CONFIG_PATH", "")
+    (tmp_path / "mine/method").mkdir(parents=True)
+    (tmp_path / "mine/method/broken.yaml").write_text(f"file: {tmp_path / 'broken.py'}\n")
+    (tmp_path / "broken.py").write_text(METHOD.replace("{failure}", failure))
+    words = ["run", "-m", "method=broken,none", "task=passkey", "backend=chance", "lengths=[128,512]", "n=2"]
+    assert main.main([*words, "--config-dir", str(tmp_path / "mine"), f"results={tmp_path / 'run'}"]) == 0
+    assert "Traceback" not in capsys.readouterr().err
+    found = {(each.cell.method, each.cell.length): each for each in Store(tmp_path / "run").load()}
+    assert [at for at, each in found.items() if each.refused] == [("broken", 512)]
+    reason = found["broken", 512].refused
+    assert reason is not None
+    assert (
+        reason.startswith("Broken.attention fails with") and said in reason and reason.endswith("in broken.py, line 13")
+    )
+
+
+@pytest.mark.parametrize("wrong", ["index", "nothing", "error"])
+def test_a_failing_score_is_measured_again_when_the_task_is_mended(
+    wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passkey = type(lexbench.task("passkey"))
+    score: Callable[[Task, AnyQuestion, Answer], Sample] = passkey.score
+
+    def failing(task: Task, question: AnyQuestion, answer: Answer) -> Any:
+        sample = score(task, question, answer)
+        if wrong == "error" and question.index == 2:
+            raise ZeroDivisionError
+        return {"index": replace(sample, index=7), "nothing": None}.get(wrong, sample)
+
+    def measured() -> tuple[int, str | None]:
+        lexbench.run("lexlet", task="passkey", backend="chance", lengths=[128], n=4, results=tmp_path)
+        [found] = Store(tmp_path).load()
+        return len(found.samples), found.refused
+
+    monkeypatch.setattr(passkey, "score", failing)
+    refused = measured()[1]
+    assert refused is not None and refused.startswith("Passkey.score fails with")
+    monkeypatch.setattr(passkey, "score", score)
+    assert measured() == (4, None)
+
+
+def question(index: int = 0, size: int = 8, token: int = 5) -> Score:
+    tokens = np.full(size, token, dtype=np.int64)
+    return Score(index=index, cluster="a", tokens=tokens, start=1, bytes=1, words=1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (None, "TypeError"),
+        ([question(1), question(1)], "two questions have one index"),
+        ([question(size=9)], "question 0 has 9 tokens, asked for 8"),
+        ([question(token=2048)], "question 0 holds ids that are no tokens of the vocabulary"),
+        ([question(token=-1)], "question 0 holds ids that are no tokens of the vocabulary"),
+        (["text"], "AttributeError"),
+    ],
+)
+def test_questions_that_cannot_be_asked_are_told_from_those_that_can(asked: Any, said: str) -> None:
+    tokenizer = load_tokenizer(locate("lexbench:lexlet"))
+    check_questions([question(0), question(1, token=2047)], tokenizer, 8)
+    with pytest.raises(Deferred) as refusal, fenced("Told.questions"):
+        check_questions(asked, tokenizer, 8)
+    assert refusal.value.reason.startswith("Told.questions fails with") and said in refusal.value.reason
+
+
+@pytest.mark.parametrize("error", [ValueError("wrong setting"), Refused("no honest answer"), OSError("no file")])
+def test_what_has_its_own_meaning_passes_the_fence(error: Exception) -> None:
+    with pytest.raises(type(error)) as raised, fenced("anything"):
+        raise error
+    assert raised.value is error
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("n=99999999999", "n must be at most 1,000,000 samples a cell, got 99,999,999,999"),
+        ("lengths=[1000000000000000000000]", "lengths must be at most 134,217,728 tokens, got 1e+21"),
+        ("multiples=[1e308]", "lengths must be at most 134,217,728 tokens, got inf"),
+        ("multiples=[nan]", "multiples must be numbers above 0, got nan"),
+        ("model.bos=no", "model.bos must be true, false or null"),
+    ],
+)
+def test_settings_beyond_their_bounds_are_one_line(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["run", "task=passkey", word, "--dry-run"]) == 2
+    error = capsys.readouterr().err
+    assert said in error.splitlines()[-1] and "Traceback" not in error
