@@ -12,7 +12,9 @@ from lexbench.taskkit.perplexity import EncodedCorpus, encoded_corpus, in_turns
 from lexbench.taskkit.prompt import check_at_least, check_length
 
 SCORES = {
-    "resolution": "resolution",
+    "resolution": "resolution_shared",
+    "resolution_7_8": "resolution",
+    "resolution_all": "resolution_all",
     "attention_distance": "distance",
     "entropy": "entropy",
     "first_mass": "first_mass",
@@ -31,59 +33,79 @@ class Resolution(Task):
     far. But noise and oscillation of s, and weight on a few distances anywhere, raise R as well: read it beside the
     curve. By its formula R is below 1; published values are larger by an unknown power of ten.
 
-    R covers the distances below 7/8 of the length. There each s[n] is a mean over at least an eighth of the queries (if
-    none is masked); beyond, a few pairs whose key is the start of the text would make up much of R. R is computed per
-    text and head, then averaged. LEX averages s over texts first; where both were measured, R differed by at most 3 %.
+    R depends on the distances in its sum, so three sums are given:
+
+    - `resolution`: distances below 7/8 of the run's shortest length, the same ones at every length. Compare lengths by
+      this one.
+    - `resolution_7_8`: distances below 7/8 of the own length. Each s[n] is a mean over at least an eighth of the
+      queries, if none is masked.
+    - `resolution_all`: all distances, LEX's own sum. The farthest s[n] are means of one or a few pairs whose key is the
+      start of the text; they alone may change R by a factor near 2.
+
+    The last two fall with the length even if s[n] does not change, as more distances share the weights: compare
+    methods by them at one length only. R is computed per text and head, then averaged. LEX averages s over texts first;
+    where both were measured, R differed by at most 3 %.
 
     Constant over lengths: the token at which each sample's text ends; a longer text begins earlier. Weights are
     averaged over the same last queries at every length. The texts of a document do not overlap at the longest length.
-    Intervals cluster by document. R shrinks with the length, as more distances share the weights: compare methods at
-    one length.
+    Intervals cluster by document.
 
-    Scores, means over all heads of all layers: `resolution`, R of each head's own s, over all queries; over the last
-    queries `attention_distance` (mean tokens from query to key under the weights), `entropy` of the weights (nats), and
-    `first_mass` (share of the weights on the first tokens). For these three neither high nor low is better. Sample
-    statistics are those of `Probed`.
+    Scores, means over all heads of all layers: the three resolutions, of each head's own s, over all queries; over the
+    last queries `attention_distance` (mean tokens from query to key under the weights), `entropy` of the weights
+    (nats), and `first_mass` (share of the weights on the first tokens). For these three neither high nor low is better.
+    Sample statistics are those of `Probed`. (Version 1 had one `resolution`, today's `resolution_7_8`.)
 
     Args:
         corpus: of the documents.
         first: tokens at the start (attention sinks) whose share of the weights is measured.
         queries: tokens at the end whose weights are averaged; None: half of the run's shortest length.
         longest: tokens of text that every sample has, at any length; None: the run's longest length.
+        shortest: `resolution` covers the distances below 7/8 of this length; None: the run's shortest length.
     """
 
-    form: ClassVar[tuple[str, ...]] = ("first", "queries")
+    form: ClassVar[tuple[str, ...]] = ("first", "queries", "shortest")
+    version: ClassVar[int] = 2
     corpus: Corpus
     first: int = 4
     queries: int | None = None
     longest: int | None = None
+    shortest: int | None = None
 
     def __post_init__(self) -> None:
-        check_at_least("resolution", self, first=1, queries=1, longest=1)
+        check_at_least("resolution", self, first=1, queries=1, longest=1, shortest=1)
 
     def for_lengths(self, lengths: Sequence[int]) -> Self:
-        """Average over half of the shortest length's queries; choose texts that fit the longest length."""
-        return replace(self, queries=self.queries or max(1, min(lengths) // 2), longest=self.longest or max(lengths))
+        """Take distances and queries of the shortest length, and texts that fit the longest length."""
+        return replace(
+            self,
+            queries=self.queries or max(1, min(lengths) // 2),
+            longest=self.longest or max(lengths),
+            shortest=self.shortest or min(lengths),
+        )
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Texts, averaging, and the distances of R."""
         begins = "BOS begins every text" if tokenizer.prefix else "no BOS"
         return (
             f"attention over running text that ends at the same token at every length (texts of {self.longest} "
-            f"tokens); resolution of each text and head by mean logits over all queries at distances below 7/8 of the "
-            f"length; weights over the same {self.queries} last queries at every length; means over texts, layers and "
-            f"heads; first mass is that of {self.first} tokens; {begins}"
+            f"tokens); resolution of each text and head by mean logits over all queries at distances below 7/8 of "
+            f"{self.shortest} at every length (resolution_7_8: of the length itself; resolution_all: all distances, as "
+            f"LEX sums); weights over the same {self.queries} last queries at every length; means over texts, layers "
+            f"and heads; first mass is that of {self.first} tokens; {begins}"
         )
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One text per sample: one of each document that is long enough, in the seed's order, then a second of each."""
         task = self.for_lengths([length])
-        assert task.queries is not None and task.longest is not None
+        assert task.queries is not None and task.longest is not None and task.shortest is not None
         longest = task.longest
         least = self.first + len(tokenizer.prefix) + 1
         check_length("resolution", least, length, "raise length or lower first")
         queries = task.queries
         check_length(f"resolution of {queries} queries", queries, length, "raise length or lower queries")
+        check_length(
+            f"resolution below 7/8 of {task.shortest}", task.shortest, length, "raise length or lower shortest"
+        )
         if length > longest:
             raise Refused(f"resolution's texts have {longest} tokens, asked for {length}: raise longest")
         texts = encoded_corpus(self.corpus, tokenizer)
@@ -112,6 +134,7 @@ class Resolution(Task):
             tokens=np.concatenate([texts.prefix, ids]),
             first=self.first,
             last=self.queries,
+            shortest=self.shortest,
             facts={"document": texts.name(document), "end": end},
         )
 

@@ -123,10 +123,13 @@ class Probe(Question):
     """Number of first tokens whose share of attention is measured (attention sinks, arXiv 2309.17453, use 4)."""
     last: int | None = None
     """Number of last queries over which attention weights are averaged; None: all."""
+    shortest: int | None = None
+    """A length of at most this text's: R is also computed over the distances below 7/8 of it; None: the text's own."""
 
     def __post_init__(self) -> None:
         assert self.first >= 1 and len(self.tokens) > 0, "a probe needs at least one token, and first >= 1"
         assert self.last is None or 1 <= self.last <= len(self.tokens), f"last {self.last} of {len(self.tokens)} tokens"
+        assert self.shortest is None or 1 <= self.shortest <= len(self.tokens), f"shortest {self.shortest}"
 
     @property
     def length(self) -> int:
@@ -175,8 +178,11 @@ class Probed:
     statistics: Mapping[str, NDArray[np.float64]]
     """By name. s[n] is the mean logit at distance n over all queries that see distance n; NaN if none does.
 
-    resolution   [layers, heads]        R(s), in (0, 1] (LEX, arXiv 2212.10554, eq. 4), over n below `reach`
+    resolution         [layers, heads]  R(s), in (0, 1] (LEX, arXiv 2212.10554, eq. 4), over n below `reach`
+    resolution_shared  [layers, heads]  the same over n below `shared`
+    resolution_all     [layers, heads]  the same over all n, as LEX sums
     reach        [1]                    7/8 of the length: at least an eighth of the queries see these n (unmasked)
+    shared       [1]                    7/8 of the probe's `shortest`: distances that all lengths of a run have
     preference   [layers, heads, bins]  mean of s[n] over the distances of each bin
     curve        [length]               mean of s[n] over all heads of all layers that see distance n
     edges        [bins + 1]             tokens: bin b has distances edges[b] to edges[b + 1] - 1; two bins per octave

@@ -59,11 +59,13 @@ class Observer:
         length: tokens of the text.
         first: tokens at its start whose weight is counted apart.
         last: queries at its end over which weights are averaged; None: all.
+        shortest: R is also computed over the distances below 7/8 of this length; None: of `length`.
     """
 
-    def __init__(self, length: int, first: int, last: int | None = None) -> None:
+    def __init__(self, length: int, first: int, last: int | None = None, shortest: int | None = None) -> None:
         self._length, self._first, self._last = length, first, last
         self._edges, self._reach = edges(length), well_seen(length)
+        self._shared = self._reach if shortest is None else well_seen(shortest)
         self._found: dict[int, dict[str, Floats]] = {}
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, logits: Logits) -> None:
@@ -75,6 +77,8 @@ class Observer:
         sums = curves.nan_to_num(0.0)
         found = {
             "resolution": resolution(curves[:, : self._reach]),
+            "resolution_shared": resolution(curves[:, : self._shared]),
+            "resolution_all": resolution(curves),
             "preference": self._binned(sums) / self._binned(known.double()),
             "distance": seen.mass @ distances,
             "entropy": seen.entropy,
@@ -96,6 +100,7 @@ class Observer:
             **every,
             "curve": curve,
             "reach": np.array([float(self._reach)]),
+            "shared": np.array([float(self._shared)]),
             "edges": self._edges.astype(np.float64),
         }
 

@@ -13,11 +13,14 @@ LIKELIHOODS = {
 """Made from the NLL of each token, and their labels; lower is better."""
 MEASURES = {
     "resolution": "attention resolution",
+    "resolution_7_8": "attention resolution below 7/8 of the length",
+    "resolution_all": "attention resolution over all distances",
     "attention_distance": "attention distance (tokens)",
     "entropy": "attention entropy (nats)",
     "first_mass": "share of attention on the first tokens",
 }
-"""Measures of attention, in their own units. Only resolution has a better side: higher (xPos, arXiv 2212.10554)."""
+"""Measures of attention, in their own units. Only resolutions have a better side: higher (xPos, arXiv 2212.10554)."""
+RESOLUTIONS = ("resolution", "resolution_7_8", "resolution_all")
 HEADLINES = ("nll", "perplexity", "accuracy")
 
 
@@ -30,7 +33,7 @@ def better(metric: str | None) -> int:
     """1 where higher is better, -1 where lower is, 0 where neither."""
     if metric in LIKELIHOODS:
         return -1
-    return int(is_score(metric) or metric == "resolution")
+    return int(is_score(metric) or metric in RESOLUTIONS)
 
 
 def label(metric: str | None) -> str:
@@ -39,6 +42,6 @@ def label(metric: str | None) -> str:
 
 
 def order(metric: str | None) -> tuple[int, str]:
-    """Sorts likelihoods first, then accuracy and resolution, then the others by name."""
-    first = [*LIKELIHOODS, "accuracy", "resolution"]
+    """Sorts likelihoods first, then accuracy and resolutions, then the others by name."""
+    first = [*LIKELIHOODS, "accuracy", *RESOLUTIONS]
     return (first.index(metric) if metric in first else len(first), metric or "")

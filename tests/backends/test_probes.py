@@ -106,10 +106,12 @@ def test_shapes_and_sums_are_those_that_are_promised(native: Native, tokens: np.
     bins = len(found["edges"]) - 1
     shapes = {name: values.shape for name, values in found.items()}
     assert shapes == {
-        **dict.fromkeys(("resolution", "distance", "entropy", "first_mass"), (4, 8)),
+        **dict.fromkeys(("resolution", "resolution_shared", "resolution_all"), (4, 8)),
+        **dict.fromkeys(("distance", "entropy", "first_mass"), (4, 8)),
         **dict.fromkeys(("preference", "mass"), (4, 8, bins)),
         "curve": (LENGTH,),
         "reach": (1,),
+        "shared": (1,),
         "edges": (bins + 1,),
     }
     assert found["edges"][-1] == LENGTH

@@ -361,7 +361,7 @@ def test_statistics_are_those_of_the_whole_softmax(
     monkeypatch.setattr(dense, "SCORES", 3 * LENGTH * 17)
     q, k = vectors()
     decay = torch.from_numpy(DECAY) if decays else None
-    observer = Observer(LENGTH, 4, last)
+    observer = Observer(LENGTH, 4, last, shortest=40)
     logits = made_of(attention, ratios, decay=decay)
     observer(1, *tensors(q, k), made_of(Attention()))
     observer(0, *tensors(q, k), logits)
@@ -394,11 +394,14 @@ def test_statistics_are_those_of_the_whole_softmax(
         seen = part[:, ~np.isnan(part[0])]
         expected = seen.mean(1) if seen.size else np.full(6, np.nan)
         np.testing.assert_allclose(got["preference"][0, :, place], expected, atol=1e-9)
-    near = curves[0][:, :200]  # 7/8 of 229 is 200.4
-    p = np.nan_to_num(np.exp(near - np.nanmax(near, axis=1, keepdims=True)))
-    p /= p.sum(1, keepdims=True)
-    steps = np.diff(np.pad(p, ((0, 0), (1, 1))), axis=1)
-    np.testing.assert_allclose(got["resolution"][0], (steps**2).sum(1) / 2, atol=1e-9)
+    # 7/8 of 229 is 200.4, and of 40 it is 35
+    for key, below in (("resolution", 200), ("resolution_shared", 35), ("resolution_all", LENGTH)):
+        near = curves[0][:, :below]
+        p = np.nan_to_num(np.exp(near - np.nanmax(near, axis=1, keepdims=True)))
+        p /= p.sum(1, keepdims=True)
+        steps = np.diff(np.pad(p, ((0, 0), (1, 1))), axis=1)
+        np.testing.assert_allclose(got[key][0], (steps**2).sum(1) / 2, atol=1e-9)
+    assert (got["reach"], got["shared"]) == (200, 35)
 
 
 def test_the_same_last_queries_see_the_same_whatever_text_lies_before_their_window() -> None:
@@ -424,6 +427,22 @@ def test_the_farthest_distances_which_few_queries_see_do_not_enter_resolution() 
     expected[56:] = 50.0 / np.arange(8, 0, -1)
     np.testing.assert_allclose(found["curve"], expected, atol=1e-12)
     assert found["resolution"] == pytest.approx(1 / 56**2, rel=1e-9)
+    assert found["resolution_shared"] == found["resolution"]  # without a shorter length
+    e = np.exp(expected)
+    assert found["resolution_all"] == pytest.approx(
+        sum(each * (each - after) for each, after in zip(e, [*e[1:], 0], strict=True)) / e.sum() ** 2, rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("length", [16, 32, 64])
+def test_equal_logits_have_the_same_resolution_over_shared_distances_at_every_length(length: int) -> None:
+    q, k = torch.zeros(2, 1, 1, length, 8, dtype=F64)
+    observer = Observer(length, 4, shortest=16)
+    observer(0, q, k, Logits(rotate=lambda x, _: x, scaling=1.0))
+    found = observer.statistics()
+    assert found["resolution_shared"] == pytest.approx(1 / 14**2, rel=1e-9)  # weights of 1/14, then a step to 0
+    assert found["resolution"] == pytest.approx(1 / (7 * length / 8) ** 2, rel=1e-9)
+    assert found["resolution_all"] == pytest.approx(1 / length**2, rel=1e-9)
 
 
 @pytest.mark.parametrize(("length", "below"), [(1, 1), (2, 1), (8, 7), (9, 7), (16, 14), (17, 14), (1024, 896)])

@@ -81,7 +81,7 @@ def test_the_same_last_queries_are_averaged_at_every_length(
     for length in (21, 40, 80):
         assert {question.last for question in probes(task, counting, length, 2)} == {10}
     assert probes(resolution_task(corpus), counting, 40, 1)[0].last == 20  # alone, a length is the shortest
-    other = resolution_task(corpus, queries=30).for_lengths([40, 80])
+    other = resolution_task(corpus, queries=30, shortest=29).for_lengths([40, 80])
     [one, two] = (probes(each, counting, 40, 2) for each in (task, other))
     assert {question.last for question in two} == {30}
     for mine, theirs in zip(one, two, strict=True):  # texts do not depend on them
@@ -91,19 +91,39 @@ def test_the_same_last_queries_are_averaged_at_every_length(
     assert probes(other, counting, 30, 1)[0].last == 30
 
 
+def test_the_shortest_length_says_which_distances_are_shared(
+    counting: Tokenizer, numbers: Callable[..., Corpus]
+) -> None:
+    task = resolution_task(numbers(200)).for_lengths([80, 24, 40])
+    for length in (24, 40, 80):
+        assert {question.shortest for question in probes(task, counting, length, 1)} == {24}
+    assert probes(resolution_task(numbers(200)), counting, 40, 1)[0].shortest == 40
+    other = resolution_task(numbers(200), shortest=30).for_lengths([40, 80])
+    mine, [theirs] = probes(task, counting, 40, 1)[0], probes(other, counting, 40, 1)
+    assert theirs.shortest == 30 and mine.tokens.tolist() == theirs.tokens.tolist()
+    with pytest.raises(
+        Refused, match="below 7/8 of 30 needs at least 30 tokens, asked for 29: raise length or lower sh"
+    ):
+        other.questions(counting, 29, 1, 0)
+
+
 def answer(**changed: np.ndarray) -> Probed:
     rng = np.random.default_rng(0)
-    heads = {name: rng.random((2, 3)) for name in ("resolution", "distance", "entropy", "first_mass")}
+    names = ("resolution", "resolution_shared", "resolution_all", "distance", "entropy", "first_mass")
+    heads = {name: rng.random((2, 3)) for name in names}
     return Probed(statistics={**heads, "curve": np.array([1.5, np.nan]), **changed})
 
 
 def test_scores_are_means_over_all_heads(counting: Tokenizer, numbers: Callable[..., Corpus]) -> None:
     task = resolution_task(numbers(100))
     [question] = probes(task, counting, 20, 1)
-    given = answer(resolution=np.array([[0.5, 0.25, 0.0], [0.125, 0.0, 0.0]]), distance=np.full((2, 3), 7.0))
+    shared = np.array([[0.5, 0.25, 0.0], [0.125, 0.0, 0.0]])
+    own, every = np.full((2, 3), 0.25), np.full((2, 3), 0.5)
+    given = answer(resolution=own, resolution_shared=shared, resolution_all=every, distance=np.full((2, 3), 7.0))
     sample = task.score(question, given)
-    assert list(sample.scores) == ["resolution", "attention_distance", "entropy", "first_mass"]
     assert sample.scores["resolution"] == pytest.approx(0.875 / 6)
+    assert (sample.scores["resolution_7_8"], sample.scores["resolution_all"]) == (0.25, 0.5)
+    assert list(sample.scores)[3:] == ["attention_distance", "entropy", "first_mass"]
     assert sample.scores["attention_distance"] == 7.0
     assert (sample.failed, sample.tokens, sample.cluster) == (None, 20, "n0")
     assert {values.dtype for values in sample.statistics.values()} == {np.dtype(np.float32)}
@@ -122,7 +142,7 @@ def test_its_protocol_says_what_is_read(counting: Tokenizer, numbers: Callable[.
     task = resolution_task(numbers(100), first=8).for_lengths([16, 64])
     assert probes(task, counting, 16, 1)[0].first == 8
     said = task.protocol(counting)
-    assert "distances below 7/8 of the length" in said and "resolution of each text and head" in said
+    assert "distances below 7/8 of 16 at every length" in said and "resolution of each text and head" in said
     assert "the same 8 last queries at every length" in said
     assert "texts of 64 tokens" in said and "first mass is that of 8 tokens" in said
     assert said.endswith("BOS begins every text" if counting.prefix else "no BOS")
@@ -140,9 +160,10 @@ def test_a_run_keeps_statistics_from_which_every_record_follows(tmp_path: Path) 
         results=tmp_path,
     )
     rows = run.records().set_index(["method", "length", "metric"]).value
-    names = {"resolution": "resolution", "attention_distance": "distance", "entropy": "entropy"}
+    names = {"resolution": "resolution_shared", "resolution_7_8": "resolution", "resolution_all": "resolution_all"}
+    names |= {"attention_distance": "distance", "entropy": "entropy"}
     found = Store(tmp_path).load()
-    assert len(found) == 4 and len(rows) == 16
+    assert len(found) == 4 and len(rows) == 24
     for each in found:
         kept = [sample.statistics for sample in each.samples]
         for metric, name in names.items():

@@ -355,7 +355,7 @@ class Hf(Backend):
         [placement, *others] = self._passes
         if others:
             raise Refused("hf cannot probe a mixture: its passes have different attention weights")
-        observer = Observer(question.length, question.first, question.last)
+        observer = Observer(question.length, question.first, question.last, question.shortest)
         watched = self._installer.prepare(placement.attention, observer)
         try:
             with self._answering(question.length):
