@@ -6,7 +6,7 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import yaml
@@ -30,22 +30,25 @@ class LongBench(Task):
 
         length 3532, room 32      [first 1750 tokens of the prompt] [last 1750 tokens]      <- truncation=middle
 
-    The data are the user's or the hub's (THUDM/LongBench); none are shipped. `length` limits prompt and room; prompts
-    keep their own lengths. Constant over lengths: examples, order and wording. Only the number of cut or skipped
-    examples changes; every table shows it.
+    The data are the user's or the hub's (THUDM/LongBench); none are shipped. A data set that the user's folder lacks is
+    refused, and the others are measured. `length` limits prompt and room; prompts keep their own lengths. Constant over
+    lengths: examples, order and wording. Only the number of cut or skipped examples changes; every table shows it.
 
-    The examples are the first n of a permutation that depends on data set and seed, or all if there are fewer. Results
-    are also shown by the official buckets of stored length (`words 0-4k`; `characters` for Chinese) and by the tokens
-    of the uncut prompt (`tokens 0-4k`). Examples on the same document form one cluster.
+    The examples are the first n of a permutation that depends on data set and seed, or all if there are fewer: the
+    suites longbench_e and longbench_all take all. Results are also shown by the official buckets of stored length
+    (`words 0-4k`; `characters` for Chinese) and by the tokens of the uncut prompt (`tokens 0-4k`). Examples on the same
+    document form one cluster.
 
     Scores, in [0, 1]: the official metric with its oddities (see `lexbench.taskkit.longbench.metrics`), named after
     what it is: `qa_f1`, `code_sim_difflib`; for summaries also `rouge_l` as the package `rouge-score` computes it. The
     official metric of a flawless answer may be below 1: 1 - 5e-9 for ROUGE-L, or less for code with a comment.
 
-    Official numbers need the official prompts (dataset2prompt.json), truncation=middle and, for the prompt limit of
-    3500 tokens, a length of 3500 + room + the tokens of the chat template. Two differences remain: we cut the middle
-    out of the token ids, without decoding and encoding again; and on samsum we write on after the first line, where
-    the official code stops and forbids an empty answer. Both score the first line only.
+    Official numbers need the official prompts (dataset2prompt.json) and the official limit of the model
+    (model2maxlen.json: 3500 for Llama-2-chat of 4096 tokens). With `limit`, the prompt is cut as by the official
+    pred.py: counted without template, with BOS; the first and the last half of the tokens are decoded, joined and
+    encoded again; then the template is put around. Prompt, template and room must fit in `length`. Two differences
+    remain: the model's own chat template, unless `wrapper` is the official one; and on samsum we write on after the
+    first line, where the official code stops and forbids an empty answer. Both score the first line only.
 
     Args:
         dataset: qasper, hotpotqa, lcc, ...
@@ -53,19 +56,26 @@ class LongBench(Task):
         data: folder with the official DATASET.jsonl (LongBench-E: DATASET_e.jsonl), or the official data.zip; None: the
             hub's.
         prompts: JSON file from data set to prompt, like the official dataset2prompt.json; None: our own wording.
-        truncation: if prompt and room exceed the length: `middle` keeps the first and the last half of the prompt,
-            `skip` leaves the example out (each sample's facts have the number), `error` refuses the cell.
+        truncation: if prompt and room exceed the length: `middle` keeps the first and the last half of the prompt's
+            tokens, `skip` leaves the example out (each sample's facts have the number), `error` refuses the cell.
+        limit: most tokens of a prompt with BOS and without template; longer ones are cut as officially. None: as many
+            as fit.
+        wrapper: text around the prompt in place of the chat template: "[INST]{prompt}[/INST]", the official one of
+            Llama-2-chat. None: the model's chat template.
         chat: whether to use the chat template; None: as officially, if the model has one, but not for few-shot and
             code sets.
         room: tokens to write; None: the official limit.
         similarity: for code: `difflib`, or `levenshtein`, which the official code uses if it is installed.
     """
 
+    version: ClassVar[int] = 2
     dataset: str = field(default_factory=lambda: "qasper")  # not a plain default, so that labels always name it
     e: bool = False
-    data: str | longbench.Source | None = None
+    data: str | longbench.Source | longbench.Missing | None = None
     prompts: str | longbench.Source | None = None
     truncation: str = "middle"
+    limit: int | None = None
+    wrapper: str | None = None
     chat: bool | None = None
     room: int | None = None
     similarity: str = "difflib"
@@ -75,9 +85,21 @@ class LongBench(Task):
         longbench.check_similarity(self.similarity)
         if self.truncation not in TRUNCATION:
             raise ValueError(f"longbench's truncation must be one of {', '.join(TRUNCATION)}, got {self.truncation!r}")
-        check_at_least("longbench", self, room=1)
+        check_at_least("longbench", self, room=1, limit=2)
+        if self.limit is not None and self.truncation != "middle":
+            raise ValueError(
+                f"longbench's limit is for truncation=middle, got {self.truncation!r}: leave one of them out"
+            )
+        if self.wrapper is not None and self.wrapper.count("{prompt}") != 1:
+            raise ValueError(
+                f"longbench's wrapper must have {{prompt}} once, got {self.wrapper!r}: e.g. [INST]{{prompt}}[/INST]"
+            )
+        if self.wrapper is not None and self.chat is not None:
+            raise ValueError("longbench's wrapper stands for the chat template, got chat too: leave one of them out")
         if isinstance(self.data, str):
-            object.__setattr__(self, "data", longbench.Source.find(self.data, self._stem))
+            names = longbench.LONGBENCH_E if self.e else longbench.DATASETS
+            others = [f"{name}_e" if self.e else name for name in names]
+            object.__setattr__(self, "data", longbench.Source.find(self.data, self._stem, others))
         if isinstance(self.prompts, str):
             file = Path(self.prompts).expanduser()
             if not file.is_file():
@@ -90,8 +112,8 @@ class LongBench(Task):
         parts = [
             f"LongBench{'-E' if self.e else ''} {self.dataset}: "
             + ("our own wording" if self.prompts is None else f"prompts {self.prompts}"),
-            "chat template" if self._uses_chat(tokenizer) else "no chat template",
-            TRUNCATION[self.truncation],
+            self._framed(tokenizer),
+            self._shortening(),
             f"at most {self._room} tokens written, greedy",
             f"official {self._facts.metric_name(self.similarity).removesuffix('_official')}"
             + " of the first line" * self._facts.first_line,
@@ -101,6 +123,8 @@ class LongBench(Task):
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One question per example; prompt and room have at most `length` tokens."""
+        if isinstance(self.data, longbench.Missing):
+            raise Refused(f"longbench's {self.dataset}: {self.data.reason}")
         frame = tokenizer.frame(self._uses_chat(tokenizer))
         wording = self._wording()
         words = len(tokenizer.encode(wording.format(context="", input="")).ids)
@@ -114,9 +138,12 @@ class LongBench(Task):
         questions = []
         for index, place in enumerate(order):
             text = wording.format(context=examples[place]["context"], input=examples[place]["input"])
-            prompt, whole = self._fitted(tokenizer.encode(text).ids, frame, length, str(examples[place]["_id"]))
+            uncut, text = self._wrapped(text), self._wrapped(self._limited(tokenizer, text))
+            whole = len(frame.before) + len(tokenizer.encode(uncut).ids) + len(frame.after)
+            prompt = self._fitted(tokenizer.encode(text).ids, frame, length, str(examples[place]["_id"]))
             if prompt is not None:
-                questions.append((index, examples[place], prompt, whole))
+                cut = text != uncut or len(prompt) < whole
+                questions.append((index, examples[place], prompt, {"prompt_tokens": whole, "cut": cut}))
         if not questions:
             raise Refused(f"longbench's {self.dataset}: none of {len(order)} prompts fits in {length}: raise length")
         cell["skipped"] = len(order) - len(questions)
@@ -132,7 +159,7 @@ class LongBench(Task):
             question,
             answer,
             {self._facts.metric_name(self.similarity): official, **longbench.summary_scores(*judged)},
-            truncated=facts["prompt_tokens"] > len(question.prompt),
+            truncated=facts["cut"],
             parts=(
                 f"{unit} {longbench.bucket(facts[unit])}",
                 f"tokens {longbench.bucket(facts['prompt_tokens'])}",
@@ -152,13 +179,38 @@ class LongBench(Task):
         return self.room or self._facts.room
 
     def _uses_chat(self, tokenizer: Tokenizer) -> bool:
-        if self.chat is not None or not self._facts.chat:
+        if self.chat is not None or not self._facts.chat or self.wrapper is not None:
             return bool(self.chat)
         try:
             tokenizer.frame(chat=True)
         except ValueError:
             return False
         return True
+
+    def _framed(self, tokenizer: Tokenizer) -> str:
+        """What stands around the prompt, for the protocol."""
+        if self.wrapper is not None and self._facts.chat:
+            return f"wrapper {json.dumps(self.wrapper)}"
+        return "chat template" if self._uses_chat(tokenizer) else "no chat template"
+
+    def _shortening(self) -> str:
+        """What happens to long prompts, for the protocol."""
+        if self.limit is None:
+            return TRUNCATION[self.truncation]
+        return f"prompts of more than {self.limit} tokens without template lose their middle, decoded and encoded again"
+
+    def _wrapped(self, text: str) -> str:
+        return text if self.wrapper is None or not self._facts.chat else self.wrapper.replace("{prompt}", text)
+
+    def _limited(self, tokenizer: Tokenizer, text: str) -> str:
+        """The prompt's text cut as by the official pred.py, which counts BOS and decodes both halves."""
+        if self.limit is None:
+            return text
+        ids = [*tokenizer.prefix, *tokenizer.encode(text).ids.tolist()]
+        if len(ids) <= self.limit:
+            return text
+        half = self.limit // 2
+        return tokenizer.decode(ids[:half]) + tokenizer.decode(ids[-half:])
 
     def _wording(self) -> str:
         """The data set's prompt, a format string with {context} and {input}; ValueError if it is not one."""
@@ -184,24 +236,30 @@ class LongBench(Task):
             )
         return wording
 
-    def _fitted(self, ids: np.ndarray, frame: Frame, length: int, name: str) -> tuple[np.ndarray | None, int]:
-        """The prompt's tokens, cut if needed (None: left out), and their number before the cut."""
-        whole = len(frame.before) + len(ids) + len(frame.after)
-        space = length - self._room - len(frame.before) - len(frame.after)
-        if len(ids) > space and self.truncation == "error":
+    def _fitted(self, ids: np.ndarray, frame: Frame, length: int, name: str) -> np.ndarray | None:
+        """The prompt's tokens, cut if needed; None: left out."""
+        framed = len(frame.before) + len(frame.after)
+        space = length - self._room - framed
+        if len(ids) > space and (self.truncation == "error" or self.limit is not None):
+            remedy = "lower task.limit" if self.limit is not None else "set task.truncation to middle or skip"
             raise Refused(
-                f"longbench's {self.dataset}: prompt of example {name} has {whole} tokens, with room for {self._room} "
-                f"more than {length}: raise length, or set task.truncation to middle or skip"
+                f"longbench's {self.dataset}: prompt of example {name} has {len(ids) + framed} tokens, with room for "
+                f"{self._room} more than {length}: raise length, or {remedy}"
             )
         if len(ids) > space and self.truncation == "skip":
-            return None, whole
+            return None
         if len(ids) > space:
             half = space // 2
             ids = np.concatenate([ids[:half], ids[len(ids) - half :]])
-        return np.concatenate([frame.before, ids, frame.after]), whole
+        return np.concatenate([frame.before, ids, frame.after])
 
     def _question(
-        self, cell: Mapping[str, Any], index: int, example: Mapping[str, Any], prompt: np.ndarray, whole: int
+        self,
+        cell: Mapping[str, Any],
+        index: int,
+        example: Mapping[str, Any],
+        prompt: np.ndarray,
+        counts: Mapping[str, Any],
     ) -> Write:
         first = example["answers"][0] if example["answers"] else ""
         facts = {
@@ -210,7 +268,7 @@ class LongBench(Task):
             "answers": example["answers"],
             "all_classes": example.get("all_classes"),
             self._facts.unit: example["length"],
-            "prompt_tokens": whole,
+            **counts,
         }
         return Write(
             index=index,

@@ -48,7 +48,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     every, spent = tables(loaded.finished), costs.load(folders)
     found = {table.name: each for table in every if (each := differences(table, samples, BASELINE))}
     lines = ["# lexbench report", "", _summary(folders, loaded), "", LEGEND, *_summaries(every, samples, spent, out)]
-    lines += _differences(list(found.values()), out)
+    lines += [*_longbench(loaded, out), *_differences(list(found.values()), out)]
     shown: set[str] = set()
     for table in every:
         if table.setting not in shown:
@@ -89,6 +89,17 @@ def _summaries(
         f"Summaries of each curve (effective length, collapse, area, price inside the trained length): {links}.",
         "",
     ]
+
+
+def _longbench(loaded: "Loaded", out: Path) -> list[str]:
+    """The table of LongBench's paper, one per model and method."""
+    from lexbench.report.formats import csv, markdown
+    from lexbench.report.longbench import grid, layouts, rows_of
+
+    found = layouts(loaded.finished)
+    if not found:
+        return []
+    return [*(markdown(grid(layout)) for layout in found), *_numbers(out, "longbench", csv(rows_of(found)))]
 
 
 def _differences(found: "Sequence[Differences]", out: Path) -> list[str]:

@@ -17,6 +17,7 @@ from lexbench.report.grid import (
     difference_notes,
     value_entry,
 )
+from lexbench.report.longbench import grid, layouts
 from lexbench.stats import metrics, positions
 from lexbench.stats.differences import Difference, Differences, coverage, digits, usual_counts
 from lexbench.stats.gain import Gain, hurts_from
@@ -103,20 +104,26 @@ def realised_line(records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
 
 
 def terminal(measured: Sequence[tuple[Path, Sequence[str]]]) -> str:
-    """Headline tables of the named cells of run folders, for a terminal; empty where there are none."""
+    """Headline tables of the named cells of run folders, for a terminal; empty where there are none.
+
+    The data sets of LongBench stand in one table.
+    """
     wanted: dict[Path, set[str]] = {}
     for folder, ids in measured:
         wanted.setdefault(folder, set()).update(ids)
     if (cells := sum(map(len, wanted.values()))) > SHOWN:
         return f"{cells:,} cells: more tables than a terminal shows"
     finished = {each.cell.id: each for folder, ids in wanted.items() for each in Store(folder).load(ids)}
-    every = tables(finished.values())
+    of_longbench = layouts(finished.values())
+    laid_out = {name for layout in of_longbench for name in layout.ids}
+    every = tables(each for name, each in finished.items() if name not in laid_out)
     shown = []
     for table in every:
         beside = {other.metric for other in every if other.setting == table.setting}
         if table.metric in metrics.HEADLINES or not beside & set(metrics.HEADLINES):
             title = f"{table.cell.task}, {table.label}, {table.cell.model}"
             shown.append(f"{title}\n{caption(table)}\n\n{markdown(grid_of(table))}")
+    shown += [markdown(grid(layout)) for layout in of_longbench]
     return "\n".join(shown)
 
 

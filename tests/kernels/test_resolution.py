@@ -401,7 +401,7 @@ def test_statistics_are_those_of_the_whole_softmax(
         p /= p.sum(1, keepdims=True)
         steps = np.diff(np.pad(p, ((0, 0), (1, 1))), axis=1)
         np.testing.assert_allclose(got[key][0], (steps**2).sum(1) / 2, atol=1e-9)
-    assert (got["reach"], got["shared"]) == (200, 35)
+    assert (got["reach"].item(), got["shared"].item()) == (200, 35)
 
 
 def test_the_same_last_queries_see_the_same_whatever_text_lies_before_their_window() -> None:

@@ -18,6 +18,7 @@ import yaml
 
 import lexbench
 from lexbench import Frame, Refused, Sample, Write
+from lexbench.commands import main
 from lexbench.core import registry
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.runner.cells import Named
@@ -144,10 +145,12 @@ def test_code_is_compared_as_asked(data: Data, tokenizer: FastTokenizer) -> None
 
 
 def test_suites_are_the_official_ones(data: Data) -> None:
-    everything = registry.read("task", "longbench_all")["suite"]
-    assert everything == [{"name": "longbench", "dataset": name} for name in longbench.DATASETS]
-    of_e = registry.read("task", "longbench_e")["suite"]
-    assert of_e == [{"name": "longbench", "dataset": name, "e": True} for name in longbench.LONGBENCH_E]
+    whole, of_e = (registry.read("task", name) for name in ("longbench_all", "longbench_e"))
+    assert whole["n"] == max(facts.n for facts in longbench.DATASETS.values())
+    assert of_e["n"] == max(longbench.DATASETS[name].n_e or 0 for name in longbench.LONGBENCH_E)
+    assert whole["multiples"] == of_e["multiples"] == [1]
+    assert whole["suite"] == [{"name": "longbench", "dataset": name} for name in longbench.DATASETS]
+    assert of_e["suite"] == [{"name": "longbench", "dataset": name, "e": True} for name in longbench.LONGBENCH_E]
 
 
 def test_our_wording_is_fixed_by_the_version(data: Data) -> None:
@@ -156,7 +159,7 @@ def test_our_wording_is_fixed_by_the_version(data: Data) -> None:
     prompts = yaml.safe_load(file.read_text())
     assert list(prompts) == list(longbench.DATASETS)
     digest = hashlib.sha256(json.dumps(prompts, sort_keys=True).encode()).hexdigest()[:16]
-    assert (type(lexbench.task("longbench")).version, digest) == (1, "d95d59b81248ebf4")
+    assert (type(lexbench.task("longbench")).version, digest) == (2, "d95d59b81248ebf4")
 
 
 # prompts
@@ -333,6 +336,45 @@ def test_an_over_long_prompt_can_refuse_the_cell(data: Data, tokenizer: FastToke
     assert "refuse the cell" in task.protocol(tokenizer)
 
 
+LLAMA2_CHAT = "[INST]{prompt}[/INST]"
+
+
+@pytest.mark.parametrize("limit", [64, 65])
+def test_a_limit_cuts_as_the_official_code(data: Data, lexlet: FastTokenizer, tmp_path: Path, limit: int) -> None:
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoTokenizer.from_pretrained(Path(lexbench.__file__).parent / "lexlet")
+    (tmp_path / "p.json").write_text(json.dumps(dict.fromkeys(("qasper", "lcc"), "{context}\n{input}")))
+    long = "def add(self, numbers): return sum(numbers)  # über alles\n" * 9
+    rows = [example("qasper", number, context=long[: 30 * number + 1]) for number in range(12)]
+    folder = str(data(qasper=rows, lcc=rows))
+    for name, wrapper in (("qasper", LLAMA2_CHAT), ("lcc", "{prompt}")):  # code has no template
+        task = lexbench.task(
+            "longbench", dataset=name, data=folder, prompts=str(tmp_path / "p.json"), limit=limit, wrapper=LLAMA2_CHAT
+        )
+        said = task.protocol(lexlet)
+        assert f"prompts of more than {limit} tokens without template lose their middle" in said
+        assert ('wrapper "[INST]{prompt}[/INST]", ' in said) == (name == "qasper")
+        for question in questions_of(task, lexlet, 1000, n=12):
+            row = rows[int(question.facts["id"].removeprefix("id"))]
+            # the official pred.py, line by line
+            prompt = f"{row['context']}\n{row['input']}"
+            tokenized_prompt = theirs(prompt, truncation=False, return_tensors="pt").input_ids[0]
+            if len(tokenized_prompt) > limit:
+                half = int(limit / 2)
+                prompt = theirs.decode(tokenized_prompt[:half], skip_special_tokens=True) + theirs.decode(
+                    tokenized_prompt[-half:], skip_special_tokens=True
+                )
+            assert question.prompt.tolist() == theirs(wrapper.replace("{prompt}", prompt)).input_ids
+            assert scored(task, question, "", lexlet).truncated == (len(tokenized_prompt) > limit)
+
+
+def test_a_limit_that_leaves_no_room_refuses_the_cell(data: Data, tokenizer: FastTokenizer) -> None:
+    task = lexbench.task("longbench", data=long_and_short(data), limit=780, room=10)
+    with pytest.raises(Refused, match=r"more than 700: raise length, or lower task\.limit"):
+        questions_of(task, tokenizer, 700, n=6)
+    assert max(question.length for question in questions_of(task, tokenizer, 791, n=6)) <= 791
+
+
 def test_samples_are_shown_by_stored_and_by_real_length(data: Data, tokenizer: FastTokenizer) -> None:
     lengths = [3999, 4000, 7999, 8000]
     rows = [example("qasper", number, length=length) for number, length in enumerate(lengths)]
@@ -413,6 +455,10 @@ def test_data_are_known_by_their_content(ten: str, tokenizer: FastTokenizer, tmp
         ({"truncation": "left"}, "truncation must be one of error, skip, middle, got 'left'"),
         ({"similarity": "fuzzy"}, "similarity must be one of difflib, levenshtein, got 'fuzzy'"),
         ({"room": 0}, "room must be at least 1, got 0"),
+        ({"limit": 1}, "limit must be at least 2, got 1"),
+        ({"limit": 9, "truncation": "skip"}, "limit is for truncation=middle, got 'skip'"),
+        ({"wrapper": "[INST]"}, r"wrapper must have {prompt} once, got '\[INST\]'"),
+        ({"wrapper": "{prompt}", "chat": True}, "wrapper stands for the chat template, got chat too"),
         ({"data": "nowhere"}, r"data nowhere does not exist: give task.data=DIR, a folder with qasper\.jsonl"),
     ],
 )
@@ -425,7 +471,13 @@ def test_wrong_data_are_an_error(ten: str, tokenizer: FastTokenizer, tmp_path: P
     with pytest.raises(
         ValueError, match=r"data folder .* has no qasper_e\.jsonl: give a folder with the official files"
     ):
-        lexbench.task("longbench", data=ten, e=True)
+        lexbench.task("longbench", data=ten, e=True)  # nothing of LongBench-E
+    lacking = lexbench.task("longbench", data=ten, dataset="lcc")
+    with pytest.raises(
+        Refused, match=r"longbench's lcc: data folder has no lcc\.jsonl: add it, or leave the data set out"
+    ):
+        questions_of(lacking, tokenizer)
+    assert Named("longbench", lacking, "").identity()["data"] == "missing"
     with pytest.raises(ValueError, match=r"data .*qasper\.jsonl must be a folder or a zip archive"):
         lexbench.task("longbench", data=f"{ten}/qasper.jsonl")
     with zipfile.ZipFile(tmp_path / "empty.zip", "w") as archive:
@@ -546,6 +598,26 @@ def test_a_run_records_the_metric_of_every_bucket(data: Data, tmp_path: Path) ->
 def task_label(folder: Path) -> str:
     digest = hashlib.sha256((folder / "gov_report_e.jsonl").read_bytes()).hexdigest()[:8]
     return f"longbench(dataset='gov_report', e=True, data=sha256:{digest}, room=8)"
+
+
+def test_one_command_runs_what_is_there_and_names_what_is_missing(
+    data: Data, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = {name: [example(name, number, length=4000 * number) for number in range(3)] for name in ("trec", "lcc")}
+    folder = data(trec_e=rows["trec"], lcc_e=rows["lcc"], qasper=[example("qasper", 0)])
+    out = tmp_path / "run"
+    words = ["model=lexlet", "backend=chance", "task=longbench_e", f"task.data={folder}", "task.limit=100"]
+    assert main.main(["run", *words, "lengths=[400]", f"results={out}"]) == 0
+    shown = capsys.readouterr().out
+    assert "LongBench-E: lexlet, none" in shown and "11 of 13 data sets have no score" in shown
+    lines = {line.split("|")[1].strip(): line for line in shown.splitlines() if line.startswith("|")}
+    assert [name for name in lines if name in longbench.LONGBENCH_E] == list(longbench.LONGBENCH_E)
+    assert lines["trec"].count("n 1") == 3 and lines["trec"].count("n 3") == 1  # of each bucket, and all
+    assert lines["qasper"].count("refused") == 4 and "data folder has no qasper_e.jsonl" in shown
+    assert main.main(["report", str(out)]) == 0
+    kept = (out / "report" / "tables" / "longbench.csv").read_text().splitlines()
+    assert len(kept) == 1 + 2 * 4 + 11
+    assert "## LongBench-E: lexlet, none" in (out / "report" / "report.md").read_text()
 
 
 def test_numbers_of_a_sample_are_plain(ten: str, tokenizer: FastTokenizer) -> None:

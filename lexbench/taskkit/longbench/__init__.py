@@ -7,12 +7,13 @@ from lexbench.taskkit.longbench.datasets import (
     SIMILARITIES,
     Dataset,
     bucket,
+    bucket_names,
     check_similarity,
     known,
     official,
     summary_scores,
 )
-from lexbench.taskkit.longbench.examples import Source, from_hub, read_examples
+from lexbench.taskkit.longbench.examples import Missing, Source, from_hub, read_examples
 from lexbench.taskkit.longbench.rescore import Rescored, as_data, as_table, rescore, score_folder
 
 __all__ = [
@@ -21,11 +22,13 @@ __all__ = [
     "LONGBENCH_E",
     "SIMILARITIES",
     "Dataset",
+    "Missing",
     "Rescored",
     "Source",
     "as_data",
     "as_table",
     "bucket",
+    "bucket_names",
     "check_similarity",
     "from_hub",
     "known",

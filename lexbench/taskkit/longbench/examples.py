@@ -5,7 +5,7 @@ import hashlib
 import json
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -49,16 +49,36 @@ class Source:
         return cls(place, member, hashlib.sha256(_content(place, member)).hexdigest())
 
     @classmethod
-    def find(cls, place: str | Path, stem: str) -> "Source":
-        """`stem`.jsonl in a folder, or anywhere in the official data.zip; ValueError if there is none."""
+    def find(cls, place: str | Path, stem: str, others: Iterable[str] = ()) -> "Source | Missing":
+        """`stem`.jsonl in a folder, or anywhere in the official data.zip.
+
+        Missing if there is none, but a file of `others`, the stems of the other data sets. ValueError if there is no
+        file of any.
+        """
         folder, file = Path(place).expanduser(), f"{stem}.jsonl"
         if not folder.exists():
             raise ValueError(f"data {place} does not exist: give task.data=DIR, a folder with {file}, or the data.zip")
-        if not folder.is_dir():
-            return cls.of(folder, _member(folder, file))
-        if not (folder / file).is_file():
-            raise ValueError(f"data folder {place} has no {file}: give a folder with the official files")
-        return cls.of(folder / file)
+        members = None if folder.is_dir() else _members(folder)
+        known = {each.name for each in folder.iterdir()} if members is None else members.keys()
+        if file in known:
+            return cls.of(folder / file) if members is None else cls.of(folder, members[file])
+        what = "folder" if members is None else "archive"
+        if any(f"{other}.jsonl" in known for other in others):
+            return Missing(f"data {what} has no {file}: add it, or leave the data set out")
+        remedy = "a folder with the official files" if members is None else "the official one"
+        raise ValueError(f"data {what} {place} has no {file}: give {remedy}")
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A data set that the user's folder or archive lacks, while it has others."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return "missing"
+
+    __repr__ = __str__
 
 
 def from_hub(stem: str) -> Source:
@@ -66,7 +86,9 @@ def from_hub(stem: str) -> Source:
     archive, reason = _archive()
     if archive is None:
         raise Refused(f"longbench needs the official data ({reason}): give task.data=DIR or a network")
-    return Source.find(archive, stem)
+    found = Source.find(archive, stem)
+    assert isinstance(found, Source), "without others, a file is found or an error"
+    return found
 
 
 @functools.lru_cache(maxsize=2)
@@ -129,15 +151,13 @@ def _content(place: Path, member: str | None) -> bytes:
         raise ValueError(f"data archive {place} is damaged ({ascii(reason)[1:80]}): give the official one") from None
 
 
-def _member(archive: Path, file: str) -> str:
+def _members(archive: Path) -> dict[str, str]:
+    """File name to member of an archive, the first of several."""
     try:
         with zipfile.ZipFile(archive) as opened:
-            found = [name for name in opened.namelist() if Path(name).name == file and "__MACOSX" not in name]
+            return {Path(name).name: name for name in reversed(opened.namelist()) if "__MACOSX" not in name}
     except zipfile.BadZipFile:
         raise ValueError(f"data {archive} must be a folder or a zip archive: give the official one") from None
-    if not found:
-        raise ValueError(f"data archive {archive} has no {file}: give the official one")
-    return found[0]
 
 
 @functools.cache

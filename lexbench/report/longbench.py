@@ -1,0 +1,151 @@
+"""The table of LongBench's paper: data sets down, buckets of stored length across, and their averages."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lexbench.core.record import Cell, Record
+from lexbench.report.grid import Entry, Grid, Line
+from lexbench.stats.records import records_of
+from lexbench.store.format import Finished
+from lexbench.taskkit.longbench import DATASETS, LONGBENCH_E, bucket_names
+
+ALL = "all"
+"""The column of all examples."""
+OWN = ("dataset", "data", "room")
+"""Parameters in which the data sets of one table differ."""
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """One table: a model under a method, at one ceiling."""
+
+    cell: Cell
+    """One of the cells, for what all share."""
+    rows: Mapping[str, Mapping[str, Record]]
+    """Data set to column to the record of its official metric; no columns where it is refused."""
+    refused: Mapping[str, str]
+    """Data set to the reason why it has no score."""
+    ids: frozenset[str]
+    """Ids of all cells of the table."""
+
+    @property
+    def e(self) -> bool:
+        """Whether the data are LongBench-E's."""
+        return bool(self.cell.identity["task"]["e"])
+
+    @property
+    def columns(self) -> list[str]:
+        """Buckets of LongBench-E, and all examples."""
+        return [*(bucket_names() if self.e else []), ALL]
+
+    def average(self, column: str) -> tuple[float, int]:
+        """Mean of a column over its data sets, x 100, each with the same weight; and their number. NaN without any."""
+        values = [_points(row[column]) for row in self.rows.values() if column in row]
+        return (float(np.mean(values)) if values else float("nan")), len(values)
+
+
+def layouts(finished: Iterable[Finished]) -> list[Layout]:
+    """The tables of LongBench: one per model, method, length, seed and wording; none of a single data set."""
+    groups: dict[str, list[Finished]] = {}
+    for each in sorted(finished, key=lambda each: (each.cell.model, each.cell.method, each.cell.length, each.cell.id)):
+        task = each.cell.identity.get("task")
+        if isinstance(task, Mapping) and {"dataset", "e", "similarity", "data"} <= task.keys():
+            shared = {**each.cell.identity, "task": {name: task[name] for name in task if name not in OWN}}
+            groups.setdefault(json.dumps([shared, each.cell.n], sort_keys=True), []).append(each)
+    return [_layout(group) for group in groups.values() if len({_task(each)["dataset"] for each in group}) > 1]
+
+
+def _layout(group: Sequence[Finished]) -> Layout:
+    names = [name for name in DATASETS if name in LONGBENCH_E or not group[0].cell.identity["task"]["e"]]
+    rows: dict[str, Mapping[str, Record]] = {}
+    refused: dict[str, str] = {}
+    for each in sorted(group, key=lambda each: names.index(_task(each)["dataset"])):
+        name = str(_task(each)["dataset"])
+        if each.refused is not None:
+            refused.setdefault(name, each.refused)
+        else:
+            rows[f"{name} ({_task(each)['data']})" if name in rows else name] = dict(_columns(each))
+    refused = {name: refused[name] for name in refused if name not in rows}
+    return Layout(group[0].cell, rows, refused, frozenset(each.cell.id for each in group))
+
+
+def _task(finished: Finished) -> Mapping[str, Any]:
+    task: Mapping[str, Any] = finished.cell.identity["task"]
+    return task
+
+
+def _columns(finished: Finished) -> Iterator[tuple[str, Record]]:
+    """Column and record of the official metric."""
+    facts = DATASETS[_task(finished)["dataset"]]
+    for record in records_of(finished):
+        if record.metric == facts.metric_name(_task(finished)["similarity"]) and record.value is not None:
+            if record.part is None:
+                yield ALL, record
+            elif record.part.startswith(f"{facts.unit} "):
+                yield record.part.removeprefix(f"{facts.unit} "), record
+
+
+def _points(record: Record) -> float:
+    assert record.value is not None
+    return 100 * record.value
+
+
+def grid(layout: Layout) -> Grid:
+    """Scores x 100 with two decimals, as published, and the examples behind each; averages in the last row."""
+    names = [name for name in DATASETS if name in layout.rows or name in layout.refused]
+    names += [name for name in layout.rows if name not in names]
+    rows: list[Line] = []
+    for name in names:
+        row = layout.rows.get(name, {})
+        rows.append([name, *(_entry(row.get(column), layout.refused.get(name)) for column in layout.columns)])
+    averages = [layout.average(column) for column in layout.columns]
+    last = [Entry(text=f"{mean:.2f}", more=f"of {count}") if count else Entry(text="-") for mean, count in averages]
+    rows.append(["average", *last])
+    cell, sizes = layout.cell, len(LONGBENCH_E) if layout.e else len(DATASETS)
+    absent = sizes - len([name for name in DATASETS if name in layout.rows])
+    below = [
+        "Official scores x 100; n: examples. Buckets: words of the whole example, as stored in the data."
+        if layout.e
+        else "Official scores x 100; n: examples.",
+        "Average: over the data sets of the column, each with the same weight.",
+        *(
+            [f"{absent} of {sizes} data sets have no score: averages do not compare with published ones."]
+            if absent
+            else []
+        ),
+    ]
+    return Grid(
+        head=["data set", *layout.columns],
+        rows=rows,
+        title=f"LongBench{'-E' if layout.e else ''}: {cell.model}, {cell.method}",
+        above=[
+            f"Prompt and room: at most {cell.length} tokens; seed {cell.seed}; at most {cell.n} examples a data set."
+        ],
+        below=below,
+    )
+
+
+def _entry(record: Record | None, refused: str | None) -> Entry:
+    if record is not None:
+        return Entry(text=f"{_points(record):.2f}", more=f"n {record.n}")
+    return Entry(text="refused", notes=(refused,)) if refused else Entry(text="-", more="n 0")
+
+
+def rows_of(found: Sequence[Layout]) -> list[dict[str, Any]]:
+    """One row per table, data set and column, unrounded; `refused` holds the reason of a data set without a score."""
+    rows = []
+    for layout in found:
+        cell = layout.cell
+        about = {"model": cell.model, "method": cell.method, "length": cell.length, "seed": cell.seed, "e": layout.e}
+        for name, columns in layout.rows.items():
+            for column, record in columns.items():
+                value = {"dataset": name, "metric": record.metric, "bucket": column, "value": _points(record)}
+                rows.append({**about, **value, "n": record.n, "truncated": record.truncated, "refused": None})
+        for name, reason in layout.refused.items():
+            nothing = dict.fromkeys(("metric", "bucket", "value", "n", "truncated"))
+            rows.append({**about, "dataset": name, **nothing, "refused": reason})
+    return rows
