@@ -55,27 +55,19 @@ class Pieces:
 class Arithmetic(Task):
     """Add and subtract small numbers; only the number of terms grows (the survey arXiv 2312.17044, appendix A.3).
 
-        Numbers go round from 0 to 9: 9 +1 =0 and 0 -1 =9.       <- the rule; explained=false leaves it out
-        7 -2 +5 +5 -1 =4                                         <- examples with a fixed number of terms
-        3 +0 -4 +2 =1
-        8 +5 -3 +1 ... -4 =                                      <- the model writes "6"
+        Add and subtract from left to right.                     <- the rule; explained=false leaves it out
+        7 -2 +4 -6 +1 =4                                         <- examples with a fixed number of terms
+        3 +0 -2 +5 -4 =2
+        8 -5 +3 +1 ... -4 =                                      <- the model writes "2"
 
     Constant over lengths: the rule, the examples, the range of numbers, and the distribution of the running result,
     which is uniform at every depth. Only the number of terms grows, to as many as fit. Blank lines at the start, fewer
     than the tokens of one term, make the length exact.
 
-    On the circle (wrap=true: results modulo m = `numbers`) the first number is uniform in 0..m-1 and every term is
-    uniform among m steps that differ modulo m (-4..+5 for ten numbers), all independent. Hence
-
-    - the triple of running result, term and next result has the same distribution at every depth;
-    - changing any one term changes the result, by the same amount at every place;
-    - all numbers but one say nothing about the result: it stays uniform. So no part of the input reveals the answer.
-
-    The count of each term does reveal it: addition has no order, so the task does not test order.
-
-    On the line (wrap=false, the survey's form: every result lies between 0 and m-1) the results are independent and
-    uniform, and each term is the step to the next result. A prefix says nothing, but a suffix does: if the running sums
-    of the last terms span 9, only one result is possible. For ten numbers, the last terms alone give
+    On the line (wrap=false, the survey's form: every result lies between 0 and m - 1, m = `numbers`) the results are
+    independent and uniform, and each term is the step to the next result. A prefix says nothing, but a suffix does: if
+    the running sums of the last terms span m - 1, only one result is possible. For ten numbers, the last terms alone
+    give
 
         terms     1      2      4      8      16     32     64
         bits      0.709  1.172  1.771  2.422  2.970  3.260  3.320     of log2(10) = 3.322
@@ -84,22 +76,33 @@ class Arithmetic(Task):
     so no text needs a memory of much more than 32 terms. `needed` in a sample's facts is how many numbers from the end
     determine its result: all numbers on the circle; two (the last result and a term) if results are shown.
 
+    On the circle (wrap=true: results modulo m) the first number is uniform in 0..m-1 and every term is
+    uniform among m steps that differ modulo m (-4..+5 for ten numbers), all independent. Hence
+
+    - the triple of running result, term and next result has the same distribution at every depth;
+    - changing any one term changes the result, by the same amount at every place;
+    - all numbers but one say nothing about the result: it stays uniform. So no part of the input reveals the answer.
+
+    The count of each term does reveal it: addition has no order, so the task does not test order.
+
     With shown=true every result follows its term: `5 +3 =8 -6 =2`. That is the same arithmetic without the long memory:
     the last result and the term suffice at any distance from the start. With ask=mark, `right` and `nll` show at which
     `place` a model loses the result. (The config running_arithmetic does this in the wording of the lesson
-    `running_sums` of the embedded model; on the line a term alone scores 0.19, not 0.1.)
+    `running_sums` of the embedded model.)
 
     Scores: `accuracy`: the answer begins with the result and its line goes on with neither a list nor a calculation
     ("6, 3", "6 +1 =7"; with shown results the sum may go on), or the likeliest option is the result. For write also
     `first`: the first number anywhere in the answer is the result. For mark, accuracy is the mean over the places, and
-    `exact` is 1 if all are right. Chance is 1 / numbers. Sample i has the same examples and numbers for every `ask`; a
+    `exact` is 1 if all are right. Chance on the circle: 1 / m. On the line: (2 m - 1) / m^2, 0.19 of ten numbers, the
+    best guess from the last term alone, as a term d leaves m - |d| results. Sample i has the same examples and numbers for every `ask`; a
     larger room only removes the last terms.
 
     Args:
         ask: write, choose (the likeliest result) or mark (teacher-forced, at every shown result of the question; with
             shown=false at the last one); marks need results of one token each.
         shown: show every result of the question; otherwise only those of the examples.
-        wrap: whether numbers wrap around, or stay between their ends.
+        wrap: whether numbers wrap around, so that no part of the text tells anything of the result (the default up to
+            version 1), or stay between their ends, as in the survey.
         numbers: results are 0 to numbers - 1; at most 10.
         explained: begin with the rule.
         shots: number of examples, the same for every length.
@@ -109,9 +112,10 @@ class Arithmetic(Task):
     """
 
     form: ClassVar[tuple[str, ...]] = ("ask", "room", "chat")
+    version: ClassVar[int] = 2
     ask: str = "write"
     shown: bool = False
-    wrap: bool = True
+    wrap: bool = False
     numbers: int = 10
     explained: bool = True
     shots: int = 2
@@ -197,12 +201,28 @@ class Arithmetic(Task):
         facts = {"expected": str(result), "terms": terms, "needed": self._needed(results)}
         if self.ask == "choose":
             options = tuple(pieces.digits)
-            return Choose(index=index, cluster=cluster, facts=facts, prompt=prompt, options=options, expected=result)
+            return Choose(
+                index=index,
+                cluster=cluster,
+                facts=facts,
+                prompt=prompt,
+                options=options,
+                expected=result,
+                guess=self._chance,
+            )
         if self.ask == "mark":
             tokens, numbers = np.append(prompt, pieces.digits[result]), pieces.digits[:, 0]
             shown = terms if self.shown else 1
             places = len(prompt) - self._tokens(pieces)[1] * np.arange(shown)[::-1]
-            return Mark(index=index, cluster=cluster, facts=facts, tokens=tokens, places=places, options=numbers)
+            return Mark(
+                index=index,
+                cluster=cluster,
+                facts=facts,
+                tokens=tokens,
+                places=places,
+                options=numbers,
+                guess=self._chance,
+            )
         return Write(
             index=index,
             cluster=cluster,
@@ -210,7 +230,7 @@ class Arithmetic(Task):
             prompt=prompt,
             room=room,
             answer=str(result),
-            chance=1 / self.numbers,
+            chance=self._chance,
         )
 
     def _walk(self, rng: np.random.Generator, terms: int) -> tuple[Whole, Whole]:
@@ -225,6 +245,11 @@ class Arithmetic(Task):
     def _least(self) -> int:
         """The lowest term. On the line terms go up to its negative; on the circle there are `numbers` of them."""
         return -((self.numbers - 1) // 2) if self.wrap else 1 - self.numbers
+
+    @property
+    def _chance(self) -> float:
+        """Accuracy of the best guess from the last term: a term d, of m - |d| in m^2, leaves m - |d| results."""
+        return 1 / self.numbers if self.wrap else (2 * self.numbers - 1) / self.numbers**2
 
     def _needed(self, results: Whole) -> int:
         """How many numbers from the end of the text determine the result."""

@@ -55,6 +55,8 @@ class Choose(Question):
     options: tuple[Tokens, ...]
     expected: int
     """Index of the right option."""
+    guess: float | None = None
+    """Expected accuracy of guessing, where that is not 1 / options."""
 
     def __post_init__(self) -> None:
         assert len(self.options) > 1 and min(map(len, self.options)) > 0, "a choice needs non-empty options"
@@ -67,7 +69,7 @@ class Choose(Question):
     @property
     def chance(self) -> float:
         """Expected accuracy of guessing."""
-        return 1 / len(self.options)
+        return 1 / len(self.options) if self.guess is None else self.guess
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,6 +81,8 @@ class Mark(Question):
     """[places] ascending; tokens[places] are the right options."""
     options: Tokens
     """[options] distinct token ids."""
+    guess: float | None = None
+    """Expected accuracy of guessing, where that is not 1 / options."""
 
     def __post_init__(self) -> None:
         assert len(self.places) > 0 and self.places[0] >= 1, "places to mark are behind the first token"
@@ -92,7 +96,7 @@ class Mark(Question):
     @property
     def chance(self) -> float:
         """Expected accuracy of guessing."""
-        return 1 / len(self.options)
+        return 1 / len(self.options) if self.guess is None else self.guess
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

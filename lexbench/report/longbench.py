@@ -123,10 +123,21 @@ def grid(layout: Layout) -> Grid:
         rows=rows,
         title=f"LongBench{'-E' if layout.e else ''}: {cell.model}, {cell.method}",
         above=[
-            f"Prompt and room: at most {cell.length} tokens; seed {cell.seed}; at most {cell.n} examples a data set."
+            f"{_asked(cell.identity['task'])}; prompt and room at most {cell.length} tokens; at most {cell.n} examples a "
+            f"data set, seed {cell.seed}."
         ],
         below=below,
     )
+
+
+def _asked(task: Mapping[str, Any]) -> str:
+    """Wording, limit and wrapper of the prompts, which all data sets share."""
+    parts = ["Our own wording" if task["prompts"] is None else f"Prompts {task['prompts']}"]
+    if task.get("limit") is not None:
+        parts.append(f"beyond {task['limit']} tokens without their middle")
+    if task.get("wrapper") is not None:
+        parts.append(f"wrapper {json.dumps(task['wrapper'])} but for few-shot and code")
+    return ", ".join(parts)
 
 
 def _entry(record: Record | None, refused: str | None) -> Entry:
