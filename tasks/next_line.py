@@ -66,7 +66,9 @@ class NextLine(Task):
     least one name does not occur in the last `near` tokens. Lines: one of each file, in the seed's order, then a second
     one of each, and so on, up to n; they depend on seed, `near`, `longest` and `room`, not on length or n. A chat asks
     for the same lines, but its template takes some of the context, so at the longest length a name may be outside it;
-    the groups show this. Clusters are files.
+    the groups show this. Clusters are files. Seeds draw from the same files, and a file with few such lines gives the
+    same line again: of 48 lines of the standard library, two seeds share about five. So raise n rather than add seeds,
+    whose intervals take seeds for independent.
 
     The prompt ends before the white space in front of the line, so the model also writes the indentation. Scores of the
     first written line that is neither empty nor a code fence, stripped: `accuracy`, 1 if it equals the line;

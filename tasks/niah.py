@@ -69,11 +69,18 @@ class FixedNeedles(Fixed):
     """Needles of these values, in the same order; empty in the control."""
     others: list[tuple[str, Tokens]]
     """Values of other keys, with their needles."""
+    strata: int
+    """Tokens that the haystack needs at least, one for each stratum; 0 where other needles are the haystack."""
     more: Iterator[tuple[str, Tokens]]
     """Further values of other keys, without end."""
 
     @property
     def least(self) -> int:
+        """Prompt and room with the least haystack, in tokens."""
+        return self.bare + self.strata
+
+    @property
+    def bare(self) -> int:
         """Prompt and room without a haystack, in tokens."""
         return self.tokens + sum(map(len, [*self.needles, *(needle for _, needle in self.others)]))
 
@@ -92,18 +99,22 @@ class Niah(Task):
     needle, and where running text starts; all follow from seed and index. Only the haystack grows, at its end. With
     haystack=needles (RULER's multikey_2 and multikey_3) the haystack consists of other needles, so their number grows
     with the length; for a fixed number use noise or text with `distractors`. Keys and values are random and distinct
-    within a sample. The least length is the largest need among the n samples, so near it n decides whether a length is
-    refused.
+    within a sample. The least length is the largest need among the n samples, with a token of haystack for each
+    stratum; so near it n decides whether a length is refused.
 
     Depth: the share of the text before the first queried needle, without that needle. It is drawn from stratum i modulo
     `strata` for sample i, so all strata get equally many samples. The needle is inserted at the nearest end of a
-    sentence, inside the stratum if possible, and the realised depth is recorded. All other needles have uniform places.
+    sentence in the stratum, or inside a sentence if none ends there: on short texts. It leaves the stratum only where
+    another needle fills it, as on short texts of haystack=needles. The realised depth is recorded. All other needles have uniform places.
     So a heatmap by depth shows the score when one queried needle is at that depth and the others are anywhere. (A mean
     depth of several needles would mislead: one at each end would count as the middle.)
 
     Scores: `accuracy` (strict): the answer begins with a list of exactly the right values, in any order. `contains`:
     the share of them that occur anywhere in the answer (RULER's string_match_all). Chance is the better of two
-    guesses: any values of the kind, or, if other keys are in the text, all values of any `queries` of its keys.
+    guesses: any values of the kind (with `options`, any option), or, if other keys are in the text, all values of any
+    `queries` of its keys. Without other keys the queried values are the only ones of the form in the text: a model that
+    copies any value from there is right without reading the key, and so is one that prefers the option that it has
+    seen. Chance does not cover this; `distractors=3` does, as then the key decides.
 
     Args:
         corpus: of the running text, for haystack=text.
@@ -123,6 +134,7 @@ class Niah(Task):
     """
 
     form: ClassVar[tuple[str, ...]] = ("needle", "room", "chat")
+    version: ClassVar[int] = 2
     corpus: Corpus | None = None
     haystack: str = "noise"
     key_kind: str = "word"
@@ -198,6 +210,7 @@ class Niah(Task):
             values=[value for _, value in pairs],
             needles=needles,
             others=list(itertools.islice(more, 1 if self.haystack == "needles" else self.distractors * self.values)),
+            strata=0 if self.haystack == "needles" else self.strata,
             more=more,
             before=before,
             after=after,
@@ -228,7 +241,7 @@ class Niah(Task):
         return around(tokenizer, self.chat, [HEADER.format(**words)], ask, f" {prefix}")
 
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedNeedles) -> Write | Choose:
-        body, depths, others, name = self._body(tokenizer, length - fixed.least, seed, fixed)
+        body, depths, others, name = self._body(tokenizer, length - fixed.bare, seed, fixed)
         facts = {"expected": fixed.values, "keys": fixed.keys, "depth": depths[0], "depths": depths}
         if self.options:
             prompt = np.concatenate([fixed.before, body, fixed.after])

@@ -26,7 +26,9 @@ class Passkey(Task):
 
     Constant over lengths: the number of digits, the wording, one needle. Only the noise grows. Each sample draws its
     key and depth from its own seed; keys are uniform. The noise repeats the same five sentences, and the needle is
-    inserted between two of them. Chance: one key in 9 * 10^(digits - 1).
+    inserted between two of them: at the end nearest to the depth, which near the least length may lie in another
+    stratum. Chance: one key in 9 * 10^(digits - 1), for a guess of any key. The key is the only number in the text, so
+    a model that copies any number from there is right; `niah_multikey_1` has other numbers.
 
     Scores: `accuracy` (strict): the answer begins with the key, quoted or not, and lists no other number. `contains`:
     the key occurs anywhere in the answer. Only new tokens are scored, so echoing the prompt earns nothing.

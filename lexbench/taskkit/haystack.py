@@ -4,6 +4,7 @@ A prompt is joined from pieces that are tokenized separately: its length is exac
 needle has the same tokens at every depth.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,6 +35,8 @@ class Haystack:
     """[ends] ascending, from 0: the places between sentences or lines, where a needle may be inserted."""
     name: str
     """The sample's cluster: samples with the same name are not independent."""
+    whole: tuple[tuple[int, int], ...] = ()
+    """First token and end of each needle in it: no other may be inserted inside."""
 
 
 def noise(tokenizer: Tokenizer, space: int, name: str, sentences: Sequence[str] = NOISE) -> Haystack:
@@ -86,7 +89,8 @@ def joined(pieces: Sequence[Tokens], rest: Haystack) -> Haystack:
     """The pieces in order, then the rest; needles may be inserted between pieces and at the ends of the rest."""
     borders = np.cumsum([0, *map(len, pieces)])
     tokens = np.concatenate([*pieces, rest.tokens]).astype(np.int64)
-    return Haystack(tokens, np.union1d(borders, rest.ends + borders[-1]), rest.name)
+    whole = [*itertools.pairwise(borders.tolist()), *((a + borders[-1], b + borders[-1]) for a, b in rest.whole)]
+    return Haystack(tokens, np.union1d(borders, rest.ends + borders[-1]), rest.name, tuple(whole))
 
 
 def insert(
@@ -110,21 +114,35 @@ def insert(
 def put(haystack: Haystack, needle: Tokens, depth: float, strata: int | None = None) -> tuple[Haystack, int]:
     """Insert one needle; further needles may go directly before or behind it. Also returns the needle's first token.
 
-    The place is chosen as by `insert`. Divided by the haystack's tokens before the insertion, it is the realised depth.
+    The place is the end of a sentence nearest to the depth, in the depth's stratum. Where no sentence ends in the
+    stratum, a sentence is cut at the nearest token that is not inside another needle; only where there is none, the
+    needle leaves the stratum. Divided by the haystack's tokens before the insertion, it is the realised depth.
     """
-    place = _nearest_end(haystack, depth, strata)
+    place = _nearest_end(haystack, depth, strata, _cuttable(haystack))
     tokens = np.concatenate([haystack.tokens[:place], needle, haystack.tokens[place:]])
     ends = haystack.ends + len(needle) * (haystack.ends > place)
-    return Haystack(tokens, np.union1d(ends, [place, place + len(needle)]), haystack.name), place
+    moved = ((a + len(needle) * (a >= place), b + len(needle) * (b > place)) for a, b in haystack.whole)
+    whole = (*moved, (place, place + len(needle)))
+    return Haystack(tokens, np.union1d(ends, [place, place + len(needle)]), haystack.name, whole), place
 
 
-def _nearest_end(haystack: Haystack, depth: float, strata: int | None) -> int:
-    """The end nearest to a depth, inside the depth's stratum if that has one."""
+def _cuttable(haystack: Haystack) -> NDArray[np.int64]:
+    """[places] ascending: all places but those inside a needle."""
+    free = np.ones(len(haystack.tokens) + 1, bool)
+    for begin, end in haystack.whole:
+        free[begin + 1 : end] = False
+    return np.flatnonzero(free)
+
+
+def _nearest_end(haystack: Haystack, depth: float, strata: int | None, others: NDArray[np.int64] | None = None) -> int:
+    """The end nearest to a depth, inside the depth's stratum if that has one, or one of the `others` in the stratum."""
     space, ends = max(1, len(haystack.tokens)), haystack.ends
     if strata is not None:
-        parts = np.minimum(ends * strata // space, strata - 1)
-        own = ends[parts == min(int(depth * strata), strata - 1)]
-        ends = own if len(own) else ends
+        for places in (ends, ends if others is None else others):
+            parts = np.minimum(places * strata // space, strata - 1)
+            own = places[parts == min(int(depth * strata), strata - 1)]
+            if len(own):
+                return int(own[np.argmin(np.abs(own - depth * space))])
     return int(ends[np.argmin(np.abs(ends - depth * space))])
 
 

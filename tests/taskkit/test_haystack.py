@@ -194,12 +194,36 @@ def test_what_is_put_into_a_haystack_is_a_part_of_it() -> None:
 def test_one_needle_is_put_where_it_is_inserted(strata: int | None) -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
-        hay = straw(40, *sorted({0, *rng.integers(0, 41, 6).tolist()}))
+        hay = straw(40, *sorted({0, *range(4, 41, 8), *rng.integers(0, 41, 6).tolist()}))  # an end in each fifth
         depth = float(rng.random())
         tokens, [realised] = haystack.insert(hay, [needle(99)], [depth], strata)
         body, place = haystack.put(hay, needle(99), depth, strata)
         assert body.tokens.tolist() == tokens.tolist()
         assert place / 40 == realised
+
+
+def test_a_sentence_is_cut_where_none_ends_in_the_stratum() -> None:
+    """Fifths of 40 tokens are 8 long; sentences end at 0, 3 and 40 only."""
+    hay = straw(40, 0, 3, 40)
+    assert [haystack.put(hay, needle(9), depth, 5)[1] for depth in (0.1, 0.19, 0.3, 0.41, 0.79, 0.9)] == [
+        *(3, 3),  # the first fifth has an end
+        *(12, 16, 31),  # round(0.79 x 40) = 32 is in the next fifth
+        40,
+    ]
+
+
+def test_no_needle_is_put_inside_another() -> None:
+    hay = straw(8, 0, 8)
+    body, place = haystack.put(hay, needle(*range(90, 98)), 0.5, 4)  # of 16 tokens, places 5 to 11 are inside it
+    assert (place, body.whole) == (4, ((4, 12),))
+    assert haystack.put(body, needle(9), 0.49, 2)[1] == 4
+    assert haystack.put(body, needle(9), 0.51, 2)[1] == 12
+    assert haystack.put(body, needle(9), 0.13, 8)[1] == 2
+    assert haystack.put(body, needle(9), 0.44, 8)[1] == 4  # the needle fills the stratum, places 6 and 7
+    joined = haystack.joined([needle(*range(80, 88))], straw(8, 0, 8))
+    assert haystack.put(joined, needle(9), 0.3, 4)[1] == 8  # places 4 to 7 are inside the first piece
+    after, _ = haystack.put(body, needle(70, 71), 0.0, 2)
+    assert sorted(after.whole) == [(0, 2), (6, 14)]
 
 
 def test_joined_pieces_may_be_parted_again() -> None:

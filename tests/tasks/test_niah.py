@@ -693,3 +693,12 @@ def test_options_without_equals_are_refused(lexlet: FastTokenizer, monkeypatch: 
     monkeypatch.setattr(sampling, "TRIES", 1)
     with pytest.raises(Refused, match=r"niah finds no further word of \d+ tokens in 1: lower options"):
         niah(value_kind="word", options=9).questions(lexlet, 700, 3, 0)
+
+
+@pytest.mark.parametrize("length", [112, 128, 192])
+def test_all_strata_have_equally_many_needles_near_the_least_length(lexlet: FastTokenizer, length: int) -> None:
+    """Where few sentences end; it was 16 of 64 in the first tenth at 128."""
+    task = lexbench.task("needle", corpus=lexbench.corpus("stdlib"))
+    depths = [question.facts["depth"] for question in task.questions(lexlet, length, 40, 0)]
+    strata = np.minimum((np.array(depths) * 10).astype(int), 9)
+    assert np.bincount(strata, minlength=10).tolist() == [4] * 10
