@@ -123,8 +123,8 @@ def grid(layout: Layout) -> Grid:
         rows=rows,
         title=f"LongBench{'-E' if layout.e else ''}: {cell.model}, {cell.method}",
         above=[
-            f"{_asked(cell.identity['task'])}; prompt and room at most {cell.length} tokens; at most {cell.n} examples a "
-            f"data set, seed {cell.seed}."
+            f"{_asked(cell.identity['task'])}; prompt and room at most {cell.length} tokens; "
+            f"at most {cell.n} examples a data set, seed {cell.seed}."
         ],
         below=below,
     )

@@ -112,8 +112,10 @@ def test_rule_and_examples_are_the_same_at_every_length(tokenizer: FastTokenizer
 def test_the_form_is_that_of_the_docstring(tokenizer: FastTokenizer) -> None:
     sums = r"\d( [+-]\d){2} =\d\n\d( [+-]\d)+ ="
     circle = r"Numbers go round from 0 to 9: 9 \+1 =0 and 0 -1 =9\."
-    for form, rule in (({}, r"Add and subtract from left to right\."), ({"wrap": True}, circle)):
-        [question] = questions_of(lexbench.task("arithmetic", shots=1, shot_terms=2, **form), tokenizer, 300, 1)
+    for wrap, rule in ((False, r"Add and subtract from left to right\."), (True, circle)):
+        usual = lexbench.task("arithmetic", shots=1, shot_terms=2)
+        task = lexbench.task("arithmetic", shots=1, shot_terms=2, wrap=True) if wrap else usual
+        [question] = questions_of(task, tokenizer, 300, 1)
         text = tokenizer.decode(question.prompt) if isinstance(question, Write) else ""
         assert re.fullmatch(rf"\n*{rule}\n{sums}", text)
 
