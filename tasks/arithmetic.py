@@ -94,8 +94,8 @@ class Arithmetic(Task):
     ("6, 3", "6 +1 =7"; with shown results the sum may go on), or the likeliest option is the result. For write also
     `first`: the first number anywhere in the answer is the result. For mark, accuracy is the mean over the places, and
     `exact` is 1 if all are right. Chance on the circle: 1 / m. On the line: (2 m - 1) / m^2, 0.19 of ten numbers, the
-    best guess from the last term alone, as a term d leaves m - |d| results. Sample i has the same examples and numbers for every `ask`; a
-    larger room only removes the last terms.
+    best guess from the last term alone, as a term d leaves m - |d| results. Sample i has the same examples and numbers
+    for every `ask`; a larger room only removes the last terms.
 
     Args:
         ask: write, choose (the likeliest result) or mark (teacher-forced, at every shown result of the question; with

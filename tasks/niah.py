@@ -105,9 +105,9 @@ class Niah(Task):
     Depth: the share of the text before the first queried needle, without that needle. It is drawn from stratum i modulo
     `strata` for sample i, so all strata get equally many samples. The needle is inserted at the nearest end of a
     sentence in the stratum, or inside a sentence if none ends there: on short texts. It leaves the stratum only where
-    another needle fills it, as on short texts of haystack=needles. The realised depth is recorded. All other needles have uniform places.
-    So a heatmap by depth shows the score when one queried needle is at that depth and the others are anywhere. (A mean
-    depth of several needles would mislead: one at each end would count as the middle.)
+    another needle fills it, as on short texts of haystack=needles. The realised depth is recorded. All other needles
+    have uniform places. So a heatmap by depth shows the score when one queried needle is at that depth and the others
+    are anywhere. (A mean depth of several needles would mislead: one at each end would count as the middle.)
 
     Scores: `accuracy` (strict): the answer begins with a list of exactly the right values, in any order. `contains`:
     the share of them that occur anywhere in the answer (RULER's string_match_all). Chance is the better of two
