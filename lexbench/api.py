@@ -87,7 +87,7 @@ def run(
     task: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "last_segment",
     lengths: Sequence[int] | None = None,
     multiples: Sequence[float] | None = None,
-    corpus: str | Mapping[str, Any] = "stdlib",
+    corpus: str | Mapping[str, Any] | None = None,
     backend: str | Mapping[str, Any] = "hf",
     n: int | None = None,
     seed: int | Sequence[int] = 0,
@@ -104,7 +104,8 @@ def run(
         task: a name, a mapping of `name` and parameters, or several of them.
         lengths: in tokens; None: `multiples` of the trained length.
         multiples: of the trained length; None: those of the suite, else 0.5, 1, 2, 4 and 8.
-        corpus: a name, or a mapping of `name` and parameters.
+        corpus: a name, or a mapping of `name` and parameters; None: stdlib up to lengths of 4096 tokens, packages
+            beyond.
         backend: likewise.
         n: samples a cell; None: those of the suite, else 32.
         seed: of the questions; several seeds are several cells.
@@ -119,7 +120,7 @@ def run(
         model=registry.read("model", model) if isinstance(model, str) else model,
         methods=[_method(entry) for entry in _several(method)],
         tasks=[_configured("task", entry) for entry in _several(task)],
-        corpus=_configured("corpus", corpus),
+        corpus=None if corpus is None else _configured("corpus", corpus),
         backend=_configured("backend", backend),
         lengths=lengths,
         multiples=multiples,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import BACKEND, CORPUS, METHOD, MODEL, RESUMES, SWEEPS, TASK, Command, Setting, part
+from lexbench.commands.command import BACKEND, USUAL_CORPUS, METHOD, MODEL, RESUMES, SWEEPS, TASK, Command, Setting, part
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +69,7 @@ COMMAND = Command(
     call=call,
     arguments=_arguments,
     settings=(
-        *(MODEL, METHOD, TASK, CORPUS, BACKEND),
+        *(MODEL, METHOD, TASK, USUAL_CORPUS, BACKEND),
         Setting("lengths=[512,1024]", "lengths in tokens", default="set by multiples"),
         Setting(
             "multiples=[0.5,1,2]",

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lexbench.core import machine
@@ -28,7 +29,8 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
     """All cells of a job with their cost, in the order in which they run: methods side by side at each length.
 
     The longest come first, so that shorter ones can take what these hold, and no long one is left for the end; the
-    shortest where longer ones may be skipped. Questions of the first seed that has any tell the cost of all seeds.
+    shortest where longer ones may be skipped. Questions of the first seed that has any tell the cost of all seeds. A
+    length for which the corpus has too few texts is refused, and the other lengths are planned as without it.
     """
     attentions = {
         (method.label, length): _attention(method.built, job.model, length)
@@ -36,12 +38,15 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
         for length in job.lengths
     }
     steps = []
-    for task in job.tasks:
+    for asked in job.tasks:
+        task, too_long = _fitted(asked, job, tokenizer)
         known: dict[int, Workload] = {}
         for seed in job.seeds:
             for length in sorted(job.lengths, reverse=not job.stop_after_collapse):
-                cost, no_questions = known.get(length), None
-                if cost is None:
+                cost, no_questions = known.get(length), too_long.get(length)
+                if no_questions is not None:
+                    cost = Workload()
+                elif cost is None:
                     made, no_questions = made_once.of(task.built, tokenizer, length, job.n, seed)
                     cost = workload(job.model, made)
                 if no_questions is None:
@@ -51,6 +56,22 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
                     refused = no_attention or no_questions
                     steps.append(Step(method, task, length, seed, attention, refused, Workload() if refused else cost))
     return steps
+
+
+def _fitted(task: Named, job: Job, tokenizer: Tokenizer) -> tuple[Named, Mapping[int, str]]:
+    """The task as in a run of the lengths that it has questions for, and for each longer one why it has none.
+
+    Only for a task whose questions depend on the longest length; how many texts a corpus has does not depend on the
+    seed.
+    """
+    lengths, too_long = sorted(job.lengths), dict[int, str]()
+    while task.stated is not None and len(lengths) > 1 and task.stated.for_lengths(lengths) != task.stated.for_lengths(lengths[:-1]):
+        built = task.stated.for_lengths(lengths)
+        _, refused = made_once.of(built, tokenizer, lengths[-1], job.n, job.seeds[0])
+        if refused is None:
+            break
+        too_long[lengths.pop()] = refused
+    return replace(task, built=task.stated.for_lengths(lengths)) if too_long else task, too_long
 
 
 def _attention(method: Method, model: Model, length: int) -> tuple[Attention | None, str | None]:
