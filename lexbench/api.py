@@ -98,7 +98,7 @@ def run(
     """Measure every method on every task at every length, or go on where an earlier run stopped.
 
     Args:
-        model: a name of the registry, or facts with a `path`.
+        model: a name of the registry, a folder, a name on the hub, or facts with a `path`.
         method: a name, a mapping of `name` and parameters, or several of them; a list among these is one method,
             composed: `["none", ["yarn", "log_n"]]`.
         task: a name, a mapping of `name` and parameters, or several of them.
@@ -117,7 +117,7 @@ def run(
     from lexbench.runner.job import Job
 
     job = Job.of(
-        model=registry.read("model", model) if isinstance(model, str) else model,
+        model=_model(model) if isinstance(model, str) else model,
         methods=[_method(entry) for entry in _several(method)],
         tasks=[_configured("task", entry) for entry in _several(task)],
         corpus=None if corpus is None else _configured("corpus", corpus),
@@ -132,6 +132,12 @@ def run(
     )
     execute(job)
     return Run(job.results)
+
+
+def _model(given: str) -> dict[str, Any]:
+    """The facts of a name, a folder or a name on the hub."""
+    name, path = registry.model_named(given)
+    return {**registry.read("model", name), **({} if path is None else {"path": path})}
 
 
 def _configured(group: str, given: str | Mapping[str, Any]) -> dict[str, Any]:

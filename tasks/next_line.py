@@ -130,7 +130,7 @@ class NextLine(Task):
         if len(found) < n:
             raise Refused(
                 f"next_line needs {n} lines of Python with {task.longest} tokens, the corpus has {len(found)}: give "
-                f"{LONGER}, or a lower n"
+                f"files of Python (corpus=stdlib), {LONGER}, or a lower n"
             )
         space = length - least + 1
         return [task._question(texts, tokenizer, frame, space, index, *place) for index, place in enumerate(found)]

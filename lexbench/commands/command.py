@@ -46,7 +46,7 @@ class Setting:
 
 
 MODEL = Setting(
-    "model=NAME", "the model; model=local model.path=DIR reads a folder, or a repository of the Hugging Face hub"
+    "model=NAME", "the model; model=./FOLDER reads a folder, model=ORG/NAME a repository of the Hugging Face hub"
 )
 METHOD = Setting("method=NAME", "the method; method.factor=8 sets a parameter, method=[yarn,log_n] combines two")
 TASK = Setting("task=NAME", "the task; task.targets=64 sets a parameter, task=[last_segment,passkey] runs two tasks")

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import BACKEND, USUAL_CORPUS, MODEL, RESUMES, SWEEPS, Command, Setting, part, settings_of
+from lexbench.commands.command import BACKEND, MODEL, RESUMES, SWEEPS, USUAL_CORPUS, Command, Setting, part, settings_of
 
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
