@@ -52,11 +52,11 @@ def read(group: str, name: str) -> dict[str, Any]:
 
 
 def model_named(given: str) -> tuple[str, str | None]:
-    """(name of a model's yaml, its path or None) of a name, a hub name or a folder.
+    """(name of a model's yaml, its path or None) of a name, a hub name, a folder or a GGUF file.
 
     A path that a yaml has is that yaml's model; the facts of any other stand in its config.json: `local`.
     """
-    if not ("/" in given or given.startswith((".", "~"))):
+    if not ("/" in given or given.startswith((".", "~")) or given.endswith(".gguf")):
         return given, None
     for name in names("model"):
         if read("model", name).get("path") == given:
