@@ -87,7 +87,7 @@ def run(
     task: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "last_segment",
     lengths: Sequence[int] | None = None,
     multiples: Sequence[float] | None = None,
-    corpus: str | Mapping[str, Any] = "stdlib",
+    corpus: str | Mapping[str, Any] | None = None,
     backend: str | Mapping[str, Any] = "hf",
     n: int | None = None,
     seed: int | Sequence[int] = 0,
@@ -98,13 +98,14 @@ def run(
     """Measure every method on every task at every length, or go on where an earlier run stopped.
 
     Args:
-        model: a name of the registry, or facts with a `path`.
+        model: a name of the registry, a folder, a name on the hub, or facts with a `path`.
         method: a name, a mapping of `name` and parameters, or several of them; a list among these is one method,
             composed: `["none", ["yarn", "log_n"]]`.
         task: a name, a mapping of `name` and parameters, or several of them.
         lengths: in tokens; None: `multiples` of the trained length.
         multiples: of the trained length; None: those of the suite, else 0.5, 1, 2, 4 and 8.
-        corpus: a name, or a mapping of `name` and parameters.
+        corpus: a name, or a mapping of `name` and parameters; None: stdlib up to lengths of 4096 tokens, packages
+            beyond.
         backend: likewise.
         n: samples a cell; None: those of the suite, else 32.
         seed: of the questions; several seeds are several cells.
@@ -116,10 +117,10 @@ def run(
     from lexbench.runner.job import Job
 
     job = Job.of(
-        model=registry.read("model", model) if isinstance(model, str) else model,
+        model=_model(model) if isinstance(model, str) else model,
         methods=[_method(entry) for entry in _several(method)],
         tasks=[_configured("task", entry) for entry in _several(task)],
-        corpus=_configured("corpus", corpus),
+        corpus=None if corpus is None else _configured("corpus", corpus),
         backend=_configured("backend", backend),
         lengths=lengths,
         multiples=multiples,
@@ -131,6 +132,12 @@ def run(
     )
     execute(job)
     return Run(job.results)
+
+
+def _model(given: str) -> dict[str, Any]:
+    """The facts of a name, a folder or a name on the hub."""
+    name, path = registry.model_named(given)
+    return {**registry.read("model", name), **({} if path is None else {"path": path})}
 
 
 def _configured(group: str, given: str | Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,15 @@ from typing import Self
 import numpy as np
 
 from lexbench import Answer, AnyQuestion, Corpus, Refused, Sample, Score, Scored, Task, Tokenizer
-from lexbench.taskkit.perplexity import AVERAGING, EncodedCorpus, bos_policy, encoded_corpus, in_turns, place_of
+from lexbench.taskkit.perplexity import (
+    AVERAGING,
+    LONGER,
+    EncodedCorpus,
+    bos_policy,
+    encoded_corpus,
+    in_turns,
+    place_of,
+)
 from lexbench.taskkit.prompt import check_at_least, check_length
 from lexbench.taskkit.scoring import score_likelihood
 
@@ -23,7 +31,8 @@ class LastSegment(Task):
 
     This is the protocol of Jianlin Su's ReRoPE (kexue.fm/archives/9708, repository bojone/rerope). The targets stay the
     same at every length, so a difference between two lengths is the effect of the added context. Every other protocol
-    mixes that with a change of targets.
+    mixes that with a change of targets. The protocol line names the tokens of a place: all lengths up to it share their
+    targets, and a longer one is refused.
 
     Places: one in each document that is long enough, in the seed's order, then a second one in each, and so on, up to
     n. Targets of two places are disjoint. The places depend on seed, `targets` and `longest`, not on length or n.
@@ -32,7 +41,8 @@ class LastSegment(Task):
     Args:
         corpus: of the documents.
         targets: tokens to score; None: half of the run's shortest length.
-        longest: tokens of text that every place has, at any length; None: the run's longest length.
+        longest: tokens of text that every place has, at any length; None: the run's longest length for which the corpus
+            has n places.
         stream: join all documents, each after BOS, and let the context cross their borders; for corpora of short
             texts. The targets of a place are still in one document, and BOS is never a target. A window begins
             anywhere, without a BOS of its own. The cluster is the targets' document; neighbours may share context.
@@ -118,10 +128,11 @@ class LastSegment(Task):
         if self.stream:
             return (
                 f"last_segment needs {n} places in a stream of {len(texts.stream)} tokens, it has {found} with "
-                f"{self.longest} tokens and {self.targets} targets in one document: lower n, targets or longest"
+                f"{self.longest} tokens and {self.targets} targets in one document: give a larger corpus, or a lower n "
+                "or task.targets"
             )
         longest = texts.longest() + len(texts.prefix)
         return (
             f"last_segment needs {n} places in documents of {self.longest} tokens, the corpus has {found} "
-            f"(its longest document has {longest}): lower n or the longest length, or take longer documents"
+            f"(its longest document has {longest}): give task.stream=true, {LONGER}, or a lower n"
         )

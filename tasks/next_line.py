@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from lexbench import Answer, AnyQuestion, Corpus, Encoded, Frame, Refused, Sample, Task, Tokenizer, Write, Written
-from lexbench.taskkit.perplexity import EncodedCorpus, encoded_corpus, in_turns
+from lexbench.taskkit.perplexity import LONGER, EncodedCorpus, encoded_corpus, in_turns
 from lexbench.taskkit.prompt import bos_and_chat, check_at_least, check_length
 from lexbench.taskkit.scoring import score_written
 
@@ -79,7 +79,8 @@ class NextLine(Task):
         corpus: Python files; other files have no lines.
         near: tokens before a line in which at least one of its names does not occur; None: half of the run's shortest
             length.
-        longest: text, room and BOS of every line in tokens, at any length; None: the run's longest length.
+        longest: text, room and BOS of every line in tokens, at any length; None: the run's longest length for which the
+            corpus has n lines.
         room: tokens to write; lines with nearly as many tokens are left out. None: a quarter of the run's shortest
             length, at most 64.
         chat: use the model's chat template.
@@ -130,8 +131,8 @@ class NextLine(Task):
         found = list(itertools.islice(places, n))
         if len(found) < n:
             raise Refused(
-                f"next_line needs {n} lines of Python with {task.longest} tokens, the corpus has {len(found)}: lower n "
-                "or the longest length, or take corpus=stdlib or larger files of Python"
+                f"next_line needs {n} lines of Python with {task.longest} tokens, the corpus has {len(found)}: give "
+                f"files of Python (corpus=stdlib), {LONGER}, or a lower n"
             )
         space = length - least + 1
         return [task._question(texts, tokenizer, frame, space, index, *place) for index, place in enumerate(found)]

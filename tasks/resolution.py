@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from lexbench import Answer, AnyQuestion, Corpus, Probe, Probed, Refused, Sample, Task, Tokenizer
-from lexbench.taskkit.perplexity import EncodedCorpus, encoded_corpus, in_turns
+from lexbench.taskkit.perplexity import LONGER, EncodedCorpus, encoded_corpus, in_turns
 from lexbench.taskkit.prompt import check_at_least, check_length
 
 SCORES = {
@@ -59,7 +59,8 @@ class Resolution(Task):
         corpus: of the documents.
         first: tokens at the start (attention sinks) whose share of the weights is measured.
         queries: tokens at the end whose weights are averaged; None: half of the run's shortest length.
-        longest: tokens of text that every sample has, at any length; None: the run's longest length.
+        longest: tokens of text that every sample has, at any length; None: the run's longest length for which the
+            corpus has n texts.
         shortest: `resolution` covers the distances below 7/8 of this length; None: the run's shortest length.
     """
 
@@ -115,7 +116,7 @@ class Resolution(Task):
         if len(ends) < n:
             raise Refused(
                 f"resolution needs {n} texts of {longest} tokens, the corpus has {len(ends)} (its longest document "
-                f"has {texts.longest() + len(texts.prefix)}): lower n or the longest length, or take longer documents"
+                f"has {texts.longest() + len(texts.prefix)}): give {LONGER}, or a lower n"
             )
         return [task._question(texts, length, index, *place) for index, place in enumerate(ends)]
 

@@ -46,11 +46,16 @@ class Setting:
 
 
 MODEL = Setting(
-    "model=NAME", "the model; model=local model.path=DIR reads a folder, or a repository of the Hugging Face hub"
+    "model=NAME", "the model; model=./FOLDER reads a folder, model=ORG/NAME a repository of the Hugging Face hub"
 )
 METHOD = Setting("method=NAME", "the method; method.factor=8 sets a parameter, method=[yarn,log_n] combines two")
 TASK = Setting("task=NAME", "the task; task.targets=64 sets a parameter, task=[last_segment,passkey] runs two tasks")
 CORPUS = Setting("corpus=NAME", "the texts; corpus=files corpus.path=book.txt reads your own")
+USUAL_CORPUS = Setting(
+    CORPUS.example,
+    f"{CORPUS.help}; a long length needs long documents",
+    default="stdlib up to lengths of 4096 tokens, packages beyond",
+)
 BACKEND = Setting("backend=NAME", "the software that runs the model; backend.dtype=float32 sets a parameter")
 UNUSED = tuple(
     Setting(f"{group}=NAME", "not used here; accepted so that the settings of a run can be repeated", default="")
@@ -170,8 +175,8 @@ def run_folders(parser: argparse.ArgumentParser) -> None:
 
 
 def part(config: Mapping[str, Any], choices: Mapping[str, str], group: str) -> dict[str, Any]:
-    """The config of one group with the chosen name."""
-    return {**(config[group] or {}), "name": choices[group]}
+    """The config of one group with the chosen name; None where no name is chosen."""
+    return {**(config.get(group) or {}), "name": choices.get(group)}
 
 
 def settings_of(noun: str, target: str, config: Mapping[str, Any]) -> Any:

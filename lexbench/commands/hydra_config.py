@@ -167,7 +167,7 @@ def _overrides(command: Command, words: list[str]) -> list[str]:
     Parameters (method.factor) are checked when the object is built, because only its class knows them.
     """
     flags, settings = _split(words)
-    settings = [_setting(command, word) for word in _ray_executor(settings)]
+    settings = [_setting(command, each) for word in _ray_executor(settings) for each in _model_path(word)]
     extra = registry.config_dirs()[1:]
     search = [f"hydra.searchpath=[{','.join(f'file://{folder.resolve()}' for folder in extra)}]"] if extra else []
     return [*flags, *search, *settings]
@@ -211,7 +211,7 @@ def _setting(command: Command, word: str) -> str:
     if bare != word:
         name = re.split(r"[=.@]", bare)[0]
         if name not in groups + keys:
-            raise ValueError(f"unknown setting {name}: choose from {', '.join(groups + keys)}")
+            raise ValueError(f"unknown setting {name}: {registry.suggest(name, groups + keys)}")
         if word.startswith("~") and re.split(r"[=@]", bare)[0] in groups + keys:
             raise ValueError(f"{name} cannot be left out: give {name}=..., or drop {word}")
         return word
@@ -220,7 +220,7 @@ def _setting(command: Command, word: str) -> str:
         raise ValueError(f"setting {word!r} must be key=value: e.g. method=yarn")
     group, dot, _ = key.partition(".")
     if group not in groups + keys:
-        raise ValueError(f"unknown setting {key}: choose from {', '.join(groups + keys)}")
+        raise ValueError(f"unknown setting {key}: {registry.suggest(group, groups + keys)}")
     if dot and group in groups:
         return f"++{word}"
     if group in groups and value.startswith("["):
@@ -233,6 +233,21 @@ def _setting(command: Command, word: str) -> str:
         for choice in value.split(","):
             registry.read(group, choice)
     return word
+
+
+def _model_path(word: str) -> list[str]:
+    """The words for model=ORG/NAME and model=./FOLDER: those of the yaml with this path, else a local model's."""
+    key, _, value = word.partition("=")
+    if key != "model" or value.startswith("glob("):
+        return [word]
+    found = [registry.model_named(choice) for choice in value.split(",")]
+    paths = [path for _, path in found if path is not None]
+    if paths and len(paths) < len(found):
+        raise ValueError(f"{word} mixes names and paths: sweep over names, or over paths")
+    return [
+        f"model={','.join(dict.fromkeys(name for name, _ in found))}",
+        *([f"model.path={','.join(paths)}"] * bool(paths)),
+    ]
 
 
 def _ray_executor(words: list[str]) -> list[str]:

@@ -6,11 +6,24 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import BACKEND, CORPUS, METHOD, MODEL, RESUMES, SWEEPS, TASK, Command, Setting, part
+from lexbench.commands.command import (
+    BACKEND,
+    METHOD,
+    MODEL,
+    RESUMES,
+    SWEEPS,
+    TASK,
+    USUAL_CORPUS,
+    Command,
+    Setting,
+    part,
+)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="print the plan (cells, tokens, time, memory) and stop")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the plan (cells, tokens, time, memory) and stop; needs no weights"
+    )
 
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
@@ -48,12 +61,20 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
 
 def _job(config: dict[str, Any], choices: dict[str, str]) -> Any:
+    from lexbench.core.checkpoint import FetchError, read_known_model, read_model, suffice
     from lexbench.runner.job import Job
 
+    model: Any = config["model"]
+    try:
+        model = read_model(model)
+    except FetchError:
+        if not (config["dry_run"] and suffice(model)):
+            raise
+        model = read_known_model(model)
     seed = config["seed"]
     same = ("lengths", "multiples", "n", "results", "reuse", "stop_after_collapse", "executor", "ray")
     return Job.of(
-        model=config["model"],
+        model=model,
         methods=[part(config, choices, "method")],
         tasks=[part(config, choices, "task")],
         corpus=part(config, choices, "corpus"),
@@ -69,7 +90,7 @@ COMMAND = Command(
     call=call,
     arguments=_arguments,
     settings=(
-        *(MODEL, METHOD, TASK, CORPUS, BACKEND),
+        *(MODEL, METHOD, TASK, USUAL_CORPUS, BACKEND),
         Setting("lengths=[512,1024]", "lengths in tokens", default="set by multiples"),
         Setting(
             "multiples=[0.5,1,2]",

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import BACKEND, CORPUS, MODEL, RESUMES, SWEEPS, Command, Setting, part, settings_of
+from lexbench.commands.command import BACKEND, MODEL, RESUMES, SWEEPS, USUAL_CORPUS, Command, Setting, part, settings_of
 
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
@@ -33,7 +33,7 @@ COMMAND = Command(
     help="find the best method and its parameters for a model at one length",
     call=call,
     settings=(
-        *(MODEL, CORPUS, BACKEND),
+        *(MODEL, USUAL_CORPUS, BACKEND),
         Setting("length=32768", "tokens in use, prompt and answer; more than the trained length"),
         Setting(
             "budget=30min", "time (30min, 2h, 90s), including that of earlier calls; or a number of candidates (40)"

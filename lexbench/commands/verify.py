@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lexbench.commands import hydra_config
-from lexbench.commands.command import BACKEND, METHOD, MODEL, SWEEPS, Command, Setting, length_of, part
+from lexbench.commands.command import BACKEND, METHOD, MODEL, SWEEPS, USUAL_CORPUS, Command, Setting, length_of, part
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +89,7 @@ COMMAND = Command(
     settings=(
         *(MODEL, METHOD),
         Setting("task=NAME", "with --against: the task", default="last_segment"),
-        Setting("corpus=NAME", "with --against: the texts"),
+        Setting("corpus=NAME", f"with --against: {USUAL_CORPUS.help}", default=USUAL_CORPUS.default),
         BACKEND,
         Setting("length=32768", "tokens of the text", default="twice the trained length"),
         Setting("n=2", "with --against: samples of a cell", default="2"),

@@ -1,6 +1,7 @@
 """Checkpoints on disk or on the hub: find them, read their config, fingerprint their weights."""
 
 import difflib
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -17,6 +18,8 @@ FILES = ["*.json", "*.jinja", "tokenizer.model"]
 WEIGHTS = ["*.safetensors"]
 OURS = "lexbench"
 """model_type of checkpoints made by `lexbench train`, if transformers has no such architecture."""
+NUMBERS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+"""Bytes of a number by dtype."""
 LARGE = 256 << 20
 """Cache the hash of a file with more bytes than this."""
 OVERRULED = {"name", "trained_length", "parameters"}
@@ -48,20 +51,65 @@ def locate(path: str, revision: str | None = None, weights: bool = True) -> Path
     from huggingface_hub import snapshot_download
 
     patterns = WEIGHTS + FILES if weights else FILES
-    return _fetched(path, lambda: snapshot_download(path, revision=revision, allow_patterns=patterns))
+    return _fetched(
+        path,
+        lambda local: snapshot_download(path, revision=revision, allow_patterns=patterns, local_files_only=local),
+    )
 
 
-def _fetched(path: str, fetch: Callable[[], str]) -> Path:
-    """Fetch from the hub; ValueError for a wrong name, a missing licence or no network and nothing in the cache."""
+class FetchError(ValueError):
+    """A checkpoint of the hub is not here, and cannot be had now."""
+
+
+FOLDER = "give its folder as model.path=DIR"
+
+
+def _fetched(path: str, fetch: Callable[[bool], str]) -> Path:
+    """Fetch from the hub, or from the cache where the hub is out of reach; FetchError with what to do.
+
+    Args:
+        path: name on the hub.
+        fetch: called with whether to look into the cache only.
+    """
     from huggingface_hub import errors
 
     transport = cast(type[Exception], vars(errors)["HTTPError"])  # its HTTP library depends on the hub's version
+    reached = _hub_is_reached()
     try:
-        return Path(fetch())
+        return Path(fetch(not reached))
+    except errors.GatedRepoError:
+        reason, remedy = (
+            "its licence is not accepted here",
+            f"accept it on the model's page, then hf auth login, or {FOLDER}",
+        )
+    except errors.RepositoryNotFoundError:
+        reason, remedy = (
+            "the hub shows no such repository",
+            f"check the name, hf auth login if it is private, or {FOLDER}",
+        )
     except (OSError, ValueError, errors.EntryNotFoundError, transport) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        remedy = "check name and network, or give a folder"
-        raise ValueError(f"model {path} cannot be fetched ({reason}): {remedy}") from None
+        remedy = f"check name and network, or {FOLDER}"
+        if not reached:
+            reason = "the hub is out of reach, and the cache lacks it"
+    raise FetchError(f"model {path} cannot be fetched ({reason}): {remedy}")
+
+
+SECONDS = 5.0
+"""Seconds to wait for the hub: its own client tries again for half a minute."""
+
+
+@functools.cache
+def _hub_is_reached() -> bool:
+    """Whether the hub answers at all; asked once."""
+    from huggingface_hub import constants, errors, get_session
+
+    transport = cast(type[Exception], vars(errors)["HTTPError"])
+    try:
+        get_session().head(constants.ENDPOINT, timeout=SECONDS)
+    except (OSError, transport):
+        return False
+    return True
 
 
 def read_config(path: str, revision: str | None = None) -> dict[str, Any]:
@@ -73,7 +121,9 @@ def read_config(path: str, revision: str | None = None) -> dict[str, Any]:
     else:
         from huggingface_hub import hf_hub_download
 
-        file = _fetched(path, lambda: hf_hub_download(path, "config.json", revision=revision))
+        file = _fetched(
+            path, lambda local: hf_hub_download(path, "config.json", revision=revision, local_files_only=local)
+        )
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # not JSON, or not even text
@@ -85,8 +135,12 @@ def read_config(path: str, revision: str | None = None) -> dict[str, Any]:
 
 def read_known_model(stated: Mapping[str, Any]) -> Model:
     """The model's facts; does not read the checkpoint if the stated facts suffice."""
-    known = {"name", "trained_length", "head_dim"} <= {key for key, value in stated.items() if value is not None}
-    return read_model(stated, offline=known)
+    return read_model(stated, offline=suffice(stated))
+
+
+def suffice(stated: Mapping[str, Any]) -> bool:
+    """Whether stated facts make a `Model` without its checkpoint."""
+    return {"name", "trained_length", "head_dim"} <= {key for key, value in stated.items() if value is not None}
 
 
 def read_model(stated: Mapping[str, Any], offline: bool = False) -> Model:
@@ -251,6 +305,51 @@ def check_architecture(folder: Path) -> None:
     if kind not in transformers.CONFIG_MAPPING:
         known = f"transformers {transformers.__version__}"
         raise ValueError(f"model_type {kind} of {folder} is unknown to {known}: upgrade it, or convert the checkpoint")
+
+
+STORED = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+"""Names of the dtypes in safetensors."""
+
+
+def dtype_of(name: str, folder: Path, accelerated: bool) -> str:
+    """The dtype by a name; auto: on an accelerator the checkpoint's own, on a CPU float32."""
+    if name != "auto":
+        return name
+    return stored_dtype(folder) if accelerated else "float32"
+
+
+def stored_dtype(folder: Path) -> str:
+    """The dtype that config.json states, else that of most weights; bfloat16 where they are in none of the usual."""
+    config = read_config(str(folder))
+    stated = {**config, **(config.get("text_config") or {})}
+    said = str(_first(stated, "dtype", "torch_dtype") or "").removeprefix("torch.")
+    if said in STORED.values():
+        return said
+    sizes: dict[str, int] = {}
+    for file in weight_files(folder):
+        for kind, size in _tensors(file):
+            sizes[kind] = sizes.get(kind, 0) + size
+    return STORED.get(max(sizes, key=sizes.__getitem__, default=""), "bfloat16")
+
+
+def weight_bytes(folder: Path, dtype: str) -> int:
+    """Bytes of all weights in a dtype: float64, float32, float16 or bfloat16."""
+    wide = NUMBERS[dtype]
+    numbers = sum(
+        size // NUMBERS.get(STORED.get(kind, ""), 1) for f in weight_files(folder) for kind, size in _tensors(f)
+    )
+    return numbers * wide
+
+
+def _tensors(file: Path) -> list[tuple[str, int]]:
+    """(dtype, bytes) of each tensor in a safetensors file, from its header."""
+    try:
+        with file.open("rb") as stream:
+            header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+        tensors = [tensor for name, tensor in header.items() if name != "__metadata__"]
+        return [(tensor["dtype"], tensor["data_offsets"][1] - tensor["data_offsets"][0]) for tensor in tensors]
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, MemoryError) as error:
+        raise ValueError(f"{file} is no safetensors file ({error}): download it again") from None
 
 
 def end_tokens(folder: Path) -> frozenset[int]:

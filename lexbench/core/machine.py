@@ -14,6 +14,14 @@ from lexbench.core.version import __version__
 
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "pyarrow", "datasets", "hydra-core")
 
+GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+"""Device files of GPU drivers: where there is none, torch need not be loaded to ask."""
+
+
+def accelerated() -> bool:
+    """Whether this machine has the driver of a GPU."""
+    return any(Path(file).exists() for file in GPUS)
+
 
 @functools.cache
 def gather() -> dict[str, Any]:

@@ -47,7 +47,21 @@ def read(group: str, name: str) -> dict[str, Any]:
         file = folder / group / f"{name}.yaml"
         if file.is_file():
             return _mapping(file)
-    raise ValueError(f"unknown {group} {name!r}: {_suggest(name, names(group))}")
+    also = ", or give model=ORG/NAME of the hub or model=./FOLDER" if group == "model" else ""
+    raise ValueError(f"unknown {group} {name!r}: {suggest(name, names(group))}{also}")
+
+
+def model_named(given: str) -> tuple[str, str | None]:
+    """(name of a model's yaml, its path or None) of a name, a hub name, a folder or a GGUF file.
+
+    A path that a yaml has is that yaml's model; the facts of any other stand in its config.json: `local`.
+    """
+    if not ("/" in given or given.startswith((".", "~")) or given.endswith(".gguf")):
+        return given, None
+    for name in names("model"):
+        if read("model", name).get("path") == given:
+            return name, None
+    return "local", given
 
 
 def _mapping(file: Path) -> dict[str, Any]:
@@ -72,7 +86,7 @@ def build(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
     known = parameters(cls)
     for key in config:
         if key not in known:
-            raise ValueError(f"unknown parameter {noun}.{key}: {_suggest(key, known)}")
+            raise ValueError(f"unknown parameter {noun}.{key}: {suggest(key, known)}")
         if key == "corpus" and not hasattr(config[key], "documents"):
             raise ValueError(
                 f"{noun}.corpus is set by corpus=NAME for the whole run, got {config[key]!r}: leave it out"
@@ -220,7 +234,8 @@ def _module(file: Path, noun: str) -> ModuleType:
     return module
 
 
-def _suggest(name: str, choices: Iterable[str]) -> str:
+def suggest(name: str, choices: Iterable[str]) -> str:
+    """`did you mean NEAREST? choose from A, B`, the end of a message."""
     choices = list(choices)
     close = difflib.get_close_matches(name, choices, n=1)
     hint = f"did you mean {close[0]}? " if close else ""

@@ -1,7 +1,7 @@
 """Sources of text. A corpus is a frozen dataclass with `documents()` and `fingerprint()`."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,6 +25,22 @@ class Corpus(Protocol):
 
     def __hash__(self) -> int:
         """Hash of the parameters: a cache of encoded texts has corpora as keys."""
+
+
+SHORT = 4096
+"""Tokens of the longest run that reads modules of the standard library where no corpus is named."""
+
+
+def usual_corpus(longest: int) -> str:
+    """The corpus of a run that names none: stdlib up to 4096 tokens, packages where a longer length is asked for."""
+    return "stdlib" if longest <= SHORT else "packages"
+
+
+def for_lengths(corpus: Corpus, lengths: Sequence[int]) -> Corpus:
+    """The corpus with those parameters set that depend on all lengths of a run; most have none."""
+    settle = getattr(corpus, "for_lengths", None)
+    settled: Corpus = settle(lengths) if settle else corpus
+    return settled
 
 
 def hash_documents(documents: Iterator[Document]) -> str:

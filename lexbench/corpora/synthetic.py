@@ -79,19 +79,22 @@ def _document(seed: int, place: int, words: int, reach: int) -> str:
     rng = np.random.Generator(np.random.PCG64([seed, place]))
     doublings = (reach // NEAREST).bit_length()
     due: list[tuple[int, str, str, str]] = []  # a heap, by the word from which the recall of a statement is due
+    waiting: set[tuple[str, str]] = set()  # owner and thing of these
     sentences: list[str] = []
     written = 0
     while written < words:
         if due and due[0][0] <= written:
             _, owner, thing, colour = heapq.heappop(due)
+            waiting.remove((owner, thing))
             sentence = f"The {thing} of {owner} is {colour}."
         elif rng.integers(8) < 3:
             owner, thing, colour = _pick(rng, OWNERS), _pick(rng, THINGS), _pick(rng, COLOURS)
             distance = NEAREST << int(rng.integers(doublings))
-            if any(waiting[1:3] == (owner, thing) for waiting in due):
+            if (owner, thing) in waiting:
                 continue
             sentence = f"{owner} owns a{'n' * (colour[0] in 'aeiou')} {colour} {thing}."
             heapq.heappush(due, (written + distance, owner, thing, colour))
+            waiting.add((owner, thing))
         else:
             leads = f"The {_pick(rng, AGES)} {_pick(rng, WAYS)} leads"
             sentence = f"{leads} from the {_pick(rng, PLACES)} to the {_pick(rng, PLACES)}."

@@ -20,6 +20,8 @@ class Named:
     built: Any
     label: str
     """`yarn(factor=8.0)`: every parameter that the user changed."""
+    stated: Any = None
+    """A task before `for_lengths` has set what the user left open."""
 
     def identity(self) -> dict[str, Any]:
         """Name and every parameter, as plain JSON; a task's corpus is left out, a cell names it apart."""

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lexbench.backends import Backend
-from lexbench.core.checkpoint import locate
+from lexbench.core.checkpoint import FetchError, locate
+from lexbench.core.model import Model
 from lexbench.core.record import Cell
 from lexbench.core.task import Tokenizer
 from lexbench.core.tokenizer import load_tokenizer
@@ -29,11 +30,16 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False) -> list[Cell]:
     Other runs may work on the same folder: cells that they measure are waited for at the end. Raises ValueError for a
     wrong configuration; a KeyboardInterrupt leaves every sample measured so far.
     """
-    folder = locate(checkpoint_of(job.model), job.model.revision, weights=False)
-    tokenizer = load_tokenizer(folder, job.model.bos)
+    try:
+        tokenizer = _tokenizer(job.model)
+    except FetchError as missing:
+        if not dry_run:
+            raise
+        tokenizer = _tokenizer(Model(name="lexlet", trained_length=1, head_dim=1, path="lexbench:lexlet"))
+        print(f"{missing}\nthe plan counts tokens by lexlet's tokenizer: a guess", file=sys.stderr)
     steps = plan(job, tokenizer)
     if dry_run or not quiet:
-        print(describe(job.model, steps, job.results), file=sys.stderr, flush=True)
+        print(describe(job.model, steps, job.results, job.corpus.label, job.backend), file=sys.stderr, flush=True)
     if dry_run:
         return []
 
@@ -45,6 +51,10 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False) -> list[Cell]:
             models.measure(run, tokenizer)
     store.write_records(records_of)
     return list[Cell](cells)
+
+
+def _tokenizer(model: Model) -> Tokenizer:
+    return load_tokenizer(locate(checkpoint_of(model), model.revision, weights=False), model.bos)
 
 
 class _Here:

@@ -4,12 +4,12 @@ import functools
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lexbench.core import machine
 from lexbench.core.model import Model
 from lexbench.core.task import AnyQuestion, Probe, Write
 from lexbench.runner.cells import Step, Workload
@@ -18,8 +18,6 @@ EFFICIENCY = 0.5
 """Share of a large matrix product's speed that a whole forward pass reaches."""
 PROBED = 3
 """Cost of a probe, in forward passes, as measured with the weights of half of the queries."""
-GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-"""Device files of GPU drivers: where there is none, torch need not be loaded to ask."""
 CELL, QUESTION, TOKEN = 0.02, 0.002, 0.005
 """Seconds of a cell, a question and a written token beside their operations, until something is measured."""
 TRUST = 0.01
@@ -55,7 +53,7 @@ def workload(model: Model, questions: Sequence[AnyQuestion]) -> Workload:
 @functools.cache
 def speed(size: int = 1024) -> float:
     """Operations per second of a forward pass, guessed from a float32 matrix product on the device that will run it."""
-    if any(Path(file).exists() for file in GPUS):
+    if machine.accelerated():
         import torch
 
         left: Any = torch.ones(size, size, device="cuda" if torch.cuda.is_available() else "cpu")

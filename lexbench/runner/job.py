@@ -10,7 +10,7 @@ from lexbench.core import registry
 from lexbench.core.checkpoint import read_model
 from lexbench.core.method import read_method
 from lexbench.core.model import Model
-from lexbench.corpora import Corpus
+from lexbench.corpora import Corpus, for_lengths, usual_corpus
 from lexbench.runner.cells import Named
 
 MOST_SAMPLES = 1_000_000
@@ -50,7 +50,7 @@ class Job:
         model: Model | Mapping[str, Any],
         methods: Sequence[Mapping[str, Any]],
         tasks: Sequence[Mapping[str, Any]],
-        corpus: Mapping[str, Any],
+        corpus: Mapping[str, Any] | None,
         backend: Mapping[str, Any],
         lengths: Sequence[int] | None,
         multiples: Sequence[float] | None,
@@ -64,7 +64,8 @@ class Job:
     ) -> "Job":
         """A job from configs, each with its `name`; ValueError for whatever is wrong with them.
 
-        Of `lengths` None, `multiples` of the trained length; of these or `n` None, those of the suite, or the usual.
+        Of `lengths` None, `multiples` of the trained length; of these or `n` None, those of the suite, or the usual. Of
+        `corpus` None or without a name, the usual one of the longest length.
         """
         facts = model if isinstance(model, Model) else read_model(model)
         n = _usual("n", tasks) if n is None else n
@@ -82,9 +83,10 @@ class Job:
         for each in seeds:
             _whole("seed", each, 0, "e.g. seed=0 or seed=[0,1]")
         tokens = _lengths(facts, lengths, multiples)
-        text = _named("corpus", corpus)
+        corpus = _corpus(corpus or {}, max(tokens))
+        text = _text(corpus, tokens)
         suite = [part for config in tasks for part in _suite(config, text.built)]
-        settled = [Named(task.name, task.built.for_lengths(tokens), label=task.label) for task in suite]
+        settled = [Named(task.name, task.built.for_lengths(tokens), task.label, stated=task.built) for task in suite]
         config = {
             "model": asdict(facts),
             "method": [dict(config) for config in methods],
@@ -134,6 +136,21 @@ def _lengths(model: Model, lengths: Sequence[int] | None, multiples: Sequence[fl
     if bad or not asked:
         raise ValueError(f"lengths must be whole numbers of at least 2 tokens, got {asked}: e.g. lengths=[512,1024]")
     return sorted(set(asked))
+
+
+def _corpus(given: Mapping[str, Any], longest: int) -> Mapping[str, Any]:
+    """The config of the corpus; where it has no name, the usual one with the given parameters."""
+    if given.get("name") is not None:
+        return given
+    name = usual_corpus(longest)
+    return {**registry.read("corpus", name), **given, "name": name}
+
+
+def _text(config: Mapping[str, Any], lengths: Sequence[int]) -> Named:
+    """The corpus, made for all lengths of the run."""
+    name = str(config["name"])
+    built = for_lengths(_built("corpus", config), lengths)
+    return Named(name, built, registry.label(built, name, "corpus"))
 
 
 def _suite(config: Mapping[str, Any], corpus: Corpus) -> list[Named]:

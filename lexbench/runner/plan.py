@@ -2,11 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from lexbench.core import machine
 from lexbench.core.attention import Attention
+from lexbench.core.checkpoint import NUMBERS
 from lexbench.core.method import Method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -19,17 +22,13 @@ from lexbench.runner.job import Job
 from lexbench.runner.questions import made_once
 from lexbench.store.store import Store
 
-BYTES = 4
-"""Bytes of a number in float32; bfloat16 takes half."""
-NUMBERS = {"float32": 4, "float64": 8}
-"""Bytes of a number by dtype; 2 for all others."""
-
 
 def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
     """All cells of a job with their cost, in the order in which they run: methods side by side at each length.
 
     The longest come first, so that shorter ones can take what these hold, and no long one is left for the end; the
-    shortest where longer ones may be skipped. Questions of the first seed that has any tell the cost of all seeds.
+    shortest where longer ones may be skipped. Questions of the first seed that has any tell the cost of all seeds. A
+    length for which the corpus has too few texts is refused, and the other lengths are planned as without it.
     """
     attentions = {
         (method.label, length): _attention(method.built, job.model, length)
@@ -37,12 +36,15 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
         for length in job.lengths
     }
     steps = []
-    for task in job.tasks:
+    for asked in job.tasks:
+        task, too_long = _fitted(asked, job, tokenizer)
         known: dict[int, Workload] = {}
         for seed in job.seeds:
             for length in sorted(job.lengths, reverse=not job.stop_after_collapse):
-                cost, no_questions = known.get(length), None
-                if cost is None:
+                cost, no_questions = known.get(length), too_long.get(length)
+                if no_questions is not None:
+                    cost = Workload()
+                elif cost is None:
                     made, no_questions = made_once.of(task.built, tokenizer, length, job.n, seed)
                     cost = workload(job.model, made)
                 if no_questions is None:
@@ -54,6 +56,26 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
     return steps
 
 
+def _fitted(task: Named, job: Job, tokenizer: Tokenizer) -> tuple[Named, Mapping[int, str]]:
+    """The task as in a run of the lengths that it has questions for, and for each longer one why it has none.
+
+    Only for a task whose questions depend on the longest length; how many texts a corpus has does not depend on the
+    seed.
+    """
+    lengths, too_long = sorted(job.lengths), dict[int, str]()
+    while (
+        task.stated is not None
+        and len(lengths) > 1
+        and task.stated.for_lengths(lengths) != task.stated.for_lengths(lengths[:-1])
+    ):
+        built = task.stated.for_lengths(lengths)
+        _, refused = made_once.of(built, tokenizer, lengths[-1], job.n, job.seeds[0])
+        if refused is None:
+            break
+        too_long[lengths.pop()] = refused
+    return replace(task, built=task.stated.for_lengths(lengths)) if too_long else task, too_long
+
+
 def _attention(method: Method, model: Model, length: int) -> tuple[Attention | None, str | None]:
     try:
         with fenced(f"{type(method).__name__}.attention"):
@@ -62,11 +84,11 @@ def _attention(method: Method, model: Model, length: int) -> tuple[Attention | N
         return None, refusal.reason
 
 
-def peak_memory(model: Model, length: int) -> float:
+def peak_memory(model: Model, length: int, dtype: str = "float32") -> float:
     """Bytes, roughly: weights, keys and values of all layers, and a dozen activations of one."""
     width = model.width or 0
     share = (model.kv_heads or 1) / (model.heads or 1)
-    return BYTES * (parameters(model) + length * width * (2 * (model.layers or 0) * share + 12))
+    return NUMBERS.get(dtype, 2) * (parameters(model) + length * width * (2 * (model.layers or 0) * share + 12))
 
 
 def least_memory(model: Model, step: Step, dtype: str) -> float:
@@ -79,8 +101,25 @@ def least_memory(model: Model, step: Step, dtype: str) -> float:
     return NUMBERS.get(dtype, 2) * step.length * width * (3 + 2 * share + cache)
 
 
-def describe(model: Model, steps: Sequence[Step], folder: Path) -> str:
-    """The plan in a few lines; time from a matrix product measured here and now."""
+def describe(
+    model: Model,
+    steps: Sequence[Step],
+    folder: Path,
+    corpus: str | None = None,
+    backend: Mapping[str, Any] | None = None,
+) -> str:
+    """The plan in a few lines; time from a matrix product measured here and now.
+
+    Args:
+        model: its facts.
+        steps: of the plan.
+        folder: of the run.
+        corpus: label of the texts; None: no task reads any.
+        backend: its config. Of its dtype, auto is taken for bfloat16 on a GPU, for float32 on a CPU.
+    """
+    dtype = str((backend or {}).get("dtype", "auto"))
+    if dtype == "auto":
+        dtype = "bfloat16" if machine.accelerated() else "float32"
     asked = [step for step in steps if step.refused is None]
     seconds = sum(step.workload.flops for step in asked) / speed()
     tokens = sum(step.workload.tokens for step in asked)
@@ -91,10 +130,11 @@ def describe(model: Model, steps: Sequence[Step], folder: Path) -> str:
         "lengths": [str(length) for length in dict.fromkeys(sorted(step.length for step in steps))],
     }
     lines = [f"{model.name}, trained at {model.trained_length} tokens, into {folder}"]
-    lines += [f"  {noun:8} {', '.join(values)}" for noun, values in names.items()]
+    names["texts"] = [corpus] if corpus and any(uses_corpus(step.task) for step in steps) else []
+    lines += [f"  {noun:8} {', '.join(values)}" for noun, values in names.items() if values]
     lines.append(
         f"  {len(asked)} cells, {tokens:,} tokens, about {duration(seconds)} "
-        f"and {peak_memory(model, longest) / 2**30:.1f} GiB of model memory"
+        f"and {peak_memory(model, longest, dtype) / 2**30:.1f} GiB of model memory in {dtype}"
     )
     reasons = dict.fromkeys(f"{s.method.label} {s.task.label} {s.length}: {s.refused}" for s in steps if s.refused)
     lines += [f"  refused  {reason}" for reason in reasons]

@@ -15,6 +15,8 @@ from lexbench.corpora import Corpus
 from lexbench.taskkit.prompt import check_at_least, check_length
 from lexbench.taskkit.scoring import score_likelihood
 
+LONGER = "a corpus of longer documents (corpus=packages, with corpus.size=CHARACTERS)"
+"""Remedy where the documents of a corpus are too short."""
 AVERAGING = "NLL in nats, mean over all targets, exponentiated once"
 
 
@@ -110,7 +112,7 @@ class DocumentTask(Task):
     Args:
         corpus: of the documents.
         document_tokens: tokens read of each document, with BOS; documents with fewer tokens are left out. None: the
-            longest length of the run.
+            longest length of the run for which the corpus has n documents.
     """
 
     corpus: Corpus
@@ -154,7 +156,7 @@ class DocumentTask(Task):
         if len(found) < n:
             raise Refused(
                 f"{self._noun} needs {n} documents of {tokens} tokens, the corpus has {len(found)} "
-                f"(its longest has {texts.longest() + len(texts.prefix)}): lower n or the longest length"
+                f"(its longest has {texts.longest() + len(texts.prefix)}): give {LONGER}, or a lower n"
             )
         return found
 

@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 
 from lexbench import Attention, Model, Refused, Score, Write
 from lexbench.backends.hf.backend import Hf
+from lexbench.backends.hf.network import spreads
 from lexbench.core import registry
 from lexbench.core.attention import Line, LogScale, Remap, Slopes, Window
 from lexbench.core.checkpoint import read_model
@@ -492,10 +493,72 @@ def test_folders_without_safetensors_or_none_at_all_are_errors(tmp_path: Path) -
 
 
 def test_options_are_checked(folders: Callable[[str], Path]) -> None:
-    with pytest.raises(ValueError, match="one of float32, bfloat16, float16, float64, got int8"):
+    with pytest.raises(ValueError, match="one of auto, float32, bfloat16, float16, float64, got int8"):
         open_hf(folders("llama"), dtype="int8")
     with pytest.raises(ValueError, match="chunk must be at least 1 position, got 0"):
         open_hf(folders("llama"), chunk=0)
+
+
+# dtype and device by themselves
+
+
+def test_without_a_gpu_a_checkpoint_of_half_precision_is_read_in_float32(tmp_path: Path) -> None:
+    folder = save(tmp_path, "llama", dtype="bfloat16")
+    stored = load_file(folder / "model.safetensors")
+    save_file(
+        {name: weight.bfloat16() for name, weight in stored.items()}, folder / "model.safetensors", {"format": "pt"}
+    )
+    hf = open_hf(folder)
+    assert hf.dtype == "float32"
+    assert {weight.dtype for weight in hf._network.parameters()} == {torch.float32}
+    assert_stock(hf, folder)
+
+
+def test_layers_spread_by_a_device_map_answer_alike(
+    folders: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here accelerate's map knows one device only: the way is the same, the crossing of devices is not shown."""
+    monkeypatch.setattr("lexbench.backends.hf.backend.spreads", lambda *_: True)
+    spread = open_hf(folders("llama"))
+    assert_stock(spread, folders("llama"))
+    spread.attend(REROPE)
+    monkeypatch.undo()
+    alone = open_hf(folders("llama"))
+    alone.attend(REROPE)
+    np.testing.assert_array_equal(spread.score(asked()).nll, alone.score(asked()).nll)
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "free", "spread"),
+    [
+        ("auto", 1, 0.1, False),
+        ("auto", 2, 1.3, False),
+        ("auto", 2, 1.2, True),
+        ("cuda:0", 2, 0.1, False),
+        ("cpu", 2, 0.1, False),
+        ("all", 2, 9.0, True),
+    ],
+)
+def test_layers_are_spread_where_one_gpu_cannot_hold_the_weights(
+    folders: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    device: str,
+    gpus: int,
+    free: float,
+    spread: bool,
+) -> None:
+    """By the weights' bytes, counted from the tensors: 0.8 of the free memory may be theirs."""
+    weights = sum(weight.numel() for weight in load_file(folders("llama") / "model.safetensors").values())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (int(free * 2 * weights), 0))
+    assert spreads(device, folders("llama"), "bfloat16") == spread
+
+
+def test_all_gpus_need_gpus(folders: Callable[[str], Path]) -> None:
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match=r"backend\.device all needs GPUs, this machine has none: use auto or cpu"):
+            open_hf(folders("llama"), device="all")
 
 
 # a hub, and real data

@@ -224,7 +224,7 @@ def test_a_changed_config_is_another_kernel(engine: type[Engine]) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"dtype": "int8"}, "backend.dtype must be one of float32, float16, bfloat16, got int8"),
+        ({"dtype": "int8"}, "backend.dtype must be one of auto, float32, float16, bfloat16, got int8"),
         ({"at_once": 0}, "backend.at_once must be at least 1, got 0"),
         ({"tensor_parallel": 0}, "backend.tensor_parallel must be at least 1, got 0"),
         ({"memory_share": 1.5}, "backend.memory_share must be above 0 and at most 1, got 1.5: e.g. 0.9"),

@@ -33,7 +33,10 @@ def test_export_prints_what_to_paste(capfd: pytest.CaptureFixture[str]) -> None:
         (["method=yarn", "model=llama2", "--to", "vllm"], "export needs the tokens in use"),
         (["method=yarn", "model=llama2", "length=0", "--to", "vllm"], "length must be a whole number of at least 1"),
         (["method=yarn", "model=llama2", "length=abc", "--to", "vllm"], "length must be a whole number of at least 1"),
-        (["method=yarn", "model=llama2", "lengths=[9]", "--to", "vllm"], "unknown setting lengths: choose from"),
+        (
+            ["method=yarn", "model=llama2", "lengths=[9]", "--to", "vllm"],
+            "unknown setting lengths: did you mean length?",
+        ),
     ],
 )
 def test_what_cannot_be_exported_is_one_line(words: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -3,16 +3,19 @@
 import hashlib
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lexbench.core import registry
+from lexbench.core import checkpoint, registry
 from lexbench.core.checkpoint import (
     IMPLIED_BASE,
     IMPLIED_HEAD_DIM,
     IMPLIED_SHARE,
+    FetchError,
+    dtype_of,
     end_tokens,
     facts,
     fingerprint,
@@ -21,6 +24,7 @@ from lexbench.core.checkpoint import (
     read_config,
     read_known_model,
     read_model,
+    weight_bytes,
     weight_files,
 )
 
@@ -294,6 +298,93 @@ def test_a_hub_model_that_is_nowhere_is_said_in_one_line(monkeypatch: pytest.Mon
         with pytest.raises(ValueError, match="model nobody/nothing-here cannot be fetched") as raised:
             fetch("nobody/nothing-here")
         assert "\n" not in str(raised.value)
+
+
+def response(status: int, code: str | None) -> Any:
+    import httpx2
+
+    headers = {} if code is None else {"X-Error-Code": code}
+    return httpx2.Response(status, headers=headers, request=httpx2.Request("HEAD", "https://hub.invalid/config.json"))
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [
+        (403, "GatedRepo", r"its licence is not accepted here\): accept it on the model's page, then hf auth login"),
+        (404, "RepoNotFound", r"the hub shows no such repository\): check the name, hf auth login if it is private"),
+    ],
+)
+def test_a_model_that_the_hub_withholds_is_said_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, status: int, code: str, said: str
+) -> None:
+    """By the hub's own errors, as its client makes them of the server's answers."""
+    from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
+
+    def download(*_: object, **__: object) -> str:
+        hf_raise_for_status(response(status, code))
+        raise AssertionError
+
+    monkeypatch.setattr(checkpoint, "_hub_is_reached", lambda: True)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    with pytest.raises(
+        FetchError, match=rf"^model org/name cannot be fetched \({said}.*, or give its folder as model.path"
+    ):
+        read_config("org/name")
+
+
+def test_a_hub_out_of_reach_is_known_in_seconds_and_the_cache_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing listens at the address: the hub's client alone would try for half a minute."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    checkpoint._hub_is_reached.cache_clear()
+    started = time.monotonic()
+    with pytest.raises(FetchError, match="the hub is out of reach, and the cache lacks it"):
+        read_config("nobody/nothing-here")
+    assert time.monotonic() - started < 10
+    checkpoint._hub_is_reached.cache_clear()
+
+
+def written(folder: Path, config: dict[str, Any], **tensors: tuple[str, int]) -> Path:
+    """A folder with a safetensors file of zeros, by the format's description: (dtype, bytes) of each tensor."""
+    (folder / "config.json").write_text(json.dumps(config))
+    header, end = {}, 0
+    for name, (kind, size) in tensors.items():
+        header[name] = {"dtype": kind, "shape": [size], "data_offsets": [end, end + size]}
+        end += size
+    said = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(len(said).to_bytes(8, "little") + said + bytes(end))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("config", "tensors", "dtype"),
+    [
+        ({"dtype": "float16"}, {"a": ("F32", 8)}, "float16"),
+        ({"torch_dtype": "torch.bfloat16"}, {"a": ("F32", 8)}, "bfloat16"),
+        ({"text_config": {"dtype": "bfloat16"}}, {"a": ("F32", 8)}, "bfloat16"),
+        ({}, {"a": ("F32", 8), "b": ("F16", 12)}, "float16"),
+        ({"dtype": None}, {"a": ("F32", 16), "b": ("F16", 12)}, "float32"),
+        ({}, {"a": ("F8_E4M3", 16)}, "bfloat16"),
+    ],
+)
+def test_auto_is_the_checkpoints_own_dtype_on_an_accelerator_only(
+    tmp_path: Path, config: dict[str, Any], tensors: dict[str, tuple[str, int]], dtype: str
+) -> None:
+    folder = written(tmp_path, config, **tensors)
+    assert dtype_of("auto", folder, accelerated=True) == dtype
+    assert dtype_of("auto", folder, accelerated=False) == "float32"
+    assert dtype_of("float64", folder, accelerated=True) == "float64"
+
+
+def test_bytes_of_weights_are_counted_from_the_headers(tmp_path: Path) -> None:
+    """8 bytes of float32 are 2 numbers, 12 of float16 are 6: 8 numbers of 2 bytes, or of 4."""
+    folder = written(tmp_path, {}, a=("F32", 8), b=("F16", 12))
+    assert [weight_bytes(folder, dtype) for dtype in ("bfloat16", "float32")] == [16, 32]
+    (folder / "model.safetensors").write_bytes(b"no header")
+    with pytest.raises(ValueError, match=r"model.safetensors is no safetensors file \(.*\): download it again"):
+        weight_bytes(folder, "bfloat16")
 
 
 @pytest.mark.parametrize("path", ["/nowhere/at/all", "./nowhere", "~/nowhere-at-all", "a/b/c", "word", "lexbench:no"])

@@ -174,3 +174,20 @@ def test_a_recipe_is_not_read_from_a_file(tmp_path: Path) -> None:
 def test_the_label_of_a_corpus_names_no_private_folder(path: str) -> None:
     corpus = registry.build({"_target_": "lexbench.corpora.files.Files", "path": path, "field": "a/b"}, "corpus")
     assert registry.label(corpus, "files", "corpus") == "files(path='book.txt', field='a/b')"
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("llama2", ("llama2", None)),
+        ("no_such_name", ("no_such_name", None)),
+        ("meta-llama/Llama-2-7b-hf", ("llama2", None)),
+        ("org/name", ("local", "org/name")),
+        ("./folder", ("local", "./folder")),
+        ("/a/b", ("local", "/a/b")),
+        ("~/folder", ("local", "~/folder")),
+        (".", ("local", ".")),
+    ],
+)
+def test_a_model_is_named_by_its_yaml_or_its_path(given: str, found: tuple[str, str | None]) -> None:
+    assert registry.model_named(given) == found

@@ -85,7 +85,9 @@ def test_targets_of_two_places_are_disjoint_and_fill_the_document(
     scored = [token for question in questions_of(task, counting_with_bos, 20, 11) for token in targets(question)]
     assert len(set(scored)) == 110
     assert min(scored) >= 10_000 + 89
-    with pytest.raises(Refused, match=r"needs 12 places .* of 100 tokens, the corpus has 11 \(.* has 200\): lower n"):
+    with pytest.raises(
+        Refused, match=r"needs 12 places .* of 100 tokens, the corpus has 11 \(.* has 200\): give task.stream=true"
+    ):
         task.questions(counting_with_bos, 20, 12, 0)
 
 

@@ -54,7 +54,9 @@ def test_documents_that_are_too_short_are_left_out_and_counted(
     task = lexbench.task("sliding", corpus=numbers(50, 99, 98, 120), document_tokens=100)
     questions = task.questions(counting_with_bos, 100, 2, 0)
     assert {question.cluster for question in questions} == {"n1", "n3"}
-    reason = r"^sliding needs 3 documents of 100 tokens, the corpus has 2 \(its longest has 121\): lower n"
+    reason = (
+        r"^sliding needs 3 documents of 100 tokens, the corpus has 2 \(its longest has 121\): give a corpus of longer"
+    )
     with pytest.raises(Refused, match=reason):
         task.questions(counting_with_bos, 100, 3, 0)
 

@@ -15,10 +15,10 @@ from lexbench.backends import Backend, Capabilities
 from lexbench.backends.caches import PrefixCache, cut, keeps_all, together
 from lexbench.backends.hf.hook import Unrealisable
 from lexbench.backends.hf.memory import OutOfMemory, deferring, free_memory
-from lexbench.backends.hf.network import DTYPES, check_weights, device_of, load, positions_end
+from lexbench.backends.hf.network import DTYPES, check_weights, device_of, load, positions_end, spreads
 from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import end_tokens, fingerprint, locate, on_disk, weight_files
+from lexbench.core.checkpoint import dtype_of, end_tokens, fingerprint, locate, on_disk, weight_files
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import (
@@ -55,8 +55,10 @@ class Hf(Backend):
 
     Args:
         model: with the folder or hub name in `path`.
-        dtype: float32, bfloat16, float16 or float64, of weights and activations; likelihoods are always float32.
-        device: auto (a GPU if there is one), cpu, cuda, cuda:1, ...
+        dtype: of weights and activations: float32, bfloat16, float16 or float64; auto: on a GPU the checkpoint's own,
+            on a CPU float32. Cells record which it was. Likelihoods are always float32.
+        device: auto (a GPU if there is one; all of them if one cannot hold the weights), all (the layers spread over
+            all GPUs, by accelerate), cpu, cuda, cuda:1, ...
         chunk: positions with logits in memory at once.
         batch: texts of one length in a batch, halved on out-of-memory; auto: as many as fit into a GPU's memory; a CPU
             scores one text at a time and writes to a few. Batching changes numbers in the last bits only.
@@ -66,10 +68,10 @@ class Hf(Backend):
     capabilities = Capabilities(recalls=True, batches=True, verifiable=True)
 
     def __init__(
-        self, model: Model, dtype: str = "float32", device: str = "auto", chunk: int = 512, batch: int | str = "auto"
+        self, model: Model, dtype: str = "auto", device: str = "auto", chunk: int = 512, batch: int | str = "auto"
     ) -> None:
-        if dtype not in DTYPES:
-            raise ValueError(f"backend.dtype must be one of {', '.join(DTYPES)}, got {dtype}")
+        if dtype not in ("auto", *DTYPES):
+            raise ValueError(f"backend.dtype must be one of auto, {', '.join(DTYPES)}, got {dtype}")
         if chunk < 1:
             raise ValueError(f"backend.chunk must be at least 1 position, got {chunk}: e.g. backend.chunk=512")
         if batch != "auto" and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
@@ -81,18 +83,21 @@ class Hf(Backend):
         folder = locate(model.path, model.revision)
         weight_files(folder)
         self.model = model
-        self.dtype = dtype
+        self._device = device_of(device)
+        dtype = self.dtype = dtype_of(dtype, folder, self._device.type != "cpu")
         self.version = f"transformers {transformers.__version__}, torch {torch.__version__}"
         self.revision = fingerprint(folder) if on_disk(model.path) else folder.name
         self.tokenizer = load_tokenizer(folder, model.bos)
         self._chunk = chunk
         self._ends = end_tokens(folder)
-        self._device = device_of(device)
-        with deferring(f"weights of {model.name} in {dtype} on {self._device}"):
-            self._network = load(folder, DTYPES[dtype]).to(self._device)
+        spread = spreads(device, folder, dtype)
+        with deferring(f"weights of {model.name} in {dtype} on {'all GPUs' if spread else self._device}"):
+            network = load(folder, DTYPES[dtype], spread)
+            self._network = network if spread else network.to(self._device)
             check_weights(self._network)
         self._base = self._network.base_model
         self._head = self._network.get_output_embeddings()
+        self._device = self._network.get_input_embeddings().weight.device
         self._positions_end = positions_end(self._base)
         self._check_head()
         self._keeps_all = self._reads_into_a_cache()
@@ -262,8 +267,11 @@ class Hf(Backend):
         with self._answering(question.length):
             last = int(question.places[-1])
             states = self._states(self._ids(question.tokens[:last]), int(question.places[0]))
-            states = states[:, 0, self._ids(question.places - 1)[0]]
-            options, (weight, bias) = self._ids(question.options)[0], (self._head.weight, self._head.bias)
+            states = states[:, 0, self._ids(question.places - 1)[0].to(states.device)]
+            options, (weight, bias) = (
+                self._ids(question.options)[0].to(states.device),
+                (self._head.weight, self._head.bias),
+            )
             return Marked(nll=likelihood.nll_of_options(states, weight, options, bias, self._chunk).cpu().numpy())
 
     def score(self, question: Score) -> Scored:
@@ -282,7 +290,8 @@ class Hf(Backend):
 
     def _losses(self, states: Tensor, targets: Tokens) -> Tensor:
         """[T] NLL of targets behind [passes, T, width] states."""
-        return likelihood.nll(states, self._head.weight, self._ids(targets)[0], self._head.bias, self._chunk)
+        ids = self._ids(targets)[0].to(states.device)
+        return likelihood.nll(states, self._head.weight, ids, self._head.bias, self._chunk)
 
     @torch.inference_mode()
     def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> Tensor:
@@ -337,7 +346,7 @@ class Hf(Backend):
         return all(len(hook.modules) == len(hook.layers) for hook in hooks)
 
     def _states(self, tokens: Tensor, prompt: int, caches: Sequence[DynamicCache] = ()) -> Tensor:
-        """[passes, B, T, width] last hidden states; with an empty cache or none, a new text begins."""
+        """[passes, B, T, width] last hidden states, beside the head; with an empty cache or none, a new text begins."""
         found = []
         for number, placement in enumerate(self._passes):
             cache = caches[number] if caches else None
@@ -347,7 +356,7 @@ class Hf(Backend):
             if begins:
                 self._installer.begin(prompt)
             found.append(self._base(tokens, past_key_values=cache, use_cache=bool(caches)).last_hidden_state)
-        return torch.stack(found)
+        return torch.stack(found).to(self._head.weight.device)
 
     @torch.inference_mode()
     def probe(self, question: Probe) -> Probed:
@@ -411,9 +420,9 @@ class Hf(Backend):
     def _check_head(self) -> None:
         """Refused unless logits are the last hidden state times the head's weight: some models scale or cap them."""
         tokens = self._sample()
-        theirs = _precise(self._network(tokens, use_cache=False).logits)
-        states = _precise(self._base(tokens, use_cache=False).last_hidden_state)
         weight, bias = self._head.weight, self._head.bias
+        theirs = _precise(self._network(tokens, use_cache=False).logits).to(weight.device)
+        states = _precise(self._base(tokens, use_cache=False).last_hidden_state).to(weight.device)
         ours = F.linear(states, _precise(weight), None if bias is None else _precise(bias))
         if not (ours - theirs).std() <= TOLERANCE[self._network.dtype] * theirs.std():
             raise Refused(

@@ -1,5 +1,6 @@
 """Load a network of transformers, complete and unchanged, onto a device."""
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 from lexbench.backends.hf.memory import is_out_of_memory
-from lexbench.core.checkpoint import check_architecture
+from lexbench.core.checkpoint import check_architecture, weight_bytes
 
 DTYPES = {
     "float32": torch.float32,
@@ -19,9 +20,24 @@ DTYPES = {
 }
 
 
+FILLED = 0.8
+"""Share of a GPU's free memory that weights may take; the rest is for activations."""
+
+
+def spreads(device: str, folder: Path, dtype: str) -> bool:
+    """Whether layers are spread over several GPUs: with `all`, and with `auto` where one cannot hold the weights."""
+    if device == "all":
+        if not torch.cuda.is_available():
+            raise ValueError("backend.device all needs GPUs, this machine has none: use auto or cpu")
+        return True
+    if device != "auto" or torch.cuda.device_count() < 2:
+        return False
+    return weight_bytes(folder, dtype) > FILLED * torch.cuda.mem_get_info(0)[0]
+
+
 def device_of(name: str) -> torch.device:
-    """The device of a name (auto, cpu, cuda:1, ...); ValueError if this machine does not have it."""
-    if name == "auto":
+    """The device of a name (auto, all, cpu, cuda:1, ...); ValueError if this machine does not have it."""
+    if name in ("auto", "all"):
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
@@ -32,15 +48,24 @@ def device_of(name: str) -> torch.device:
     return device
 
 
-def load(folder: Path, dtype: torch.dtype) -> Any:
-    """Load the network; ValueError for an unknown architecture, or if weights are missing (they would be random)."""
+def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
+    """Load the network; ValueError for an unknown architecture, or if weights are missing (they would be random).
+
+    Args:
+        folder: of the checkpoint.
+        dtype: of the weights.
+        spread: put each layer on one of all GPUs, by accelerate's device map; else into the machine's memory.
+    """
     check_architecture(folder)
+    if spread and importlib.util.find_spec("accelerate") is None:
+        raise ValueError("weights on several GPUs need accelerate: pip install accelerate, or give backend.device=cpu")
     bars = transformers.utils.logging.is_progress_bar_enabled()
     transformers.utils.logging.disable_progress_bar()
     try:
         network, found = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=dtype,
+            device_map="auto" if spread else None,
             use_safetensors=True,
             local_files_only=True,
             trust_remote_code=False,

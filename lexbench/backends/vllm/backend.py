@@ -14,8 +14,17 @@ from lexbench.backends import Backend, Capabilities
 from lexbench.backends.completions import Completions, Continue, Continued, Reply, Request, in_turn
 from lexbench.backends.vllm.angles import ROUNDING, Proof, own_angles
 from lexbench.backends.vllm.engine import Engine
+from lexbench.core import machine
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import check_architecture, end_tokens, fingerprint, locate, on_disk, weight_files
+from lexbench.core.checkpoint import (
+    check_architecture,
+    dtype_of,
+    end_tokens,
+    fingerprint,
+    locate,
+    on_disk,
+    weight_files,
+)
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Answer, AnyQuestion
@@ -38,7 +47,8 @@ class Vllm(Completions, Backend):
     Args:
         model: with the folder or hub name in `path`.
         longest: length of the longest question, prompt and answer: the engine's max_model_len.
-        dtype: float32, bfloat16 or float16, of weights, activations and the table of cos and sin.
+        dtype: of weights, activations and the table of cos and sin: float32, bfloat16 or float16; auto: on a GPU the
+            checkpoint's own, on a CPU float32. Cells record which it was.
         prefix_caching: cache common prefixes of prompts; likelihoods of a prompt never use the cache.
         tensor_parallel: number of devices to spread each layer over.
         memory_share: share of the device's memory for weights and cache; null: vLLM's default, on a CPU a third.
@@ -57,7 +67,7 @@ class Vllm(Completions, Backend):
         self,
         model: Model,
         longest: int,
-        dtype: str = "float32",
+        dtype: str = "auto",
         prefix_caching: bool = True,
         tensor_parallel: int = 1,
         memory_share: float | None = None,
@@ -67,8 +77,8 @@ class Vllm(Completions, Backend):
         restart: bool = False,
         hf_overrides: Mapping[str, Any] | None = None,
     ) -> None:
-        if dtype not in ROUNDING:
-            raise ValueError(f"backend.dtype must be one of {', '.join(ROUNDING)}, got {dtype}")
+        if dtype not in ("auto", *ROUNDING):
+            raise ValueError(f"backend.dtype must be one of auto, {', '.join(ROUNDING)}, got {dtype}")
         counts = {"longest": longest, "tensor_parallel": tensor_parallel, "at_once": at_once, "chunk": chunk}
         for name, count in counts.items():
             if count < 1:
@@ -82,7 +92,7 @@ class Vllm(Completions, Backend):
         weight_files(folder)
         check_architecture(folder)
         self.model = model
-        self.dtype = dtype
+        dtype = self.dtype = dtype_of(dtype, folder, machine.accelerated())
         self._overrides = dict(hf_overrides or {})
         self.kernel = "+".join(["vllm", *(["prefix_cache"] if prefix_caching else []), *_marked(self._overrides)])
         self.revision = fingerprint(folder) if on_disk(model.path) else folder.name

@@ -125,7 +125,7 @@ def job_of(asked: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> Job:
     groups = ("method", "task", "corpus", "backend")
     points = [
         {key: config[key] for key in ALONE}
-        | {group: {**(config[group] or {}), "name": names[group]} for group in groups}
+        | {group: {**(config.get(group) or {}), "name": names.get(group)} for group in groups}
         for config, names in asked
     ]
     first, lengths = points[0], [config["length"] for config, _ in asked]
@@ -187,7 +187,7 @@ def compare(job: Job, others: Sequence[Mapping[str, Any]]) -> Parity:
             rows += [_row(cell, (reference, side), ours, said[place], backend, ends) for side, said in heard]
     return Parity(
         model=job.model.name,
-        protocols={task.label: task.built.protocol(tokenizer) for task in job.tasks},
+        protocols={step.task.label: step.task.built.protocol(tokenizer) for step in steps},
         corpus=job.corpus.label,
         n=job.n,
         seed=job.seeds[0],
