@@ -147,3 +147,25 @@ def test_texts_that_do_not_suffice_are_said(
     assert "Traceback" not in out + err
     assert said in out + err
     assert code == (0 if said == "refused" else 2)  # a refusal is a result
+
+
+def test_a_dry_run_needs_no_checkpoint_where_the_yaml_has_the_facts(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    words = ["run", "model=llama2", "task=last_segment", "lengths=[64,128]", "n=2"]
+    assert main.main([*words, "--dry-run"]) == 0
+    said = capfd.readouterr().err
+    assert "model meta-llama/Llama-2-7b-hf cannot be fetched" in said
+    assert "the plan counts tokens by lexlet's tokenizer: a guess" in said
+    assert "texts    stdlib" in said
+    assert "2 cells, 384 tokens" in said
+    assert main.main(words) == 2
+    assert capfd.readouterr().err.startswith("lexbench: model meta-llama/Llama-2-7b-hf cannot be fetched")
+
+
+def test_a_folder_is_a_model(capfd: pytest.CaptureFixture[str]) -> None:
+    folder = on_disk("lexbench:lexlet")
+    words = [f"model={folder}", "task=last_segment", "lengths=[64]", "n=1"]
+    assert main.main(["run", *words, "--dry-run"]) == 0
+    assert "lexlet, trained at 256 tokens" in capfd.readouterr().err
