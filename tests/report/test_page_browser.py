@@ -325,8 +325,8 @@ def test_text_and_lines_have_the_contrast_of_wcag_aa_in_both_themes(tab: Tab) ->
     for ink, paper, tag in texts:
         assert contrast(ink, paper) >= 4.5, f"{tag}: {ink} on {paper}"
     paper = tab.tab.evaluate("getComputedStyle(document.body).backgroundColor")
-    for slot in range(8):
-        ink = tab.tab.evaluate(f"colour('slot-{slot}')")
+    for slot in range(9):
+        ink = tab.tab.evaluate(f"colour('hue-{slot}')")
         assert contrast(ink, paper) >= 3, f"line {slot}: {ink} on {paper}"
 
 
