@@ -50,7 +50,7 @@ class Sweep:
         self._lines = not quiet and not silenced()
         if self._bar is None and known and _bars and not without_bar(quiet):
             # tqdm divides what is left by the rate so far: a second per second, if the total is in seconds
-            self._bar = tqdm(total=1.0, dynamic_ncols=True, bar_format=BAR, smoothing=0)
+            self._bar = tqdm(total=1.0, dynamic_ncols=True, bar_format=BAR, smoothing=0, miniters=0)
 
     def show(self, left: float, text: str) -> None:
         """Draw the bar: seconds that the job at work still needs, and what it is at."""
