@@ -131,7 +131,7 @@ def test_a_task_outside_the_repository_runs_and_stands_in_the_table(
 
 
 SPECIAL = re.compile(r"[][(){}*?~#]")
-"""Read by zsh outside of quotes: patterns, which end a command without a match, and comments, which a typed line lacks."""
+"""What zsh reads outside of quotes: patterns, which end a command without a match, and comments, unknown to its prompt."""
 
 
 def unquoted(text: str) -> str:
@@ -144,7 +144,8 @@ def test_every_shell_line_can_be_pasted_into_zsh(page: str) -> None:
     for block in blocks(page):
         if block.kind in ("sh", "bash"):
             for line in unquoted(block.text).splitlines():
-                assert not SPECIAL.search(line), f"{page}: quote {SPECIAL.findall(line)} in {line!r}, or move the comment"
+                found = SPECIAL.findall(line)
+                assert not found, f"{page}: quote {found} in {line!r}, or move the comment"
 
 
 @pytest.mark.parametrize(

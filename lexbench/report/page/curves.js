@@ -198,12 +198,12 @@ function refusedMarks(methods, axes) {
   return marks;
 }
 
-/** A dotted line at what needs no model: the score of guessing. */
+/** A dotted line at what needs no model: the score of guessing, or the loss of counting. */
 function floorLine(scale) {
   const levels = metric().chance;
   if (Math.max(...levels) < 0.01) return null;
   return {
-    type: "scatter", mode: "lines", x: setting().lengths.map(across), y: levels.map((level) => scale.at(level)), hoverinfo: "text", text: levels.map((level) => `chance ${level}`),
+    type: "scatter", mode: "lines", x: setting().lengths.map(across), y: levels.map((level) => scale.at(level)), hoverinfo: "text", text: levels.map((level) => `${metric().floor} ${level}`),
     line: { color: colour("tone-quiet"), width: 1.5, dash: "dot" },
   };
 }

@@ -9,9 +9,10 @@ from lexbench.core.record import Record, Sample
 from lexbench.report import looks
 from lexbench.report.grid import difference_entry, value_entry
 from lexbench.report.plots.heatmaps import depth_strata
+from lexbench.report.plots.over_length import floor_name, floors
 from lexbench.stats import differences, values
 from lexbench.stats.combine import shared_lengths
-from lexbench.stats.tables import Table, caption, chances, tables
+from lexbench.stats.tables import Table, caption, tables
 from lexbench.store.format import Finished
 
 DIGITS = 6
@@ -89,13 +90,14 @@ def _place(table: Table, method: str, length: int) -> dict[str, int]:
 
 def _metric(measured: Measured, table: Table) -> dict[str, Any]:
     """One metric of a setting."""
-    levels = chances(table)
+    levels = floors(table)
     return {
         "metric": table.metric,
         "label": table.label,
         "better": table.better,
         "scored": table.scored,
         "ranked": [table.methods.index(method) for method in ranked(table)],
+        "floor": floor_name(table),
         "chance": [_rounded(levels.get(length)) for length in table.lengths],
         "values": [{**_place(table, *place), **_value(table, record)} for place, record in table.entries.items()],
         "depths": list(_depths(table, measured.samples)),

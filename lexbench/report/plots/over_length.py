@@ -123,12 +123,13 @@ def _length_axis(axes: Axes, table: Table) -> None:
 def floor_of(table: Table, method: str, length: int) -> float | None:
     """What needs no model at this cell: the score of guessing, or the loss of counting; None where not known."""
     record = table.entries.get((method, length))
-    return None if record is None else record.chance
+    return None if record is None else getattr(record, "floor", record.chance)
 
 
 def floor_name(table: Table) -> str:
-    """What the floor is."""
-    return "chance"
+    """What the floor is: chance, or the best of the models that only count."""
+    known = (getattr(record, "floor_of", "chance") for record in table.entries.values())
+    return next((f"{name} floor" if name != "chance" else name for name in known if name), "chance")
 
 
 def floors(table: Table) -> dict[int, float]:
@@ -210,6 +211,6 @@ def _legend(axes: Axes, table: Table, methods: Sequence[str], known: Mapping[str
         handles.append(Line2D([], [], label="leaves the axis", color="0.4", **LEAVES))
     if any(record.refused for record in records):
         handles.append(Line2D([], [], label="refused", marker="x", color="0.4", linestyle="none", markersize=5))
-    if floors(table):
+    if any(not scale.beyond(level) for level in floors(table).values()):
         handles.append(Line2D([], [], label=floor_name(table), **FLOOR))
     legend(axes, handles, band=any(record.low is not None for record in records))
