@@ -131,7 +131,7 @@ def test_a_task_outside_the_repository_runs_and_stands_in_the_table(
 
 
 SPECIAL = re.compile(r"[][(){}*?~#]")
-"""What zsh reads outside of quotes: patterns, which end a command without a match, and comments, unknown to its prompt."""
+"""What zsh reads outside of quotes: patterns, which must match a file, and comments, which its prompt does not know."""
 
 
 def unquoted(text: str) -> str:

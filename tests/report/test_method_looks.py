@@ -140,8 +140,8 @@ def made(values: dict[str, tuple[float, ...]], metric: str = "nll") -> Table:
 
 def test_the_baseline_is_never_cut_off() -> None:
     # others: worst 2, 2.1 and 2.2 above 1.5: 1.5 + 1.5 (2.1 - 1.5) = 2.4, above all of them, so their axis ends at 2.2
-    # and a margin, 5 % of 2.2 - 1.5; least 2 + 1 does not lie below. The baseline's 9 leaves them (2.2 - 1.5) / (9 - 1.5),
-    # less than half of the height: compressed.
+    # and a margin, 5 % of 2.2 - 1.5; least 2 + 1 does not lie below. The baseline's 9
+    # leaves them (2.2 - 1.5) / (9 - 1.5), less than half of the height: compressed.
     curves = {"none": (1.5, 9.0), "pi": (1.5, 2.1), "yarn": (1.5, 2.0), "ntk": (1.5, 2.2)}
     scale = scale_of({name: [(value, None, None) for value in row] for name, row in curves.items()}, False, False)
     assert scale.fold == pytest.approx(2.235) and not scale.beyond(9.0)

@@ -182,7 +182,8 @@ def _time_axis(axes: Axes, points: Sequence[Point]) -> None:
     logarithmic = low > 0 and max(means) / min(means) >= LOGARITHMIC
     if logarithmic:
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1.0, 2.0, 5.0), numticks=20))
+        steps = (1.0, 2.0, 5.0) if high / low < 1e3 else (1.0,)
+        axes.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=steps, numticks=20))
         axes.xaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
         room = (high / low) ** 0.06
