@@ -130,6 +130,38 @@ def test_a_task_outside_the_repository_runs_and_stands_in_the_table(
     assert "a word just read" in (tmp_path / of(said, "report", "words").strip()).read_text()
 
 
+SPECIAL = re.compile(r"[][(){}*?~#]")
+"""What zsh reads outside of quotes: patterns, which must match a file, and comments, which its prompt does not know."""
+
+
+def unquoted(text: str) -> str:
+    """What stands outside of quotes, as a shell reads it."""
+    return re.sub(r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\.""", "", text, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_shell_line_can_be_pasted_into_zsh(page: str) -> None:
+    for block in blocks(page):
+        if block.kind in ("sh", "bash"):
+            for line in unquoted(block.text).splitlines():
+                found = SPECIAL.findall(line)
+                assert not found, f"{page}: quote {found} in {line!r}, or move the comment"
+
+
+@pytest.mark.parametrize(
+    ("line", "bare"),
+    [
+        ("run 'lengths=[1,2]' n=2", "run  n=2"),
+        ('run "a \\" [b]" c', "run  c"),
+        ("run lengths=[1]", "run lengths=[1]"),
+        ("run \\[ x", "run  x"),
+        ("a 'b\nc [d]' e", "a  e"),
+    ],
+)
+def test_quotes_hide_what_is_inside(line: str, bare: str) -> None:
+    assert unquoted(line) == bare
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_what_is_not_run_says_why(page: str) -> None:
     for block in blocks(page):

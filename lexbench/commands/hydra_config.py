@@ -1,6 +1,7 @@
 """The settings of a command, KEY=VALUE in hydra's grammar. The only module of lexbench that imports hydra."""
 
 import importlib.util
+import math
 import os
 import re
 import socket
@@ -36,11 +37,13 @@ def jobs(
     job: Callable[[dict[str, Any], dict[str, str]], Any],
     words: list[str],
     keep: Callable[[Any], None] = lambda returned: None,
+    count: Callable[[int], None] = lambda jobs: None,
 ) -> None:
     """Call `job` with the composed config and the chosen names: once, or for every point of a sweep (-m).
 
     A launcher (hydra/launcher=joblib) runs the jobs of a sweep in other processes. `keep` is called here with what each
-    job returned, in order. An error ends only its own job; the first one is raised after all jobs.
+    job returned, in order; `count` is called with the number of jobs before the first one. An error ends only its own
+    job; the first one is raised after all jobs.
     """
     words = _overrides(command, words)
     flags = [word for word in words if word.startswith("-")]
@@ -51,7 +54,7 @@ def jobs(
     sweep = bool(set(flags) & set(SWEEP)) or "hydra.mode=MULTIRUN" in settings
     if not sweep and any(re.match("hydra[/.]launcher", word) for word in settings):
         raise ValueError("a launcher starts the jobs of a sweep, this is one run: add -m")
-    outcomes = _translated(lambda: _outcomes(command.config_name, _entry(job), settings, sweep))
+    outcomes = _translated(lambda: _outcomes(command.config_name, _entry(job), settings, sweep, count))
     for outcome in outcomes:
         if outcome.error is None:
             keep(outcome.returned)
@@ -84,9 +87,12 @@ def _portable(error: Exception) -> Exception:
     return error if type(error).__module__ == "builtins" else ValueError(str(error))
 
 
-def _outcomes(name: str, entry: Callable[[Any], Outcome], settings: list[str], sweep: bool) -> list[Outcome]:
+def _outcomes(
+    name: str, entry: Callable[[Any], Outcome], settings: list[str], sweep: bool, count: Callable[[int], None]
+) -> list[Outcome]:
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.override_parser.overrides_parser import OverridesParser
 
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(registry.asset("configs")), job_name="lexbench", version_base="1.3"):
@@ -94,6 +100,9 @@ def _outcomes(name: str, entry: Callable[[Any], Outcome], settings: list[str], s
         assert hydra is not None
         if not sweep:
             return [hydra.run(name, entry, [*settings, "hydra.mode=RUN"]).return_value]
+        parsed = OverridesParser.create(config_loader=hydra.config_loader).parse_overrides(settings)
+        swept = [each for each in parsed if each.is_sweep_override()]
+        count(math.prod(sum(1 for _ in each.sweep_string_iterator()) for each in swept))
         batches = hydra.multirun(name, entry, [*settings, "hydra.mode=MULTIRUN"])
         return [job.return_value for batch in batches for job in batch]
 

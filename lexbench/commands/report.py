@@ -9,6 +9,13 @@ from lexbench.commands.command import Command, run_folders
 def _arguments(parser: argparse.ArgumentParser) -> None:
     run_folders(parser)
     parser.add_argument("--out", type=Path, help="folder of the report (default: RUN/report)")
+    parser.add_argument(
+        "--highlight",
+        nargs="+",
+        default=[],
+        metavar="METHOD",
+        help="always show these methods, in front; as methods of your own, outside the registry, always are",
+    )
     parser.add_argument("--html", action="store_true", help="write one self-contained HTML page, too")
 
 
@@ -16,11 +23,12 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     """Write the report and print its file."""
     from lexbench.report.report import write_report
 
-    print(write_report(options.runs, options.out))
+    print(write_report(options.runs, options.out, options.highlight))
     if options.html:
         from lexbench.report.page.page import write_page
 
-        print(write_page(options.runs, options.out and options.out / "report.html"))
+        out = options.out and options.out / "report.html"
+        print(write_page(options.runs, out, options.highlight))
     return 0
 
 

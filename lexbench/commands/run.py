@@ -1,6 +1,7 @@
 """`lexbench run`."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,16 +30,20 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Measure the cells of each job, then print their tables."""
     from lexbench.report import tables
+    from lexbench.runner import progress
     from lexbench.runner.backend_pool import sharing
     from lexbench.stats.records import records_of
     from lexbench.store.store import Store
 
     measured: list[tuple[Path, list[str]]] = []
     measured_here: list[Path] = []
+    home = os.getpid()
 
     def job(config: dict[str, Any], choices: dict[str, str]) -> tuple[Path, list[str]]:
         from lexbench.runner.execute import execute
 
+        if os.getpid() != home:  # a launcher's process, one of several
+            progress.lines_only()
         asked = _job(config, choices)
         cells = execute(asked, dry_run=config["dry_run"])
         measured_here.append(asked.results)
@@ -47,8 +52,8 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     if options.dry_run:  # a plan needs no other processes
         words = [*(word for word in words if not word.startswith(("hydra/launcher", "hydra.launcher"))), "dry_run=true"]
     try:
-        with sharing():
-            hydra_config.jobs(COMMAND, job, words, measured.append)
+        with sharing(), progress.sweep() as sweep:
+            hydra_config.jobs(COMMAND, job, words, measured.append, lambda count: setattr(sweep, "jobs", count))
     finally:
         if len(measured_here) < len(measured):  # of parallel processes, the last to end may not have seen all cells
             for store in map(Store, dict(measured)):

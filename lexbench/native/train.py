@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from lexbench.core.console import without_bar
 from lexbench.core.files import write_text
 from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora import Corpus, hash_documents
@@ -178,7 +179,9 @@ def _learn(
     recipe = learner.recipe
     validation = held_out_rows(held_out, tokenizer, recipe.length) if held_out else None
     first = progress.resume(learner.decoder, learner.optimizer)
-    bar = tqdm(total=recipe.steps, initial=first, unit="step", desc=progress.name, dynamic_ncols=True)
+    bar = tqdm(
+        total=recipe.steps, initial=first, unit="step", desc=progress.name, dynamic_ncols=True, disable=without_bar()
+    )
     with bar, interrupts() as interrupted:
         started = time.monotonic()
         for step in range(first, recipe.steps):

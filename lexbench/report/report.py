@@ -1,6 +1,6 @@
 """Reports: records, tables and plots of run folders, made from their samples, without a model."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,12 +24,13 @@ SAME_SUMS = ("bits_per_byte", "word_perplexity")
 """The NLL in other units: tables without figures."""
 
 
-def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
+def write_report(folders: Sequence[Path], out: Path | None = None, highlight: Collection[str] = ()) -> Path:
     """Write report.md, tables/*.csv and plots/* of run folders, and their records.jsonl anew.
 
     Args:
         folders: run folders, or folders of run folders.
         out: where to write; None: `report` in the first folder.
+        highlight: names of methods to show always, like those outside the registry.
 
     Returns the path of report.md. Raises ValueError where there is no run.
     """
@@ -45,7 +46,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
     loaded = records.load(folders)
     out = Path(folders[0]) / "report" if out is None else Path(out)
     samples = {finished.cell.id: finished.samples for finished in loaded.finished}
-    every, spent = tables(loaded.finished), costs.load(folders)
+    every, spent = tables(loaded.finished, highlight), costs.load(folders)
     found = {table.name: each for table in every if (each := differences(table, samples, BASELINE))}
     lines = ["# lexbench report", "", _summary(folders, loaded), "", LEGEND, *_summaries(every, samples, spent, out)]
     lines += [*_longbench(loaded, out), *_differences(list(found.values()), out)]
@@ -219,8 +220,10 @@ def _cost(table: "Table", costs: "dict[str, Cost]", out: Path) -> list[str]:
     from lexbench.report.plots import cost_plots
 
     name = f"{table.name}-cost"
-    if table.metric in SAME_SUMS or not cost_plots.plot(table, costs, out / "plots" / name):
+    if table.metric in SAME_SUMS or not any(record.cell in costs for record in table.entries.values()):
         return []
+    if not cost_plots.plot(table, costs, out / "plots" / name):
+        return [f"Cost: not shown, {cost_plots.missing(table, costs)}.", ""] if table.better else []
     return _figure(name, f"{table.label} of {table.cell.task} against seconds per token")
 
 

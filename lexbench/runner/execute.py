@@ -4,6 +4,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tqdm import tqdm
+
 from lexbench.backends import Backend
 from lexbench.core.checkpoint import FetchError, locate
 from lexbench.core.model import Model
@@ -39,7 +41,8 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False) -> list[Cell]:
         print(f"{missing}\nthe plan counts tokens by lexlet's tokenizer: a guess", file=sys.stderr)
     steps = plan(job, tokenizer)
     if dry_run or not quiet:
-        print(describe(job.model, steps, job.results, job.corpus.label, job.backend), file=sys.stderr, flush=True)
+        text = describe(job.model, steps, job.results, job.corpus.label, job.backend)
+        tqdm.write(text, file=sys.stderr)  # above the bar of a sweep
     if dry_run:
         return []
 

@@ -6,12 +6,11 @@ Every cell that is measured passes through `measure`: in this process, or with a
 (`lexbench.runner.ray`, a thread of this process per worker).
 """
 
-import time
-
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokenizer
 from lexbench.runner.answers import Answerer, Peak, scored
 from lexbench.runner.cells import OpenCell
+from lexbench.runner.clock import Clock
 from lexbench.runner.questions import questions_of
 from lexbench.runner.run import Run
 
@@ -29,20 +28,20 @@ def measure(run: Run, model: Answerer, tokenizer: Tokenizer, by_method: bool = F
 
 def measure_cell(run: Run, model: Answerer, tokenizer: Tokenizer, cell: OpenCell) -> None:
     """Measure one claimed cell, from the first sample that its file lacks."""
-    started, tokens, finished = time.monotonic(), 0, False
+    clock, finished = Clock(), False
     done: set[int] = set()
     try:
         questions = questions_of(cell, tokenizer)
         model.attend(cell)  # apply the method, which must pass its checks
-        started = time.monotonic()  # an engine may have started just now: no cost of this cell
+        clock = Clock()  # an engine may have started just now: no cost of this cell
         done = {sample.index for sample in run.store.resume(cell)}
         run.progress.began(cell, len(done))
         missing = [question for question in questions if question.index not in done]
-        for question, answer in model.answers(cell, missing):
+        for question, answer in clock.waits(model.answers(cell, missing)):
             sample = scored(cell.step.task.built, tokenizer, question, answer)
             run.store.append(cell, sample)
             run.progress.kept(cell)
-            tokens += sample.tokens
+            clock.count(sample.tokens)
         run.store.finish(cell, [question.index for question in questions])
         finished = True
     except Deferred as refusal:
@@ -50,8 +49,8 @@ def measure_cell(run: Run, model: Answerer, tokenizer: Tokenizer, cell: OpenCell
     except Refused as refusal:
         run.store.refuse(cell, refusal.reason)
     finally:  # an interrupted cell has a cost, too
-        seconds = time.monotonic() - started
+        seconds = clock.seconds
         peak = model.peak()
         if finished or peak is not None:  # a worker may die with its last answer given: only its memory is unknown
-            run.spent(cell, seconds, tokens, peak or Peak(bytes=None, own=False))
+            run.spent(cell, clock, peak or Peak(bytes=None, own=False))
     run.ended(cell, seconds if finished and not done else None)

@@ -1,19 +1,112 @@
-"""The progress bar of a run: seconds spent and to come."""
+"""The progress bar of a run: one bar and one total, of all jobs of a sweep too.
 
+On a terminal tqdm draws it, `00:02<00:33` as elapsed and left. Elsewhere there is one line per measured cell. Nothing
+with TQDM_DISABLE=1.
+"""
+
+import functools
 import math
+import sys
 import threading
 import time
-from collections.abc import Iterable
-from typing import Self
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Self
 
 from tqdm import tqdm
 
-from lexbench.runner.cells import OpenCell
-from lexbench.runner.forecast import Forecast, duration, speed
+from lexbench.core.console import silenced, without_bar
+from lexbench.runner.cells import OpenCell, Step
+from lexbench.runner.forecast import Forecast, speed
 
 SHARE = 0.02
 """Share of a run's time for sums over all cells that are left: there may be very many."""
-BAR = "{percentage:3.0f}% |{bar:20}| {elapsed} gone, {desc}"
+BAR = "{percentage:3.0f}%|{bar:20}| {elapsed}<{remaining}, {desc}"
+
+
+class Sweep:
+    """The bar of the jobs that one process runs one after the other. A single run is a sweep of one job."""
+
+    def __init__(self) -> None:
+        self.jobs, self.begun = 1, 0
+        self._started = 0.0
+        self._steps = 0.0
+        """Seconds of all cells of the begun jobs, as forecast when each began."""
+        self._bar: tqdm[Any] | None = None
+        self._lines = True
+
+    @functools.cached_property
+    def forecast(self) -> Forecast:
+        """Fitted to the cells of all jobs."""
+        return Forecast(speed())
+
+    def begin(self, steps: Iterable[Step], quiet: bool) -> None:
+        """The next job begins, with these open cells."""
+        self._started = self._started or time.monotonic()
+        self.begun += 1
+        self.jobs = max(self.jobs, self.begun)
+        known = list(steps)
+        self._steps += self.forecast.left(known)
+        self._lines = not quiet and not silenced()
+        if self._bar is None and known and _bars and not without_bar(quiet):
+            # tqdm divides what is left by the rate so far: a second per second, if the total is in seconds
+            self._bar = tqdm(total=1.0, dynamic_ncols=True, bar_format=BAR, smoothing=0, miniters=0)
+
+    def show(self, left: float, text: str) -> None:
+        """Draw the bar: seconds that the job at work still needs, and what it is at."""
+        if self._bar is None:
+            return
+        spent = time.monotonic() - self._started
+        self._bar.total = spent + left + self._to_begin()
+        self._bar.n = min(spent, self._bar.total)
+        self._bar.set_description_str(self._job(text), refresh=False)
+        self._bar.update(0)
+
+    def line(self, left: float, text: str) -> None:
+        """Print a line where there is no bar."""
+        if self._lines and self._bar is None:
+            spent = tqdm.format_interval(time.monotonic() - self._started)
+            to_go = tqdm.format_interval(left + self._to_begin())
+            print(f"{spent}<{to_go}, {self._job(text)}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        if self._bar is not None:
+            self._bar.refresh()
+            self._bar.close()
+
+    def _to_begin(self) -> float:
+        """Seconds of the jobs that have not begun: as long as the begun ones on average."""
+        return (self.jobs - self.begun) * self._steps / max(self.begun, 1)
+
+    def _job(self, text: str) -> str:
+        return f"job {self.begun} of {self.jobs}, {text}" if self.jobs > 1 else text
+
+
+_sweep: Sweep | None = None
+"""The sweep of this process."""
+
+
+_bars = True
+"""Whether this process may draw one."""
+
+
+def lines_only() -> None:
+    """Draw no bar in this process: others draw on the same terminal."""
+    global _bars
+    _bars = False
+
+
+@contextmanager
+def sweep() -> Iterator[Sweep]:
+    """Share one bar among the runs of a block; set `jobs` to their number."""
+    global _sweep
+    _sweep = Sweep()
+    try:
+        yield _sweep
+    finally:
+        _sweep.close()
+        _sweep = None
 
 
 class Progress:
@@ -28,17 +121,17 @@ class Progress:
         self._left = {cell.id: cell.step for cell in cells}
         self._parts: dict[str, float] = {}
         """Share of the samples that each cell at work has already."""
-        self._forecast = Forecast(speed())
         self._next, self._to_go = -math.inf, 0.0
-        self._started = time.monotonic()
         self._lock = threading.RLock()
-        self._bar = tqdm(total=1.0, disable=quiet or not self._left, dynamic_ncols=True, bar_format=BAR)
+        self._sweep, self._shared = _sweep or Sweep(), _sweep is not None
+        self._sweep.begin(self._left.values(), quiet)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.close()
+        if not self._shared:
+            self._sweep.close()
 
     def began(self, cell: OpenCell, done: int, doing: str = "") -> None:
         """A cell is taken, of which so many samples are there already."""
@@ -56,24 +149,27 @@ class Progress:
         """A cell is finished, refused or deferred; `seconds` where it was measured without a break."""
         with self._lock:
             self._left.pop(cell.id, None)
-            self._parts.pop(cell.id, None)
-            if seconds is not None and self._left:
-                self._forecast.learn(cell.step, seconds)
+            measured = self._parts.pop(cell.id, None) is not None
+            if seconds is not None and (self._left or self._shared):
+                self._sweep.forecast.learn(cell.step, seconds)
             self.show(cell)
+            if measured:
+                self._sweep.line(self._seconds(), self._text(cell))
 
     def show(self, cell: OpenCell, doing: str = "") -> None:
         """Draw the bar, with the cell that something is done with."""
+        self._sweep.show(self._seconds(), self._text(cell, doing))
+
+    def _seconds(self) -> float:
+        """Seconds that this run still needs."""
         now = time.monotonic()
-        spent = now - self._started
+        forecast = self._sweep.forecast
         if now >= self._next or not self._left:
-            self._to_go = self._forecast.left(self._left.values())
+            self._to_go = forecast.left(self._left.values())
             self._next = now + (time.monotonic() - now) / SHARE
-        done = sum(part * self._forecast.seconds(self._left[id]) for id, part in self._parts.items())
-        left = max(self._to_go - done, 0.0) / max(1, len(self._parts))
-        self._bar.total = spent + left
-        self._bar.n = min(spent, self._bar.total)
-        words = [doing, cell.task, cell.method, str(cell.length)]
-        count = f"{len(self._left)} {'cell' if len(self._left) == 1 else 'cells'}"
-        to_go = f"{count}, about {duration(left)} to go" if self._left else "done"
-        self._bar.set_description(f"{to_go}  {' '.join(filter(None, words))}", refresh=False)
-        self._bar.update(0)
+        done = sum(part * forecast.seconds(self._left[id]) for id, part in self._parts.items())
+        return max(self._to_go - done, 0.0) / max(1, len(self._parts))
+
+    def _text(self, cell: OpenCell, doing: str = "") -> str:
+        count = f"{len(self._left)} {'cell' if len(self._left) == 1 else 'cells'} left"
+        return f"{count}: {' '.join(filter(None, [doing, cell.task, cell.method, str(cell.length)]))}"

@@ -7,6 +7,7 @@ from typing import Self
 
 from lexbench.runner.answers import Peak
 from lexbench.runner.cells import OpenCell
+from lexbench.runner.clock import Clock
 from lexbench.runner.early_stop import Collapses
 from lexbench.runner.job import Job
 from lexbench.runner.progress import Progress
@@ -82,9 +83,15 @@ class Run:
             return True
         return False
 
-    def spent(self, cell: OpenCell, seconds: float, tokens: int, peak: Peak) -> None:
+    def spent(self, cell: OpenCell, clock: Clock, peak: Peak) -> None:
         """Keep what measuring a cell has taken, this time."""
-        cost = Cost(seconds=seconds, tokens=tokens, peak_bytes=peak.bytes, own_peak=peak.own)
+        cost = Cost(
+            seconds=clock.seconds,
+            tokens=clock.tokens,
+            peak_bytes=peak.bytes,
+            own_peak=peak.own,
+            timings=tuple(clock.timings),
+        )
         with self._lock:
             self._keep_cost(cell, cost)
             self._costs[cell.id] = cost
@@ -103,4 +110,4 @@ class Run:
             _twins.learn(self.store.folder, cell)
 
     def _keep_cost(self, cell: OpenCell, cost: Cost) -> None:
-        self.store.cost(cell, cost.seconds, cost.tokens, cost.peak_bytes, cost.own_peak)
+        self.store.cost(cell, cost.seconds, cost.tokens, cost.peak_bytes, cost.own_peak, cost.timings)

@@ -1,26 +1,34 @@
 """Costs: seconds and memory of each cell, per token and beside the quality.
 
 A run's costs.jsonl has a row each time that a process measured a cell, or the rest of one that was interrupted.
-Seconds and tokens of a cell's rows are added up, so seconds per token is a mean over all that was measured. They are
-wall-clock seconds of one machine under whatever else it did: compare them inside one run only. There is no interval:
-a cell is timed once.
+Seconds and tokens of a cell's rows are added up. They are wall-clock seconds of one machine under whatever else it did:
+compare them inside one run only. A row also holds the seconds and tokens of each answer. These repeated timings give
+seconds per token, sum of seconds / sum of tokens, its interval: the timings are resampled. A cell that was timed once
+has none, and is not compared. Answers that arrive at once were computed together, in a batch: they are one timing.
+The interval holds what varies from answer to answer, not what the machine did during one cell and not another.
 
 Peak memory is that of the process (of the accelerator where there is one): weights, libraries and all. A process's
 peak never falls by itself, so it is an upper bound of what a cell needs, unless its row says `"own_peak": true`:
 counted anew from the cell's start.
 """
 
+import functools
+import itertools
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lexbench.stats.combine import Summary, shared_lengths
+from lexbench.stats.intervals import Interval, cluster_bootstrap
 from lexbench.stats.records import run_folders
 from lexbench.stats.tables import Table
 
 log = logging.getLogger(__name__)
+AT_ONCE = 0.01
+"""Share of the mean time of an answer up to which an answer belongs to the batch of the one before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +45,47 @@ class Cost:
     """Whether the peak was reset at the cell's start; False: an upper bound, possibly of an earlier cell."""
     measurements: int = 1
     """Rows behind it: more than one where it was resumed or measured again."""
+    timings: tuple[tuple[float, int], ...] = ()
+    """Seconds and tokens of each answer; of a row without them those of the whole row."""
 
     @property
     def seconds_per_token(self) -> float | None:
         """None for a refused cell."""
         return self.seconds / self.tokens if self.tokens else None
+
+    @functools.cached_property
+    def rate(self) -> "Rate | None":
+        """Seconds per token of the timed answers with an interval; None for fewer than two timings."""
+        timings = batches(self.timings)
+        seconds, tokens = [each for each, _ in timings], [count for _, count in timings]
+        interval = cluster_bootstrap(seconds, tokens, [str(place) for place in range(len(timings))])
+        if interval is None or not sum(seconds) > 0:
+            return None
+        return Rate(math.fsum(seconds) / sum(tokens), interval, len(timings))
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Seconds per token from repeated timings."""
+
+    value: float
+    interval: Interval
+    timings: int
+
+
+def batches(timings: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Timings, those of answers that arrived at once with the one before them as one; without tokens, none.
+
+    At once: within a hundredth of the mean time of an answer.
+    """
+    least = AT_ONCE * math.fsum(seconds for seconds, _ in timings) / max(len(timings), 1)
+    found: list[tuple[float, int]] = []
+    for seconds, tokens in timings:
+        if found and seconds < least:
+            found[-1] = (found[-1][0] + seconds, found[-1][1] + tokens)
+        else:
+            found.append((seconds, tokens))
+    return [each for each in found if each[1]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +126,14 @@ def _rows(file: Path) -> Iterator[tuple[str, Cost]]:
     for number, line in enumerate(content.splitlines(), 1):
         try:
             row = json.loads(line)
+            seconds, tokens = float(row["seconds"]), int(row["tokens"])
+            timings = [(float(each), int(count)) for each, count in row.get("timings") or [(seconds, tokens)]]
             cost = Cost(
-                seconds=float(row["seconds"]),
-                tokens=int(row["tokens"]),
+                seconds=seconds,
+                tokens=tokens,
                 peak_bytes=None if row["peak_bytes"] is None else int(row["peak_bytes"]),
                 own_peak=row.get("own_peak") is True,
+                timings=tuple(timings),
             )
             yield str(row["cell"]), cost
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
@@ -101,6 +148,7 @@ def _added(before: Cost, after: Cost) -> Cost:
         peak_bytes=max((peak for peak in (before.peak_bytes, after.peak_bytes) if peak is not None), default=None),
         own_peak=before.own_peak and after.own_peak,
         measurements=before.measurements + after.measurements,
+        timings=before.timings + after.timings,
     )
 
 
@@ -118,9 +166,10 @@ def prices(table: Table, costs: Mapping[str, Cost]) -> list[Price]:
 def cost_summaries(table: Table, costs: Mapping[str, Cost]) -> list[Summary]:
     """Seconds and bytes per token of each method of a table, over the lengths at which all methods have value and cost.
 
-    seconds_per_token    at the longest of them: shorter ones hide what grows with length behind what does not
+    seconds_per_token    at the longest of them: shorter ones hide what grows with length behind what does not; None
+                         where the cell was timed once
     bytes_per_token      what a token of context adds: the rise of the peak from the shortest to the longest of them,
-                         over their difference; None where peaks were not counted cell by cell
+                         over their difference; None where peaks were not counted cell by cell, or do not rise
     """
     every = prices(table, costs)
     having = {row: {each.length for each in every if each.method == row} for row in table.methods}
@@ -138,20 +187,36 @@ def _seconds(row: str, costs: Mapping[int, Cost]) -> Summary:
     if not costs:
         return Summary(method=row, name=name, value=None, unit=unit, note="no length at which all methods have a cost")
     length = max(costs)
-    again = f", {costs[length].measurements} measurements" if costs[length].measurements > 1 else ""
-    note = f"at {length}; wall clock, timed once{again}: compare inside one run only"
-    return Summary(method=row, name=name, value=costs[length].seconds_per_token, unit=unit, note=note)
+    rate = costs[length].rate
+    if rate is None:
+        note = f"timed once at {length}: a comparison needs two timings of a cell"
+        return Summary(method=row, name=name, value=None, unit=unit, note=note)
+    return Summary(
+        method=row,
+        name=name,
+        unit=unit,
+        value=rate.value,
+        low=rate.interval.low,
+        high=rate.interval.high,
+        interval=rate.interval.kind,
+        note=f"at {length}; wall clock, each cell's answers timed one by one: compare inside one run only",
+    )
 
 
 def _bytes(row: str, costs: Mapping[int, Cost]) -> Summary:
     value: float | None = None
-    peaks = {length: cost.peak_bytes for length, cost in costs.items() if cost.peak_bytes is not None}
+    peaks = {length: cost.peak_bytes for length, cost in sorted(costs.items()) if cost.peak_bytes is not None}
+    rises = [after - before for before, after in itertools.pairwise(peaks.values())]
     if len(costs) < 2:
         note = "needs two lengths at which all methods have a cost"
     elif len(peaks) < len(costs):
         note = "the model ran in another process, whose memory was not seen"
     elif not all(cost.own_peak for cost in costs.values()):
         note = "peaks were not counted cell by cell: each holds what its process held before"
+    elif any(len(batches(cost.timings)) < len(cost.timings) for cost in costs.values()):
+        note = "answers were computed in batches, whose memory depends on their size"
+    elif min(rises) < 0 or sum(rises) <= 0:
+        note = "the peak does not rise with the length: a token adds less than peaks vary from cell to cell"
     else:
         first, last = min(costs), max(costs)
         value = (peaks[last] - peaks[first]) / (last - first)

@@ -36,6 +36,8 @@ class Table:
     lengths: list[int]
     parts: dict[Place, dict[str, Record]] = field(default_factory=dict)
     """Records of the parts of a cell, by the part's name, in their order."""
+    highlight: frozenset[str] = frozenset()
+    """Names of methods that figures and summaries always show, like those outside the registry."""
 
     @property
     def label(self) -> str:
@@ -66,8 +68,9 @@ class Table:
         return [self.entries[row, length] for row in self.methods if (row, length) in self.entries]
 
 
-def tables(finished: Iterable[Finished]) -> list[Table]:
-    """Tables by model and task; headline metrics first."""
+def tables(finished: Iterable[Finished], highlight: Iterable[str] = ()) -> list[Table]:
+    """Tables by model and task; headline metrics first. `highlight` names methods as in `Table.highlight`."""
+    shown = frozenset(highlight)
     groups: dict[str, list[Finished]] = {}
     for each in sorted(finished, key=lambda each: (each.cell.model, each.cell.task, each.cell.seed, each.cell.id)):
         groups.setdefault(_setting(each.cell), []).append(each)
@@ -94,6 +97,7 @@ def tables(finished: Iterable[Finished]) -> list[Table]:
                     methods=sorted({row for row, _ in entries}, key=lambda row: (row.split(" #")[0] != "none", row)),
                     lengths=sorted({length for _, length in entries}),
                     parts={place: _parts_of(records, metric) for place, records in entries.items()},
+                    highlight=shown,
                 )
             )
     return made

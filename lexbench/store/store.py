@@ -14,7 +14,7 @@ the folder disappears meanwhile, ValueError is raised and the file is not create
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -140,14 +140,28 @@ class Store:
         """Mark the cell as refused until a later run finishes it, and keep its samples."""
         self._write(cell, parquet(cell, [], reason, again=True))
 
-    def cost(self, cell: Cell, seconds: float, tokens: int, peak_bytes: int | None, own_peak: bool = False) -> None:
+    def cost(
+        self,
+        cell: Cell,
+        seconds: float,
+        tokens: int,
+        peak_bytes: int | None,
+        own_peak: bool = False,
+        timings: Sequence[tuple[float, int]] = (),
+    ) -> None:
         """Append the costs of one measurement of the cell.
 
         `peak_bytes` is None if another process has the memory. `own_peak`: the peak is since the start of the cell, not
-        of the process.
+        of the process. `timings` are seconds and tokens of each answer.
         """
-        row = {"cell": cell.id, "seconds": round(seconds, 3), "tokens": tokens, "peak_bytes": peak_bytes}
-        row["own_peak"] = own_peak
+        row = {
+            "cell": cell.id,
+            "seconds": round(seconds, 3),
+            "tokens": tokens,
+            "peak_bytes": peak_bytes,
+            "own_peak": own_peak,
+            "timings": [[round(each, 6), count] for each, count in timings],
+        }
         self._check_folder()
         with (self.folder / "costs.jsonl").open("ab") as stream:
             stream.write(as_json(row).encode() + b"\n")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from lexbench.backends import Backend
+from lexbench.core.console import without_bar
 from lexbench.core.files import write_text
 from lexbench.core.method import read_method
 from lexbench.core.model import Model
@@ -72,7 +73,7 @@ def find(
     done = _resumed(part, header)
     loaded.attend(attention)
     with part.open("a", encoding="utf-8") as stream:
-        for document in tqdm(chosen[done:], "documents", len(chosen), initial=done, disable=quiet):
+        for document in tqdm(chosen[done:], "documents", len(chosen), initial=done, disable=without_bar(quiet)):
             stream.write(json.dumps(_row(loaded, texts, document, rule), ensure_ascii=False) + "\n")
             stream.flush()
     part.replace(file)

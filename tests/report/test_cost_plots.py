@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lexbench.core.record import Sample
-from lexbench.report.plots.cost_plots import front, plot, points_at, shared_length
+from lexbench.report.plots.cost_plots import front, missing, plot, points_at, shared_length
 from lexbench.stats.costs import Cost
 from lexbench.stats.tables import Table, tables
 from lexbench.store.format import Finished
@@ -34,9 +34,15 @@ def answered(values: Mapping[str, float], lengths: tuple[int, ...] = (512,), met
     return table
 
 
+def timed(seconds: float, *parts: float) -> Cost:
+    """Of 10,000 tokens, timed in so many parts of the time and of the tokens."""
+    timings = tuple((part * seconds, 10_000 // len(parts)) for part in parts)
+    return Cost(seconds=seconds, tokens=10_000, peak_bytes=1, timings=timings)
+
+
 def costs_of(table: Table, seconds: Mapping[str, float]) -> dict[str, Cost]:
     return {
-        record.cell: Cost(seconds=seconds[method], tokens=10_000, peak_bytes=1)
+        record.cell: timed(seconds[method], 0.4, 0.6)
         for (method, _), record in table.entries.items()
         if method in seconds
     }
@@ -74,9 +80,13 @@ def test_numbers_beside_the_figure_are_those_of_the_table_and_of_the_costs(tmp_p
         assert float(row["seconds_per_token"]) == pytest.approx(SECONDS[row["method"]] / 10_000)
         record = table.entries[row["method"], 512]
         assert (row["value"], row["low"], row["high"]) == (str(record.value), str(record.low), str(record.high))
+    assert (float(row["fast"]), float(row["slow"])) == pytest.approx(
+        (0.8 * SECONDS[row["method"]] / 10_000, 1.2 * SECONDS[row["method"]] / 10_000)
+    )  # both answers alike
     assert [row["method"] for row in rows if row["front"] == "True"] == ["fast", "slow"]
     assert (
-        "<!-- one timing a cell, comparable within one run on one machine only -->" in (tmp_path / "a.svg").read_text()
+        "<!-- answers timed one by one; comparable within one run on one machine only -->"
+        in (tmp_path / "a.svg").read_text()
     )
 
 
@@ -126,6 +136,38 @@ def test_where_nothing_can_be_compared_there_is_no_figure(
     table = answered(values, metric=metric)
     assert not plot(table, costs_of(table, seconds), tmp_path / "a")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_cells_that_were_timed_once_are_not_compared(tmp_path: Path) -> None:
+    table = answered({"none": 0.5, "yarn": 0.4, "pi": 0.3})
+    costs = {
+        cell: timed(cost.seconds, 1.0)
+        for cell, cost in costs_of(table, dict.fromkeys(VALUES, 1.0) | {"yarn": 2.0, "pi": 3.0}).items()
+    }
+    assert not plot(table, costs, tmp_path / "a")
+    assert missing(table, costs) == "cells were timed once: a comparison needs two timings of a cell"
+    costs[table.entries["yarn", 512].cell] = timed(1.0, 0.5, 0.5)
+    assert not plot(table, costs, tmp_path / "a")
+    costs[table.entries["pi", 512].cell] = timed(1.0, 0.5, 0.5)
+    assert {point.method for point in points_at(table, costs, 512)} == {"yarn", "pi"}
+    assert plot(table, costs, tmp_path / "a")
+
+
+def test_the_front_leaves_out_what_is_at_chance_or_below() -> None:
+    found = [
+        Finished(
+            cell("passkey", method, 512, n=1),
+            [Sample(index=0, cluster="0", tokens=512, scores={"accuracy": value}, chance=0.25)],
+        )
+        for method, value in {"none": 0.0, "pi": 0.25, "yarn": 0.5}.items()
+    ]
+    [table] = tables(found)
+    costs = costs_of(table, {"none": 1.0, "pi": 2.0, "yarn": 3.0})
+    assert [point.method for point in points_at(table, costs, 512) if point.front] == ["yarn"]
+    unknown = answered({"none": 0.0, "pi": 0.1})
+    assert [
+        point.method for point in points_at(unknown, costs_of(unknown, {"none": 1.0, "pi": 2.0}), 512) if point.front
+    ] == ["pi"]
 
 
 def test_refused_cells_have_no_figure(tmp_path: Path) -> None:

@@ -149,4 +149,4 @@ def test_methods_that_are_not_told_apart_are_grey(tmp_path: Path) -> None:
     ]
     assert curves(table_of(cells), {each.cell.id: each.samples for each in cells}, tmp_path / "a")
     picture = (tmp_path / "a.svg").read_text()
-    assert "<!-- 3 others -->" in picture and picture.count("stroke: #cccccc") == 7  # two panels each, and the legend
+    assert "<!-- 3 others -->" in picture and picture.count("stroke: #d1d1d1") == 7  # two panels each, and the legend

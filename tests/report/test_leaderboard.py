@@ -415,11 +415,20 @@ def test_costs_stand_among_the_summaries_of_a_run_that_has_them(tmp_path: Path) 
         return {(each["row"], each["column"]): each for each in made["entries"]}, " ".join(made["remarks"])
 
     entries, remarks = shown()
+    assert not any(column.endswith("per_token") for _, column in entries)
+    assert "seconds per token: not shown, timed once at 512: a comparison needs two timings of a cell." in remarks
+    assert "bytes per token: not shown, peaks were not counted cell by cell" in remarks
+    timed = [
+        {"cell": each.cell.id, "seconds": 2, "tokens": 512, "peak_bytes": None, "timings": [[0.5, 256], [1.0, 256]]}
+        for each in found
+    ]
+    (tmp_path / "costs.jsonl").write_text("\n".join(map(json.dumps, timed)))
+    entries, remarks = shown()
     seconds = entries["pi", "seconds_per_token"]
     assert (seconds["value"], seconds["shown"]) == (1.5 / 512, "0.00293")
+    assert (seconds["low"], seconds["high"]) == pytest.approx((0.5 / 256, 1.0 / 256))
     assert (seconds["failed"], seconds["n"], seconds["best"]) == (None, None, False)
-    assert "at 512; wall clock, timed once: compare inside one run only" in remarks
-    assert "bytes_per_token" not in {column for _, column in entries}  # peaks of a process say nothing
+    assert "at 512; wall clock, each cell's answers timed one by one: compare inside one run only" in remarks
     rows = [
         {"cell": each.cell.id, "seconds": 1, "tokens": 9, "peak_bytes": 7 + 64 * each.cell.length, "own_peak": True}
         for each in found

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from lexbench.report import looks
 from lexbench.report.page import page
 from lexbench.stats import records
 from lexbench.stats.tables import Table, tables
@@ -325,8 +326,8 @@ def test_text_and_lines_have_the_contrast_of_wcag_aa_in_both_themes(tab: Tab) ->
     for ink, paper, tag in texts:
         assert contrast(ink, paper) >= 4.5, f"{tag}: {ink} on {paper}"
     paper = tab.tab.evaluate("getComputedStyle(document.body).backgroundColor")
-    for slot in range(8):
-        ink = tab.tab.evaluate(f"colour('slot-{slot}')")
+    for slot in range(9):
+        ink = tab.tab.evaluate(f"colour('hue-{slot}')")
         assert contrast(ink, paper) >= 3, f"line {slot}: {ink} on {paper}"
 
 
@@ -516,3 +517,28 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         return
+
+
+def test_many_methods_have_panels_in_each_of_which_the_baseline_is_whole(
+    chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["none", "mine", *(name for family in looks.FAMILIES.values() for name in family[:2])]
+    losses = {name: 0.01 * place for place, name in enumerate(names)} | {"none": 7.0, "critical_base": 20.0}
+    monkeypatch.setattr(fake_run, "LOSS", losses)  # nats for each doubling past the trained length
+    made = fake_run.fake_cells(tasks=("last_segment",), losses=losses)
+    fake_run.keep(tmp_path, made)
+    watched = opened(chromium, page.write_page([tmp_path]).as_uri())
+    assert watched.tab.evaluate("chosen.methods.map((method) => setting().methods[method])")[:2] == ["none", "mine"]
+    watched.tab.locator("#pick-all").click()
+    assert watched.tab.locator("#curve-chart .cartesianlayer .subplot").count() >= len(looks.FAMILIES)
+    told = watched.text("#curve-said")
+    assert told.startswith("A panel for each family of methods") and "the value axis is compressed" in told
+    code = """document.getElementById('curve-chart').data.filter((each) => each.marker && each.line?.width === 2.5).map(
+        (each) => Math.max(...each.y) < Number(document.getElementById('curve-chart').layout[
+            each.yaxis.replace('y', 'yaxis')].range[1]))"""
+    assert watched.tab.evaluate(code) == [True] * len(looks.FAMILIES)  # one baseline a panel
+    thick = "document.getElementById('curve-chart').data.filter((each) => each.line?.width === 3.5)"
+    colours = f"[...new Set({thick}.map((each) => each.line.color))]"
+    red, green, blue = (int(looks.HIGHLIGHT[place : place + 2], 16) for place in (1, 3, 5))
+    assert watched.tab.evaluate(colours) == [f"rgb({red}, {green}, {blue})"]
+    assert watched.said == []

@@ -6,9 +6,10 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from lexbench.stats.costs import Cost, cost_summaries, load, prices
+from lexbench.stats.costs import Cost, batches, cost_summaries, load, prices
 from lexbench.stats.records import load as load_records
 from lexbench.stats.summaries import Summary
 from lexbench.stats.tables import Table, tables
@@ -33,7 +34,8 @@ def run(folder: Path, own_peak: bool) -> tuple[Table, dict[str, Cost]]:
     for each in made:
         each_cell, tokens = each.cell, 32 * each.cell.length
         rate = 4e-6 if each_cell.method == "ntk" else 2e-6
-        more = {"own_peak": True} if own_peak else {}
+        parts = [[part * rate * tokens, tokens // 2] for part in (0.4, 0.6)]
+        more = {"timings": parts, **({"own_peak": True} if own_peak else {})}
         lines.append(row(each_cell.id, rate * tokens, tokens, 5_000_000 + 100 * each_cell.length, **more))
     (folder / "costs.jsonl").write_text("\n".join(lines))
     table = next(each for each in tables(load_records([folder]).finished) if each.metric == "nll")
@@ -47,9 +49,10 @@ def by_method(found: list[Summary], name: str) -> dict[str, Summary]:
 def test_rows_of_a_resumed_cell_are_added_up(tmp_path: Path) -> None:
     lines = [row("a", 3.0, 300, 50), row("b", 1.0, 100, 80), row("a", 5.0, 100, 70)]
     found = load([folder_with(tmp_path, *lines)])
-    assert found["a"] == Cost(seconds=8.0, tokens=400, peak_bytes=70, measurements=2)
+    rows = ((3.0, 300), (5.0, 100))
+    assert found["a"] == Cost(seconds=8.0, tokens=400, peak_bytes=70, measurements=2, timings=rows)
     assert found["a"].seconds_per_token == 8 / 400
-    assert found["b"] == Cost(seconds=1.0, tokens=100, peak_bytes=80)
+    assert found["b"] == Cost(seconds=1.0, tokens=100, peak_bytes=80, timings=((1.0, 100),))
 
 
 def test_a_peak_is_a_cells_own_only_where_every_row_says_so(tmp_path: Path) -> None:
@@ -105,8 +108,11 @@ def test_seconds_per_token_are_those_of_the_longest_length_that_all_have(tmp_pat
     assert {row: each.value for row, each in found.items()} == pytest.approx(
         {"none": 2e-6, "ntk": 4e-6, "rerope": 2e-6}
     )
-    assert found["ntk"].note.startswith("at 1024; wall clock, timed once")
-    assert (found["ntk"].low, found["ntk"].interval, found["ntk"].unit) == (None, None, "seconds per token")
+    assert found["ntk"].note.startswith("at 1024; wall clock")
+    # two timings of equally many tokens, 0.8 and 1.2 of the mean: resamples are (0.8, 1.0 or 1.2) of it
+    ends = (found["ntk"].low, found["ntk"].high)
+    assert ends == pytest.approx((0.8 * 4e-6, 1.2 * 4e-6))
+    assert (found["ntk"].interval, found["ntk"].unit) == ("cluster_bootstrap", "seconds per token")
     del costs[table.entries["ntk", 1024].cell]
     assert by_method(cost_summaries(table, costs), "seconds_per_token")["none"].note.startswith("at 512;")
     assert cost_summaries(table, {})[0].note == "no length at which all methods have a cost"
@@ -138,11 +144,49 @@ def test_a_cost_without_tokens_has_no_price(tmp_path: Path) -> None:
     assert ("ntk", 512) not in {(each.method, each.length) for each in prices(table, costs)}
 
 
+def test_a_cell_that_was_timed_once_has_no_seconds_per_token(tmp_path: Path) -> None:
+    table, costs = run(tmp_path, own_peak=False)
+    once = {name: replace(cost, timings=((cost.seconds, cost.tokens),)) for name, cost in costs.items()}
+    for each in by_method(cost_summaries(table, once), "seconds_per_token").values():
+        assert each.value is None and each.note == "timed once at 1024: a comparison needs two timings of a cell"
+
+
+def test_answers_that_arrive_at_once_are_one_timing() -> None:
+    # a batch of three, then of two: the first answer of each waits for all of it; a hundredth of the mean is 0.01
+    timings = [(3.0, 10), (0.001, 20), (0.002, 30), (1.996, 40), (0.001, 50)]
+    np.testing.assert_allclose(batches(timings), [(3.003, 60), (1.997, 90)])
+    assert batches([(1.0, 0), (2.0, 5)]) == [(2.0, 5)] and batches([]) == []
+
+
+def test_seconds_per_token_are_those_of_all_timings_together() -> None:
+    timings = ((1.0, 10), (2.0, 30), (4.0, 60))
+    rate = Cost(seconds=9.0, tokens=100, peak_bytes=None, timings=timings).rate
+    assert rate is not None and rate.value == pytest.approx(7 / 100) and rate.timings == 3
+    # no resample is below the fastest answer or above the slowest
+    assert 2 / 30 <= rate.interval.low < 0.07 < rate.interval.high <= 1 / 10
+
+
+@pytest.mark.parametrize("peaks", [{1024: 100}, {512: 9_000_000}, {128: 5_102_400}])
+def test_memory_a_token_is_never_below_zero(tmp_path: Path, peaks: dict[int, int]) -> None:
+    table, costs = run(tmp_path, own_peak=True)
+    for length, peak in peaks.items():
+        name = table.entries["none", length].cell
+        costs[name] = replace(costs[name], peak_bytes=peak)
+    found = by_method(cost_summaries(table, costs), "bytes_per_token")
+    assert found["none"].value is None and found["none"].note.startswith("the peak does not rise with the length")
+    assert found["ntk"].value == pytest.approx(100.0)
+
+
+def test_memory_of_batches_is_not_that_of_a_token(tmp_path: Path) -> None:
+    table, costs = run(tmp_path, own_peak=True)
+    name = table.entries["none", 512].cell
+    costs[name] = replace(costs[name], timings=((1.0, 10), (1e-4, 10)))
+    found = by_method(cost_summaries(table, costs), "bytes_per_token")["none"]
+    assert found.value is None and "batches" in found.note
+
+
 def test_the_committed_run_has_a_cost_for_every_cell() -> None:
     folder = Path(__file__).parents[2] / "results" / "reference" / "lexlet_quick"
     finished, costs = load_records([folder]).finished, load([folder])
     assert {each.cell.id for each in finished} <= costs.keys()
-    for table in tables(finished):
-        if table.metric == "nll":
-            found = by_method(cost_summaries(table, costs), "seconds_per_token")
-            assert all(each.value is not None and 1e-6 < each.value < 1e-2 for each in found.values())
+    assert all(1e-6 < (cost.seconds_per_token or 1e-3) < 1e-2 for cost in costs.values())

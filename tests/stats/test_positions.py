@@ -17,8 +17,8 @@ from lexbench import Mark, Marked, Sample, Score, Scored
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.report import formats
+from lexbench.report.looks import looks
 from lexbench.report.plots.position_plots import plot
-from lexbench.report.plots.style import COLOURS
 from lexbench.report.report import write_report
 from lexbench.report.tables import collapse_grid
 from lexbench.stats import positions
@@ -312,7 +312,9 @@ def test_the_figure_stands_beside_its_numbers_the_same_bytes_every_time(tmp_path
 def test_one_method_and_many_can_be_drawn(tmp_path: Path, methods: list[str]) -> None:
     found = cells({method: [prefix(0, np.ones(299))] for method in methods}, 300)
     plot(table_of(found)[0], curves(found), tmp_path / "a")
-    assert ("<!-- 4 others -->" in (tmp_path / "a.svg").read_text()) == (len(methods) > 8)
+    picture = (tmp_path / "a.svg").read_text()
+    assert all(f"<!-- {method} -->" in picture for method in methods)
+    assert ("grey: the methods of the other panels" in picture) == (len(methods) > 8)
 
 
 def test_a_method_keeps_its_colour_where_another_is_refused(tmp_path: Path) -> None:
@@ -320,7 +322,7 @@ def test_a_method_keeps_its_colour_where_another_is_refused(tmp_path: Path) -> N
     found.append(Finished(cell("prefix", "pi", 1024, n=1), [], "no"))
     plot(table_of(found)[0], curves(found), tmp_path / "a")
     picture = (tmp_path / "a.svg").read_text().lower()
-    assert COLOURS[2].lower() in picture and COLOURS[1].lower() not in picture
+    assert looks(["yarn"])["yarn"].colour.lower() in picture and looks(["pi"])["pi"].colour.lower() not in picture
 
 
 def test_marks_are_drawn_with_their_chance(tmp_path: Path) -> None:

@@ -370,7 +370,14 @@ def test_costs_are_kept_apart(tmp_path: Path) -> None:
     before = {file.name: file.read_bytes() for file in (tmp_path / "cells").iterdir()}
     store.cost(this.cell, seconds=2.0, tokens=512, peak_bytes=1 << 30)
     rows = [json.loads(line) for line in (tmp_path / "costs.jsonl").open()]
-    assert rows[1] == {"cell": this.cell.id, "seconds": 2.0, "tokens": 512, "peak_bytes": 1 << 30, "own_peak": False}
+    assert rows[1] == {
+        "cell": this.cell.id,
+        "seconds": 2.0,
+        "tokens": 512,
+        "peak_bytes": 1 << 30,
+        "own_peak": False,
+        "timings": [],
+    }
     assert {file.name: file.read_bytes() for file in (tmp_path / "cells").iterdir()} == before
 
 

@@ -12,6 +12,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm
 
 from lexbench.core.checkpoint import locate
+from lexbench.core.console import without_bar
 from lexbench.core.task import Score, Scored, Tokens, Write, Written
 from lexbench.core.version import __version__
 from lexbench.integrations.lm_eval.arguments import greedy, identity, loaded, settle
@@ -216,7 +217,7 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
     ) -> list[Any]:
         """Results in the order of the requests; each goes to the harness's cache at once."""
         results: list[Any] = [None] * len(texts)
-        for index, result in tqdm(found, total=len(texts), desc=f"{kind} requests", disable=disable_tqdm):
+        for index, result in tqdm(found, total=len(texts), desc=f"{kind} requests", disable=without_bar(disable_tqdm)):
             results[index] = result
             self.cache_hook.add_partial(kind, texts[index], result)
         return results

@@ -20,7 +20,7 @@ HEIGHTS = ("area", "area_beyond", "price")
 OWN_NOTES = (THE_BASELINE, "refused at", "no value at")
 """Starts of notes that always stay with their own entry."""
 COSTS = {"seconds per token": ".3g", "bytes per token": ".0f"}
-"""Digits by unit. No best mark: a cell is timed once."""
+"""Digits by unit. No best mark: intervals leave out what the machine did during one cell and not another."""
 MEANING = {
     "effective_length": "up to it every length is",
     "collapse": "from it on every length is",
@@ -85,10 +85,16 @@ def summary_board(
     names = list(dict.fromkeys(name for _, name in found))
     entries: dict[BoardPlace, Value] = {}
     remarks = []
-    for name in names:
+    for name in list(names):
         column = {row: found[row, name] for row in shown if (row, name) in found}
-        side = 0 if nats_of_several_models else 1 if name in LONGER else table.better if name in HEIGHTS else 0
         unit = next(iter(column.values())).unit
+        if unit in COSTS and all(each.value is None for each in column.values()):
+            names.remove(name)
+            remarks.append(
+                f"{_head(name)}: not shown, {some([*dict.fromkeys(each.note for each in column.values())], 2)}."
+            )
+            continue
+        side = 0 if nats_of_several_models else 1 if name in LONGER else table.better if name in HEIGHTS else 0
         made_entries, usual = _column(column, side)
         for row, entry in made_entries.items():
             counted = entry.value is not None and unit not in COSTS
@@ -119,9 +125,8 @@ def _summaries(
     """All summaries, the effective length by rule and margin; costs where any row has one."""
     found = summaries(table, samples)
     if found:
-        spent = cost_summaries(table, costs)
-        having = {each.name for each in spent if each.value is not None}
-        found += [each for each in spent if each.name in having]
+        known = any(record.cell in costs for record in table.entries.values())
+        found += cost_summaries(table, costs) if known else []
     if (rule == RULES[0] and margin is None) or (rule == "fixed" and not table.scored):
         return found
     ruled = {each.method: each for each in effective_lengths(table, samples, rule, margin)}

@@ -189,7 +189,7 @@ function likelihoods(sample) {
 function drawLosses(sample) {
   const values = sample.nll?.curve ?? sample.marks;
   if (!values) return;
-  const trace = { type: "scatter", mode: "lines", x: values.map((_, place) => (place + 0.5) / values.length), y: values, line: { color: colour("slot-1"), width: 1.5, shape: "hvh" }, hoverinfo: "y" };
+  const trace = { type: "scatter", mode: "lines", x: values.map((_, place) => (place + 0.5) / values.length), y: values, line: { color: colour("hue-3"), width: 1.5, shape: "hvh" }, hoverinfo: "y" };
   const shape = { xaxis: axis({ tickvals: [0, 1], ticktext: ["first", "last"], range: [0, 1], showgrid: false }), yaxis: axis({ rangemode: "tozero", nticks: 4, title: { text: sample.nll ? "nats" : "right" } }), margin: { l: 48, r: 24, t: 6, b: 24 } };
   Plotly.newPlot(byId("sample-chart"), [trace], layout(shape), QUIET);
 }

@@ -3,8 +3,6 @@
 
 const QUIET = { displayModeBar: false, responsive: true, showTips: false };
 const PAPER_WIDTH = 660; // CSS pixels between the margins of a printed page
-const MARKS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "star"];
-const DASHES = ["solid", "dash", "dashdot", "dot"];
 
 let paper = false;
 const fitToPaper = (printing) => (paper = printing);

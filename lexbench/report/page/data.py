@@ -1,16 +1,18 @@
 """Plain data for the page's charts and tables: values, intervals, depths, paired differences."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lexbench.core.record import Record, Sample
+from lexbench.report import looks
 from lexbench.report.grid import difference_entry, value_entry
 from lexbench.report.plots.heatmaps import depth_strata
+from lexbench.report.plots.over_length import floor_name, floors
 from lexbench.stats import differences, values
 from lexbench.stats.combine import shared_lengths
-from lexbench.stats.tables import Table, caption, chances, tables
+from lexbench.stats.tables import Table, caption, tables
 from lexbench.store.format import Finished
 
 DIGITS = 6
@@ -26,10 +28,10 @@ class Measured:
     paired: Mapping[str, differences.Differences]
 
     @classmethod
-    def of(cls, finished: Sequence[Finished]) -> "Measured":
-        """From finished cells; differences are those to the method `none`."""
+    def of(cls, finished: Sequence[Finished], highlight: Collection[str] = ()) -> "Measured":
+        """From finished cells; differences are those to the method `none`. `highlight` names methods to show always."""
         samples = {each.cell.id: each.samples for each in finished}
-        every = tables(finished)
+        every = tables(finished, highlight)
         compared = {table.name: differences.differences(table, samples) for table in every}
         return cls(every, samples, {name: found for name, found in compared.items() if found is not None})
 
@@ -64,9 +66,17 @@ def _setting(measured: Measured, group: Sequence[Table]) -> dict[str, Any]:
         "trained": table.cell.trained_length,
         "lengths": table.lengths,
         "methods": table.methods,
+        "looks": [_look(look) for look in looks.looks(table.methods, table.highlight).values()],
         "cells": [_cell(measured, table, place, record) for place, record in table.entries.items()],
         "metrics": [_metric(measured, each) for each in group],
     }
+
+
+def _look(look: looks.Look) -> dict[str, Any]:
+    """As the page draws it; dashes in pixels of a line that is two wide."""
+    dash = ",".join(f"{2 * part:g}px" for part in looks.DASHES[look.dash]) or "solid"
+    about = {"hue": look.tone, "mark": look.marker, "hollow": look.hollow, "front": look.front}
+    return {**about, "dash": dash, "family": look.family}
 
 
 def _cell(measured: Measured, table: Table, place: tuple[str, int], record: Record) -> dict[str, Any]:
@@ -80,13 +90,14 @@ def _place(table: Table, method: str, length: int) -> dict[str, int]:
 
 def _metric(measured: Measured, table: Table) -> dict[str, Any]:
     """One metric of a setting."""
-    levels = chances(table)
+    levels = floors(table)
     return {
         "metric": table.metric,
         "label": table.label,
         "better": table.better,
         "scored": table.scored,
         "ranked": [table.methods.index(method) for method in ranked(table)],
+        "floor": floor_name(table),
         "chance": [_rounded(levels.get(length)) for length in table.lengths],
         "values": [{**_place(table, *place), **_value(table, record)} for place, record in table.entries.items()],
         "depths": list(_depths(table, measured.samples)),

@@ -79,7 +79,7 @@ function depthSaid(method, length, stratum, count, found) {
 function ring(name, length, stratum) {
   const chart = byId("depth-chart");
   const shapes = chart.layout.shapes.filter((shape) => shape.name !== "ring");
-  shapes.push({ name: "ring", type: "rect", xref: `x${name}`, yref: `y${name}`, x0: length - 0.5, x1: length + 0.5, y0: stratum - 0.5, y1: stratum + 0.5, line: { color: colour("slot-2"), width: 3 } });
+  shapes.push({ name: "ring", type: "rect", xref: `x${name}`, yref: `y${name}`, x0: length - 0.5, x1: length + 0.5, y0: stratum - 0.5, y1: stratum + 0.5, line: { color: colour("hue-1"), width: 3 } });
   Plotly.relayout(chart, { shapes });
 }
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from lexbench.core.record import Record
+from lexbench.report import looks
 from lexbench.report.grid import EMPTY, Entry, difference_entry, value_entry
 from lexbench.report.leaderboard import best
 from lexbench.report.page.data import Measured, decimals, past, ranked, text
@@ -17,7 +18,7 @@ from lexbench.stats.tables import Table
 from lexbench.stats.wording import signed
 
 BEST = 3
-"""Methods besides the baseline."""
+"""Methods besides the baseline and the reader's own."""
 NAMED = 6
 """Methods named in a sentence; further ones are counted."""
 SUMMARIES = {"price": "price up to {trained}", "effective_length": "effective length", "collapse": "collapse from"}
@@ -33,7 +34,8 @@ def headlines(measured: Measured) -> Iterator[dict[str, Any]]:
 
 def _headline(measured: Measured, table: Table) -> dict[str, Any]:
     order = [method for method in ranked(table) if any(record.value is not None for record in table.of(method))]
-    rows = order[:BEST]
+    own = looks.own_of(order, table.highlight)
+    rows = order[:BEST] + [method for method in own if method not in order[:BEST]]
     rows += [BASELINE] if BASELINE in table.methods and BASELINE not in rows else []
     means, marks = _means(measured, table, order)
     said = {(each.name, each.method): each for each in summaries(_few(table, rows), measured.samples)}

@@ -3,7 +3,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const BASELINE = "none";
-const BEST = 4; // methods shown at first, besides the baseline
+const BEST = 4; // methods shown at first, besides the baseline and the reader's own
 
 const chosen = {
   setting: 0,
@@ -71,30 +71,18 @@ function faint(name, share) {
   return `rgba(${red}, ${green}, ${blue}, ${share})`;
 }
 
-/** A method keeps its look as long as it is chosen: slot 0 is the baseline's. */
-const slots = new Map();
-function slot(method) {
-  const name = setting().methods[method];
-  if (name === BASELINE) return 0;
-  if (!slots.has(name)) {
-    const shown = new Set(chosen.methods.map((each) => setting().methods[each]));
-    for (const other of slots.keys()) if (!shown.has(other)) slots.delete(other);
-    const taken = new Set(slots.values());
-    let free = 1;
-    while (taken.has(free)) free += 1;
-    slots.set(name, free);
-  }
-  return slots.get(name);
-}
+/** How a method is drawn: {hue, mark, dash, hollow, front, family}, computed from its name. */
+const look = (method) => setting().looks[method];
 
 // What is chosen ------------------------------------------------------------------------------------------------------
 
 function best() {
   const { methods } = setting();
   const known = metric().ranked.filter((method) => metric().values.some((each) => each.method === method && each.value !== null));
-  const first = known.filter((method) => methods[method] !== BASELINE).slice(0, BEST);
+  const own = known.filter((method) => look(method).front);
+  const first = known.filter((method) => methods[method] !== BASELINE && !own.includes(method)).slice(0, BEST);
   const base = methods.indexOf(BASELINE);
-  return base < 0 ? first : [base, ...first];
+  return [...(base < 0 ? [] : [base]), ...own.slice(0, BEST), ...first];
 }
 
 /** Choose a setting and a metric; methods that the reader chose stay, by their names. */

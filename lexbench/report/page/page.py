@@ -6,7 +6,7 @@ template.html.jinja, page.css and scripts; plotly.js comes from the package plot
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from lexbench.core.files import write_text
+from lexbench.report import looks
 from lexbench.report.page import about, data, headlines, safety, samples
 from lexbench.stats import records
 from lexbench.stats.records import Loaded
@@ -27,21 +28,28 @@ GUARD = re.compile(r'getElementById\("([0-9a-f]{64})"\)')
 """Where plotly.js adds a style sheet, of its maps: not where an element of that id is there already."""
 
 
-def write_page(folders: Sequence[Path], out: Path | None = None) -> Path:
+def write_page(folders: Sequence[Path], out: Path | None = None, highlight: Collection[str] = ()) -> Path:
     """Write one self-contained HTML file that shows run folders; give its path.
 
     Args:
         folders: run folders, or folders of run folders.
         out: the file; None: report/report.html in the first folder.
+        highlight: names of methods to show always, like those outside the registry.
 
     Raises ValueError where there is no run.
     """
     out = Path(folders[0]) / "report" / "report.html" if out is None else Path(out)
-    write_text(out, render(records.load(folders), folders))
+    write_text(out, render(records.load(folders), folders, highlight=highlight))
     return out
 
 
-def render(loaded: Loaded, folders: Sequence[Path], served: bool = False, budget: int = samples.BUDGET) -> str:
+def render(
+    loaded: Loaded,
+    folders: Sequence[Path],
+    served: bool = False,
+    budget: int = samples.BUDGET,
+    highlight: Collection[str] = (),
+) -> str:
     """The whole page.
 
     Args:
@@ -49,15 +57,16 @@ def render(loaded: Loaded, folders: Sequence[Path], served: bool = False, budget
         folders: where they come from: named on the page, and read for jobs/*.json.
         served: samples are fetched from samples/<cell id>.json, not embedded; live.js is there, too.
         budget: bytes of the page that samples may take; beyond it, the first of each cell are embedded.
+        highlight: names of methods to show always.
     """
-    measured = data.Measured.of(loaded.finished)
+    measured = data.Measured.of(loaded.finished, highlight)
     cells, kept = ({}, None) if served else samples.embedded(loaded.finished, budget)
     provenances, configurations, unread = about.jobs(folders)
     plotly = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
     live = [LIVE] if served and _part(LIVE).is_file() else []
     scripts = [plotly, *(_part(name).read_text(encoding="utf-8") for name in (*SCRIPTS, *live))]
     assert not any("</script" in script.lower() or "<!--" in script for script in scripts), "a script ends its element"
-    style = _part("page.css").read_text(encoding="utf-8")
+    style = _part("page.css").read_text(encoding="utf-8") + hues()
     return (
         _environment()
         .get_template("template.html.jinja")
@@ -66,7 +75,7 @@ def render(loaded: Loaded, folders: Sequence[Path], served: bool = False, budget
             style=Markup(style),
             guards=sorted(set(GUARD.findall(plotly))),
             scripts=[Markup(script) for script in scripts],
-            data=Markup(safety.as_json({"settings": data.settings(measured), "kept": kept})),
+            data=Markup(safety.as_json({"settings": data.settings(measured), "families": looks.ORDER, "kept": kept})),
             cells=cells,
             kept=kept,
             served=served,
@@ -84,6 +93,12 @@ def render(loaded: Loaded, folders: Sequence[Path], served: bool = False, budget
             configurations=configurations,
         )
     )
+
+
+def hues() -> str:
+    """Rules for the colours of lines, .hue-0 the baseline's: the same as in figures, and their like on a dark page."""
+    pairs = enumerate(zip(looks.LIGHT, looks.DARK, strict=True))
+    return "".join(f".hue-{place} {{ color: light-dark({light}, {dark}); }}\n" for place, (light, dark) in pairs)
 
 
 def _part(name: str) -> Any:

@@ -18,8 +18,10 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from lexbench.core.record import Sample
+from lexbench.report import looks
+from lexbench.report.looks import Look
 from lexbench.report.plots.over_length import told_apart
-from lexbench.report.plots.style import LABEL, STYLE, characters, looks, said, save, save_numbers
+from lexbench.report.plots.style import GREY, LABEL, STYLE, characters, line, said, save, save_numbers
 from lexbench.stats.tables import Table, at_length
 
 COLUMNS = 6
@@ -80,14 +82,15 @@ def _figure(table: Table, found: Sequence[AttentionCurve]) -> Figure:
     lengths = shown(sorted({curve.length for curve in found}))
     known, trained = {curve.method for curve in found}, table.cell.trained_length
     methods = [method for method in told_apart(table) if method in known]
+    drawn = {method: look for method, look in looks.looks(table.methods, table.highlight).items() if method in methods}
     width, labels = (2.5, 6) if len(lengths) < 4 else (2.0, 4)
     figure = Figure(figsize=(1.6 + width * len(lengths), 5.0), layout="constrained")
     panels = figure.subplots(2, len(lengths), squeeze=False, sharey="row", sharex="col")
     for length, (upper, lower) in zip(lengths, panels.T, strict=True):
         here = [curve for curve in found if curve.length == length]
         upper.set_title(at_length(table, length))
-        _logits(upper, here, methods)
-        _weights(lower, here, methods)
+        _logits(upper, here, drawn)
+        _weights(lower, here, drawn)
         _distance_axis(lower, length, labels)
         for panel in (upper, lower):
             panel.axvspan(0, 1, color="0.95", linewidth=0, zorder=-1)
@@ -98,7 +101,7 @@ def _figure(table: Table, found: Sequence[AttentionCurve]) -> Figure:
     panels[1, 0].set_ylabel("share of the last queries'\nattention, this near or nearer")
     figure.supxlabel("distance from query to key (tokens, logarithmic from 1 on; 0: the token itself)", fontsize=9)
     _title(figure, table, found)
-    _legend(figure, methods, len(known) - len(methods), trained < lengths[-1])
+    _legend(figure, methods, drawn, len(known) - len(methods), trained < lengths[-1])
     return figure
 
 
@@ -143,15 +146,15 @@ def shown(lengths: Sequence[int]) -> list[int]:
     return [lengths[place] for place in places]
 
 
-def _logits(axes: Axes, found: Sequence[AttentionCurve], methods: Sequence[str]) -> None:
+def _logits(axes: Axes, found: Sequence[AttentionCurve], drawn: Mapping[str, Look]) -> None:
     for curve in found:
         middles = (curve.begins + curve.ends) / 2
-        axes.plot(middles[curve.drawn], curve.logits[curve.drawn], **_line(methods, curve.method, 30))
+        axes.plot(middles[curve.drawn], curve.logits[curve.drawn], **_line(drawn, curve.method, 30))
 
 
-def _weights(axes: Axes, found: Sequence[AttentionCurve], methods: Sequence[str]) -> None:
+def _weights(axes: Axes, found: Sequence[AttentionCurve], drawn: Mapping[str, Look]) -> None:
     for curve in found:
-        axes.plot(curve.lasts, curve.within, **_line(methods, curve.method, 6))
+        axes.plot(curve.lasts, curve.within, **_line(drawn, curve.method, 6))
     axes.set_ylim(-0.02, 1.02)
 
 
@@ -174,13 +177,12 @@ def ticks(length: int, room: int) -> list[int]:
     ]
 
 
-def _line(methods: Sequence[str], method: str, every: int = 1) -> dict[str, Any]:
+def _line(drawn: Mapping[str, Look], method: str, every: int = 1) -> dict[str, Any]:
     """Looks, a marker at every so many points; grey for methods that are not told apart."""
-    if method not in methods:
-        return {"color": "0.8", "linewidth": 0.8, "zorder": 1}
-    place = methods.index(method)
-    first = place * every // len(methods)
-    return {**looks(place), "markersize": 4, "markevery": (first, every), "linewidth": 1.2, "zorder": 3}
+    if method not in drawn:
+        return GREY
+    first = list(drawn).index(method) * every // len(drawn)
+    return {**line(drawn[method], size=4.0, width=1.2), "markevery": (first, every)}
 
 
 def _title(figure: Figure, table: Table, found: Sequence[AttentionCurve]) -> None:
@@ -192,10 +194,10 @@ def _title(figure: Figure, table: Table, found: Sequence[AttentionCurve]) -> Non
     figure.suptitle("\n".join(said(line, width, lines=2) for line in about.split("\n")), fontsize=10)
 
 
-def _legend(figure: Figure, methods: Sequence[str], others: int, beyond: bool) -> None:
-    handles = [Line2D([], [], label=said(method, LABEL), **_line(methods, method)) for method in methods]
+def _legend(figure: Figure, methods: Sequence[str], drawn: Mapping[str, Look], others: int, beyond: bool) -> None:
+    handles = [Line2D([], [], label=said(method, LABEL), **_line(drawn, method)) for method in methods]
     if others:
-        handles.append(Line2D([], [], label=f"{others} others", color="0.8", linewidth=0.8))
+        handles.append(Line2D([], [], label=f"{others} others", **GREY))
     if beyond:
         handles.append(Line2D([], [], label="trained length", **TRAINED))
     legend = figure.legend(handles=handles, title="method", loc="outside right center", frameon=False, alignment="left")

@@ -1,7 +1,7 @@
-"""A metric over multiples of the trained length: a line and a band per method."""
+"""A metric over multiples of the trained length: a line and a band per method, a panel a family where they are many."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,75 +13,90 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
 
+from lexbench.report import looks
+from lexbench.report.looks import Look
+from lexbench.report.plots import value_axis
 from lexbench.report.plots.style import (
-    COLOURS,
+    GREY,
+    LEAVES,
     STYLE,
     band,
-    colour,
     legend,
-    looks,
+    line,
     mark_trained_length,
+    panels_for,
     save,
     save_numbers,
-    title,
-    value_limits,
 )
-from lexbench.stats.metrics import MEASURES
-from lexbench.stats.tables import Table, chances
+from lexbench.report.plots.value_axis import Scale
+from lexbench.stats.tables import Table
 
-LINES = len(COLOURS)
-"""Methods that can be told apart; of more, the first row and the best are, the others are grey."""
-CHANCE: dict[str, Any] = {"color": "0.35", "linewidth": 1.1, "linestyle": ":"}
+FLOOR: dict[str, Any] = {"color": "0.35", "linewidth": 1.1, "linestyle": ":"}
 SEEN = 0.01
-"""No chance line below this."""
+"""No line of a floor below this."""
 DODGE = 30.0
 """Points over which marks at the edges spread that would lie on one another."""
 ROOM = 2**0.25
 """Times that the axis of lengths goes on beyond the first and the last."""
 STEP = 2.4
 """Points from a method's line to the next one's where their values are equal."""
+LENGTH = "length: multiple of the trained length, tokens"
 
 
 def plot(table: Table, stem: Path) -> None:
     """The figure as stem.svg and stem.png, its numbers as stem.csv."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(7.2, 4.0), layout="constrained")
-        axes = figure.add_subplot()
-        top = _value_axis(axes, table)
-        _length_axis(axes, table)
-        mark_trained_length(axes, 1.0, low=table.better > 0)
-        shown = told_apart(table)
-        for method in table.methods:
-            if method not in shown:
-                _grey(axes, table, method)
-        _chance(axes, table)
-        for place, method in enumerate(shown):
-            _line(axes, table, method, place, len(shown), top)
-        _legend(axes, table, shown, top)
-        differs = f"\n{table.differs}" if table.differs else ""
-        title(axes, f"{table.cell.task} on {table.cell.model}, {table.cell.n} samples a cell{differs}", pad=14)
-        save(figure, stem)
+        save(_figure(table), stem)
     names = ("method", "length", "multiple", "metric", "value", "low", "high", "n", "refused")
     rows = [[getattr(record, name) for name in names] for method in table.methods for record in table.of(method)]
     save_numbers(stem, names, rows)
 
 
-def told_apart(table: Table) -> list[str]:
-    """Methods with a colour: all where they are few; else the first row, and the best past the trained length.
+def _figure(table: Table) -> Figure:
+    """One panel, or one for each family with all other methods in grey."""
+    shown = looks.panels(table.methods, table.highlight)
+    known = looks.looks(table.methods, table.highlight)
+    scale = value_axis.of_table(table)
+    heading = f"{table.cell.task} on {table.cell.model}, {table.cell.n} samples a cell"
+    heading += f"\n{table.differs}" if table.differs else ""
+    figure, panels = panels_for(shown, heading, LENGTH, _value(table))
+    for axes, (_, methods) in zip(panels, shown, strict=True):
+        _panel(axes, table, methods, known, scale)
+    return figure
 
-    Where no side is better, the first by name are.
+
+def _value(table: Table) -> str:
+    return table.label + {1: ", higher is better", -1: ", lower is better", 0: ""}[table.better]
+
+
+def _panel(axes: Axes, table: Table, methods: Sequence[str], known: Mapping[str, Look], scale: Scale) -> None:
+    """Methods with their looks, all others in grey, and the legend."""
+    value_axis.draw(axes, scale)
+    _length_axis(axes, table)
+    mark_trained_length(axes, 1.0, low=table.better > 0)
+    for method in table.methods:
+        if method not in methods:
+            _grey(axes, table, method)
+    _floor(axes, table)
+    for place, method in enumerate(methods):
+        _line(axes, table, method, known[method], (place, len(methods)), scale)
+    _legend(axes, table, methods, known, scale)
+
+
+def told_apart(table: Table) -> list[str]:
+    """Methods with a look in a figure of one panel: all where they are few.
+
+    Else the baseline, the reader's own and the best past the trained length; by name, where no side is better.
     """
-    if len(table.methods) <= LINES:
-        return table.methods
+    order = looks.ordered(table.methods, table.highlight)
 
     def worth(method: str) -> tuple[int, float]:
         past = [record.value for record in table.of(method) if record.multiple > 1 and record.value is not None]
         mean = math.fsum(past) / len(past) if past else 0.0
         return -len(past), -table.better * mean
 
-    first, *others = table.methods
-    best = {first, *sorted(others, key=worth)[: LINES - 1]}
-    return [method for method in table.methods if method in best]
+    kept = looks.ordered(sorted(order, key=worth), table.highlight)[: looks.LINES]
+    return [method for method in order if method in kept]
 
 
 def labelled(lengths: Sequence[int], trained_length: int) -> list[int]:
@@ -96,35 +111,6 @@ def labelled(lengths: Sequence[int], trained_length: int) -> list[int]:
     return kept
 
 
-def _value_axis(axes: Axes, table: Table) -> float:
-    """Set up the y axis, and give its upper end."""
-    sides = {1: ", higher is better", -1: ", lower is better", 0: ""}
-    axes.set_ylabel(f"{table.label}{sides[table.better]}")
-    logarithmic = table.metric in ("perplexity", "word_perplexity")
-    known = [[record.value for record in table.of(method) if record.value is not None] for method in table.methods]
-    worst = [max(values) for values in known if values]
-    if table.scored or not worst:
-        axes.set_ylim(-0.04, 1.04)
-        return 1.04
-    every = [record for record in table.entries.values() if record.value is not None]
-    ends = [end for record in every for end in (record.value, record.low, record.high) if end is not None]
-    if table.metric in MEASURES:  # all of it is shown
-        margin = 0.05 * (max(ends) - min(ends)) or 0.05 * abs(ends[0]) or 1.0
-        axes.set_ylim(min(ends) - margin, max(ends) + margin)
-        return math.inf
-    if not logarithmic:
-        axes.set_ylim(*value_limits(worst, min(ends), max(ends)))
-        return float(axes.get_ylim()[1])
-    low, top = value_limits([math.log(value) for value in worst], math.log(min(ends)), math.log(max(ends)))
-    axes.set_yscale("log")
-    axes.set_ylim(math.exp(low), math.exp(top))
-    steps = (1.0, 2.0, 5.0) if top - low > 3 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
-    axes.yaxis.set_major_locator(mpl.ticker.LogLocator(subs=steps, numticks=20))
-    axes.yaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_locator(mpl.ticker.NullLocator())
-    return math.exp(top)
-
-
 def _length_axis(axes: Axes, table: Table) -> None:
     trained = table.cell.trained_length
     axes.set_xscale("log", base=2)
@@ -132,44 +118,64 @@ def _length_axis(axes: Axes, table: Table) -> None:
     axes.set_xticks([length / trained for length in kept], [f"{length / trained:.3g}x\n{length}" for length in kept])
     axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
     axes.set_xlim(min(table.lengths[0] / trained, 1.0) / ROOM, max(table.lengths[-1] / trained, 1.0) * ROOM)
-    axes.set_xlabel("length: multiple of the trained length, tokens")
 
 
-def _chance(axes: Axes, table: Table) -> None:
-    """A dotted line at the score of guessing, where visible."""
-    levels = chances(table)
-    if max(levels.values(), default=0.0) < SEEN:
-        return
-    if len(set(levels.values())) == 1:
-        axes.axhline(next(iter(levels.values())), zorder=1, **CHANCE)
-    else:
+def floor_of(table: Table, method: str, length: int) -> float | None:
+    """What needs no model at this cell: the score of guessing, or the loss of counting; None where not known."""
+    record = table.entries.get((method, length))
+    return None if record is None else getattr(record, "floor", record.chance)
+
+
+def floor_name(table: Table) -> str:
+    """What the floor is: chance, or the best of the models that only count."""
+    known = (getattr(record, "floor_of", "chance") for record in table.entries.values())
+    return next((f"{name} floor" if name != "chance" else name for name in known if name), "chance")
+
+
+def floors(table: Table) -> dict[int, float]:
+    """The floor at each length where it is known and can be seen."""
+    known = {
+        length: [level for row in table.methods if (level := floor_of(table, row, length)) is not None]
+        for length in table.lengths
+    }
+    found = {length: levels[0] for length, levels in known.items() if levels}
+    return found if max(found.values(), default=0.0) >= SEEN else {}
+
+
+def _floor(axes: Axes, table: Table) -> None:
+    """A dotted line at the floor; it does not stretch the axis."""
+    levels = floors(table)
+    if len(levels) == 1 or len(set(levels.values())) == 1:
+        axes.axhline(next(iter(levels.values())), zorder=1, **FLOOR)
+    elif levels:
         multiples = [length / table.cell.trained_length for length in levels]
-        axes.plot(multiples, list(levels.values()), zorder=1, **CHANCE)
+        axes.plot(multiples, list(levels.values()), zorder=1, **FLOOR)
 
 
 def _grey(axes: Axes, table: Table, method: str) -> None:
     records = [record for record in table.of(method) if record.value is not None]
     values = [record.value for record in records if record.value is not None]
-    axes.plot([record.multiple for record in records], values, color="0.8", linewidth=0.8, zorder=1)
+    axes.plot([record.multiple for record in records], values, **GREY)
 
 
-def _line(axes: Axes, table: Table, method: str, place: int, count: int, top: float) -> None:
-    """A method: line, band, triangles where it leaves the axis, crosses above the frame where it is refused."""
+def _line(axes: Axes, table: Table, method: str, look: Look, among: tuple[int, int], scale: Scale) -> None:
+    """A method: line, band, arrows where it leaves the axis, crosses above the frame where it is refused."""
+    place, count = among
     records = table.of(method)
     multiples = [record.multiple for record in records]
     values, low, high = (
         np.array([getattr(record, name) for record in records], np.float64) for name in ("value", "low", "high")
     )  # None becomes NaN, where a line breaks
     moved = _moved(axes, (place - (count - 1) / 2) * _step(table, count))
-    shade: dict[str, Any] = {"color": colour(place), "alpha": band(count), "linewidth": 0}
-    axes.plot(multiples, values, zorder=3, transform=moved, **looks(place))
+    shade: dict[str, Any] = {"color": look.colour, "alpha": band(count), "linewidth": 0}
+    axes.plot(multiples, values, transform=moved, **line(look))
     axes.fill_between(multiples, low, high, zorder=2, transform=moved, **shade)
-    axes.vlines(multiples, low, high, color=colour(place), alpha=0.7, linewidth=0.9, zorder=2, transform=moved)
+    axes.vlines(multiples, low, high, color=look.colour, alpha=0.7, linewidth=0.9, zorder=2, transform=moved)
     aside = (place - (count - 1) / 2) * DODGE / max(6, count)
-    beyond = [multiple for multiple, value in zip(multiples, values, strict=True) if value > top]
+    beyond = [record.multiple for record in records if scale.beyond(record.value)]
     refused = [record.multiple for record in records if record.refused]
-    _edge(axes, beyond, 0.985, "^", colour(place), aside)
-    _edge(axes, refused, 1.03, "x", colour(place), aside)
+    _edge(axes, beyond, 0.97, {**LEAVES, "color": look.colour}, aside)
+    _edge(axes, refused, 1.03, {"marker": "x", "markersize": 5, "color": look.colour}, aside)
 
 
 def _step(table: Table, count: int) -> float:
@@ -188,30 +194,23 @@ def _moved(axes: Axes, aside: float) -> Transform:
     return axes.transData + ScaledTranslation(aside / 72, 0, figure.dpi_scale_trans)
 
 
-def _edge(axes: Axes, x: Sequence[float], height: float, marker: str, colour: str, aside: float) -> None:
+def _edge(axes: Axes, x: Sequence[float], height: float, look: Mapping[str, Any], aside: float) -> None:
     """Marks at a height of the axes (0 to 1), moved aside by so many points."""
     if not x:
         return
     where = blended_transform_factory(_moved(axes, aside), axes.transAxes)
-    [marks] = axes.plot(
-        x, [height] * len(x), marker, color=colour, transform=where, markersize=5, zorder=4, clip_on=False
-    )
+    style: dict[str, Any] = {"linestyle": "none", **look}
+    [marks] = axes.plot(x, [height] * len(x), transform=where, zorder=6, clip_on=False, **style)
     marks.set_in_layout(False)
 
 
-def _legend(axes: Axes, table: Table, shown: Sequence[str], top: float) -> None:
-    handles = [Line2D([], [], label=name, **looks(place)) for place, name in enumerate(shown)]
-    records = table.entries.values()
-
-    def mark(label: str, marker: str) -> None:
-        handles.append(Line2D([], [], label=label, marker=marker, color="0.4", linestyle="none", markersize=5))
-
-    if others := len(table.methods) - len(shown):
-        handles.append(Line2D([], [], label=f"{others} others", color="0.8", linewidth=0.8))
-    if any(record.value is not None and record.value > top for record in records):
-        mark("above the axis", "^")
+def _legend(axes: Axes, table: Table, methods: Sequence[str], known: Mapping[str, Look], scale: Scale) -> None:
+    handles = [Line2D([], [], label=name, **line(known[name])) for name in methods]
+    records = [record for method in methods for record in table.of(method)]
+    if any(scale.beyond(record.value) for record in records):
+        handles.append(Line2D([], [], label="leaves the axis", color="0.4", **LEAVES))
     if any(record.refused for record in records):
-        mark("refused", "x")
-    if max(chances(table).values(), default=0.0) >= SEEN:
-        handles.append(Line2D([], [], label="chance", **CHANCE))
+        handles.append(Line2D([], [], label="refused", marker="x", color="0.4", linestyle="none", markersize=5))
+    if any(not scale.beyond(level) for level in floors(table).values()):
+        handles.append(Line2D([], [], label=floor_name(table), **FLOOR))
     legend(axes, handles, band=any(record.low is not None for record in records))

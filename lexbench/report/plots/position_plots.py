@@ -13,22 +13,26 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from lexbench.report.plots.over_length import CHANCE, SEEN, told_apart
+from lexbench.report import looks
+from lexbench.report.looks import Look
+from lexbench.report.plots import value_axis
+from lexbench.report.plots.over_length import FLOOR, floor_name, floors
 from lexbench.report.plots.style import (
+    GREY,
     STYLE,
     band,
-    colour,
     legend,
-    looks,
+    line,
     mark_trained_length,
+    panels_for,
     save,
     save_numbers,
-    title,
-    value_limits,
 )
+from lexbench.report.plots.value_axis import Scale
 from lexbench.stats.positions import WIDTH, PositionCurve
-from lexbench.stats.tables import Table, at_length, chances
+from lexbench.stats.tables import Table, at_length
 
+LENGTH = "position in the window: multiple of the trained length, tokens before the target"
 TICKS = 9
 """Labels of the position axis, at most."""
 EVERY = 4
@@ -38,26 +42,48 @@ RING: dict[str, Any] = {"marker": "o", "linestyle": "none", "markersize": 11, "m
 
 
 def plot(table: Table, curves: Sequence[PositionCurve], stem: Path) -> None:
-    """The figure as stem.svg and stem.png; the numbers of all lengths as stem.csv."""
+    """The figure as stem.svg and stem.png, a panel a family where they are many; all lengths' numbers as stem.csv."""
     length = curves[-1].length
     found = {curve.method: curve for curve in curves if curve.length == length}
-    places = {method: place for place, method in enumerate(told_apart(table)) if method in found}
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(7.2, 4.0), layout="constrained")
-        axes = figure.add_subplot()
-        _axes(axes, table, list(found.values()), length)
-        for method, curve in found.items():
-            if method in places:
-                _line(axes, curve, places[method], len(places))
-            else:
-                axes.plot(_middles(curve), _values(curve), color="0.8", linewidth=0.8, zorder=1)
-        differs = f"\n{table.differs}" if table.differs else ""
-        most = max(curve.clusters for curve in found.values())
-        clusters = f"{most} cluster{'s' if most > 1 else ''}"
-        _legend(axes, table, places, list(found.values()))
-        title(axes, f"{table.cell.task} on {table.cell.model} at {at_length(table, length)}, {clusters}{differs}")
-        save(figure, stem)
+        save(_figure(table, found, length), stem)
     save_numbers(stem, ("method", "length", "begin", "end", "targets", "value", "low", "high"), _lines(curves))
+
+
+def _figure(table: Table, found: Mapping[str, PositionCurve], length: int) -> Figure:
+    known = looks.looks(table.methods, table.highlight)
+    shown = looks.panels([method for method in table.methods if method in found], table.highlight)
+    most = max(curve.clusters for curve in found.values())
+    clusters = f"{most} cluster{'s' if most > 1 else ''}"
+    heading = f"{table.cell.task} on {table.cell.model} at {at_length(table, length)}, {clusters}"
+    heading += f"\n{table.differs}" if table.differs else ""
+    figure, panels = panels_for(shown, heading, LENGTH, _value(table))
+    scale = _scale(table, found)
+    for axes, (_, methods) in zip(panels, shown, strict=True):
+        _axes(axes, table, scale, length)
+        for method, curve in found.items():
+            if method not in methods:
+                axes.plot(_middles(curve), _values(curve), **GREY)
+        for place, method in enumerate(methods):
+            _line(axes, found[method], known[method], (place, len(methods)))
+        _legend(axes, table, {name: known[name] for name in methods}, found)
+    return figure
+
+
+def _scale(table: Table, found: Mapping[str, PositionCurve]) -> Scale:
+    ends = {
+        name: [(each.value, _known(each.low), _known(each.high)) for each in curve.values if not math.isnan(each.value)]
+        for name, curve in found.items()
+    }
+    return value_axis.scale_of(ends, table.scored, logarithmic=False)
+
+
+def _known(end: float) -> float | None:
+    return None if math.isnan(end) else end
+
+
+def _value(table: Table) -> str:
+    return "accuracy of marks, higher is better" if table.scored else f"{table.label}, lower is better"
 
 
 def _middles(curve: PositionCurve) -> np.ndarray:
@@ -69,51 +95,43 @@ def _values(curve: PositionCurve, name: str = "value") -> np.ndarray:
     return np.array([getattr(each, name) for each in curve.values])
 
 
-def _axes(axes: Axes, table: Table, curves: Sequence[PositionCurve], length: int) -> None:
+def _axes(axes: Axes, table: Table, scale: Scale, length: int) -> None:
     trained = table.cell.trained_length
-    sides = "accuracy of marks, higher is better" if table.scored else f"{table.label}, lower is better"
-    axes.set_ylabel(sides)
-    if table.scored:
-        axes.set_ylim(-0.04, 1.04)
-    else:
-        worst = [float(np.nanmax(_values(curve))) for curve in curves]
-        ends = np.concatenate([_values(curve, name) for curve in curves for name in ("value", "low", "high")])
-        axes.set_ylim(*value_limits(worst, float(np.nanmin(ends)), float(np.nanmax(ends))))
+    value_axis.draw(axes, scale)
     axes.set_xscale("log", base=2)
     axes.set_xlim(min(WIDTH / 2.5, length / 2), length)
     octaves = range(math.ceil(math.log2(WIDTH / 2 / trained)), math.floor(math.log2(length / trained)) + 1)
     ticks = [2.0**octave for octave in octaves if octave % math.ceil(len(octaves) / TICKS) == 0]
     axes.set_xticks([tick * trained for tick in ticks], [f"{Fraction(tick)}x\n{tick * trained:.0f}" for tick in ticks])
     axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
-    axes.set_xlabel("position in the window: multiple of the trained length, tokens before the target")
     if trained < length:
         mark_trained_length(axes, trained, low=table.scored)
-    if (chance := chances(table).get(length, 0.0)) >= SEEN:
-        axes.axhline(chance, zorder=1, **CHANCE)
+    if length in (levels := floors(table)):
+        axes.axhline(levels[length], zorder=1, **FLOOR)
 
 
-def _line(axes: Axes, curve: PositionCurve, place: int, count: int) -> None:
+def _line(axes: Axes, curve: PositionCurve, look: Look, among: tuple[int, int]) -> None:
     """A method: line, band, and a ring where it collapses."""
+    place, count = among
     low, high = _values(curve, "low"), _values(curve, "high")
-    axes.plot(_middles(curve), _values(curve), zorder=3, **_looks(place), markevery=(place % EVERY, EVERY))
-    axes.fill_between(_middles(curve), low, high, color=colour(place), alpha=band(count), linewidth=0, zorder=2)
+    axes.plot(_middles(curve), _values(curve), **_looks(look), markevery=(place % EVERY, EVERY))
+    axes.fill_between(_middles(curve), low, high, color=look.colour, alpha=band(count), linewidth=0, zorder=2)
     if curve.collapse is not None and math.isfinite(curve.collapse.value):
         bin = int(np.flatnonzero(curve.edges == curve.collapse.value)[0])
-        axes.plot(_middles(curve)[bin], curve.values[bin].value, zorder=4, color=colour(place), **RING)
+        axes.plot(_middles(curve)[bin], curve.values[bin].value, zorder=6, color=look.colour, **RING)
 
 
-def _looks(place: int) -> dict[str, Any]:
-    return {**looks(place), "linewidth": 1.2, "markersize": 4}
+def _looks(look: Look) -> dict[str, Any]:
+    return line(look, size=4.0, width=1.2)
 
 
-def _legend(axes: Axes, table: Table, places: Mapping[str, int], curves: Sequence[PositionCurve]) -> None:
-    handles = [Line2D([], [], label=name, **_looks(place)) for name, place in places.items()]
-    if others := len(curves) - len(places):
-        handles.append(Line2D([], [], label=f"{others} others", color="0.8", linewidth=0.8))
+def _legend(axes: Axes, table: Table, known: Mapping[str, Look], found: Mapping[str, PositionCurve]) -> None:
+    handles = [Line2D([], [], label=name, **_looks(look)) for name, look in known.items()]
+    curves = [found[name] for name in known]
     if any(curve.collapse is not None and math.isfinite(curve.collapse.value) for curve in curves):
         handles.append(Line2D([], [], label="collapses here", color="0.4", **RING))
-    if chances(table).get(curves[-1].length, 0.0) >= SEEN:
-        handles.append(Line2D([], [], label="chance", **CHANCE))
+    if curves[-1].length in floors(table):
+        handles.append(Line2D([], [], label=floor_name(table), **FLOOR))
     legend(axes, handles, band=any(curve.clusters > 1 for curve in curves))
 
 

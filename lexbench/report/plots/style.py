@@ -12,13 +12,25 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.path import Path as MarkerPath
 
 from lexbench.core.files import write_bytes, write_text
+from lexbench.report.looks import DASHES, HIGHLIGHT, INK, Look
 
-COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C6D31")
-"""Okabe and Ito's palette, told apart by colour-blind readers; brown for their yellow, which paper swallows."""
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-DASHES = ("-", "--", "-.", ":")
+COLOURS = (INK, "#0072B2", HIGHLIGHT, "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C6D31")
+"""Colours of lines that are no methods, in their order."""
+SHAPES = {
+    "circle": "o", "square": "s", "triangle-up": "^", "diamond": "D", "triangle-down": "v", "cross": "P", "x": "X",
+    "star": "*", "pentagon": "p",
+}  # fmt: skip
+"""Markers by the names that plotly gives them."""
+MARKERS = tuple(SHAPES.values())[:8]
+STROKES = ("-", "--", "-.", ":")
+GREY: dict[str, Any] = {"color": "0.82", "linewidth": 0.8, "zorder": 1}
+"""A line in the background."""
+ARROW = MarkerPath([(0, 1), (-0.7, 0.1), (-0.2, 0.1), (-0.2, -1), (0.2, -1), (0.2, 0.1), (0.7, 0.1), (0, 1)])
+"""Marker where a curve leaves the axis: no method has it."""
+LEAVES: dict[str, Any] = {"marker": ARROW, "markersize": 8, "linestyle": "none", "markeredgewidth": 0.0}
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "lexbench",
     "text.parse_math": False,
@@ -41,6 +53,10 @@ BANDS = 0.35
 """Opacity of the bands of all methods together."""
 DPI = 160
 """Resolution of PNG files. Words have another width in SVG, so each format is laid out by itself."""
+COLUMNS = 2
+"""Panels of families side by side."""
+PANEL = (5.2, 2.7)
+"""Inches of one of several panels, with its legend."""
 LABEL = 32
 """Characters of a line of a legend."""
 EM = 0.6
@@ -98,9 +114,37 @@ def title(axes: Axes, text: str, pad: float = 6.0) -> None:
     axes.set_title("\n".join(said(line, width, lines=2) for line in text.split("\n")), pad=pad)
 
 
-def colour(place: int) -> str:
-    """Colour of the method at this place among the highlighted ones."""
-    return COLOURS[place % len(COLOURS)]
+def panels_for(
+    shown: Sequence[tuple[str, Sequence[str]]], heading: str, x: str, y: str
+) -> tuple[Figure, Sequence[Axes]]:
+    """A figure with one panel, or with several side by side, of so many titles.
+
+    Args:
+        shown: title and methods of each panel.
+        heading: over all of them.
+        x: name of the axis that they share.
+        y: the same.
+    """
+    if len(shown) == 1:
+        figure = Figure(figsize=(7.2, 4.0), layout="constrained")
+        axes = figure.add_subplot()
+        axes.set_xlabel(x)
+        axes.set_ylabel(said(y, 44))
+        title(axes, heading, pad=14)
+        return figure, [axes]
+    lines = -(-len(shown) // COLUMNS)
+    figure = Figure(figsize=(PANEL[0] * COLUMNS, 0.8 + PANEL[1] * lines), layout="constrained")
+    panels = list(figure.subplots(lines, COLUMNS, squeeze=False).ravel())
+    for axes, (name, _) in zip(panels, shown, strict=False):
+        axes.set_title(name, fontsize=9, pad=12)
+    for axes in panels[len(shown) :]:
+        axes.set_axis_off()
+    figure.supxlabel(x, fontsize=9)
+    figure.supylabel(y, fontsize=9)
+    width = characters(figure.get_figwidth() - 0.4, 10.0)
+    heading += "\ngrey: the methods of the other panels"
+    figure.suptitle("\n".join(said(text, width, lines=2) for text in heading.split("\n")), fontsize=10)
+    return figure, panels[: len(shown)]
 
 
 def band(count: int) -> float:
@@ -108,12 +152,32 @@ def band(count: int) -> float:
     return float(1 - (1 - BANDS) ** (1 / count))
 
 
-def looks(place: int) -> dict[str, Any]:
-    """Colour and marker of a method's line: the ninth has the first one's colour and another marker."""
+def line(look: Look, size: float = 5.0, width: float = 1.5) -> dict[str, Any]:
+    """A method's line for matplotlib; thicker, with a larger marker, and above others where it is in front."""
+    grown = 1.5 if look.front else 1.15 if look.tone == 0 else 1.0
+    star = 1.5 if look.marker == "star" else 1.0
     return {
-        "color": colour(place),
+        "color": look.colour,
+        "marker": SHAPES[look.marker],
+        "linestyle": (0, DASHES[look.dash]) if DASHES[look.dash] else "-",
+        "markersize": size * star * (1.2 if look.front else 1.0),
+        "linewidth": width * grown,
+        "markerfacecolor": "white" if look.hollow else look.colour,
+        "zorder": 5 if look.front else 4 if look.tone == 0 else 3,
+    }
+
+
+def mark(look: Look, size: float = 5.0) -> dict[str, Any]:
+    """A method's marker alone."""
+    return {**line(look, size), "linestyle": "none"}
+
+
+def series(place: int) -> dict[str, Any]:
+    """Colour and marker of a line that is no method: the ninth has the first one's colour and another marker."""
+    return {
+        "color": COLOURS[place % len(COLOURS)],
         "marker": MARKERS[(place + place // len(COLOURS)) % len(MARKERS)],
-        "linestyle": DASHES[place % len(DASHES)],
+        "linestyle": STROKES[place % len(STROKES)],
         "markersize": 5,
         "linewidth": 1.5,
     }
@@ -123,13 +187,15 @@ def legend(axes: Axes, handles: Sequence[Line2D], band: bool) -> None:
     """The methods and marks, to the right of the axes; the figure grows where they are many or long."""
     figure = axes.get_figure(root=True)
     assert figure is not None
+    alone = len(figure.axes) == 1
     for handle in handles:
-        handle.set_label(said(str(handle.get_label()), LABEL))
+        handle.set_label(said(str(handle.get_label()), LABEL if alone else LABEL // 2))
     labels = [str(handle.get_label()).split("\n") for handle in handles]
     longest = max((len(line) for lines in labels for line in lines), default=0)
     points = sum(4.5 + 10.8 * len(lines) for lines in labels)
-    width, height = figure.get_size_inches()
-    figure.set_size_inches(width + max(0, longest - 20) * EM * 9 / 72, max(height, points / 72 + 1.2))
+    if alone:
+        width, height = figure.get_size_inches()
+        figure.set_size_inches(width + max(0, longest - 20) * EM * 9 / 72, max(height, points / 72 + 1.2))
     made = axes.legend(
         handles=handles,
         title=f"method{' (band: 95 %)' if band else ''}",

@@ -22,8 +22,10 @@ from matplotlib.transforms import ScaledTranslation
 
 from lexbench.core.attention import Attention, Floats, seen_distances
 from lexbench.core.model import Model
-from lexbench.report.plots.style import LABEL, looks, said
+from lexbench.report import looks
+from lexbench.report.plots.style import LABEL, line, said, series
 from lexbench.report.show.table import own_frequencies, without_pairs
+from lexbench.stats.differences import BASELINE
 
 LABELS = 30.0
 """Points from an axis to the legend below its labels."""
@@ -37,6 +39,8 @@ TRAINED: dict[str, Any] = {"color": "0.45", "linewidth": 1.0, "linestyle": (0, (
 LENGTH: dict[str, Any] = {"color": "0.45", "linewidth": 1.0, "linestyle": ":", "zorder": 0}
 BEYOND: dict[str, Any] = {"facecolor": "#E08A4F", "edgecolor": "0.15", "hatch": "////", "linewidth": 0.0}
 """Seen from farther than in training."""
+PLAIN: dict[str, Any] = {"color": looks.INK, "linewidth": 1.5}
+"""What a method leaves as it is."""
 MASKED: dict[str, Any] = {"facecolor": "0.85", "edgecolor": "0.6", "linewidth": 0.0}
 
 
@@ -55,9 +59,23 @@ class Shown:
     """By name: methods; or of one method its passes, or its layers where they differ."""
 
     def places(self, *slots: str) -> list[tuple[int, str, Attention]]:
-        """The parts that use one of the slots, with their place, from which their looks follow; 0 is the model's."""
+        """The parts that use one of the slots, with their place; 0 is the model's."""
         named = enumerate(self.parts.items(), 1)
         return [(place, name, part) for place, (name, part) in named if set(slots) & set(part.slots())]
+
+    def line(self, place: int) -> dict[str, Any]:
+        """The line of the part at a place: a method's own look, or one of a series where parts are of one method."""
+        names = [BASELINE, *self.parts]
+        if len({tuple(looks.names_in(name)) for name in names}) < len(names):
+            return series(place)
+        return line(looks.looks(names)[names[place]])
+
+    def sparse(self, place: int, points: int) -> dict[str, Any]:
+        """The same with about eight markers."""
+        every = max(1, points // 8)
+        look = self.line(place)
+        look.update(markersize=4, linewidth=1.3, markevery=(place * every // 8 % every, every))
+        return look
 
 
 def panels_of(shown: Shown) -> list[Panel]:
@@ -118,7 +136,7 @@ def wavelengths(axes: Axes, shown: Shown) -> list[Row]:
     for place, name, radians in curves:
         turning = np.flatnonzero(radians)
         waves = 2 * np.pi / radians[turning]
-        [line] = axes.plot(turning, waves, label=said(name, LABEL), **_sparse(place, len(turning)))
+        [line] = axes.plot(turning, waves, label=said(name, LABEL), **shown.sparse(place, len(turning)))
         handles.append(line)
         rows += [
             ("wavelength", name, float(pair), float(wave), None) for pair, wave in zip(turning, waves, strict=True)
@@ -151,13 +169,13 @@ def slower(axes: Axes, shown: Shown) -> list[Row]:
     own = own_frequencies(shown.model)
     assert own is not None
     axes.set_title("times slower than the model's own")
-    axes.axhline(1.0, **{**looks(0), "marker": ""})
+    axes.axhline(1.0, **PLAIN)
     handles: list[Any] = []
     rows: list[Row] = []
     for place, name, radians in list(_curves(shown))[1:]:
         turning = np.flatnonzero(radians)
         times = own[turning] / radians[turning]
-        handles += axes.plot(turning, times, label=said(name, LABEL), **_sparse(place, len(turning)))
+        handles += axes.plot(turning, times, label=said(name, LABEL), **shown.sparse(place, len(turning)))
         rows += _rows("slower", name, turning, times)
     stretch = shown.length / shown.model.trained_length
     if stretch > 1:
@@ -183,12 +201,12 @@ def distances_seen(axes: Axes, shown: Shown) -> list[Row]:
     """Distances as the last query sees them, over true ones; a gap where keys are masked."""
     axes.set_title("distance that the last query sees")
     distances, last = _spread(shown.length, POINTS), np.array([shown.length - 1])
-    [unchanged] = axes.plot(distances, distances, label="unchanged", **{**looks(0), "marker": ""})
+    [unchanged] = axes.plot(distances, distances, label="unchanged", **PLAIN)
     handles: list[Any] = [unchanged]
     rows: list[Row] = []
     for place, name, part in shown.places("remap"):
         seen = _seen(part, last, last[0] - distances)[0]
-        handles += axes.plot(distances, seen, label=said(name, LABEL), **_sparse(place, len(distances)))
+        handles += axes.plot(distances, seen, label=said(name, LABEL), **shown.sparse(place, len(distances)))
         known = ~np.isnan(seen)
         rows += _rows("distance", name, distances[known], seen[known], int(last[0]))
     if shown.length > shown.model.trained_length:
@@ -257,7 +275,7 @@ def _biases(axes: Axes, shown: Shown) -> list[Row]:
     for place, name, part in shown.places("bias"):
         assert part.bias is not None
         for head, slope in enumerate(part.bias.slopes):
-            look = {**looks(place), "marker": "", "linewidth": 0.9}
+            look = {**shown.line(place), "marker": "", "linewidth": 0.9}
             [line] = axes.plot(distances, -slope * distances, **look)
             rows += _rows("bias", f"{name}, head {head}", distances[[0, -1]], -slope * distances[[0, -1]])
         line.set_label(f"{said(name, LABEL)}\n{len(part.bias.slopes)} heads")
@@ -272,12 +290,12 @@ def query_scales(axes: Axes, shown: Shown) -> list[Row]:
     """Factor of each query."""
     axes.set_title("factor of each query")
     positions = _spread(shown.length, POINTS)
-    handles: list[Any] = [axes.axhline(1.0, label="unchanged", **{**looks(0), "marker": ""})]
+    handles: list[Any] = [axes.axhline(1.0, label="unchanged", **PLAIN)]
     rows: list[Row] = []
     for place, name, part in shown.places("query_scale"):
         assert part.query_scale is not None
         factors = part.query_scale(positions)
-        handles += axes.plot(positions, factors, label=said(name, LABEL), **_sparse(place, len(positions)))
+        handles += axes.plot(positions, factors, label=said(name, LABEL), **shown.sparse(place, len(positions)))
         rows += _rows("query_scale", name, positions, factors)
     _mark_trained(axes, shown, handles)
     axes.set(xlabel="position of the query (tokens)", ylabel="factor")
@@ -287,12 +305,12 @@ def query_scales(axes: Axes, shown: Shown) -> list[Row]:
 
 def _head_ratios(axes: Axes, shown: Shown) -> list[Row]:
     axes.set_title("what positions are divided by")
-    handles: list[Any] = [axes.axhline(1.0, label="unchanged", **{**looks(0), "marker": ""})]
+    handles: list[Any] = [axes.axhline(1.0, label="unchanged", **PLAIN)]
     rows: list[Row] = []
     for place, name, part in shown.places("head_ratios"):
         assert part.head_ratios is not None
         ratios = part.head_ratios.ratios
-        handles += axes.plot(range(len(ratios)), ratios, label=said(name, LABEL), **_sparse(place, len(ratios)))
+        handles += axes.plot(range(len(ratios)), ratios, label=said(name, LABEL), **shown.sparse(place, len(ratios)))
         rows += _rows("head_ratios", name, np.arange(len(ratios)), np.array(ratios))
     axes.set(xlabel="key head, by how aware it is of positions, the most first", ylabel="ratio")
     axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True))
@@ -306,12 +324,6 @@ def _mark_trained(axes: Axes, shown: Shown, handles: list[Any]) -> None:
     axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(5, integer=True))
     if shown.length > trained:
         handles.append(axes.axvline(trained, label=f"trained length, {trained}", **TRAINED))
-
-
-def _sparse(place: int, points: int) -> dict[str, Any]:
-    """Looks of a line with about eight markers."""
-    every = max(1, points // 8)
-    return {**looks(place), "markersize": 4, "linewidth": 1.3, "markevery": (place * every // 8 % every, every)}
 
 
 def legend_columns(labels: Iterable[str]) -> int:

@@ -14,12 +14,11 @@ from typing import IO
 
 from tqdm import tqdm
 
+from lexbench.core.console import silenced, without_bar
 from lexbench.studies.encodings.plan import Step
 
 POLL = 0.1
 """Seconds between two checks of the processes."""
-TERMINAL, LOG = 0.1, 10.0
-"""Least seconds between two updates of the progress bar: in a terminal, and in a file."""
 PATIENCE = 15.0
 """Seconds for a process to end after Ctrl-C, before it is killed."""
 
@@ -66,8 +65,8 @@ def work(todo: Sequence[Step], workers: int, lock: int, weights: dict[str, float
     """
     waiting, running, failed = list(todo), list[Running](), dict[str, str]()
     total = sum(weights.values())
-    interval = TERMINAL if sys.stderr.isatty() else LOG
-    with tqdm(total=max(total, 1.0), dynamic_ncols=True, bar_format=BAR, mininterval=interval) as bar:
+    hidden = without_bar()
+    with tqdm(total=max(total, 1.0), dynamic_ncols=True, bar_format=BAR, disable=hidden) as bar:
         shown = None
         try:
             while waiting or running:
@@ -88,13 +87,15 @@ def work(todo: Sequence[Step], workers: int, lock: int, weights: dict[str, float
                     if reason:
                         failed[each.step.label] = reason
                         tqdm.write(f"{each.step.label} failed: {reason}", file=sys.stderr)
+                    elif hidden and not silenced():
+                        print(f"{each.step.label} finished", file=sys.stderr, flush=True)
                     bar.update(weights.get(each.step.label, 0.0))
         finally:
             _stop(running)
     return failed
 
 
-BAR = "{percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}  {desc}"
+BAR = "{percentage:3.0f}%|{bar:20}| {elapsed}<{remaining}, {desc}"
 
 
 def _ready(waiting: Sequence[Step], running: Sequence[Running], failed: dict[str, str], workers: int) -> list[Step]:

@@ -11,6 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from lexbench.core.attention import Floats
+from lexbench.core.console import without_bar
 from lexbench.core.record import Refused
 from lexbench.core.values import fits
 
@@ -247,7 +248,7 @@ def search(
     population: list[tuple[float, Candidate]] = []
     curve: list[float] = []
     total = settings.population + settings.iterations * (settings.mutations + settings.crossovers)
-    with tqdm(total=total, unit="candidate", disable=quiet, dynamic_ncols=True, desc="search") as bar:
+    with tqdm(total=total, unit="candidate", disable=without_bar(quiet), dynamic_ncols=True, desc="search") as bar:
         for iteration in range(settings.iterations + 1):
             if iteration:
                 born = breed.children([candidate for _, candidate in population])

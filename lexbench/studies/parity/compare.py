@@ -14,6 +14,7 @@ from tqdm import tqdm
 from lexbench.backends import Backend
 from lexbench.core import machine, registry
 from lexbench.core.checkpoint import end_tokens, locate
+from lexbench.core.console import without_bar
 from lexbench.core.record import Refused
 from lexbench.core.task import Answer, AnyQuestion, Probe, Tokenizer, Tokens
 from lexbench.core.tokenizer import load_tokenizer
@@ -182,7 +183,7 @@ def compare(job: Job, others: Sequence[Mapping[str, Any]]) -> Parity:
     heard = [_heard(job, config, cells) for config in others]
     rows = []
     with _opened(job, job.backend) as (reference, backend):
-        for place, cell in enumerate(tqdm(cells, reference.label, disable=None)):
+        for place, cell in enumerate(tqdm(cells, reference.label, disable=without_bar())):
             ours = _answered(backend, cell)
             rows += [_row(cell, (reference, side), ours, said[place], backend, ends) for side, said in heard]
     return Parity(
@@ -200,7 +201,7 @@ def compare(job: Job, others: Sequence[Mapping[str, Any]]) -> Parity:
 def _heard(job: Job, config: Mapping[str, Any], cells: Sequence[Posed]) -> tuple[Side, list[Answers]]:
     """Answers of one backend in all cells; the backend is closed afterwards."""
     with _opened(job, config) as (side, backend):
-        return side, [_answered(backend, cell) for cell in tqdm(cells, side.label, disable=None)]
+        return side, [_answered(backend, cell) for cell in tqdm(cells, side.label, disable=without_bar())]
 
 
 def _posed(job: Job, step: Step, tokenizer: Tokenizer) -> Posed:

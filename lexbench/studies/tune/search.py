@@ -9,6 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from lexbench.core.console import without_bar
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import Choose, Mark, Write
@@ -63,7 +64,7 @@ class Search:
         self._counts = rungs(min(settings.first, settings.n), settings.n, settings.eta)
         self._known = {json.dumps({}): "none"}
         """Labels of candidates by their Attention, to find duplicates."""
-        self._bar = tqdm(disable=quiet, dynamic_ncols=True, bar_format="{elapsed} {desc}")
+        self._bar = tqdm(disable=without_bar(quiet), dynamic_ncols=True, bar_format="{elapsed} {desc}")
 
     def run(self, configs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> None:
         """Search until the budget is spent or nothing new can be drawn."""

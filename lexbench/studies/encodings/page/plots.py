@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lexbench.report.plots.over_length import labelled
-from lexbench.report.plots.style import STYLE, looks, save, save_numbers, value_limits
+from lexbench.report.plots.style import STYLE, save, save_numbers, series, value_limits
 from lexbench.stats.metrics import better, is_score, label
 from lexbench.studies.encodings.page.curves import NONE, Curve, Point
 from lexbench.studies.encodings.page.shapes import slope
@@ -91,7 +91,7 @@ def _panel(panel: Axes, curves: Sequence[Curve], trained_length: int, limits: tu
         found = [point.value for point in points if point.value]
         values = np.array([each.value for each in found], np.float64)
         low, high = (np.array([end(point.seeds) for point in points], np.float64) for end in (min, max))
-        style = {**looks(place), "markersize": 3.5, "linewidth": 1.2}
+        style = {**series(place), "markersize": 3.5, "linewidth": 1.2}
         panel.plot(multiples, values, label=curve.entry, zorder=3, **style)
         panel.fill_between(multiples, low, high, color=style["color"], alpha=0.2, linewidth=0)
         # A triangle at the top marks a value above the axis.
@@ -133,7 +133,7 @@ def steepness(curves: Sequence[Curve], multiple: float, task: str, stem: Path) -
         axes.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
         for family in dict.fromkeys(family for _, family, _, _ in known):
             own = [each for each in known if each[1] == family]
-            style = {**looks(families.index(family)), "linestyle": "none"}
+            style = {**series(families.index(family)), "linestyle": "none"}
             axes.plot([each[2] for each in own], [each[3] for each in own], label=family, **style)
             for entry, _, x, y in own:
                 axes.annotate(entry, (x, y), (3, 3), textcoords="offset points", fontsize=6, color=style["color"])

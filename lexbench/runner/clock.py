@@ -1,0 +1,42 @@
+"""What a cell takes: seconds in all, and those of each answer."""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+class Clock:
+    """Seconds and tokens of one cell. Begins when it is made."""
+
+    def __init__(self) -> None:
+        self._started, self._waited = time.monotonic(), 0.0
+        self.timings: list[tuple[float, int]] = []
+        """Of each answer the seconds until it was there, and its tokens."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the beginning."""
+        return time.monotonic() - self._started
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all answers."""
+        return sum(tokens for _, tokens in self.timings)
+
+    def waits(self, answers: Iterable[Item]) -> Iterator[Item]:
+        """The answers, each timed from the request for it."""
+        found = iter(answers)
+        while True:
+            asked = time.monotonic()
+            try:
+                answer = next(found)
+            except StopIteration:
+                return
+            self._waited = time.monotonic() - asked
+            yield answer
+
+    def count(self, tokens: int) -> None:
+        """Keep the time of the last answer, which has so many tokens."""
+        self.timings.append((self._waited, tokens))

@@ -1,0 +1,80 @@
+"""The bar of a run: one for all jobs of a sweep, as tqdm writes it; lines where there is no terminal."""
+
+import io
+import re
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from lexbench.runner import progress
+from lexbench.runner.cells import OpenCell
+from tests.runner.open_cells import open_cell
+
+
+class Terminal(io.StringIO):
+    """Standard error as a terminal has it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def followed(jobs: Sequence[Sequence[OpenCell]], monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> str:
+    """What a sweep of jobs writes whose cells take 0.02 seconds each."""
+    monkeypatch.setattr("sys.stderr", stream)
+    with progress.sweep() as sweep:
+        sweep.jobs = len(jobs)
+        for cells in jobs:
+            with progress.Progress(cells, quiet=False) as shown:
+                for cell in cells:
+                    shown.began(cell, 0)
+                    time.sleep(0.02)
+                    shown.kept(cell)
+                    shown.ended(cell, 0.02)
+    return stream.getvalue()
+
+
+JOBS = [[open_cell(method, length) for length in (256, 512)] for method in ("none", "pi", "yarn")]
+
+
+def test_one_bar_goes_through_all_jobs_of_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    text = followed(JOBS, monkeypatch, Terminal())
+    assert text.count("\n") == 1  # the end of the only bar
+    drawn = [part for part in text.split("\r") if part.strip()]
+    assert re.fullmatch(r"100%\|[█#]+\| 00:0\d<00:00, job 3 of 3, 0 cells left: passkey yarn 512\s*", drawn[-1])
+    assert all(re.match(r"\s*\d+%\|.{20}\| \d\d:\d\d<(\d\d:\d\d|\?), ", part) for part in drawn)
+
+
+def test_a_run_alone_names_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    assert "<00:00, 0 cells left: passkey none 512" in followed(JOBS[:1], monkeypatch, Terminal())
+
+
+def test_a_pipe_gets_a_line_a_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    text = followed(JOBS, monkeypatch, io.StringIO())
+    assert "\r" not in text
+    assert [line.split(", ", 1)[1] for line in text.splitlines()] == [
+        f"job {number} of 3, {left} left: passkey {method} {length}"
+        for number, method in enumerate(("none", "pi", "yarn"), 1)
+        for left, length in (("1 cell", 256), ("0 cells", 512))
+    ]
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_tqdm_disable_silences_it(monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO]) -> None:
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    assert followed(JOBS, monkeypatch, stream()) == ""
+
+
+def test_what_is_left_counts_the_jobs_that_have_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "speed", lambda: 1e9)
+    with progress.sweep() as sweep:
+        sweep.jobs = 3
+        shown = progress.Progress(JOBS[0], quiet=True)
+        own = sweep.forecast.left(cell.step for cell in JOBS[0])
+        assert own > 0 and sweep._to_begin() == pytest.approx(2 * own)  # two more jobs like the first one
+        shown.began(JOBS[0][0], 0)
+        progress.Progress(JOBS[1], quiet=True)
+        assert sweep._to_begin() == pytest.approx(own)
