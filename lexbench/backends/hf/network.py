@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
 from lexbench.backends.hf.memory import is_out_of_memory
 from lexbench.core.checkpoint import check_architecture
@@ -38,7 +38,11 @@ def load(folder: Path, dtype: torch.dtype) -> Any:
     bars = transformers.utils.logging.is_progress_bar_enabled()
     transformers.utils.logging.disable_progress_bar()
     try:
-        network, found = AutoModelForCausalLM.from_pretrained(
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        seeing = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+        alone = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+        auto = AutoModelForImageTextToText if seeing and not alone else AutoModelForCausalLM
+        network, found = auto.from_pretrained(
             folder,
             dtype=dtype,
             use_safetensors=True,
@@ -68,6 +72,24 @@ def check_weights(network: Any) -> None:
             raise ValueError(
                 f"weight {name} must be finite, it has NaN or inf: download the checkpoint again, or use another dtype"
             )
+
+
+def towers(network: Any) -> list[Any]:
+    """The modules that could make last hidden states of tokens, the innermost first, so that no image tower is part.
+
+    Those that read the network's own embeddings.
+    """
+    own = network.get_input_embeddings()
+    inside = [module for module in network.modules() if isinstance(module, PreTrainedModel) and module is not network]
+    found = [module for module in inside if _embeddings(module) is own]
+    return found[::-1] or [network.base_model]
+
+
+def _embeddings(module: Any) -> Any:
+    try:
+        return module.get_input_embeddings()
+    except NotImplementedError:  # it reads no tokens
+        return None
 
 
 def positions_end(base: nn.Module) -> int | None:
