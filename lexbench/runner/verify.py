@@ -55,7 +55,7 @@ def verify(backend: Backend, attention: Attention, length: int) -> list[Check]:
     """
     if length < 2:
         raise ValueError(f"verify needs a text of at least 2 tokens, got {length}: raise length")
-    tokens = np.random.default_rng(0).integers(0, backend.model.vocabulary or 256, length)
+    tokens = np.random.default_rng(0).integers(0, backend.model.vocabulary or backend.tokenizer.vocabulary, length)
     half = tokens[: max(1, length // 2)]
     backend.attend(Attention())
     own = backend.logits(tokens, [length], length)
@@ -84,7 +84,9 @@ def verify(backend: Backend, attention: Attention, length: int) -> list[Check]:
 
 def continues(backend: Backend, length: int) -> list[Check]:
     """Check that the present Attention, read in pieces with a cache, gives the logits of one full forward pass."""
-    tokens = np.random.default_rng(0).integers(0, backend.model.vocabulary or 256, max(2, length))
+    tokens = np.random.default_rng(0).integers(
+        0, backend.model.vocabulary or backend.tokenizer.vocabulary, max(2, length)
+    )
     grows = "" if backend.sees_no_future() else "frequencies follow the longest text so far"
     return [_cached(backend, tokens, grows)]
 

@@ -184,7 +184,7 @@ def test_a_model_whose_cache_forgets_is_scored_and_neither_writes_nor_chooses(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """As of a family whose state transformers keeps wrongly: the model without a method is checked, too."""
-    tasks = ["last_segment", "passkey", {"name": "needle", "options": 4}]
+    tasks: list[Any] = ["last_segment", "passkey", {"name": "needle", "options": 4}]
     monkeypatch.setattr(Hf, "_state_of", lambda self: Keys)  # the few tokens read at the opening show it, too
     monkeypatch.setattr(Keys, "read", forgets)
     run = lexbench.run("lexlet", "none", tasks, lengths=[128], n=2, corpus="synthetic", results=tmp_path)

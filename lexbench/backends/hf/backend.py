@@ -93,7 +93,7 @@ class Hf(Backend):
             self._network = load(folder, DTYPES[dtype]).to(self._device)
             check_weights(self._network)
         self._base, self._head = self._split()
-        self._positions_end = positions_end(self._base)
+        self._positions_end = positions_end(self._base, self._sample(1))
         self._state = self._state_of()
         # Our kernels compute the slots that change scores, the model's kernel the rest; one name for all methods, so
         # that cells of a comparison agree in it.
@@ -400,10 +400,10 @@ class Hf(Backend):
     def _split(self) -> tuple[Any, Head]:
         """The network's text tower and the head behind it; Refused unless logits follow from text read in order."""
         name = f"hf cannot read {self.model.name}: {type(self._network).__name__}"
-        inner, *_ = found = towers(self._network)
-        tokens = self._sample(min(8, positions_end(inner) or 8))
-        other = torch.cat([tokens[:, :-1], tokens[:, :1]], dim=1)
+        found = towers(self._network)
         try:
+            tokens = self._sample(min(8, positions_end(found[0], self._sample(1)) or 8))
+            other = torch.cat([tokens[:, :-1], tokens[:, :1]], dim=1)
             first, second = (precise(self._network(each, use_cache=False).logits) for each in (tokens, other))
         except Exception as error:  # whatever a family's code raises without an image, an encoder's states, ...
             if is_out_of_memory(error):

@@ -47,7 +47,7 @@ class Head:
         """Whether logits follow from the tower's states."""
 
     def __call__(self, states: Tensor) -> Tensor:
-        """[..., T, V] logits of [..., T, width] states, computed in the network's dtype, in float32 or float64."""
+        """[P, T, V] logits of [P, T, width] states, in float32 or float64; a plain product is rounded before."""
         if self.plain and self._last is not None:
             return precise(self._last(states))
         return self._replayed(states)
@@ -60,12 +60,10 @@ class Head:
         return self._replayed
 
     def _replayed(self, states: Tensor) -> Tensor:
-        """Logits by the network's own code behind the tower, a row of states at a time."""
-        flat = states.flatten(0, -3) if states.dim() > 3 else states
-        ids = torch.zeros(flat.shape[:2], dtype=torch.int64, device=states.device)
-        with self._given(flat):
-            logits = precise(self._network(ids, use_cache=False).logits)
-        return logits.reshape(*states.shape[:-1], -1)
+        """Logits by the network's own code behind the tower."""
+        ids = torch.zeros(states.shape[:2], dtype=torch.int64, device=states.device)
+        with self._given(states):
+            return precise(self._network(ids, use_cache=False).logits)
 
     @contextmanager
     def _given(self, states: Tensor) -> Iterator[None]:

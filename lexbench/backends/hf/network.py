@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 import transformers
-from torch import nn
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
 from lexbench.backends.hf.memory import is_out_of_memory
@@ -51,7 +51,8 @@ def load(folder: Path, dtype: torch.dtype) -> Any:
             output_loading_info=True,
         )
     except Exception as error:  # transformers raises many classes for broken files
-        if isinstance(error, ValueError | OSError | MemoryError) or is_out_of_memory(error):
+        plain = isinstance(error, ValueError) and "\n" not in str(error)
+        if plain or isinstance(error, OSError | MemoryError) or is_out_of_memory(error):
             raise
         said = " ".join(str(error).split())[:200]
         raise ValueError(
@@ -79,9 +80,9 @@ def towers(network: Any) -> list[Any]:
 
     Those that read the network's own embeddings.
     """
-    own = network.get_input_embeddings()
+    own = _embeddings(network)
     inside = [module for module in network.modules() if isinstance(module, PreTrainedModel) and module is not network]
-    found = [module for module in inside if _embeddings(module) is own]
+    found = [module for module in inside if own is not None and _embeddings(module) is own]
     return found[::-1] or [network.base_model]
 
 
@@ -92,16 +93,33 @@ def _embeddings(module: Any) -> Any:
         return None
 
 
-def positions_end(base: nn.Module) -> int | None:
+@torch.inference_mode()
+def positions_end(tower: Any, token: Tensor) -> int | None:
     """Number of positions in the model's table of learned or fixed embeddings; None if it has no table.
 
     Found by the names that transformers uses: `wpe` (GPT-2), `embed_positions` with an `offset` (OPT), and so on.
+    Tables that reading text does not use, as those of an image tower, do not count.
+
+    Args:
+        tower: makes last hidden states of tokens.
+        token: [1, 1] id to read.
     """
-    for name, module in base.named_modules():
-        leaf = name.rpartition(".")[2]
-        if isinstance(module, nn.Embedding) and (leaf == "wpe" or "position" in leaf):
-            return module.num_embeddings - int(getattr(module, "offset", 0))
-    for name, buffer in base.named_buffers():
+    tables = [
+        module
+        for name, module in tower.named_modules()
+        if isinstance(module, nn.Embedding) and (name.endswith("wpe") or "position" in name.rpartition(".")[2])
+    ]
+    used: list[nn.Embedding] = []
+    handles = [table.register_forward_hook(lambda module, given, made: used.append(module)) for table in tables]
+    try:
+        if tables:
+            tower(token, use_cache=False)
+    finally:
+        for handle in handles:
+            handle.remove()
+    for table in used:
+        return table.num_embeddings - int(getattr(table, "offset", 0))
+    for name, buffer in tower.named_buffers():
         if name.endswith("embed_positions"):
             return len(buffer)
     return None

@@ -7,6 +7,7 @@ one cache. A cache of keys and values can be cut and joined; any other state can
 import copy
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
@@ -79,18 +80,20 @@ class Handed(State):
 
     Args:
         names: of these entries, the same in what it returns and in what it takes.
+        placed: tell the positions of the tokens; some code counts from 0 otherwise.
         singly: read one token at a time once begun; some recurrent code continues by single tokens only.
     """
 
-    def __init__(self, names: tuple[str, ...], singly: bool) -> None:
-        self._names, self._singly = names, singly
+    def __init__(self, names: tuple[str, ...], placed: bool, singly: bool) -> None:
+        self._names, self._placed, self._singly = names, placed, singly
         self._kept: dict[str, Any] = {}
 
     def read(self, tower: Any, tokens: Tensor) -> Tensor:
         """[B, T, width] last hidden states of the next tokens [B, T]."""
         found = []
         for part in tokens.split(1, dim=1) if self._singly and self.tokens else [tokens]:  # type: ignore[no-untyped-call]
-            given = tower(part, use_cache=True, **self._kept)
+            places = torch.arange(self.tokens, self.tokens + part.shape[1], device=part.device).expand_as(part)
+            given = tower(part, use_cache=True, **self._kept, **({"position_ids": places} if self._placed else {}))
             self._kept = {name: given[name] for name in self._names}
             self.tokens += part.shape[1]
             found.append(states_of(given))
@@ -138,12 +141,13 @@ def state_of(tower: Any, tokens: Tensor, tolerance: float) -> Callable[[], State
         return False
 
     cache, names = None, tuple[str, ...]()
+    taken = inspect.signature(tower.forward).parameters
     with trying():
         given = tower(tokens, use_cache=True)
-        taken = inspect.signature(tower.forward).parameters
         cache = given.get("past_key_values")
         names = tuple(name for name, value in given.items() if name in taken and value is not None)
     kinds: list[Callable[[], State]] = [Keys] if keeps_all(cache, size) else []
     if names:
-        kinds += [functools.partial(Handed, names, singly) for singly in (False, True)]
+        ways = itertools.product((False, True) if "position_ids" in taken else (False,), (False, True))
+        kinds += [functools.partial(Handed, names, *way) for way in ways]
     return next((kind for kind in kinds if fits(kind)), Unkept)
