@@ -36,6 +36,7 @@ def test_every_type_answers_as_the_stock_model_or_says_why_not(kind: str) -> Non
 
 
 def test_the_page_has_every_type_of_transformers() -> None:
+    assert page.PAGE.read_text().startswith(page.HEAD)
     found = page.rows()
     assert list(found) == sorted(tiny.types())
     assert {kind: found[kind] for kind in tiny.UNMADE} == {kind: page.unmade(kind) for kind in tiny.UNMADE}
