@@ -137,7 +137,7 @@ UNMADE = {
     "deepseek_ocr2": "no small sizes known yet",
     "dots3_note": "no small sizes known yet",
     "dots3_note_text": "no small sizes known yet",
-    "emu3": "its text tower is saved as a type that transformers does not open again",
+    "emu3": "its image tokens come from a vocabulary map",
     "ernie4_5_vl_moe": "no small sizes known yet",
     "evolla": "no automatic class of transformers opens it",
     "exaone4_5": "no small sizes known yet",
@@ -149,7 +149,6 @@ UNMADE = {
     "glm5_next": "no small sizes known yet",
     "granite4_vision": "no small sizes known yet",
     "mistral4": "no small sizes known yet",
-    "mllama": "its text tower is saved as a type that transformers does not open again",
     "molmo2": "no small sizes known yet",
     "muse_spark": "no small sizes known yet",
     "musicgen": "writes sound, not text",
@@ -215,11 +214,11 @@ def config_of(kind: str, **changes: Any) -> Any:
 
 
 def network_of(kind: str, **changes: Any) -> Any:
-    """A tiny random network of a type, as `AutoModelForCausalLM` or `AutoModelForImageTextToText` makes it."""
+    """A tiny random network of a type, with all its towers, as checkpoints hold them."""
     torch.manual_seed(0)
     config = config_of(kind, **changes)
-    causal = kind in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    auto = transformers.AutoModelForCausalLM if causal else transformers.AutoModelForImageTextToText
+    sees = kind in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+    auto = transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         network = auto.from_config(config)
