@@ -322,6 +322,8 @@ class AttentionInstaller:
         got = [self._network(piece, past_key_values=cache, use_cache=True).logits.double() for piece in pieces]
         if hook.calls != len(pieces) * layers:
             return "its attention does not use transformers' registry of attention functions"
+        if len(hook.modules) != layers:
+            return "it runs layers several times for a text, each time with other weights of attention"
         error = torch.cat(got, dim=1) - expected
         if not error.std() <= TOLERANCE[self._network.dtype] * expected.std():
             return "our attention function without a method does not reproduce its logits"
