@@ -74,6 +74,7 @@ def documents_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
 def unverified(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves out the self-check that a run begins with; its own tests are in runner/test_verify.py."""
     monkeypatch.setattr("lexbench.runner.verify.verify", lambda *_: [])
+    monkeypatch.setattr("lexbench.runner.verify.continues", lambda *_: [])
 
 
 @pytest.fixture

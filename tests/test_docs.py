@@ -16,7 +16,7 @@ from lexbench.stats import records
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = ["../README.md", *sorted(page.name for page in DOCS.glob("*.md"))]
-OWN = ("methods.md", "tasks.md")
+OWN = ("methods.md", "models.md", "tasks.md")
 """Pages whose outputs have tests of their own."""
 QUICK = ("files.md", "importing.md", "index.md", "limits.md", "protocols.md", "statistics.md")
 FENCE = re.compile(r"^(?:`(mine/\S+)`:\n\n)?```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -1,4 +1,4 @@
-"""Reuse of the previous prompt, and helpers to check, crop and batch the KV caches of transformers."""
+"""Reuse of the previous prompt, and helpers to check and batch the KV caches of transformers."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -60,13 +60,6 @@ def keeps_all(cache: Any, tokens: int) -> bool:
     plain = all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers)
     read = {layer.get_seq_length() for layer in cache.layers if layer.is_initialized} if plain else set()
     return read == {tokens}
-
-
-def cut(caches: "Sequence[DynamicCache]", tokens: int) -> None:
-    """Keep only the first `tokens` tokens of each cache; `keeps_all` must hold."""
-    for cache in caches:
-        # A negative number removes this many tokens from the end; 0 changes nothing.
-        cache.crop(tokens - cache.get_seq_length())
 
 
 def together(texts: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> "DynamicCache":

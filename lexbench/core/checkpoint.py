@@ -202,6 +202,8 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
     head_dim = _head_dim(config, width, heads)
     base, scaling = _rope(config)
     rotates = base is not None or scaling is not None
+    if head_dim is None and heads is None and not rotates:  # no attention: a state of the whole width
+        head_dim = width
     one_kv_head = config.get("multi_query") and not config.get("new_decoder_architecture")  # StarCoder, Falcon
     found = {
         "trained_length": _trained_length(config, scaling),

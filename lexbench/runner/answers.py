@@ -75,7 +75,15 @@ class LoadedModel:
         backend.attend(step.attention)
 
     def answers(self, cell: OpenCell, questions: Sequence[AnyQuestion]) -> Iterator[tuple[AnyQuestion, Answer]]:
-        """Each question with its answer: prompts that begin alike follow each other."""
+        """Each question with its answer: prompts that begin alike follow each other.
+
+        Refused where answers go on from a prompt, and the model read in pieces is not the model read at once.
+        """
+        attention = cell.step.attention
+        assert attention is not None, "a refused step is not measured"
+        goes_on = any(isinstance(question, Write | Choose) for question in questions)
+        if goes_on and (failed := self._preflight.failure_of_cache(attention, cell.step.length)):
+            raise Refused(f"{cell.method} {failed}")
         ask = functools.partial(answers, self.backend)
         if self._prefixes is not None and not self._can.remote:
             questions = by_prefix(questions)

@@ -67,6 +67,7 @@ def save(folder: Path, kind: str, **changes: Any) -> Path:
         settings["head_dim"] = settings["hidden_size"] // settings["num_attention_heads"]
     if kind in ("falcon", "bloom"):
         del settings["head_dim"]
+    settings = {name: value for name, value in settings.items() if value is not ...}
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(kind, **settings)
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
@@ -401,10 +402,33 @@ def test_capped_scores_are_refused(tmp_path: Path) -> None:
         hf.attend(Attention(mask=Window(4)))
 
 
-def test_capped_logits_are_refused_when_loaded(tmp_path: Path) -> None:
-    folder = save(tmp_path, "gemma2", final_logit_softcapping=1.0)
-    with pytest.raises(Refused, match="scales or caps its logits"):
-        open_hf(folder)
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("gemma2", {"final_logit_softcapping": 1.0}),
+        ("cohere", {"logit_scale": 0.3}),
+        ("granite", {"logits_scaling": 4.0}),
+    ],
+)
+def test_scaled_and_capped_logits_are_those_that_the_model_gives(
+    kind: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = save(tmp_path, kind, **changes)
+    hf = open_hf(folder, chunk=7)
+    np.testing.assert_allclose(hf.score(asked(50)).nll, losses_of(stock_logits(folder), 50), atol=2e-5)
+    plain = {**changes, **dict.fromkeys(changes, None if kind == "gemma2" else 1.0)}
+    assert np.abs(losses_of(stock_logits(folder, **plain), 50) - hf.score(asked(50)).nll).max() > 0.01
+    with torch.inference_mode():
+        expected = int(hf._network(torch.from_numpy(TOKENS[:40])[None], use_cache=False).logits[0, -1].argmax())
+    assert hf.write(prompt(40, 1)).tokens.tolist() == [expected]
+    half = open_hf(folder, dtype="bfloat16")
+    assert half.score(asked(50)).nll.dtype == np.float32 and not half._head.plain
+
+
+def test_a_model_that_reads_both_ways_is_refused(tmp_path: Path) -> None:
+    folder = save(tmp_path, "bert", head_dim=..., num_key_value_heads=...)
+    with pytest.raises(Refused, match="BertLMHeadModel is not causal: later tokens change the logits of earlier ones"):
+        Hf(Model(name="bert", trained_length=32, head_dim=8, path=str(folder)))
 
 
 def test_wrong_shapes_are_errors_with_both_numbers(folders: Callable[[str], Path]) -> None:

@@ -27,7 +27,7 @@ def test_it_is_minus_the_log_of_softmax(dtype: torch.dtype, biased: bool, chunk:
     weight = torch.randn(50, 16, generator=generator).to(dtype)
     bias = torch.randn(50, generator=generator).to(dtype) if biased else None
     targets = torch.randint(50, (20,), generator=generator)
-    got = likelihood.nll(hidden[None], weight, targets, bias, chunk)
+    got = likelihood.nll(hidden[None], likelihood.linear(weight, bias), targets, chunk)
     assert got.dtype == torch.float32
     # Whatever the dtype of the inputs, the error is that of float32: the products themselves are exact enough.
     np.testing.assert_allclose(got.numpy(), losses(hidden, weight, targets, bias), rtol=2e-6, atol=2e-5)
@@ -35,18 +35,20 @@ def test_it_is_minus_the_log_of_softmax(dtype: torch.dtype, biased: bool, chunk:
 
 def test_huge_logits_do_not_overflow() -> None:
     hidden = torch.tensor([[1e4], [-1e4]])
-    got = likelihood.nll(hidden[None], torch.tensor([[1.0], [0.0]]), torch.tensor([1, 1]))
+    got = likelihood.nll(hidden[None], likelihood.linear(torch.tensor([[1.0], [0.0]])), torch.tensor([1, 1]))
     np.testing.assert_allclose(got.numpy(), [1e4, 0.0])
 
 
 def test_equal_logits_give_the_logarithm_of_the_vocabulary() -> None:
-    got = likelihood.nll(torch.ones(1, 3, 4), torch.ones(100, 4), torch.tensor([0, 50, 99]), chunk=2)
+    got = likelihood.nll(torch.ones(1, 3, 4), likelihood.linear(torch.ones(100, 4)), torch.tensor([0, 50, 99]), chunk=2)
     np.testing.assert_allclose(got.numpy(), np.full(3, np.log(100.0)), rtol=1e-6)
 
 
 def test_a_chunk_below_one_is_refused_with_its_value() -> None:
     with pytest.raises(ValueError, match="chunk must be at least 1, got 0"):
-        likelihood.nll(torch.ones(1, 1, 2), torch.ones(3, 2), torch.zeros(1, dtype=torch.int64), chunk=0)
+        likelihood.nll(
+            torch.ones(1, 1, 2), likelihood.linear(torch.ones(3, 2)), torch.zeros(1, dtype=torch.int64), chunk=0
+        )
 
 
 def test_passes_are_weighted_by_their_largest_logit() -> None:

@@ -7,17 +7,19 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import DynamicCache
 
 import lexbench
 from lexbench import Attention
 from lexbench.backends.hf import hook
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.hf.rotary import AttentionInstaller
+from lexbench.backends.hf.state import Keys
 from lexbench.core import registry
 from lexbench.core.attention import Blocks, Line, LogScale, Remap, Slopes, Window
 from lexbench.core.checkpoint import read_model
 from lexbench.kernels import dense
-from lexbench.runner.verify import Check, Preflight, failure, table, verify
+from lexbench.runner.verify import Check, Preflight, continues, failure, table, verify
 
 LENGTH = 280
 """Of texts; lexlet is trained at 256."""
@@ -161,11 +163,42 @@ def test_a_failing_method_is_refused_with_what_failed() -> None:
 
 
 def test_a_run_refuses_the_cells_of_a_failing_method(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("lexbench.runner.verify.failure", lambda checks: "failed its self-check: cached (3e-01)")
+    checks = [Check("cached", False, "3e-01")]
+    monkeypatch.setattr("lexbench.runner.verify.verify", lambda *_: checks)
     run = lexbench.run("lexlet", ["none", "pi"], "passkey", lengths=[128], n=2, results=tmp_path)
     records = run.records().set_index("method")
     assert records.loc["pi", "refused"] == "pi failed its self-check: cached (3e-01)"
     assert list(records.loc[["none"], "refused"].isna().unique()) == [True]
+
+
+def forgets(self: Keys, tower: Any, tokens: torch.Tensor) -> torch.Tensor:
+    """Each piece is read as if nothing were before it."""
+    self.cache = DynamicCache()
+    return read_on(self, tower, tokens)
+
+
+read_on = Keys.read
+
+
+def test_a_model_whose_cache_forgets_is_scored_and_neither_writes_nor_chooses(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As of a family whose state transformers keeps wrongly: the model without a method is checked, too."""
+    tasks: list[Any] = ["last_segment", "passkey", {"name": "needle", "options": 4}]
+    monkeypatch.setattr(Hf, "_state_of", lambda self: Keys)  # the few tokens read at the opening show it, too
+    monkeypatch.setattr(Keys, "read", forgets)
+    run = lexbench.run("lexlet", "none", tasks, lengths=[128], n=2, corpus="synthetic", results=tmp_path)
+    refused = run.records().drop_duplicates("task").set_index("task").refused
+    assert refused.isna().to_dict() == {"last_segment": True, "passkey": False, "needle(options=4)": False}
+    assert refused.dropna().str.fullmatch(r"none failed its self-check: cached \(\de[+-]\d+\)").all()
+
+
+class Counted:
+    calls = 0
+
+    def __call__(self, *arguments: Any) -> list[Check]:
+        self.calls += 1
+        return continues(*arguments)
 
 
 def test_checks_of_a_run_are_made_once(hf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +216,12 @@ def test_checks_of_a_run_are_made_once(hf: Any, tmp_path: Path, monkeypatch: pyt
         assert preflight.failure(attention, 100) is None
     assert len(asked) == 1
     assert Preflight(tmp_path, hf, "1").failure(Attention(), 100) is None
-    assert len(asked) == 1  # the empty attention has nothing to prove
+    assert len(asked) == 1  # the empty attention changes nothing
+    monkeypatch.setattr("lexbench.runner.verify.continues", counted_cache := Counted())
+    hf.attend(Attention())
+    for length in (600, 900):  # from 512 tokens on, one check holds for all lengths
+        assert Preflight(tmp_path, hf, "1").failure_of_cache(Attention(), length) is None
+    assert counted_cache.calls == 1
 
 
 def test_the_table_shows_refusals_across_the_row() -> None:

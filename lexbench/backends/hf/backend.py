@@ -1,22 +1,23 @@
 """Hugging Face checkpoints run by transformers. Batches hold texts of one length, so there is no padding."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 import transformers
 from torch import Tensor
-from torch.nn import functional as F
-from transformers import DynamicCache
 
 from lexbench.backends import Backend, Capabilities
-from lexbench.backends.caches import PrefixCache, cut, keeps_all, together
+from lexbench.backends.caches import PrefixCache, together
+from lexbench.backends.hf.head import Head, precise, states_of
 from lexbench.backends.hf.hook import Unrealisable
-from lexbench.backends.hf.memory import OutOfMemory, deferring, free_memory
-from lexbench.backends.hf.network import DTYPES, check_weights, device_of, load, positions_end, spreads
+from lexbench.backends.hf.memory import OutOfMemory, deferring, free_memory, is_out_of_memory, trying
+from lexbench.backends.hf.network import DTYPES, check_weights, device_of, load, positions_end, spreads, towers
 from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller
+from lexbench.backends.hf.state import Keys, State, Unkept, state_of
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import dtype_of, end_tokens, fingerprint, locate, on_disk, weight_files
 from lexbench.core.model import Model
@@ -95,19 +96,19 @@ class Hf(Backend):
             network = load(folder, DTYPES[dtype], spread)
             self._network = network if spread else network.to(self._device)
             check_weights(self._network)
-        self._base = self._network.base_model
-        self._head = self._network.get_output_embeddings()
         self._device = self._network.get_input_embeddings().weight.device
-        self._positions_end = positions_end(self._base)
-        self._check_head()
-        self._keeps_all = self._reads_into_a_cache()
+        self._base, self._head = self._split()
+        self._positions_end = positions_end(self._base, self._sample(1))
+        self._state = self._state_of()
         # Our kernels compute the slots that change scores, the model's kernel the rest; one name for all methods, so
         # that cells of a comparison agree in it.
         self.kernel = f"{self._network.config._attn_implementation}+lexbench"
-        self._installer = AttentionInstaller(self._network, model.name, model.trained_length, self._positions_end)
+        self._installer = AttentionInstaller(
+            self._network, model.name, model.trained_length, self._positions_end, self._base
+        )
         self._passes = [self._installer.prepare(Attention())]
-        self._slides = any(DynamicCache(config=self._network.config).is_sliding)
-        self._prefix_cache = PrefixCache[list[DynamicCache]]()
+        self._slides = self._state is Keys and any(Keys(self._network.config).cache.is_sliding)
+        self._prefix_cache = PrefixCache[list[Keys]]()
         self.reuse = False
         self._batch = batch if isinstance(batch, int) else None
         self._limit = sys.maxsize
@@ -129,19 +130,25 @@ class Hf(Backend):
         ranked = [part.head_ratios is not None for placement in self._passes for part in placement.attention.parts()]
         return not any(ranked) and not any(placement.grows for placement in self._passes)
 
-    def _begun(self, prompt: Tokens) -> tuple[list[DynamicCache], int]:
-        """Caches for a prompt, and how many of its first tokens they already hold (from the previous prompt)."""
+    def _new(self) -> State:
+        """An empty state for one pass, in as little memory as the model needs to go on."""
+        return Keys(self._network.config) if self._state is Keys else self._state()
+
+    def _begun(self, prompt: Tokens) -> tuple[Sequence[State], int]:
+        """States for a prompt, and how many of its first tokens they already hold (from the previous prompt)."""
         if (taken := self._prefix_cache.take(prompt)) is None:
-            # Made without a config, a DynamicCache keeps all keys of sliding layers too, so it can be cropped.
-            return [DynamicCache() for _ in self._passes], 0
-        cut(*taken)
+            return [self._state() for _ in self._passes], 0
+        for state in taken[0]:
+            state.cut(taken[1])
         return taken
 
-    def _keep(self, prompt: Tokens, caches: list[DynamicCache]) -> None:
-        """Keep the prompt's caches for the next question."""
-        if self.reuse and self.sees_no_future():
-            cut(caches, len(prompt))
-            self._prefix_cache.keep(prompt, caches)
+    def _keep(self, prompt: Tokens, states: Sequence[State]) -> None:
+        """Keep the prompt's states for the next question, if they can be cut."""
+        kept = [state for state in states if isinstance(state, Keys)]
+        if kept and self.reuse and self.sees_no_future():
+            for state in kept:
+                state.cut(len(prompt))
+            self._prefix_cache.keep(prompt, kept)
 
     def alike(self, question: AnyQuestion) -> tuple[object, ...] | None:
         """Key of questions that can share a batch; None: answer it alone."""
@@ -191,13 +198,12 @@ class Hf(Backend):
     @torch.inference_mode()
     def _write(self, questions: Sequence[Write]) -> list[Written]:
         """Write one batch; each answer is the same as alone."""
-        self._check_cache()
         first, new, ended = questions[0], [list[int]() for _ in questions], [False for _ in questions]
         with self._answering(first.length):
             self._check_window(first.length - 1)  # fail before any work
             last, caches = self._prompted([question.prompt for question in questions])
             for step in range(first.room):
-                feed = _best(likelihood.mixed(_precise(self._head(last))), ended, self.dtype)
+                feed = _best(likelihood.mixed(self._head(last)), ended, self.dtype)
                 for place, token in enumerate(feed[:, 0].tolist()):
                     if not ended[place]:
                         ended[place] = token in self._ends
@@ -215,50 +221,48 @@ class Hf(Backend):
             for tokens, over in zip(new, ended, strict=True)
         ]
 
-    def _prompted(self, prompts: Sequence[Tokens]) -> tuple[Tensor, list[DynamicCache]]:
-        """[passes, B, width] states of the prompts' last tokens, and caches that hold the prompts.
+    def _prompted(self, prompts: Sequence[Tokens]) -> tuple[Tensor, Sequence[State]]:
+        """[passes, B, width] states of the prompts' last tokens, and what the model keeps of the prompts.
 
         With prefix reuse, prompts are read one after another, each without its common prefix with the previous one.
         """
         size = len(prompts[0])
-        if self._slides or (len(prompts) > 1 and not (self.reuse and self.sees_no_future())):
-            caches = [DynamicCache(config=self._network.config) for _ in self._passes]  # sliding layers drop old keys
-            return self._states(self._ids(*prompts), size, caches)[:, :, -1], caches
+        reused = self._state is Keys and self.reuse and self.sees_no_future()
+        if self._slides or (len(prompts) > 1 and not reused):
+            begun_anew = [self._new() for _ in self._passes]  # sliding layers drop old keys
+            return self._states(self._ids(*prompts), size, begun_anew)[:, :, -1], begun_anew
+        states: Sequence[State] = ()
         last, read = [], []
         for prompt in prompts:
-            caches, begun = self._begun(prompt)
-            last.append(self._states(self._ids(prompt[begun:]), size, caches)[:, :, -1])
-            read.append([[(layer.keys, layer.values) for layer in cache.layers] for cache in caches])
+            states, begun = self._begun(prompt)
+            last.append(self._states(self._ids(prompt[begun:]), size, states)[:, :, -1])
+            kept = [state.cache for state in states if isinstance(state, Keys)]
+            read.append([[(layer.keys, layer.values) for layer in cache.layers] for cache in kept])
             if len(prompts) > 1:
-                self._keep(prompt, caches)
+                self._keep(prompt, states)
         if len(prompts) > 1:
-            caches = [together(texts) for texts in zip(*read, strict=True)]
-        return torch.cat(last, dim=1), caches
+            states = [Keys.of(together(texts), size) for texts in zip(*read, strict=True)]
+        return torch.cat(last, dim=1), states
 
     @torch.inference_mode()
     def choose(self, question: Choose) -> Chosen:
-        """NLL of each option; the prompt is read once, its cache serves every option."""
-        self._check_cache()
+        """NLL of each option; the prompt is read once, and what is kept of it serves every option."""
         with self._answering(question.length):
             prompt, size = question.prompt, len(question.prompt)
             # Frequencies that depend on the longest input so far would make an option depend on the one before it: read
             # the whole text again for each option.
             again = any(placement.grows for placement in self._passes)
-            caches, begun = ([], 0) if again else self._begun(prompt)
-            last = self._states(self._ids(prompt[begun:]), size, caches)[:, 0, -1:]
+            states, begun = ([Unkept() for _ in self._passes], 0) if again else self._begun(prompt)
+            last = self._states(self._ids(prompt[begun:]), size, states)[:, 0, -1:]
             sums = []
             for option in question.options:
-                states = last
-                if len(option) > 1 and again:
-                    whole = np.concatenate([question.prompt, option[:-1]])
-                    states = self._states(self._ids(whole), size)[:, 0, size - 1 :]
-                elif len(option) > 1:
-                    states = torch.cat([last, self._states(self._ids(option[:-1]), size, caches)[:, 0]], dim=1)
-                    for cache in caches:
-                        cache.crop(1 - len(option))  # back to the prompt: a negative number of tokens to remove
-                sums.append(self._losses(states, option).double().sum())
-            if caches:
-                self._keep(prompt, caches)
+                read = last
+                if len(option) > 1:
+                    with ExitStack() as stack:
+                        aside = [stack.enter_context(state.aside()) for state in states]
+                        read = torch.cat([last, self._states(self._ids(option[:-1]), size, aside)[:, 0]], dim=1)
+                sums.append(self._losses(read, option).double().sum())
+            self._keep(prompt, states)
             return Chosen(nll=torch.stack(sums).cpu().numpy())
 
     @torch.inference_mode()
@@ -268,11 +272,8 @@ class Hf(Backend):
             last = int(question.places[-1])
             states = self._states(self._ids(question.tokens[:last]), int(question.places[0]))
             states = states[:, 0, self._ids(question.places - 1)[0].to(states.device)]
-            options, (weight, bias) = (
-                self._ids(question.options)[0].to(states.device),
-                (self._head.weight, self._head.bias),
-            )
-            return Marked(nll=likelihood.nll_of_options(states, weight, options, bias, self._chunk).cpu().numpy())
+            options = self._ids(question.options)[0].to(states.device)
+            return Marked(nll=likelihood.nll_of_options(states, self._head.exact(), options, self._chunk).cpu().numpy())
 
     def score(self, question: Score) -> Scored:
         """NLL of the targets; computes logits of these only, a chunk at a time."""
@@ -291,7 +292,7 @@ class Hf(Backend):
     def _losses(self, states: Tensor, targets: Tokens) -> Tensor:
         """[T] NLL of targets behind [passes, T, width] states."""
         ids = self._ids(targets)[0].to(states.device)
-        return likelihood.nll(states, self._head.weight, ids, self._head.bias, self._chunk)
+        return likelihood.nll(states, self._head.exact(), ids, self._chunk)
 
     @torch.inference_mode()
     def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> Tensor:
@@ -305,9 +306,9 @@ class Hf(Backend):
             prompt: length of the prompt, at most that of the first piece.
         """
         with self._answering(len(tokens)):
-            caches = [DynamicCache(config=self._network.config) for _ in self._passes]
+            states = [self._new() for _ in self._passes] if len(pieces) > 1 else ()
             parts = torch.split(self._ids(tokens), list(pieces), dim=1)
-            return self._columns(torch.cat([self._states(part, prompt, caches)[:, 0] for part in parts], dim=1))
+            return self._columns(torch.cat([self._states(part, prompt, states)[:, 0] for part in parts], dim=1))
 
     @torch.inference_mode()
     def logits_together(self, rows: Sequence[Tokens]) -> list[Tensor]:
@@ -323,14 +324,14 @@ class Hf(Backend):
                 self._installer.put(placement)
                 places = (real.cumsum(1) - 1).clamp_min(0)
                 read = self._base(feed, attention_mask=real, position_ids=places, use_cache=False)
-                passes.append(read.last_hidden_state)
+                passes.append(states_of(read).to(self._head.device))
             states = torch.stack(passes)
             return [self._columns(states[:, number, width - len(row) :]) for number, row in enumerate(rows)]
 
     def _columns(self, states: Tensor) -> Tensor:
         """[T, COLUMNS] logits of [passes, T, width] states, a chunk of positions at a time."""
         chunks = states.split(self._chunk, dim=1)  # type: ignore[no-untyped-call]
-        return torch.cat([likelihood.mixed(_precise(self._head(chunk)))[:, :COLUMNS] for chunk in chunks])
+        return torch.cat([likelihood.mixed(self._head(chunk))[:, :COLUMNS] for chunk in chunks])
 
     def realised(self, length: int) -> float | None:
         """Largest difference between what the model computes and the method's numbers; needs an earlier forward pass.
@@ -345,18 +346,19 @@ class Hf(Backend):
         hooks = [placement.hook for placement in self._passes if placement.hook is not None]
         return all(len(hook.modules) == len(hook.layers) for hook in hooks)
 
-    def _states(self, tokens: Tensor, prompt: int, caches: Sequence[DynamicCache] = ()) -> Tensor:
-        """[passes, B, T, width] last hidden states, beside the head; with an empty cache or none, a new text begins."""
+    def _states(self, tokens: Tensor, prompt: int, states: Sequence[State] = ()) -> Tensor:
+        """[passes, B, T, width] last hidden states, beside the head; with an empty state or none, a new text begins."""
         found = []
         for number, placement in enumerate(self._passes):
-            cache = caches[number] if caches else None
-            begins = cache is None or cache.get_seq_length() == 0
+            state = states[number] if states else None
+            begins = state is None or state.tokens == 0 or state.afresh
             if begins or len(self._passes) > 1:
                 self._installer.put(placement)
             if begins:
                 self._installer.begin(prompt)
-            found.append(self._base(tokens, past_key_values=cache, use_cache=bool(caches)).last_hidden_state)
-        return torch.stack(found).to(self._head.weight.device)
+            read = states_of(self._base(tokens, use_cache=False)) if state is None else state.read(self._base, tokens)
+            found.append(read)
+        return torch.stack(found).to(self._head.device)
 
     @torch.inference_mode()
     def probe(self, question: Probe) -> Probed:
@@ -384,14 +386,6 @@ class Hf(Backend):
             if placement.hook is not None and placement.hook.window is not None and tokens > placement.hook.window:
                 raise Unrealisable(f"its layers have a window of {placement.hook.window} tokens, asked for {tokens}")
 
-    def _check_cache(self) -> None:
-        """Refused if the model's cache is not one of keys and values only."""
-        if not self._keeps_all:
-            raise Refused(
-                f"hf needs a cache of keys and values to write or choose, {type(self._network).__name__} "
-                "has other state in some layer: use tasks of likelihoods"
-            )
-
     @contextmanager
     def _answering(self, length: int) -> Iterator[None]:
         """Turn into refusals: too few positions, out of memory, an Attention not possible at this length."""
@@ -403,37 +397,41 @@ class Hf(Backend):
         except Unrealisable as obstacle:
             raise self._installer.explain(obstacle) from None
 
-    def _sample(self) -> Tensor:
-        """[1, T] a few token ids that every model has."""
-        limit = min(8, self._positions_end or 8)
+    def _sample(self, most: int = 8) -> Tensor:
+        """[1, T] a few token ids from the middle of the vocabulary, where special ones are rare."""
         vocabulary = int(self._network.config.get_text_config().vocab_size)
-        return torch.arange(1, limit + 1, device=self._device)[None] % vocabulary
+        return (vocabulary // 2 + torch.arange(most, device=self._device))[None] % vocabulary
 
     @torch.inference_mode()
-    def _reads_into_a_cache(self) -> bool:
-        """Whether the model's own cache holds only keys and values, of every token; tried on a few tokens."""
-        tokens = self._sample()
-        read = self._base(tokens, use_cache=True)
-        return keeps_all(read.get("past_key_values"), tokens.shape[1])
+    def _split(self) -> tuple[Any, Head]:
+        """The network's text tower and the head behind it; Refused unless logits follow from text read in order."""
+        name = f"hf cannot read {self.model.name}: {type(self._network).__name__}"
+        found = towers(self._network)
+        try:
+            tokens = self._sample(min(8, positions_end(found[0], self._sample(1)) or 8))
+            other = torch.cat([tokens[:, :-1], tokens[:, :1]], dim=1)
+            first, second = (precise(self._network(each, use_cache=False).logits) for each in (tokens, other))
+        except Exception as error:  # whatever a family's code raises without an image, an encoder's states, ...
+            if is_out_of_memory(error):
+                raise
+            said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            raise Refused(f"{name} does not run on tokens alone ({said})") from None
+        tolerance = TOLERANCE[self._network.dtype]
+        if tokens.shape[1] > 1 and not (first - second)[:, :-1].std() <= tolerance * first.std():
+            raise Refused(f"{name} is not causal: later tokens change the logits of earlier ones")
+        for tower in found:
+            with trying():
+                head = Head(self._network, tower, tokens, tolerance)
+                if head.right:
+                    return tower, head
+        raise Refused(f"{name} computes logits that do not follow from the last states of its text tower")
 
     @torch.inference_mode()
-    def _check_head(self) -> None:
-        """Refused unless logits are the last hidden state times the head's weight: some models scale or cap them."""
-        tokens = self._sample()
-        weight, bias = self._head.weight, self._head.bias
-        theirs = _precise(self._network(tokens, use_cache=False).logits).to(weight.device)
-        states = _precise(self._base(tokens, use_cache=False).last_hidden_state).to(weight.device)
-        ours = F.linear(states, _precise(weight), None if bias is None else _precise(bias))
-        if not (ours - theirs).std() <= TOLERANCE[self._network.dtype] * theirs.std():
-            raise Refused(
-                f"hf cannot score {self.model.name}: {type(self._network).__name__} scales or caps its logits, "
-                "which is not supported"
-            )
-
-
-def _precise(values: Tensor) -> Tensor:
-    """Values in float32, or float64 if they are float64."""
-    return values.to(torch.promote_types(values.dtype, torch.float32))
+    def _state_of(self) -> Callable[[], State]:
+        """What makes an empty state of the kind that this model needs to go on with a text."""
+        tokens = self._sample(min(8, self._positions_end or 8))
+        tokens = torch.cat([tokens, tokens.flip(1)])  # some code mixes the rows of a batch up
+        return state_of(self._base, tokens, TOLERANCE[self._network.dtype])
 
 
 def _best(logits: Tensor, ended: Sequence[bool], dtype: str) -> Tensor:

@@ -41,3 +41,13 @@ def deferring(what: str) -> Iterator[None]:
     if short:  # after the except block: the error held there keeps the tensors of its traceback alive
         torch.cuda.empty_cache()
         raise OutOfMemory(f"out of memory for {what}: use fewer tokens, a smaller dtype, or a device with more memory")
+
+
+@contextmanager
+def trying() -> Iterator[None]:
+    """End the block at an error: a family's code raises any of them where it cannot go on."""
+    try:
+        yield
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 import transformers
-from torch import nn
-from transformers import AutoModelForCausalLM
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
 from lexbench.backends.hf.memory import is_out_of_memory
 from lexbench.core.checkpoint import check_architecture, weight_bytes
@@ -62,7 +62,11 @@ def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
     bars = transformers.utils.logging.is_progress_bar_enabled()
     transformers.utils.logging.disable_progress_bar()
     try:
-        network, found = AutoModelForCausalLM.from_pretrained(
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        seeing = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+        alone = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+        auto = AutoModelForImageTextToText if seeing and not alone else AutoModelForCausalLM
+        network, found = auto.from_pretrained(
             folder,
             dtype=dtype,
             device_map="auto" if spread else None,
@@ -72,7 +76,8 @@ def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
             output_loading_info=True,
         )
     except Exception as error:  # transformers raises many classes for broken files
-        if isinstance(error, ValueError | OSError | MemoryError) or is_out_of_memory(error):
+        plain = isinstance(error, ValueError) and "\n" not in str(error)
+        if plain or isinstance(error, OSError | MemoryError) or is_out_of_memory(error):
             raise
         said = " ".join(str(error).split())[:200]
         raise ValueError(
@@ -95,16 +100,51 @@ def check_weights(network: Any) -> None:
             )
 
 
-def positions_end(base: nn.Module) -> int | None:
+def towers(network: Any) -> list[Any]:
+    """The modules that could make last hidden states of tokens, the innermost first, so that no image tower is part.
+
+    Those that read the network's own embeddings.
+    """
+    own = _embeddings(network)
+    inside = [module for module in network.modules() if isinstance(module, PreTrainedModel) and module is not network]
+    found = [module for module in inside if own is not None and _embeddings(module) is own]
+    return found[::-1] or [network.base_model]
+
+
+def _embeddings(module: Any) -> Any:
+    try:
+        return module.get_input_embeddings()
+    except NotImplementedError:  # it reads no tokens
+        return None
+
+
+@torch.inference_mode()
+def positions_end(tower: Any, token: Tensor) -> int | None:
     """Number of positions in the model's table of learned or fixed embeddings; None if it has no table.
 
     Found by the names that transformers uses: `wpe` (GPT-2), `embed_positions` with an `offset` (OPT), and so on.
+    Tables that reading text does not use, as those of an image tower, do not count.
+
+    Args:
+        tower: makes last hidden states of tokens.
+        token: [1, 1] id to read.
     """
-    for name, module in base.named_modules():
-        leaf = name.rpartition(".")[2]
-        if isinstance(module, nn.Embedding) and (leaf == "wpe" or "position" in leaf):
-            return module.num_embeddings - int(getattr(module, "offset", 0))
-    for name, buffer in base.named_buffers():
+    tables = [
+        module
+        for name, module in tower.named_modules()
+        if isinstance(module, nn.Embedding) and (name.endswith("wpe") or "position" in name.rpartition(".")[2])
+    ]
+    used: list[nn.Embedding] = []
+    handles = [table.register_forward_hook(lambda module, given, made: used.append(module)) for table in tables]
+    try:
+        if tables:
+            tower(token, use_cache=False)
+    finally:
+        for handle in handles:
+            handle.remove()
+    for table in used:
+        return table.num_embeddings - int(getattr(table, "offset", 0))
+    for name, buffer in tower.named_buffers():
         if name.endswith("embed_positions"):
             return len(buffer)
     return None

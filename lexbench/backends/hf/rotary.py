@@ -17,10 +17,12 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
+from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache, PreTrainedModel
 
 from lexbench.backends.hf import evidence
 from lexbench.backends.hf.hook import Hook, IdentityRotary, LayerAttention, Unrealisable, Watch, plain_mask
+from lexbench.backends.hf.memory import is_out_of_memory
+from lexbench.backends.hf.network import towers
 from lexbench.core.attention import Attention, Floats, Line, Positions, Remap, Window
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -67,16 +69,18 @@ class AttentionInstaller:
         name: of the model, for error messages.
         trained_length: cos and sin are compared with the method's numbers up to 4 times this length.
         end: number of positions in the model's table; None if it has no table.
+        tower: the module that makes last hidden states of tokens; None: the innermost that could.
     """
 
-    def __init__(self, network: Any, name: str, trained_length: int, end: int | None = None) -> None:
+    def __init__(self, network: Any, name: str, trained_length: int, end: int | None = None, tower: Any = None) -> None:
         self._network = network
-        self._base = network.base_model
+        self._base = towers(network)[0] if tower is None else tower
         self._config = network.config.get_text_config()
         self._name = name
         self._trained_length = trained_length
         self._end = end
-        self._kernel = network.config._attn_implementation
+        models = [module for module in self._base.modules() if isinstance(module, PreTrainedModel)]
+        self._kernels = [(model.config, model.config._attn_implementation) for model in (self._base, *models)]
         # A registry name of its own: several networks in one process may have different methods.
         self._registered = f"lexbench_{next(_numbers)}"
         places = [place for place, module in self._base.named_modules() if hasattr(module, "inv_freq")]
@@ -121,7 +125,8 @@ class AttentionInstaller:
         if placement.hook is not None:
             AttentionInterface.register(self._registered, placement.hook)
             AttentionMaskInterface.register(self._registered, plain_mask)
-            self._set_kernel(self._registered)
+            if self._base.config._attn_implementation != self._registered:
+                self._base.set_attn_implementation(self._registered)
         else:
             self._unhook()
         self.begin()
@@ -151,14 +156,12 @@ class AttentionInstaller:
             setattr(self._base.get_submodule(parent), leaf, rotary)
 
     def _unhook(self) -> None:
-        self._set_kernel(self._kernel)
+        for config, kernel in self._kernels:
+            if config._attn_implementation == self._registered:
+                config._attn_implementation = kernel
         for registry in (AttentionInterface, AttentionMaskInterface):
             # transformers has no public unregister; an entry left behind would keep the model in memory.
             registry._global_mapping.pop(self._registered, None)
-
-    def _set_kernel(self, kernel: str) -> None:
-        if self._network.config._attn_implementation != kernel:
-            self._network.set_attn_implementation(kernel)
 
     def _identity(self) -> IdentityRotary | None:
         """IdentityRotary of the width that the model's code expects; None if the model has no rotary module."""
@@ -212,12 +215,16 @@ class AttentionInstaller:
             raise self._refusal(["dynamic"], f"it already scales its angles ({kind})")
 
     def _check_sizes(self, attention: Attention) -> None:
-        heads = self._config.num_attention_heads
+        heads = _stated(self._config, "num_attention_heads")
+        if heads is None:  # no attention at all, or layers that differ in it
+            if attention.slots():
+                raise self._refusal(attention.slots(), "its config does not state one number of attention heads")
+            return
         attention.check_fits(
             self._name,
             pairs=None if self._stock is None else len(cast(Tensor, self._stock.inv_freq)),
             heads=heads,
-            kv_heads=getattr(self._config, "num_key_value_heads", None) or heads,
+            kv_heads=_stated(self._config, "num_key_value_heads") or heads,
             layers=self._config.num_hidden_layers,
         )
 
@@ -281,6 +288,11 @@ class AttentionInstaller:
                 self._obstacles[rotated] = self._try_hook(rotated)
             except Unrealisable as obstacle:
                 self._obstacles[rotated] = str(obstacle)
+            except Exception as error:  # whatever a family's code raises that needs attention of its own
+                if is_out_of_memory(error):
+                    raise
+                said = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+                self._obstacles[rotated] = f"its code does not run with our attention function ({said})"
             finally:
                 self._network.train(learning)
                 self.put(before)
@@ -310,9 +322,19 @@ class AttentionInstaller:
         got = [self._network(piece, past_key_values=cache, use_cache=True).logits.double() for piece in pieces]
         if hook.calls != len(pieces) * layers:
             return "its attention does not use transformers' registry of attention functions"
+        if len(hook.modules) != layers:
+            return "it runs layers several times for a text, each time with other weights of attention"
         error = torch.cat(got, dim=1) - expected
         if not error.std() <= TOLERANCE[self._network.dtype] * expected.std():
             return "our attention function without a method does not reproduce its logits"
+        return None
+
+
+def _stated(config: Any, name: str) -> int | None:
+    """A size in a config; None if it has none, or not one for all layers."""
+    try:
+        return cast(int | None, getattr(config, name, None))
+    except RuntimeError:  # transformers' error for a size that layers differ in
         return None
 
 
@@ -321,5 +343,5 @@ def _window(config: Any) -> int | None:
     kinds = getattr(config, "layer_types", None)
     if kinds is not None and set(kinds) <= {"full_attention"}:
         return None
-    sizes = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
+    sizes = [_stated(config, name) for name in ("sliding_window", "attention_chunk_size")]
     return min((size for size in sizes if size), default=None)

@@ -1,0 +1,100 @@
+"""From a network's last hidden states to its logits, whatever its code does to them: scale, cap, transform, bias."""
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lexbench.kernels import likelihood
+from lexbench.kernels.likelihood import ToLogits
+
+
+class Head:
+    """The part of a network behind its text tower.
+
+    Where logits are the states times a weight, that product is all. Otherwise the network's own code is run with the
+    states in place of what its tower would return. This needs no knowledge of what that code does.
+
+    Args:
+        network: a causal language model of transformers.
+        tower: the module that makes the last hidden states.
+        tokens: [1, T] ids to try it on.
+        tolerance: largest difference of logits computed in two ways, as a fraction of their standard deviation.
+    """
+
+    def __init__(self, network: Any, tower: nn.Module, tokens: Tensor, tolerance: float) -> None:
+        self._network, self._tower = network, tower
+        self._last: Any = network.get_output_embeddings()
+        self.device: torch.device = self._last.weight.device if isinstance(self._last, nn.Linear) else tokens.device
+        """Of the last product; with several GPUs not that of the first layer."""
+        seen: list[Any] = []
+        handle = tower.register_forward_hook(lambda module, given, returned: seen.append(returned))
+        try:
+            theirs = precise(network(tokens, use_cache=False).logits).to(self.device)
+        finally:
+            handle.remove()
+        self._returned: Any = seen[-1] if seen else None
+        states = states_of(tower(tokens, use_cache=False)).to(self.device)
+
+        def fits(ours: Tensor) -> bool:
+            return ours.shape == theirs.shape and bool((ours - theirs).std() <= tolerance * theirs.std())
+
+        self.plain = isinstance(self._last, nn.Linear) and self._last.in_features == states.shape[-1]
+        self.plain = self.plain and fits(self.exact()(states))
+        self.right = self.plain or (self._returned is not None and fits(self.exact()(states)))
+        """Whether logits follow from the tower's states."""
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """[P, T, V] logits of [P, T, width] states, in float32 or float64; a plain product is rounded before."""
+        if self.plain and self._last is not None:
+            return precise(self._last(states))
+        return self._replayed(states)
+
+    def exact(self) -> ToLogits:
+        """The function from [P, T, width] states to [P, T, V] logits; its last product is in float32 or float64."""
+        if self.plain:
+            assert isinstance(self._last, nn.Linear)
+            return likelihood.linear(self._last.weight, self._last.bias)
+        return self._replayed
+
+    def _replayed(self, states: Tensor) -> Tensor:
+        """Logits by the network's own code behind the tower."""
+        ids = torch.zeros(states.shape[:2], dtype=torch.int64, device=states.device)
+        with self._given(states):
+            return precise(self._network(ids, use_cache=False).logits)
+
+    @contextmanager
+    def _given(self, states: Tensor) -> Iterator[None]:
+        """Let the tower return these states, and the last product be computed in float32 or float64."""
+        was = self._returned
+        returned = (states, *was[1:]) if isinstance(was, tuple) else type(was)(last_hidden_state=states)
+        self._tower.forward = lambda *_, **__: returned
+        last = self._last if isinstance(self._last, nn.Linear) else None
+        if last is not None:
+            last.forward = functools.partial(_precisely, last)  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            del self._tower.forward
+            if last is not None:
+                del last.forward
+
+
+def _precisely(linear: nn.Linear, states: Tensor) -> Tensor:
+    bias = None if linear.bias is None else precise(linear.bias)
+    return F.linear(precise(states), precise(linear.weight), bias)
+
+
+def states_of(returned: Any) -> Tensor:
+    """[B, T, width] last hidden states in what a tower returns."""
+    states: Tensor = returned[0] if isinstance(returned, tuple) else returned.last_hidden_state
+    return states
+
+
+def precise(values: Tensor) -> Tensor:
+    """Values in float32, or float64 if they are float64."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))

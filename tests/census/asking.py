@@ -1,0 +1,214 @@
+"""Asks one model of every type all kinds of questions: each answer is the stock model's, or refused with a reason."""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from lexbench import Attention, Mark, Probe, Refused, Score, Write
+from lexbench.backends.hf import Hf
+from lexbench.backends.hf.state import Handed, Keys, Unkept
+from lexbench.core.checkpoint import read_model
+from lexbench.core.task import Choose
+from lexbench.runner.verify import Preflight
+from tests.census import tiny
+
+TOLERANCE = 1e-4
+"""Of likelihoods in float32: absolute below 1 nat, relative above."""
+TOKENS = np.random.default_rng(1).integers(4, tiny.PADDING, 40)
+"""Longer than a window and an index, and none of them special."""
+PROMPT, ROOM = 24, 6
+KINDS = ("score", "mark", "write", "choose", "probe", "batched", "reused")
+"""What every model is asked: five kinds of questions; texts in batches; prompts that begin alike, with reuse."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What came of one kind of question."""
+
+    right: bool
+    reason: str = ""
+    """Why it was refused; for a wrong answer or a traceback, what happened."""
+    refused: bool = False
+
+    @property
+    def honest(self) -> bool:
+        """Right, or refused with a reason of one line."""
+        return self.right or (self.refused and bool(self.reason) and "\n" not in self.reason)
+
+
+class Stock:
+    """A model that we never touch: its logits come from one forward pass without a cache."""
+
+    def __init__(self, folder: Path) -> None:
+        [name] = transformers.AutoConfig.from_pretrained(folder).architectures
+        made = getattr(transformers, name)
+        self.network = made.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+
+    @torch.inference_mode()
+    def chances(self, tokens: np.ndarray) -> np.ndarray:
+        """[T, vocabulary] log-probabilities."""
+        logits = self.network(torch.from_numpy(tokens)[None], use_cache=False).logits[0]
+        return np.asarray(logits.double().log_softmax(-1))
+
+    def losses(self, tokens: np.ndarray, start: int) -> np.ndarray:
+        """NLL of the tokens from `start` on."""
+        chances = self.chances(tokens)
+        return np.asarray([-chances[place - 1, tokens[place]] for place in range(start, len(tokens))])
+
+    def written(self, prompt: np.ndarray, room: int = ROOM) -> list[int]:
+        """Greedy continuation, reading all again for each token."""
+        tokens = prompt
+        for _ in range(room):
+            tokens = np.append(tokens, self.chances(tokens)[-1].argmax())
+        return [int(token) for token in tokens[len(prompt) :]]
+
+    @torch.inference_mode()
+    def entropies(self, tokens: np.ndarray) -> np.ndarray | None:
+        """[layers, heads] nats of the attention weights, a mean over the queries; None: it shows no weights."""
+        given = self.network(torch.from_numpy(tokens)[None], use_cache=False, output_attentions=True)
+        weights = [each for each in given.get("attentions") or () if isinstance(each, torch.Tensor)]
+        if not weights or any(each.shape[-2:] != (len(tokens), len(tokens)) for each in weights):
+            return None
+        return np.stack([torch.special.entr(each[0].double()).sum(-1).mean(-1).numpy() for each in weights])
+
+
+def write(tokens: np.ndarray) -> Write:
+    return Write(index=0, cluster="", prompt=tokens, room=ROOM)
+
+
+def score(tokens: np.ndarray) -> Score:
+    return Score(index=0, cluster="", tokens=tokens, start=10, bytes=1, words=1)
+
+
+def choose(prompt: np.ndarray) -> Choose:
+    return Choose(index=0, cluster="", prompt=prompt, options=(TOKENS[24:27], TOKENS[30:31], TOKENS[33:37]), expected=0)
+
+
+def chosen(stock: Stock, prompt: np.ndarray) -> list[float]:
+    return [float(stock.losses(np.append(prompt, option), len(prompt)).sum()) for option in choose(prompt).options]
+
+
+def close(given: Any, expected: Any) -> None:
+    np.testing.assert_allclose(given, expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def other_end(tokens: np.ndarray, same: int) -> np.ndarray:
+    """The tokens with another end behind the first `same`."""
+    return np.concatenate([tokens[:same], tokens[same:][::-1]])
+
+
+def check_score(hf: Hf, stock: Stock) -> None:
+    close(hf.score(score(TOKENS)).nll, stock.losses(TOKENS, 10))
+
+
+def check_mark(hf: Hf, stock: Stock) -> None:
+    places, options = np.array([12, 20]), np.unique(TOKENS[[12, 20, 30]])
+    given = hf.mark(Mark(index=0, cluster="", tokens=TOKENS, places=places, options=options))
+    close(given.nll, -stock.chances(TOKENS)[np.ix_(places - 1, options)])
+
+
+def check_write(hf: Hf, stock: Stock) -> None:
+    assert hf.write(write(TOKENS[:PROMPT])).tokens.tolist() == stock.written(TOKENS[:PROMPT])
+
+
+def check_choose(hf: Hf, stock: Stock) -> None:
+    close(hf.choose(choose(TOKENS[:PROMPT])).nll, chosen(stock, TOKENS[:PROMPT]))
+
+
+def check_probe(hf: Hf, stock: Stock) -> None:
+    given = hf.probe(Probe(index=0, cluster="", tokens=TOKENS)).statistics["entropy"]
+    expected = stock.entropies(TOKENS)
+    assert expected is not None, "the stock model shows no weights to compare with"
+    np.testing.assert_allclose(given, expected, atol=1e-3)
+
+
+def check_batched(hf: Hf, stock: Stock) -> None:
+    texts = [TOKENS, TOKENS[::-1].copy(), np.roll(TOKENS, 5)]
+    for text, given in zip(texts, hf.together([score(text) for text in texts]), strict=True):
+        close(given.nll, stock.losses(text, 10))  # type: ignore[union-attr]
+    prompts = [text[:PROMPT] for text in texts]
+    for prompt, answer in zip(prompts, hf.together([write(prompt) for prompt in prompts]), strict=True):
+        assert answer.tokens.tolist() == stock.written(prompt)  # type: ignore[union-attr]
+
+
+def check_reused(hf: Hf, stock: Stock) -> None:
+    prompt = TOKENS[:PROMPT]
+    hf.reuse = True
+    for same in (PROMPT, 18, 18, 4):
+        begins_alike = other_end(prompt, same)
+        assert hf.write(write(begins_alike)).tokens.tolist() == stock.written(begins_alike)
+        close(hf.choose(choose(begins_alike)).nll, chosen(stock, begins_alike))
+    longer = np.append(prompt, TOKENS[30:34])
+    assert hf.write(write(longer)).tokens.tolist() == stock.written(longer)
+
+
+GOES_ON = ("write", "choose", "batched", "reused")
+"""Kinds of questions that a run asks only of a model that has passed its preflight."""
+CHECKS: dict[str, Callable[[Hf, Stock], None]] = {
+    "score": check_score,
+    "mark": check_mark,
+    "write": check_write,
+    "choose": check_choose,
+    "probe": check_probe,
+    "batched": check_batched,
+    "reused": check_reused,
+}
+
+
+def open_hf(folder: Path) -> Hf:
+    known = {"trained_length": tiny.LONGEST, "head_dim": 8, "vocabulary": tiny.PADDING}
+    stated = {"path": str(folder), "name": folder.name, **known}
+    return Hf(read_model(stated, offline=True), batch=3, device="cpu")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of all kinds of questions, asked of one model."""
+
+    asked: dict[str, Asked]
+    goes_on: str = ""
+    """What it goes on by from a prompt: keys, its own state, or reading again."""
+
+    @property
+    def dishonest(self) -> dict[str, str]:
+        """What was neither right nor refused with a reason."""
+        return {kind: each.reason for kind, each in self.asked.items() if not each.honest}
+
+
+GOES_ON_BY = {Keys: "keys and values", Handed: "its own state", Unkept: "reading again"}
+
+
+def ask(folder: Path) -> Found:
+    """What came of each kind of question, asked of a folder's model."""
+    try:
+        hf = open_hf(folder)
+    except (Refused, ValueError) as refusal:
+        return Found(dict.fromkeys(KINDS, Asked(False, str(refusal), refused=True)))
+    except Exception as error:
+        return Found(dict.fromkeys(KINDS, Asked(False, f"{type(error).__name__}: {error}")))
+    stock, preflight = Stock(folder), Preflight(None, hf, "")
+    found = {}
+    for name, check in CHECKS.items():
+        hf.reuse = False
+        try:
+            if name in GOES_ON and (failed := preflight.failure_of_cache(Attention(), len(TOKENS))):
+                raise Refused(failed)
+            check(hf, stock)
+            found[name] = Asked(True)
+        except Refused as refusal:
+            found[name] = Asked(False, refusal.reason, refused=True)
+        except Exception as error:
+            found[name] = Asked(False, " ".join(f"{type(error).__name__}: {error}".split())[:300])
+    return Found(found, GOES_ON_BY[type(hf._state())])
+
+
+def census(kind: str) -> Found:
+    """What came of each kind of question, asked of a tiny random model of a type."""
+    with tempfile.TemporaryDirectory() as folder:
+        return ask(tiny.save(Path(folder) / kind, kind))
