@@ -135,6 +135,7 @@ def _likelihood(finished: Finished, part: str | None) -> list[Record]:
     losses = [sample.nll.astype(np.float64) for sample in used if sample.nll is not None]
     nats = np.array([loss.sum() for loss in losses])
     targets = np.array([len(loss) for loss in losses], np.float64)
+    floors = _floors(used, targets)
     records = []
 
     def add(metric: str, units: np.ndarray, turn: Callable[[float], float]) -> None:
@@ -142,7 +143,10 @@ def _likelihood(finished: Finished, part: str | None) -> list[Record]:
         if units.sum() > 0:
             value = _finite(turn, float(nats.sum() / units.sum()))
             interval = _turned(cluster_bootstrap(nats, units, clusters), turn)
-        records.append(_record(finished, part, metric, value, interval if value is not None else None, used))
+        record = _record(finished, part, metric, value, interval if value is not None else None, used)
+        ends = {name: None if value is None else _finite(turn, sum_ / units.sum()) for name, sum_ in floors.items()}
+        uniform, unigram, bigram = (ends.get(name) for name in ("uniform", "unigram", "bigram"))
+        records.append(replace(record, uniform=uniform, unigram=unigram, bigram=bigram))
 
     add("nll", targets, float)
     add("perplexity", targets, math.exp)
@@ -152,6 +156,15 @@ def _likelihood(finished: Finished, part: str | None) -> list[Record]:
     if all(sample.words is not None for sample in seen):
         add("word_perplexity", np.array([sample.words for sample in used], np.float64), math.exp)
     return records
+
+
+def _floors(used: Sequence[Sample], targets: np.ndarray) -> dict[str, float]:
+    """Nats of each floor over all targets; only of floors that every sample has."""
+    names = set.intersection(*(set(sample.floors) for sample in used)) if used else set()
+    return {
+        name: math.fsum(count * sample.floors[name] for sample, count in zip(used, targets.tolist(), strict=True))
+        for name in names
+    }
 
 
 def _turned(interval: Interval | None, turn: Callable[[float], float]) -> Interval | None:
