@@ -94,6 +94,7 @@ def run(
     results: str | Path | None = None,
     reuse: bool = True,
     stop_after_collapse: bool = False,
+    price: bool = True,
 ) -> Run:
     """Measure every method on every task at every length, or go on where an earlier run stopped.
 
@@ -112,6 +113,8 @@ def run(
         results: folder of the run; None: runs/<model>.
         reuse: take what earlier answers already hold; the numbers are the same to rounding.
         stop_after_collapse: skip the longer lengths of a method that has collapsed.
+        price: measure a method whose factor follows the length also with the factor of the longest length, at the
+            longest length within the trained one.
     """
     from lexbench.runner.execute import execute
     from lexbench.runner.job import Job
@@ -129,6 +132,7 @@ def run(
         results=results,
         reuse=reuse,
         stop_after_collapse=stop_after_collapse,
+        price=price,
     )
     execute(job)
     return Run(job.results)

@@ -114,7 +114,7 @@ class LastSegment(Task):
         else:
             tokens = np.concatenate([texts.prefix, encoded.ids[end - length + len(texts.prefix) : end]])
         units = encoded.units(end - targets, end)
-        return Score(
+        question = Score(
             index=index,
             cluster=texts.name(document),
             tokens=tokens,
@@ -123,6 +123,7 @@ class LastSegment(Task):
             words=units[1],
             facts=place_of(texts, document, end - targets, end),
         )
+        return texts.with_floors(question, document)
 
     def _too_few(self, texts: EncodedCorpus, n: int, found: int) -> str:
         if self.stream:

@@ -148,7 +148,7 @@ def _question(
     texts: EncodedCorpus, index: int, width: int, document: int, end: int, targets: NDArray[np.int64]
 ) -> Score:
     encoded = texts[document]
-    return Score(
+    question = Score(
         index=index,
         cluster=texts.name(document),
         tokens=np.concatenate([texts.prefix, encoded.ids[end - width : end]]),
@@ -157,3 +157,4 @@ def _question(
         words=0,
         facts={"document": texts.name(document), "targets": targets.tolist()},
     )
+    return texts.with_floors(question, document, targets - targets[0])

@@ -77,7 +77,7 @@ def _job(config: dict[str, Any], choices: dict[str, str]) -> Any:
             raise
         model = read_known_model(model)
     seed = config["seed"]
-    same = ("lengths", "multiples", "n", "results", "reuse", "stop_after_collapse", "executor", "ray")
+    same = ("lengths", "multiples", "n", "results", "reuse", "stop_after_collapse", "price", "executor", "ray")
     return Job.of(
         model=model,
         methods=[part(config, choices, "method")],
@@ -110,6 +110,11 @@ COMMAND = Command(
             "take nothing from earlier answers; the numbers are the same up to rounding",
         ),
         Setting("stop_after_collapse=true", "skip the longer lengths of a method once it fails (docs/scale.md)"),
+        Setting(
+            "price=false",
+            "without the price cells: at the longest length within the trained one, a method whose factor follows the "
+            "length, with the factor of the longest length (docs/reading.md)",
+        ),
         Setting("executor=ray", "measure the cells on the workers of a Ray cluster (docs/scale.md)"),
         Setting(
             "ray.workers=4",

@@ -70,6 +70,18 @@ def read_method(config: Mapping[str, Any]) -> tuple[str, Method, str]:
     return "+".join(names), Composed(names, parts), "+".join(labels)
 
 
+def with_factor(config: Mapping[str, Any], factor: float) -> dict[str, Any] | None:
+    """A method's config with this factor in place of the one that follows the length; None where none does."""
+    if "compose" not in config:
+        method = read_method(config)[1]
+        return {**config, "factor": factor} if getattr(method, "factor", factor) is None else None
+    entries = method_entries(config["compose"])
+    fixed = [with_factor(entry, factor) for entry in entries]
+    if not any(fixed):
+        return None
+    return {**config, "compose": [new or old for new, old in zip(fixed, entries, strict=True)]}
+
+
 def method_entries(listed: Any) -> list[dict[str, Any]]:
     """For each entry, the method's yaml, overridden by the entry's parameters, with the name."""
     if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:

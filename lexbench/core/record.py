@@ -53,6 +53,8 @@ class Sample:
     """UTF-8 bytes of the targets."""
     words: int | None = None
     """Whitespace-separated words that begin inside the targets."""
+    floors: Mapping[str, float] = field(default_factory=dict)
+    """Mean nats per target that counting alone reaches on the same targets: uniform, unigram, bigram."""
     prompt: str | None = None
     """The question as text; a long one is shortened to the parts that matter."""
     output: str | None = None
@@ -120,6 +122,12 @@ class Record:
     value: float | None
     chance: float | None
     """Expected accuracy of guessing among all possible answers."""
+    uniform: float | None = None
+    """Of a likelihood: the same metric, on the same targets, of a guess among all tokens of the vocabulary."""
+    unigram: float | None = None
+    """The same of a unigram model of the corpus's other documents (`lexbench.taskkit.floors`)."""
+    bigram: float | None = None
+    """The same of a bigram model of these documents."""
     low: float | None
     """Lower end of the 95 % interval; None if there is only one cluster."""
     high: float | None
@@ -143,6 +151,17 @@ class Record:
     corpus: str | None
     version: str
     """Version of lexbench at the measurement."""
+
+    @property
+    def floor_of(self) -> str | None:
+        """Name of the floor: the best of uniform, unigram and bigram, or chance; None: no floor is known."""
+        known = {name: value for name in ("uniform", "unigram", "bigram") if (value := getattr(self, name)) is not None}
+        return min(known, key=known.__getitem__) if known else None if self.chance is None else "chance"
+
+    @property
+    def floor(self) -> float | None:
+        """What needs no model, in the record's metric: a value no better than it says nothing of the model."""
+        return getattr(self, self.floor_of) if self.floor_of else None
 
     @property
     def multiple(self) -> float:

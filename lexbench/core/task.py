@@ -108,6 +108,8 @@ class Score(Question):
     bytes: int
     """UTF-8 bytes of the targets."""
     words: int
+    floors: Mapping[str, float] = field(default_factory=dict)
+    """Mean nats per target that counting alone reaches, by name: uniform, unigram, bigram (`taskkit.floors`)."""
 
     def __post_init__(self) -> None:
         assert 1 <= self.start < len(self.tokens), f"start {self.start} of {len(self.tokens)} tokens"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from lexbench.core.record import Record
 from lexbench.stats import metrics
+from lexbench.stats.floors import at_floor
 from lexbench.stats.pairs import Paired
 from lexbench.stats.values import notes_of, number, samples_of, share
 from lexbench.stats.wording import several, signed
@@ -83,7 +84,7 @@ def value_entry(record: Record | None, *, best: str | None = None, more: str = "
     text = number(record, record.value)
     known = record.low is not None and record.high is not None
     ends = (number(record, record.low or 0.0), number(record, record.high or 0.0)) if known else None
-    return Entry(text=text, ends=ends, best=text == best, more=more, notes=notes)
+    return Entry(text=text, ends=ends, best=text == best and not at_floor(record), more=more, notes=notes)
 
 
 def cut(record: Record) -> str:
@@ -92,10 +93,12 @@ def cut(record: Record) -> str:
 
 
 def best_of(records: Sequence[Record]) -> str | None:
-    """Best value of a column as displayed; None where all look equal, and where neither direction is better."""
-    known = {number(record, record.value): record.value for record in records if record.value is not None}
-    side = max((metrics.better(record.metric) for record in records if record.value is not None), default=0)
-    return max(known, key=lambda shown: side * known[shown]) if side and len(known) > 1 else None
+    """Best value of a column as displayed; None where all look equal, are at the floor, or no direction is better."""
+    valued = [(record, record.value) for record in records if record.value is not None]
+    side = max((metrics.better(record.metric) for record, _ in valued), default=0)
+    above = {number(record, value): value for record, value in valued if not at_floor(record)}
+    looks = {number(record, value) for record, value in valued}
+    return max(above, key=lambda shown: side * above[shown]) if side and above and len(looks) > 1 else None
 
 
 def difference_entry(

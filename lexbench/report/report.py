@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 LEGEND = """\
 Brackets hold 95 % intervals: over resampled documents or haystacks (2000 times), or Wilson's for independent answers
-that are right or wrong. **Bold**: best of its column at the displayed precision, significant or not.
+that are right or wrong. **Bold**: best of its column at the displayed precision, significant or not;
+never a value at its floor, one whose interval reaches chance, or what counting n-grams has on the same targets.
 Lengths are in tokens, with their multiple of the trained length. *refused*: not measurable; reason below.
 """
 
@@ -34,9 +35,12 @@ def write_report(folders: Sequence[Path], out: Path | None = None, highlight: Co
 
     Returns the path of report.md. Raises ValueError where there is no run.
     """
+    from lexbench.report.formats import markdown
+    from lexbench.report.headline import grid_of
     from lexbench.report.tables import setting_heading
     from lexbench.stats import costs, records
     from lexbench.stats.differences import BASELINE, differences
+    from lexbench.stats.headline import headlines
     from lexbench.stats.tables import tables
     from lexbench.store.store import Store
 
@@ -49,6 +53,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None, highlight: Co
     every, spent = tables(loaded.finished, highlight), costs.load(folders)
     found = {table.name: each for table in every if (each := differences(table, samples, BASELINE))}
     lines = ["# lexbench report", "", _summary(folders, loaded), "", LEGEND, *_summaries(every, samples, spent, out)]
+    lines += [markdown(grid_of(headline)) for headline in headlines(every, samples)]
     lines += [*_longbench(loaded, out), *_differences(list(found.values()), out)]
     shown: set[str] = set()
     for table in every:
@@ -126,7 +131,7 @@ def _section(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> l
 
     write_text(
         out / "tables" / f"{table.name}.csv",
-        csv(rows_of([record for row in table.methods for record in table.of(row)])),
+        csv(rows_of([*(record for row in table.methods for record in table.of(row)), *table.prices.values()])),
     )
     lines = [
         f"### {table.label}",

@@ -20,9 +20,10 @@ from lexbench.report.grid import (
 from lexbench.report.longbench import grid, layouts
 from lexbench.stats import metrics, positions
 from lexbench.stats.differences import Difference, Differences, coverage, digits, usual_counts
+from lexbench.stats.floors import NGRAMS, level_text, unspoken
 from lexbench.stats.gain import Gain, hurts_from
 from lexbench.stats.records import by_number
-from lexbench.stats.tables import Table, at_length, caption, chances, tables
+from lexbench.stats.tables import Table, at_length, caption, tables
 from lexbench.stats.values import number
 from lexbench.stats.wording import signed
 from lexbench.store.store import Store
@@ -35,7 +36,7 @@ in the tables of the report; scores in points, hundredths of the score. The base
 Brackets hold 95 % intervals over resampled documents or haystacks (2000 times), pairs kept together; where every pair
 differs by the whole score, Newcombe's. An interval without width: at this precision, all pairs differ equally. `*`:
 significant at 0.05 by a two-sided sign-flip test over documents or haystacks, after Holm's correction over the methods
-and lengths of a table.
+and lengths of a table. A difference between two values at their floor, or at the ceiling, is never starred.
 """
 GAIN = """\
 Gain: NLL at the shortest length minus NLL at this one, in nats per token over the same targets; positive where more
@@ -69,21 +70,41 @@ def grid_of(table: Table) -> Grid:
         return value_entry(record, best=best[length], more=more, n=table.cell.n)
 
     rows: list[Line] = [[row, *(at(row, length) for length in table.lengths)] for row in table.methods]
-    below = [*_chance(table), *([CUT] if table.truncated else []), *_realised(table)]
+    for row in dict.fromkeys(name for name, _ in table.prices):
+        rows.append([row, *(value_entry(table.prices.get((row, length)), n=table.cell.n) for length in table.lengths)])
+    below = [*_floors(table), *([CUT] if table.truncated else []), *_realised(table)]
     return Grid(head=["method", *_heads(table)], rows=rows, below=below)
 
 
-def _chance(table: Table) -> Iterator[str]:
-    return chance_line({str(length): chance for length, chance in chances(table).items()})
+def _floors(table: Table) -> Iterator[str]:
+    """Floors, and that the model does not speak the text."""
+    yield from floor_lines({str(length): table.at(length) for length in table.lengths})
+    for row in table.methods[:1]:  # none, where it was measured
+        if said := unspoken(table.of(row)):
+            yield said
 
 
-def chance_line(levels: Mapping[str, float]) -> Iterator[str]:
-    """The score of guessing in a line, by the heads of columns; none where it is not known."""
-    shown = {head: f"{chance:.2f}" if chance >= 0.01 else "below 0.01" for head, chance in levels.items()}
+def floor_lines(records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
+    """The score of guessing, and the floors of a likelihood, by the heads of columns; nothing where none is known."""
+    chance = {head: next((each.chance for each in column if each.chance), None) for head, column in records.items()}
+    if said := _by_head({head: level_text(level) for head, level in chance.items() if level is not None}):
+        yield f"Chance: {said}."
+    floors = {head: next((_ngrams(each) for each in column if _ngrams(each)), "") for head, column in records.items()}
+    if said := _by_head({head: text for head, text in floors.items() if text}, "; "):
+        yield f"Floors on the same targets: {said}."
+
+
+def _ngrams(record: Record) -> str:
+    """`bigram 5.424, unigram 6.433, uniform 7.625`."""
+    known = [(name, level) for name in reversed(NGRAMS) if (level := getattr(record, name)) is not None]
+    return ", ".join(f"{name} {number(record, level)}" for name, level in known)
+
+
+def _by_head(shown: Mapping[str, str], between: str = ", ") -> str:
+    """A text that all columns share, or one for each."""
     if len(set(shown.values())) == 1:
-        yield f"Chance: {next(iter(shown.values()))}."
-    elif shown:
-        yield f"Chance: {', '.join(f'{level} at {head}' for head, level in shown.items())}."
+        return next(iter(shown.values()))
+    return between.join(f"{text} at {head}" for head, text in shown.items())
 
 
 def _realised(table: Table) -> Iterator[str]:
@@ -213,7 +234,8 @@ def _difference(found: Differences, each: Difference | None, usual: tuple[int, i
     if each.apart:
         return Entry(text="no pairs", notes=(f"no pairs: {each.apart}",))
     fate = "a failed side counts 0" if found.table.scored and each.pairs else "left out"
-    notes = list(difference_notes(each, usual if each.pairs else (0, 0), fate))
+    notes = [f"cannot be told: {each.limit}"] if each.limit else []
+    notes += difference_notes(each, usual if each.pairs else (0, 0), fate)
     return difference_entry(each, digits(found), star=bool(each.significant), notes=notes)
 
 

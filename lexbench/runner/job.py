@@ -8,7 +8,7 @@ from typing import Any
 
 from lexbench.core import registry
 from lexbench.core.checkpoint import read_model
-from lexbench.core.method import read_method
+from lexbench.core.method import read_method, with_factor
 from lexbench.core.model import Model
 from lexbench.corpora import Corpus, for_lengths, usual_corpus
 from lexbench.runner.cells import Named
@@ -36,6 +36,10 @@ class Job:
     """Take from earlier answers what they hold already."""
     stop_after_collapse: bool = False
     """Skip the longer lengths of a method that has collapsed."""
+    deployed: Sequence[Named] = ()
+    """Methods whose factor follows the length, with that of the longest length: measured at `price_length` only."""
+    price_length: int | None = None
+    """The longest length within the trained one."""
     executor: str = "here"
     """`here`: this process measures; `ray`: workers of a Ray cluster."""
     ray: Mapping[str, Any] = field(default_factory=dict)
@@ -59,6 +63,7 @@ class Job:
         results: str | Path | None,
         reuse: bool = True,
         stop_after_collapse: bool = False,
+        price: bool = False,
         executor: str = "here",
         ray: Mapping[str, Any] | None = None,
     ) -> "Job":
@@ -66,6 +71,8 @@ class Job:
 
         Of `lengths` None, `multiples` of the trained length; of these or `n` None, those of the suite, or the usual. Of
         `corpus` None or without a name, the usual one of the longest length.
+        With `price`, a method whose factor follows the length also has a cell at the longest length within the trained
+        one, with the factor of the longest length of all: what a deployment pays on short texts.
         """
         facts = model if isinstance(model, Model) else read_model(model)
         n = _usual("n", tasks) if n is None else n
@@ -77,7 +84,7 @@ class Job:
             raise ValueError("seed must be a whole number of at least 0, got none: e.g. seed=0 or seed=[0,1]")
         if executor not in ("here", "ray"):
             raise ValueError(f"executor must be here or ray, got {executor!r}: this process, or a Ray cluster")
-        for name, switch in (("reuse", reuse), ("stop_after_collapse", stop_after_collapse)):
+        for name, switch in (("reuse", reuse), ("stop_after_collapse", stop_after_collapse), ("price", price)):
             if not isinstance(switch, bool):
                 raise ValueError(f"{name} must be true or false, got {switch!r}")
         for each in seeds:
@@ -97,9 +104,14 @@ class Job:
             "n": n,
             "seeds": list(seeds),
         }
+        named = [_method(each) for each in methods]
+        inside = [length for length in tokens if length <= facts.trained_length]
+        priced = price and bool(inside) and tokens[-1] > facts.trained_length
         return cls(
             model=facts,
-            methods=[_method(config) for config in methods],
+            methods=named,
+            deployed=_deployed(methods, named, tokens[-1] / facts.trained_length) if priced else (),
+            price_length=inside[-1] if priced else None,
             tasks=settled,
             corpus=text,
             backend=backend,
@@ -113,6 +125,12 @@ class Job:
             ray=ray or {},
             config=config,
         )
+
+
+def _deployed(methods: Sequence[Mapping[str, Any]], named: Sequence[Named], factor: float) -> list[Named]:
+    """The methods whose factor follows the length, with this one; without those that are measured anyway."""
+    fixed = [_method(config) for each in methods if (config := with_factor(each, factor))]
+    return [each for each in fixed if each.label not in {method.label for method in named}]
 
 
 def _whole(name: str, value: Any, least: int, remedy: str) -> None:

@@ -32,8 +32,8 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
     """
     attentions = {
         (method.label, length): _attention(method.built, job.model, length)
-        for method in job.methods
         for length in job.lengths
+        for method in _methods(job, length)
     }
     steps = []
     for asked in job.tasks:
@@ -49,7 +49,7 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
                     cost = workload(job.model, made)
                 if no_questions is None:
                     known[length] = cost
-                for method in job.methods:
+                for method in _methods(job, length):
                     attention, no_attention = attentions[method.label, length]
                     refused = no_attention or no_questions
                     steps.append(Step(method, task, length, seed, attention, refused, Workload() if refused else cost))
@@ -74,6 +74,11 @@ def _fitted(task: Named, job: Job, tokenizer: Tokenizer) -> tuple[Named, Mapping
             break
         too_long[lengths.pop()] = refused
     return replace(task, built=task.stated.for_lengths(lengths)) if too_long else task, too_long
+
+
+def _methods(job: Job, length: int) -> list[Named]:
+    """Methods of the cells of a length."""
+    return [*job.methods, *(job.deployed if length == job.price_length else ())]
 
 
 def _attention(method: Method, model: Model, length: int) -> tuple[Attention | None, str | None]:

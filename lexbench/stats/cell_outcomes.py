@@ -4,11 +4,11 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lexbench.core.record import Cell, Sample
-from lexbench.stats import metrics
+from lexbench.stats import floors, metrics
 from lexbench.stats.pairs import Outcome, outcomes
 from lexbench.stats.tables import leaves
 from lexbench.stats.wording import plain
@@ -25,6 +25,8 @@ class Kept:
     """With its identity, the attention replaced by a hash."""
     outcomes: Mapping[str, Sequence[Outcome]]
     """By metric: nll, or every score and measure; empty where it is refused."""
+    floors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By metric: its floors by name (`stats.floors`); a baseline file holds none."""
     refused: str | None = None
     failure: str | None = None
     """Why the first sample failed that did."""
@@ -61,9 +63,17 @@ def kept(finished: Finished, expected: Iterable[str] = ()) -> Kept:
         id=cell.id,
         cell=replace(cell, identity={**cell.identity, "attention": attention}),
         outcomes=found,
+        floors={name: floors.of_samples(samples, name) for name in found},
         refused=finished.refused,
         failure=next((sample.failed for sample in samples if sample.failed is not None), None),
     )
+
+
+def limit(one: Kept, other: Kept, metric: str) -> str | None:
+    """Why nothing can be told of two cells with the same questions: both at a floor or at the ceiling; None: it can."""
+    known = other.floors.get(metric) or one.floors.get(metric) or {}
+    left, right = (floors.of_outcomes(side.outcomes[metric], metric, known) for side in (one, other))
+    return floors.both_at_floor(left, right) or floors.both_at_ceiling(left, right)
 
 
 def metrics_of(samples: Sequence[Sample]) -> list[str]:

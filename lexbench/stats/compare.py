@@ -20,12 +20,14 @@ from lexbench.stats.cell_outcomes import (
     doubled,
     headline,
     kept,
+    limit,
     matched,
     other_questions,
     unlike_questions,
 )
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.pairs import Paired, corrected, paired
+from lexbench.stats.tables import price_rows
 from lexbench.stats.wording import listed, plain, scale, several, short_unit, small, some
 
 SELECTORS = ("method", "model", "task", "backend", "dtype", "kernel", "seed", "version", "length")
@@ -134,7 +136,16 @@ def _selected(cells: list[Kept], words: Sequence[str], side: str) -> list[Kept]:
         if not cells:
             asked = f"{key}={'|'.join(sorted(texts))}"
             raise ValueError(f"side {side.upper()} has no cell of {plain(asked)}: choose from {some(known)}")
-    return cells
+    return cells if "method" in wanted else _without_prices(cells)
+
+
+def _without_prices(cells: list[Kept]) -> list[Kept]:
+    """Cells without those that tell only the price of another method's factor."""
+    priced = {
+        trained: price_rows([(each.cell.method, each.cell.length) for each in cells], trained)[1]
+        for trained in {each.cell.trained_length for each in cells}
+    }
+    return [each for each in cells if each.cell.method not in priced[each.cell.trained_length]]
 
 
 def _single(cells: Sequence[Kept], side: str) -> None:
@@ -200,7 +211,7 @@ def _entry(one: Kept, other: Kept, metric: str | None) -> AtLength:
         return replace(blank, apart=_told_apart(one, other, metric, found.unlike))
     if found.difference is None:
         return replace(blank, apart="no question has a value on both sides")
-    return replace(blank, found=found)
+    return replace(blank, found=replace(found, limit=limit(one, other, metric)))
 
 
 def _told_apart(one: Kept, other: Kept, metric: str, index: int) -> str:
@@ -255,6 +266,9 @@ def _verdict(task: Compared, comparisons: int) -> str:
         return f"mixed by length: B is {', and '.join(f'{word} at {listed(at)}' for word, at in where.items())}"
     for word, at in where.items():
         return f"B is {word} at {'every length' if len(real) == len(task.entries) else listed(at)}"
+    limits = [(entry.found.limit, entry.length) for entry in task.entries if entry.found]
+    if all(why for why, _ in limits):
+        return f"cannot be told: {_limits(limits)}"
     if not task.smallest and all(found.difference == 0 for found in compared):
         return "no difference: every question gave the same"
     clusters = max(found.clusters for found in compared)
@@ -262,5 +276,17 @@ def _verdict(task: Compared, comparisons: int) -> str:
     if least * comparisons > LEVEL:
         few = f"with {several(clusters, 'cluster')} no p is below {small(least)}, before correction"
         return f"too few samples to detect any difference: {few} for {several(comparisons, 'comparison')}"
+    told = [(why, length) for why, length in limits if why]
+    aside = f"; cannot be told at {listed([at for _, at in told])}: {_limits(told)}" if told else ""
     size = f": one of up to {task.smallest:.3g}{short_unit(task.metric or '')} may be missed" if task.smallest else ""
-    return f"no difference detected{size}"
+    return f"no difference detected{size}{aside}"
+
+
+def _limits(found: Sequence[tuple[str | None, int]]) -> str:
+    """`both at chance (0.25)`; by length where the reasons differ."""
+    by_reason: dict[str, list[int]] = {}
+    for why, length in found:
+        by_reason.setdefault(why or "", []).append(length)
+    if len(by_reason) == 1:
+        return next(iter(by_reason))
+    return ", ".join(f"{why} at {listed(at)}" for why, at in by_reason.items())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lexbench.core.record import Record, Sample
+from lexbench.stats.floors import both_at_ceiling, both_at_floor
 from lexbench.stats.intervals import LEVEL, least_p
 from lexbench.stats.metrics import LIKELIHOODS
 from lexbench.stats.pairs import Paired, corrected, outcomes, paired
@@ -83,7 +84,9 @@ def _difference(
         return replace(blank, apart=reason)
     if not (_valued(table, base) and _valued(table, record)):
         found = Paired(failed=found.failed, truncated=found.truncated, unpaired=found.unpaired)
-    return replace(blank, **vars(found.scaled(100.0 if table.scored else 1.0)))
+    limit = both_at_floor(base, record)
+    untold = replace(found.scaled(100.0 if table.scored else 1.0), limit=limit or both_at_ceiling(base, record))
+    return replace(blank, **vars(untold))
 
 
 def _valued(table: Table, record: Record) -> bool:
@@ -128,7 +131,7 @@ def rows_of(found: Sequence[Differences]) -> list[dict[str, Any]]:
             multiple = length / cell.trained_length
             numbers = {"cell": entry.cell, "baseline_cell": entry.baseline_cell, **entry.numbers()}
             tests = {"interval": entry.interval.kind if entry.interval else None, **entry.tests()}
-            reasons = {"refused": entry.refused, "apart": entry.apart}
+            reasons = {"refused": entry.refused, "apart": entry.apart, "limit": entry.limit}
             own = {"method": entry.method, "length": length, **numbers, **tests, **entry.counts(), **reasons}
             rows.append({**shared, **about, "multiple": multiple, **own, **setting, "version": cell.version})
     return rows

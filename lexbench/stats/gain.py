@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core.record import Sample
-from lexbench.stats.intervals import Floats, cluster_bootstrap
-from lexbench.stats.tables import Table
+from lexbench.stats.intervals import Floats, cluster_bootstrap, cluster_sums, sign_flip_p
+from lexbench.stats.tables import Place, Table
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Drop:
     clusters: int
     left_out: int
     """Targets that failed at either length."""
+    p: float | None = None
+    """Two-sided, by sign flips over documents, uncorrected."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,12 @@ def gains(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Gain]:
                 found.append(Gain(row, length, record.cell, record.refused, *changes))
             before = here or before
     return found
+
+
+def drop(table: Table, samples: Mapping[str, Sequence[Sample]], before: Place, after: Place) -> Drop | None:
+    """NLL of one cell of a table minus NLL of another; None unless they score the same targets."""
+    sides = [_targets(samples.get(table.entries[place].cell, ())) for place in (before, after)]
+    return _drop(*sides) if all(sides) and _same(sides) else None
 
 
 Targets = dict[tuple[str, str], tuple[NDArray[np.int64], Floats]]
@@ -122,6 +130,7 @@ def _drop(left: Targets, right: Targets) -> Drop | None:
         targets=sum(targets),
         clusters=len(set(clusters)),
         left_out=sum(map(len, gaps.values())) - sum(targets),
+        p=sign_flip_p(cluster_sums(sums, targets, clusters)[:, 0]),
     )
 
 

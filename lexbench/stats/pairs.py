@@ -84,13 +84,15 @@ class Paired:
     """Pairs with a truncated side."""
     unpaired: int = 0
     """Questions on one side only."""
+    limit: str | None = None
+    """Why nothing can be told: both sides at their floor, or at the ceiling (`stats.floors`)."""
     unlike: int | None = None
     """Index of the first question that differs between the sides; then nothing is compared."""
 
     @property
     def significant(self) -> bool | None:
-        """Whether the adjusted p is at most 0.05; None: not tested."""
-        return None if self.p_holm is None else self.p_holm <= LEVEL
+        """Whether the adjusted p is at most 0.05, and the sides are not both at a limit; None: not tested."""
+        return None if self.p_holm is None else self.p_holm <= LEVEL and self.limit is None
 
     @property
     def low(self) -> float | None:

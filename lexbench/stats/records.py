@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lexbench.core.record import Cell, Record, Sample
+from lexbench.stats.floors import of_samples
 from lexbench.stats.intervals import Interval, cluster_bootstrap, mean_interval
 from lexbench.stats.metrics import is_score
 from lexbench.store.format import Finished
@@ -135,6 +136,7 @@ def _likelihood(finished: Finished, part: str | None) -> list[Record]:
     losses = [sample.nll.astype(np.float64) for sample in used if sample.nll is not None]
     nats = np.array([loss.sum() for loss in losses])
     targets = np.array([len(loss) for loss in losses], np.float64)
+    floors = of_samples(finished.samples, "nll")
     records = []
 
     def add(metric: str, units: np.ndarray, turn: Callable[[float], float]) -> None:
@@ -142,7 +144,11 @@ def _likelihood(finished: Finished, part: str | None) -> list[Record]:
         if units.sum() > 0:
             value = _finite(turn, float(nats.sum() / units.sum()))
             interval = _turned(cluster_bootstrap(nats, units, clusters), turn)
-        records.append(_record(finished, part, metric, value, interval if value is not None else None, used))
+        record = _record(finished, part, metric, value, interval if value is not None else None, used)
+        ratio = float(targets.sum() / units.sum()) if value is not None else 0.0
+        ends = {name: None if value is None else _finite(turn, each * ratio) for name, each in floors.items()}
+        uniform, unigram, bigram = (ends.get(name) for name in ("uniform", "unigram", "bigram"))
+        records.append(replace(record, uniform=uniform, unigram=unigram, bigram=bigram))
 
     add("nll", targets, float)
     add("perplexity", targets, math.exp)
@@ -182,7 +188,6 @@ def _record(
     """A record: the metric over the `used` samples, with the coverage of all samples."""
     cell, samples = finished.cell, finished.samples
     tokens = [sample.tokens for sample in samples]
-    guesses = [sample.chance for sample in samples if sample.chance is not None] if metric == "accuracy" else []
     return Record(
         cell=cell.id,
         model=cell.model,
@@ -195,7 +200,7 @@ def _record(
         metric=metric,
         part=part,
         value=value,
-        chance=math.fsum(guesses) / len(guesses) if guesses else None,
+        chance=of_samples(samples, metric).get("chance") if metric == "accuracy" else None,
         low=interval.low if interval else None,
         high=interval.high if interval else None,
         interval=interval.kind if interval else None,

@@ -14,7 +14,8 @@ Rules decide the rest. Regressed: a measured cell that is now refused, or a like
 because a gate that skips such cells would pass everything in the end: a missing cell, missing or changed questions,
 another protocol or task version, fewer questions; and a loss beyond the tolerance with too few clusters to be
 significant at any size, or on other questions without significance. Held: a loss within the tolerance. New cells and
-gains are reported and fail nothing.
+gains are reported and fail nothing. Where run and baseline are both at a floor or at the ceiling (`stats.floors`), a
+verdict other than regressed is held, and says so.
 """
 
 import math
@@ -24,7 +25,7 @@ from typing import Any
 
 from lexbench.core.record import Cell
 from lexbench.stats import metrics
-from lexbench.stats.cell_outcomes import Change, Kept, headline, matched, other_questions, unlike_questions
+from lexbench.stats.cell_outcomes import Change, Kept, headline, limit, matched, other_questions, unlike_questions
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.pairs import Outcome, Paired, corrected, paired, unpaired
 from lexbench.stats.wording import plain, scale, several, some
@@ -186,7 +187,7 @@ def _compared(one: Kept, other: Kept, metric: str, tolerance: float) -> Verdict:
         return replace(blank, status="regressed", reason=said, found=untested)
     if found is None or found.difference is None:
         return replace(blank, status="not comparable", reason=missing, found=found)
-    return replace(blank, found=found)
+    return replace(blank, found=replace(found, limit=limit(one, other, metric)))
 
 
 def _apart(found: Paired, before: Sequence[Outcome], after: Sequence[Outcome]) -> str:
@@ -213,8 +214,10 @@ def _settled(verdict: Verdict, found: Paired, comparisons: int) -> Verdict:
     """The verdict on a comparison among others."""
     metric = verdict.metric or ""
     assert found.difference is not None
-    if found.significant:
+    if found.p_holm is not None and found.p_holm <= LEVEL:
         return replace(verdict, status="regressed")
+    if found.limit:
+        return replace(verdict, reason=f"cannot be told: {found.limit}")
     if -metrics.better(metric) * found.difference * scale(metric) <= verdict.tolerance:
         return replace(verdict, status="improved") if found.p_gain <= LEVEL else verdict
     if found.least * comparisons > LEVEL:

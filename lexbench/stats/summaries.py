@@ -10,8 +10,12 @@ every method has one (methods without any value aside). Trained length: T.
     collapse              the length from which on every measured length is beyond a rise from the level; inf: never
     area                  mean height of the curve over log2(length / T) by trapezoids, over the shared lengths, and
     area_beyond           over those from T on
-    price                 method - none on the same questions, mean of the shared lengths up to T: what Su's tables of
-                          length extrapolation show as the loss at the trained length
+    price                 method - none on the same questions, inside T. Of a method whose factor follows the length:
+                          with the factor of its longest length, at the longest length up to T with such a cell, what a
+                          deployment pays; of any other, and where there is no such cell, as price_local
+    price_local           the same with the factor of each length, mean of the shared lengths up to T: what Su's tables
+                          of length extrapolation show as the loss at the trained length; 0 by construction where the
+                          factor follows the length. Shown where any row has a deployed factor
     context_gain          NLL at T (or the longest shared length below it) - NLL at the longest shared length, over the
                           same targets; positive: context from beyond T helps
     position_bias         score with the needle in the outer half of depths (below 1/4, from 3/4) - score in the inner
@@ -49,7 +53,8 @@ from lexbench.stats.combine import (
 )
 from lexbench.stats.differences import BASELINE
 from lexbench.stats.gain import gains
-from lexbench.stats.pairs import Outcome, gaps, paired
+from lexbench.stats.pairs import Outcome, gaps, outcomes, paired
+from lexbench.stats.prices import without_factor
 from lexbench.stats.tables import Table
 
 __all__ = ["Summary", "effective_lengths", "shared_lengths", "summaries"]
@@ -91,7 +96,8 @@ def summaries(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Sum
             _collapse(curves, row),
             _mean_height(curves, row, "area", curves.shared, table.lengths),
             _mean_height(curves, row, "area_beyond", beyond, [at for at in table.lengths if at >= curves.trained]),
-            _price(curves, row),
+            _price(curves, samples, row),
+            *([_local_price(curves, row, "price_local")] if table.deployed else []),
             *([] if table.scored else [_context_gain(curves, samples, row)]),
             *(each for each in biases if each.method == row),
         ]
@@ -296,9 +302,23 @@ def _trapezoids(lengths: Sequence[int]) -> dict[int, float]:
     return dict(zip(lengths, weights.tolist(), strict=True))
 
 
-def _price(curves: Curves, row: str) -> Summary:
+def _price(curves: Curves, samples: Mapping[str, Sequence[Sample]], row: str) -> Summary:
+    """Method - none on the same questions: with the deployed factor, where it was measured."""
+    record = curves.table.price_of(row)
+    if record is None:
+        return _local_price(curves, row, "price")
+    _, factor = without_factor(curves.table.deployed[row]) or ("", math.nan)
+    note = f"factor {factor:g} at {record.length}"
+    base = curves.outcomes.get((BASELINE, record.length), [])
+    if record.value is None or not base:
+        return curves.summary(row, "price", f"{note} {'is refused' if record.refused else 'has no value'}")
+    other = outcomes(samples.get(record.cell, ()), curves.table.metric or "")
+    return _paired_price(curves, row, "price", {record.length: (base, other)}, {record.length: 1.0}, note)
+
+
+def _local_price(curves: Curves, row: str, name: str) -> Summary:
     """Method - none on the same questions, mean of the shared lengths up to the trained one."""
-    name, weights = "price", {length: 1 / len(curves.inside) for length in curves.inside}
+    weights = {length: 1 / len(curves.inside) for length in curves.inside}
     missing = [each for each in (BASELINE, row) if not curves.valued(each)]
     if missing:
         return curves.summary(row, name, f"{missing[0]} has no value at any length")
@@ -308,6 +328,19 @@ def _price(curves: Curves, row: str) -> Summary:
     if row == BASELINE:
         return replace(curves.summary(row, name, THE_BASELINE), value=0.0)
     sides = {length: (curves.outcomes[BASELINE, length], curves.outcomes[row, length]) for length in weights}
+    up_to = [length for length in curves.table.lengths if length <= curves.trained]
+    return _paired_price(curves, row, name, sides, weights, _covers(list(weights), up_to))
+
+
+def _paired_price(
+    curves: Curves,
+    row: str,
+    name: str,
+    sides: Mapping[int, tuple[list[Outcome], list[Outcome]]],
+    weights: Mapping[int, float],
+    covers: str,
+) -> Summary:
+    """The weighted mean of the differences of several lengths, with its interval and p."""
     found = {length: gaps(*pair) for length, pair in sides.items()}
     if not all(found.values()):
         return curves.summary(row, name, f"no pairs with {BASELINE}")
@@ -320,8 +353,7 @@ def _price(curves: Curves, row: str) -> Summary:
     parts = {(length, sign): halves(found[length])[sign < 0] for length in found for sign in (1, -1)}
     known = levels(parts, curves.right_or_wrong)
     terms = [(sign * weights[length], level) for (length, sign), level in known.items()]
-    up_to = [length for length in curves.table.lengths if length <= curves.trained]
-    note = f"{_covers(list(weights), up_to)}; {whole.pairs} pairs"
+    note = f"{covers}; {whole.pairs} pairs"
     return curves.summary(row, name, combination(terms, curves.right_or_wrong), note, whole.p)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from lexbench.core.record import Cell, Record
 from lexbench.stats import metrics
+from lexbench.stats.prices import without_factor
 from lexbench.stats.records import records_of
 from lexbench.store.format import Finished
 
@@ -38,6 +39,10 @@ class Table:
     """Records of the parts of a cell, by the part's name, in their order."""
     highlight: frozenset[str] = frozenset()
     """Names of methods that figures and summaries always show, like those outside the registry."""
+    deployed: dict[str, str] = field(default_factory=dict)
+    """Row of a method whose factor follows the length, and the row with the factor of its longest length."""
+    prices: dict[Place, Record] = field(default_factory=dict)
+    """Entries of deployed rows that were measured inside the trained length alone; they are not in `methods`."""
 
     @property
     def label(self) -> str:
@@ -58,6 +63,13 @@ class Table:
     def truncated(self) -> bool:
         """Whether any sample of any cell was truncated."""
         return any(record.truncated for record in self.entries.values())
+
+    def price_of(self, row: str) -> Record | None:
+        """The deployed form of a row, at its longest length within the trained one."""
+        name = self.deployed.get(row)
+        every = {**self.entries, **self.prices}
+        inside = [at for at in every if at[0] == name and at[1] <= self.cell.trained_length]
+        return every[max(inside, key=lambda at: at[1])] if inside else None
 
     def of(self, row: str) -> list[Record]:
         """Records of one method, by length."""
@@ -82,7 +94,9 @@ def tables(finished: Iterable[Finished], highlight: Iterable[str] = ()) -> list[
     for setting, group in groups.items():
         cell = group[0].cell
         about, own = (cell.model, cell.task), leaves(cell.identity)
-        entries = _placed(group)
+        every = _placed(group)
+        deployed, priced = price_rows(every, cell.trained_length)
+        entries = {place: records for place, records in every.items() if place[0] not in priced}
         known = {record.metric for records in entries.values() for record in records} - {None}
         for metric in sorted(known, key=metrics.order) or [None]:
             name = "-".join(filter(None, [cell.model, cell.task, metric, setting if len(rivals[about]) > 1 else None]))
@@ -96,6 +110,8 @@ def tables(finished: Iterable[Finished], highlight: Iterable[str] = ()) -> list[
                     entries={place: _of_metric(records, metric) for place, records in entries.items()},
                     methods=sorted({row for row, _ in entries}, key=lambda row: (row.split(" #")[0] != "none", row)),
                     lengths=sorted({length for _, length in entries}),
+                    deployed=deployed,
+                    prices={place: _of_metric(every[place], metric) for place in every if place[0] in priced},
                     parts={place: _parts_of(records, metric) for place, records in entries.items()},
                     highlight=shown,
                 )
@@ -121,6 +137,27 @@ def _placed(group: Sequence[Finished]) -> dict[Place, list[Record]]:
             row = f"{finished.cell.method} #{again}"
         placed[row, finished.cell.length] = records_of(finished)
     return placed
+
+
+def price_rows(places: Iterable[Place], trained: int) -> tuple[dict[str, str], set[str]]:
+    """Rows of a fixed factor by the row whose factor follows the length; and those that tell its price alone.
+
+    The deployed factor is that of the longest length; where several were measured, the largest up to it.
+    """
+    longest: dict[str, int] = {}
+    for row, length in places:
+        longest[row] = max(length, longest.get(row, 0))
+    deployed: dict[str, tuple[float, str]] = {}
+    priced = set()
+    for row in longest:
+        base, factor = without_factor(row) or ("", 0.0)
+        reach = longest.get(base, 0) / trained
+        if not 1 < factor <= reach:
+            continue
+        deployed[base] = max(deployed.get(base, (0.0, "")), (factor, row))
+        if longest[row] <= trained:
+            priced.add(row)
+    return {base: row for base, (_, row) in deployed.items()}, priced
 
 
 def _of_metric(records: Sequence[Record], metric: str | None) -> Record:

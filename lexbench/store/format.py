@@ -30,6 +30,7 @@ COLUMNS = pa.schema(
         pa.field("nll", pa.list_(pa.float32())),
         pa.field("bytes", pa.int64()),
         pa.field("words", pa.int64()),
+        pa.field("floors", pa.string()),
         pa.field("prompt", pa.string()),
         pa.field("output", pa.string()),
         pa.field("hit_room", pa.bool_()),
@@ -37,7 +38,7 @@ COLUMNS = pa.schema(
         pa.field("facts", pa.string(), nullable=False),
     ]
 )
-"""The fields of a sample; `scores`, `statistics` and `facts` are JSON. Old files lack fields that were added later."""
+"""The fields of a sample; `scores`, `floors`, `statistics` and `facts` are JSON. Old files lack later fields."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +59,7 @@ def parquet(cell: Cell, samples: list[Sample], refused: str | None, again: bool 
     for _, sample in sorted(once.items()):
         row = {field.name: getattr(sample, field.name) for field in fields(sample)}
         texts = {"scores": dict(sample.scores), "facts": dict(sample.facts), "statistics": _packed(sample.statistics)}
+        texts["floors"] = dict(sample.floors)
         rows.append({**row, "parts": list(sample.parts), **{name: as_json(value) for name, value in texts.items()}})
     about = {"cell": as_json(_cell_row(cell)), "refused": as_json(refused), **({"again": "true"} if again else {})}
     table = pa.Table.from_pylist(rows, schema=COLUMNS.with_metadata({**about, "digest": _digest(about)}))
@@ -132,7 +134,7 @@ def samples(table: pa.Table) -> list[Sample]:
     losses = table.column("nll")
     for place, row in enumerate(table.drop_columns(["nll"]).to_pylist()):
         row.update(scores=json.loads(row["scores"]), facts=json.loads(row["facts"]))
-        row.update(parts=tuple(row.get("parts") or ()))
+        row.update(parts=tuple(row.get("parts") or ()), floors=json.loads(row.get("floors") or "{}"))
         row.update(statistics=_unpacked(json.loads(row.get("statistics") or "{}")))
         nll = losses[place].values
         row["nll"] = None if nll is None else nll.to_numpy().astype(np.float32)
@@ -168,7 +170,7 @@ def _sample_row(sample: Sample) -> dict[str, Any]:
     if sample.nll is not None:
         assert sample.nll.dtype == np.float32, f"nll of {sample.nll.dtype}"
         row["nll"] = base64.b64encode(sample.nll.astype("<f4").tobytes()).decode()
-    more = {"parts": list(sample.parts), "statistics": _packed(sample.statistics)}
+    more = {"parts": list(sample.parts), "floors": dict(sample.floors), "statistics": _packed(sample.statistics)}
     return {**row, "scores": dict(sample.scores), "facts": dict(sample.facts), **more}
 
 

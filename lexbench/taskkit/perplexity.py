@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from lexbench.core.record import Refused, Sample
 from lexbench.core.task import Answer, AnyQuestion, Encoded, Score, Scored, Task, Tokenizer, Tokens
 from lexbench.corpora import Corpus
+from lexbench.taskkit.floors import Floors
 from lexbench.taskkit.prompt import check_at_least, check_length
 from lexbench.taskkit.scoring import score_likelihood
 
@@ -25,6 +26,7 @@ class EncodedCorpus:
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer) -> None:
         self.prefix = np.asarray(tokenizer.prefix, dtype=np.int64)
+        self.vocabulary = tokenizer.vocabulary
         self.bos = np.asarray([] if tokenizer.bos is None else [tokenizer.bos], dtype=np.int64)
         self._documents = list(corpus.documents())
         self._encode = functools.cache(lambda place: tokenizer.encode(self._documents[place].text))
@@ -44,6 +46,16 @@ class EncodedCorpus:
     def longest(self) -> int:
         """Tokens of the longest document."""
         return max(len(self[document].ids) for document in range(len(self)))
+
+    @functools.cached_property
+    def floors(self) -> Floors:
+        """Floors of likelihoods, from n-grams of the documents."""
+        return Floors(self, self.vocabulary)
+
+    def with_floors(self, question: Score, document: int, places: NDArray[np.int64] | None = None) -> Score:
+        """A question with the floors of its targets; of those at `places`, counted from the first, if given."""
+        wanted = question.start + (np.arange(question.length - question.start) if places is None else places)
+        return replace(question, floors=self.floors.of(document, question.tokens[wanted], question.tokens[wanted - 1]))
 
     @functools.cached_property
     def stream(self) -> Tokens:
@@ -169,7 +181,7 @@ class DocumentTask(Task):
 def _question(texts: EncodedCorpus, index: int, document: int, begin: int, first: int, end: int) -> Score:
     encoded = texts[document]
     units = encoded.units(first, end)
-    return Score(
+    question = Score(
         index=index,
         cluster=texts.name(document),
         tokens=np.concatenate([texts.prefix, encoded.ids[begin:end]]),
@@ -178,6 +190,7 @@ def _question(texts: EncodedCorpus, index: int, document: int, begin: int, first
         words=units[1],
         facts=place_of(texts, document, first, end),
     )
+    return texts.with_floors(question, document)
 
 
 def place_of(texts: EncodedCorpus, document: int, first: int, end: int) -> Mapping[str, Any]:

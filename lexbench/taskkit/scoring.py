@@ -108,6 +108,7 @@ def score_likelihood(question: Score, answer: Scored) -> Sample:
         nll=nll,
         bytes=question.bytes,
         words=question.words,
+        floors=question.floors,
         failed=f"{bad} of {len(nll)} targets have no finite likelihood" if bad else None,
         facts=question.facts,
     )

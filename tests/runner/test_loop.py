@@ -195,7 +195,7 @@ def test_a_worker_that_dies_leaves_a_cost_only_with_a_finished_cell(
 def test_a_changed_parameter_is_another_cell(tmp_path: Path, changed: dict[str, object]) -> None:
     run(tmp_path, method={"name": "ntk", "factor": 2})
     assert len(list((tmp_path / "cells").iterdir())) == 2
-    run(tmp_path, **{"method": {"name": "ntk", "factor": 2}, **changed})
+    run(tmp_path, **{"method": {"name": "ntk", "factor": 2}, "price": False, **changed})
     assert len(list((tmp_path / "cells").iterdir())) == 4
 
 

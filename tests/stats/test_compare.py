@@ -223,7 +223,7 @@ def test_refusals_of_a_side_stand_beside_what_is_compared(tmp_path: Path) -> Non
     other = [answers("yarn", right(8, 8), 256), answers("yarn", right(8, 8), 512)]
     found = sides(tmp_path, left, other)
     assert [entry.apart for entry in found.tasks[0].entries] == [None, "A is refused: too short"]
-    assert "(1) A is refused: too short" in markdown(found)
+    assert "(1) cannot be told: both at the ceiling (1.00)  \n(2) A is refused: too short" in markdown(found)
 
 
 def test_failed_truncated_and_missing_questions_are_said(tmp_path: Path) -> None:
@@ -298,7 +298,8 @@ def test_the_committed_records_say_what_their_differences_said() -> None:
     shown = re.findall(r"([+-][\d.]+)\*", row)
     assert [f"{entry.found.difference:+.3f}" for entry in nll.entries if entry.found and entry.significant] == shown
     assert nll.verdict == "B is better at 512, 1024, 2048"
-    assert passkey.verdict == "no difference detected: one of up to 25 points may be missed"
+    told = "cannot be told at 128, 256: both at the ceiling (1.00)"
+    assert passkey.verdict == f"no difference detected: one of up to 25 points may be missed; {told}"
 
 
 def test_numbers_that_are_equal_and_written_otherwise_are_named() -> None:

@@ -390,8 +390,13 @@ def test_pairs_that_all_failed_are_said_and_nothing_else() -> None:
     lost = [said(i, 0.0, failed="died", scores={}) for i in range(2)]
     cells = [answers(name, said(0, 1.0), said(1, 1.0)) for name in ("none", "yarn")] + [answers("pi", *lost)]
     shown = markdown(compared(cells, "accuracy"))
-    assert "| pi           |   no pairs (1) |\n" in shown
-    assert shown.split("\n\n")[1].startswith("(1) 2 pairs failed, left out  \n2 pairs in 2 clusters per entry")
+    assert [line.split()[-4:] for line in shown.splitlines() if line.startswith("| pi ")] == [
+        ["no", "pairs", "(1)", "|"]
+    ]
+    same = "(2) cannot be told: both at the ceiling (1.00)"
+    assert shown.split("\n\n")[1].startswith(
+        f"(1) 2 pairs failed, left out  \n{same}  \n2 pairs in 2 clusters per entry"
+    )
 
 
 def probed(method: str, values: Sequence[float], **changed: Any) -> Finished:

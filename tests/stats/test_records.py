@@ -48,6 +48,25 @@ def test_likelihood_metrics_are_those_computed_by_hand() -> None:
     assert (found["nll"].low, found["nll"].high) == (2.0, 4.0)  # either text alone
 
 
+def test_floors_are_weighted_by_targets_and_turned_into_the_units_of_the_metric() -> None:
+    one = replace(text(0, [1, 2, 3], bytes=12, words=2), floors={"uniform": 8.0, "unigram": 6.0, "bigram": 5.0})
+    two = replace(text(1, [4], bytes=8, words=3), floors={"uniform": 8.0, "unigram": 2.0, "bigram": 9.0})
+    found = records(one, two)
+    assert (found["nll"].uniform, found["nll"].unigram, found["nll"].bigram) == (8.0, 5.0, 6.0)  # (3 * 6 + 2) / 4, ...
+    assert (found["nll"].floor, found["nll"].floor_of) == (5.0, "unigram")
+    assert found["perplexity"].floor == pytest.approx(148.4131591025766)  # e^5
+    assert found["bits_per_byte"].floor == pytest.approx(20 / (20 * math.log(2)))
+    assert found["word_perplexity"].floor == pytest.approx(54.598150033144236)  # e^(20 / 5)
+    only = records(one, replace(two, floors={"uniform": 8.0}))["nll"]  # a floor of some samples is none of the cell
+    assert (only.floor, only.floor_of, only.bigram) == (8.0, "uniform", None)
+    assert records(text(0, [1]))["nll"].floor is None
+
+
+def test_the_floor_of_an_accuracy_is_its_chance() -> None:
+    found = records(said(0, 1.0, chance=0.25), said(1, 0.0, chance=0.5), task="passkey")["accuracy"]
+    assert (found.floor, found.floor_of) == (0.375, "chance")
+
+
 def test_intervals_are_made_in_nats_and_exponentiated_at_their_ends() -> None:
     found = {record.metric: record for record in records_of(finished("last_segment", "pi", 1024))}
     nll, perplexity = found["nll"], found["perplexity"]

@@ -43,6 +43,17 @@ def test_context_is_the_text_right_before_the_targets(numbers: Callable[..., Cor
             assert question.tokens[question.start] == number
 
 
+def test_the_floors_are_those_of_the_targets_at_every_length(
+    numbers: Callable[..., Corpus], counting: Tokenizer
+) -> None:
+    task = lexbench.task("last_segment", corpus=numbers(100, 70, 300)).for_lengths(LENGTHS)
+    for length in LENGTHS:
+        for question in questions_of(task, counting, length, 2):
+            others = 470 - {"n0": 100, "n1": 70, "n2": 300}[question.cluster]
+            uniform, never = np.log(counting.vocabulary), np.log(others + counting.vocabulary)  # no number stands twice
+            assert question.floors == pytest.approx({"uniform": uniform, "unigram": never, "bigram": never})
+
+
 def test_a_stream_is_cut_out_of_joined_documents(numbers: Callable[..., Corpus], counting: Tokenizer) -> None:
     corpus = numbers(20, 12, 30, 25)
     task = lexbench.task("last_segment", corpus=corpus, stream=True).for_lengths(LENGTHS)

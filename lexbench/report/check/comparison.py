@@ -77,6 +77,8 @@ def _notes(entry: AtLength) -> Iterator[str]:
     if entry.found is None:
         yield entry.apart or "no pairs"
     else:
+        if entry.found.limit:
+            yield f"cannot be told: {entry.found.limit}"
         yield from difference_notes(entry.found, (entry.found.pairs, entry.found.pairs))
 
 
@@ -109,4 +111,4 @@ def _entry(task: Compared, entry: AtLength) -> dict[str, Any]:
         return row
     names = {"baseline_value": "a_value", "value": "b_value"}
     numbers = {names.get(name, name): number for name, number in found.numbers(scale(task.metric or "")).items()}
-    return {**row, **numbers, **found.tests(), **found.counts()}
+    return {**row, "limit": found.limit, **numbers, **found.tests(), **found.counts()}

@@ -67,7 +67,17 @@ def table_rows(found: Check) -> list[tuple[str, list[Verdict]]]:
 
 
 def _tells(verdict: Verdict) -> bool:
-    return verdict.status not in ("held", "new") or bool(verdict.reason and verdict.p is not None)
+    return verdict.status not in ("held", "new") or _doubted(verdict)
+
+
+def _doubted(verdict: Verdict) -> bool:
+    """Whether a loss beyond the tolerance is held for want of significance."""
+    return verdict.status == "held" and bool(verdict.reason) and verdict.p is not None and not _limited(verdict)
+
+
+def _limited(verdict: Verdict) -> bool:
+    """Whether both sides are at a floor or at the ceiling."""
+    return verdict.found is not None and verdict.found.limit is not None
 
 
 def _table(rows: Sequence[tuple[str, list[Verdict]]], safe: Callable[[str], str]) -> str:
@@ -86,7 +96,7 @@ def _entry(verdict: Verdict) -> Entry:
     marks = {"regressed": "LOST", "improved": "gained", "not comparable": "?", "new": "new"}
     if verdict.status in marks:
         return Entry(text=number, more=marks[verdict.status])
-    return Entry(text=number or "refused", more="~" if number and verdict.reason else "")
+    return Entry(text=number or "refused", more="~" if number and _doubted(verdict) else "")
 
 
 def notes(found: Check) -> list[str]:
@@ -94,12 +104,12 @@ def notes(found: Check) -> list[str]:
     return [
         *(f"lost: {each}" for each in _each(found.of("regressed"))),
         *(f"not comparable: {each}" for each in _by_reason(found.of("not comparable"))),
-        *(f"~ {each}" for each in _each([each for each in found.of("held") if each.reason and each.p is not None])),
+        *(f"~ {each}" for each in _each(list(filter(_doubted, found.verdicts)))),
         *(f"gained, --update keeps it: {each}" for each in _each(found.of("improved"))),
         *(f"new: {each}" for each in _by_reason(found.of("new"))),
         *(
             f"held: {each}"
-            for each in _by_reason([each for each in found.of("held") if each.reason and each.p is None])
+            for each in _by_reason([each for each in found.of("held") if each.reason and not _doubted(each)])
         ),
         *_unpaired(found),
         *_power(found),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from lexbench.core.record import Record, Sample
 from lexbench.stats import metrics
 from lexbench.stats.combine import combination, levels
+from lexbench.stats.floors import NGRAMS, at_floor
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.pairs import Outcome, Paired, corrected, outcomes, paired
 from lexbench.stats.values import number
@@ -30,7 +31,8 @@ class Mark:
 def mean(records: Sequence[Record], samples: Samples) -> Record:
     """The mean of the values of one row's records, each with the same weight: in nats where they are likelihoods.
 
-    Its interval is that of `combine.combination`; a document at several lengths stays one cluster.
+    Its interval is that of `combine.combination`; a document at several lengths stays one cluster. Its floors are the
+    means of theirs.
     """
     metric = records[0].metric or ""
     scored = metrics.is_score(metric)
@@ -42,12 +44,21 @@ def mean(records: Sequence[Record], samples: Samples) -> Record:
         low=found.low,
         high=found.high,
         interval=found.kind,
-        chance=None,
+        chance=_level(records, "chance"),
+        uniform=_level(records, "uniform"),
+        unigram=_level(records, "unigram"),
+        bigram=_level(records, "bigram"),
         n=sum(record.n for record in records),
         clusters=max(record.clusters for record in records),
         truncated=sum(record.truncated for record in records),
         failed=sum(record.failed for record in records),
     )
+
+
+def _level(records: Sequence[Record], name: str) -> float | None:
+    """The mean of a floor, where all records have it."""
+    known = [getattr(record, name) for record in records]
+    return None if None in known else math.fsum(known) / len(known)
 
 
 def exponentiated(record: Record) -> Record:
@@ -56,8 +67,10 @@ def exponentiated(record: Record) -> Record:
     def turned(nats: float | None) -> float | None:
         return None if nats is None or nats > 709 else math.exp(nats)
 
+    names = ("value", "low", "high", *NGRAMS)
+    value, low, high, uniform, unigram, bigram = (turned(getattr(record, name)) for name in names)
     return replace(
-        record, metric="perplexity", value=turned(record.value), low=turned(record.low), high=turned(record.high)
+        record, metric="perplexity", value=value, low=low, high=high, uniform=uniform, unigram=unigram, bigram=bigram
     )
 
 
@@ -82,13 +95,15 @@ def marks(rows: Mapping[str, Sequence[Record]], shown: Mapping[str, Record], sam
         samples: of each cell id; empty: nothing is tested.
 
     The row that stands for the best is the first with the best value; every other row is compared with it alone, with
-    Holm's correction over the column. Empty where all values are shown alike, and where no side is better.
+    Holm's correction over the column. A row at its floor is never the best. Empty where all values
+    are shown alike, where no side is better, and where every row is at its floor.
     """
     texts = {row: number(record, record.value) for row, record in shown.items() if record.value is not None}
     side = max((metrics.better(shown[row].metric) for row in texts), default=0)
-    if not side or len(set(texts.values())) < 2:
+    above = [row for row in texts if not at_floor(shown[row])]
+    if not side or not above or len(set(texts.values())) < 2:
         return {}
-    top = max(texts, key=lambda row: side * (shown[row].value or 0.0))
+    top = max(above, key=lambda row: side * (shown[row].value or 0.0))
     tested = {}
     if samples:
         asked = {row: [outcomes_of(record, samples) for record in rows[row]] for row in texts}
@@ -97,7 +112,7 @@ def marks(rows: Mapping[str, Sequence[Record]], shown: Mapping[str, Record], sam
         tested = {row: each.p_holm for row, each in found.items() if each.p_holm is not None}
     return {
         row: Mark(
-            best=text == texts[top],
+            best=text == texts[top] and row in above,
             level=tested.get(row, 0.0) > LEVEL and text != texts[top],
             p_holm=tested.get(row),
         )

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from lexbench.core.record import Record
 from lexbench.report.grid import cut, value_entry
 from lexbench.report.leaderboard.best import Mark, Samples, exponentiated, marks, mean
-from lexbench.report.tables import chance_line, realised_line
+from lexbench.report.tables import floor_lines, realised_line
 from lexbench.stats import metrics
+from lexbench.stats.floors import all_alike
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.wording import some
 
@@ -119,6 +120,8 @@ def lengths_board(
         found = marks(cells, here, samples if corner == "method" else {})
         entries |= {(row, column.name): replace(entries[row, column.name], mark=mark) for row, mark in found.items()}
         limits += _limits(column, here, found) if corner == "method" else []
+        if why := all_alike(list(here.values())):
+            limits.append(f"At {column.head} no row can be told from another: {why}.")
     metric = next((record.metric for record in records.values() if record.metric), None)
     if metric == "nll" and len(shared) > 1:
         heads.append(Column(name=PERPLEXITY, head="its perplexity"))
@@ -223,10 +226,9 @@ def _sorted(
 
 
 def _below(columns: Sequence[Column], records: Mapping[BoardPlace, Record]) -> Iterator[str]:
-    """The score of guessing, and realised tokens."""
+    """Floors, and realised tokens."""
     found = {
         column.head: [record for (_, name), record in records.items() if name == column.name] for column in columns
     }
-    known = {head: [record.chance for record in column if record.chance] for head, column in found.items()}
-    yield from chance_line({head: levels[0] for head, levels in known.items() if levels})
+    yield from floor_lines(found)
     yield from realised_line(found)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lexbench.core.record import Cell, Record
+from lexbench.report.headline import grid_of
 from lexbench.report.leaderboard.best import Samples
 from lexbench.report.leaderboard.boards import Board, BoardPlace, Column, lengths_board
 from lexbench.report.leaderboard.page import FORMATS, Leaderboard
@@ -14,6 +15,7 @@ from lexbench.report.leaderboard.summary_boards import summary_board
 from lexbench.report.select import named
 from lexbench.stats import costs as costs_of_runs
 from lexbench.stats.costs import Cost
+from lexbench.stats.headline import headlines as headlines_of
 from lexbench.stats.records import load
 from lexbench.stats.summaries import RULES
 from lexbench.stats.tables import Table, at_length, caption, tables
@@ -21,6 +23,7 @@ from lexbench.store.format import Finished
 
 ROWS = ("method", "model")
 COLUMNS = ("length", "summary")
+ROWS_OF_HEADLINES = ("method", "length")
 
 
 def leaderboard(
@@ -34,6 +37,8 @@ def leaderboard(
     margin: float | None = None,
 ) -> str:
     """The leaderboard of run folders in one of the formats; the headline metric of each task.
+
+    With methods by length, Markdown, LaTeX and HTML begin with what context beyond the trained length adds.
 
     Args:
         folders: run folders, or folders of run folders.
@@ -79,6 +84,7 @@ def leaderboard(
             rows=rows,
             columns=columns,
             boards=boards,
+            headlines=list(map(grid_of, headlines_of(every, samples))) if (rows, columns) == ROWS_OF_HEADLINES else [],
             published=papers,
             unreadable=loaded.problems,
             unfinished=[f"{cell.method} {cell.task} at {cell.length} on {cell.model}" for cell in loaded.unfinished],

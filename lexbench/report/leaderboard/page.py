@@ -17,7 +17,10 @@ BY_LENGTH = (
     "Brackets hold 95 % intervals: over resampled documents or haystacks (2000 times), Wilson's for independent "
     "answers that are right or wrong, and for means of scores by recovered variances (MOVER)."
 )
-BEST = "In **bold**: best of its column at the displayed precision."
+BEST = (
+    "In **bold**: best of its column at the displayed precision; never a value at its floor (chance, or what counting "
+    "n-grams reaches on the same targets): one whose interval reaches it."
+)
 LEVEL = (
     "`≈`: ties with the best statistically, by a paired two-sided sign-flip test on the same questions at 0.05, after "
     "Holm's correction over the column. The best is picked from the same data, which flatters it: were all rows equal, "
@@ -38,6 +41,8 @@ class Leaderboard:
     rows: str
     columns: str
     boards: list[Board]
+    headlines: list[Grid] = field(default_factory=list)
+    """What context beyond the trained length adds; before the boards, in Markdown, LaTeX and HTML."""
     published: list[Published] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     """Files, one line each."""
@@ -59,7 +64,8 @@ class Leaderboard:
 
 
 def grids(page: Leaderboard) -> Iterator[Grid]:
-    """Boards, then published tables."""
+    """Headlines, boards, published tables."""
+    yield from page.headlines
     for board in page.boards:
         protocol, *rest = board.caption.split("\n")
         yield Grid(

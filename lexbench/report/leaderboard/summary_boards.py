@@ -16,7 +16,7 @@ ORDER = ("area_beyond", "area", "effective_length")
 """Rows are sorted by the first of these with a value."""
 LONGER = ("effective_length", "collapse")
 """Summaries of which higher is better; areas and prices follow the metric."""
-HEIGHTS = ("area", "area_beyond", "price")
+HEIGHTS = ("area", "area_beyond", "price", "price_local")
 OWN_NOTES = (THE_BASELINE, "refused at", "no value at")
 """Starts of notes that always stay with their own entry."""
 COSTS = {"seconds per token": ".3g", "bytes per token": ".0f"}
@@ -26,7 +26,8 @@ MEANING = {
     "collapse": "from it on every length is",
     "area": "mean height of the curve over log2 of the length",
     "area_beyond": "the same from the trained length on",
-    "price": "what the method changes up to the trained length",
+    "price": "what the method changes up to the trained length, with the factor of its longest length",
+    "price_local": "the same with the factor of each length",
     "context_gain": "NLL at the first length minus NLL at the second",
     "position_bias": "needle in the outer half of depths minus needle in the inner half, up to the trained length",
     "position_bias_beyond": "the same beyond the trained length",

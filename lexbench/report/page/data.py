@@ -12,6 +12,7 @@ from lexbench.report.plots.heatmaps import depth_strata
 from lexbench.report.plots.over_length import floor_name, floors
 from lexbench.stats import differences, values
 from lexbench.stats.combine import shared_lengths
+from lexbench.stats.floors import NGRAMS, at_floor
 from lexbench.stats.tables import Table, caption, tables
 from lexbench.store.format import Finished
 
@@ -99,10 +100,23 @@ def _metric(measured: Measured, table: Table) -> dict[str, Any]:
         "ranked": [table.methods.index(method) for method in ranked(table)],
         "floor": floor_name(table),
         "chance": [_rounded(levels.get(length)) for length in table.lengths],
+        "floors": _floors(table),
         "values": [{**_place(table, *place), **_value(table, record)} for place, record in table.entries.items()],
         "depths": list(_depths(table, measured.samples)),
         "paired": _paired(measured.paired.get(table.name)),
     }
+
+
+def _floors(table: Table) -> dict[str, list[float | None]]:
+    """Uniform, unigram and bigram floors at each length, where known."""
+    found = {
+        name: [
+            next((_rounded(level) for each in table.at(length) if (level := getattr(each, name)) is not None), None)
+            for length in table.lengths
+        ]
+        for name in NGRAMS
+    }
+    return {name: levels for name, levels in found.items() if any(level is not None for level in levels)}
 
 
 def past(table: Table) -> list[int]:
@@ -138,6 +152,8 @@ def _value(table: Table, record: Record) -> dict[str, Any]:
     if record.truncated:
         notes.append(f"{record.truncated} of {record.n} samples truncated")
     numbers = {side: _rounded(getattr(record, side)) for side in ("value", "low", "high")}
+    if at_floor(record):
+        notes.append("at its floor")
     found = {**numbers, "n": record.n, "clusters": record.clusters, "text": text(record)}
     return {**found, "notes": notes} if notes else found
 
@@ -181,6 +197,8 @@ def _difference(table: Table, each: differences.Difference) -> dict[str, Any]:
         "clusters": each.clusters,
         "significant": each.significant,
     }
+    if each.limit:
+        row["limit"] = each.limit
     if shown.ends:
         row["interval"] = f"[{', '.join(shown.ends)}]"
     if each.p is not None and each.p_holm is not None:

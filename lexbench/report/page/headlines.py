@@ -1,4 +1,4 @@
-"""Summary at the top: best methods of each task past the trained length, and their price inside it."""
+"""Summary at the top: what context beyond the trained length adds; then the best methods of each task."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -8,10 +8,13 @@ from typing import Any
 from lexbench.core.record import Record
 from lexbench.report import looks
 from lexbench.report.grid import EMPTY, Entry, difference_entry, value_entry
+from lexbench.report.headline import grid_of
 from lexbench.report.leaderboard import best
 from lexbench.report.page.data import Measured, decimals, past, ranked, text
+from lexbench.stats import headline
 from lexbench.stats.combine import shared_lengths
 from lexbench.stats.differences import BASELINE
+from lexbench.stats.floors import all_alike, unspoken
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.summaries import Summary, summaries
 from lexbench.stats.tables import Table
@@ -25,11 +28,46 @@ SUMMARIES = {"price": "price up to {trained}", "effective_length": "effective le
 """Names of summaries, and the heads of their columns."""
 
 
+def beyond(measured: Measured) -> Iterator[dict[str, Any]]:
+    """What context beyond the trained length adds, beside level, retrieval and price, of every method."""
+    for found in headline.headlines(measured.tables, measured.samples):
+        grid = grid_of(found)
+        prices = [row[-1] for row in grid.rows]
+        factors = dict.fromkeys(note for entry in prices if isinstance(entry, Entry) for note in entry.notes)
+        units = ["over none", "lower is better", *(["accuracy"] if len(grid.head) == 5 else [])]
+        price = "; ".join(["minus none", *(note for note in factors if note.startswith("factor "))])
+        yield {
+            "id": found.table.setting,
+            "name": f"Context beyond {found.table.cell.trained_length:,} tokens: {measured.name(found.table)}",
+            "label": found.table.label,
+            "side": "gain: higher is better",
+            "sentence": found.sentence,
+            "methods": len(found.rows),
+            "more": 0,
+            "columns": [
+                {"head": head, "unit": unit} for head, unit in zip(grid.head[1:], [*units, price], strict=True)
+            ],
+            "rows": [
+                {
+                    "method": str(method),
+                    "baseline": method == BASELINE,
+                    "entries": [entry if isinstance(entry, Entry) else Entry(text=entry) for entry in entries],
+                }
+                for method, *entries in grid.rows
+            ],
+            "notes": [remark.rstrip(".") for remark in grid.remarks[1:]],
+        }
+
+
 def headlines(measured: Measured) -> Iterator[dict[str, Any]]:
     """The first metric of each setting, if one direction is better."""
     for table, *_ in measured.settings:
-        if table.metric is not None and table.better and any(record.value for record in table.entries.values()):
+        if table.metric is not None and table.better and _valued(table):
             yield _headline(measured, table)
+
+
+def _valued(table: Table) -> bool:
+    return any(record.metric == table.metric and record.value is not None for record in table.entries.values())
 
 
 def _headline(measured: Measured, table: Table) -> dict[str, Any]:
@@ -163,9 +201,13 @@ def _change(each: Summary, digits: str) -> Entry:
 
 def _sentence(table: Table, means: Means, marks: Marks) -> str:
     """A sentence on the best method, the methods that tie with it statistically, and the baseline."""
+    if silent := unspoken(table.of(table.methods[0])):
+        return silent
     best = [method for method, mark in marks.items() if mark.best]
     if not best:
-        return ""
+        why = all_alike(list(means.values()))
+        past = f"Past {table.cell.trained_length:,} tokens no method can be told from another"
+        return f"{past}: {why.replace('row', 'method')}." if why else ""
     level = [method for method, mark in marks.items() if mark.level]
     several = "has the best mean" if len(best) == 1 else "share the best mean"
     told = [f"{_listed(best)} {several} past {table.cell.trained_length:,} tokens, {text(means[best[0]])}"]

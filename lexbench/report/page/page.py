@@ -82,7 +82,7 @@ def render(
             folders=[str(folder) for folder in folders],
             written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             counts=about.counts(loaded),
-            headlines=list(headlines.headlines(measured)),
+            headlines=[*headlines.beyond(measured), *headlines.headlines(measured)],
             settings=[group[0] for group in measured.settings],
             name=measured.name,
             refusals=about.refusals(measured),

@@ -1,0 +1,75 @@
+"""The headline as a grid: method by level, gain beyond the trained length, retrieval and price."""
+
+from collections.abc import Iterator, Sequence
+
+from lexbench.report.grid import EMPTY, Entry, Grid, Line, best_of, value_entry
+from lexbench.stats.headline import Headline, Row
+from lexbench.stats.summaries import Summary
+from lexbench.stats.tables import caption
+from lexbench.stats.wording import signed, some
+
+MEANING = (
+    "Gain: NLL of the unmodified model at the first length minus NLL at the second, on the same targets; * claimed: an "
+    "interval above 0, p up to 0.05 after Holm's correction over the methods, and a level above its floor. Price: the "
+    "method minus the unmodified model inside the trained length, with the factor of the longest length if it has one. "
+    "Level, gain and price are in nats per token. Claimed gains stand first, then methods by retrieval."
+)
+
+
+def grid_of(found: Headline, title: str | None = None) -> Grid:
+    """The headline's table; its sentence stands above it."""
+    cell = found.table.cell
+    multiple = found.longest / cell.trained_length
+    head = ["method", f"gain {found.inside} to {found.longest}", f"NLL at {found.longest} ({multiple:.3g}x)"]
+    needles = found.tasks and any(row.retrieval for row in found.rows)
+    head += [f"retrieval at {found.longest}"] if needles else []
+    head += ["price"]
+    claimed = [row for row in found.rows if row.gains]
+    texts = [signed(row.gain.value) for row in claimed if row.gain]
+    best = best_of([row.retrieval for row in found.rows if row.retrieval])
+    rows: list[Line] = [
+        [
+            row.method,
+            _gain(row, texts[:1]),
+            value_entry(row.level),
+            *([value_entry(row.retrieval, best=best) if row.retrieval else Entry(text="no value")] if needles else []),
+            _price(row.price),
+        ]
+        for row in found.rows
+    ]
+    tasks = [f"Retrieval: mean of {some(found.tasks)}."] if needles else []
+    return Grid(
+        title=title or f"What context beyond {cell.trained_length} tokens adds: {cell.task} on {cell.model}",
+        above=[found.sentence, f"Protocol: {' '.join(caption(found.table).splitlines())}."],
+        head=head,
+        rows=rows,
+        remarks=[MEANING, *tasks, *_too_long(found)],
+    )
+
+
+def _too_long(found: Headline) -> Iterator[str]:
+    """Lengths beyond the shown one, at which every cell is refused or failed."""
+    for length in found.table.lengths:
+        reasons = [record.refused for record in found.table.at(length) if record.refused]
+        if length > found.longest:
+            yield f"No value at {length}{f': {reasons[0]}' if reasons else ''}."
+
+
+def _gain(row: Row, best: Sequence[str]) -> Entry:
+    gain = row.gain
+    if gain is None:
+        refused = row.level is not None and row.level.refused is not None
+        return Entry(text="refused" if refused else "no value")
+    ends = (signed(gain.low), signed(gain.high)) if gain.low is not None and gain.high is not None else None
+    text = signed(gain.value)
+    return Entry(text=text, ends=ends, best=row.gains and text in best, star=row.gains)
+
+
+def _price(each: Summary | None) -> Entry:
+    if each is None:
+        return EMPTY
+    if each.value is None:
+        return Entry(text="no value", notes=(each.note,))
+    ends = (signed(each.low), signed(each.high)) if each.low is not None and each.high is not None else None
+    factor = next((part for part in each.note.split("; ") if part.startswith("factor ")), "")
+    return Entry(text=signed(each.value), ends=ends, notes=(factor,) if factor else ())

@@ -1,0 +1,148 @@
+"""Floors and ceilings: where a value says nothing of the model, and a difference nothing of two methods.
+
+    floor of a score        its chance; 0 where that is not known
+    floor of a likelihood   the best of uniform, unigram and bigram on the same targets (lexbench.taskkit.floors)
+    ceiling of a score      1
+
+A value is at its floor where its 95 % interval reaches the floor, or lies beyond it; without an interval, where the
+value itself does. The same of the ceiling. Nothing at its floor is best, and a difference between two values at their
+floor is not significant, whatever its p: both are what needs no model.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lexbench.core.record import Record, Sample
+from lexbench.stats import metrics
+from lexbench.stats.intervals import cluster_bootstrap, mean_interval
+from lexbench.stats.pairs import Outcome
+
+NGRAMS = ("uniform", "unigram", "bigram")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutcomesStanding:
+    """The standing of outcomes that have no Record, as those of a baseline file."""
+
+    metric: str
+    value: float | None
+    low: float | None
+    high: float | None
+    floor: float | None
+    floor_of: str | None
+
+
+Standing = Record | OutcomesStanding
+"""A value with its interval and its floor."""
+
+
+def of_outcomes(found: Sequence[Outcome], metric: str, floors: Mapping[str, float]) -> OutcomesStanding:
+    """Value and interval of outcomes as in their record; `floors` are those of `of_samples`."""
+    used = [each for each in found if each.amount is not None]
+    amounts, units = [each.amount or 0.0 for each in used], [each.units for each in used]
+    clusters = [each.cluster for each in used]
+    value = math.fsum(amounts) / math.fsum(units) if sum(units) > 0 else None
+    interval = None
+    if value is not None:
+        scored = metrics.is_score(metric)
+        interval = mean_interval(amounts, clusters) if scored else cluster_bootstrap(amounts, units, clusters)
+    name = min(floors, key=floors.__getitem__) if floors else None
+    ends = (interval.low, interval.high) if interval else (None, None)
+    floor = floors[name] if name else None
+    return OutcomesStanding(metric=metric, value=value, low=ends[0], high=ends[1], floor=floor, floor_of=name)
+
+
+def of_samples(samples: Sequence[Sample], metric: str) -> dict[str, float]:
+    """Floors of a cell by name: of `nll` in nats per target, weighted by targets; of an accuracy its chance.
+
+    Only floors that every sample with a value has.
+    """
+    if metric == "accuracy":
+        chances = [sample.chance for sample in samples if sample.chance is not None]
+        return {"chance": math.fsum(chances) / len(chances)} if chances else {}
+    used = [sample for sample in samples if sample.nll is not None and not sample.failed]
+    if metric != "nll" or not used:
+        return {}
+    counts = [0 if sample.nll is None else len(sample.nll) for sample in used]
+    return {
+        name: math.fsum(count * sample.floors[name] for sample, count in zip(used, counts, strict=True)) / sum(counts)
+        for name in NGRAMS
+        if all(name in sample.floors for sample in used)
+    }
+
+
+def _floor(each: Standing) -> float | None:
+    return 0.0 if each.floor is None and metrics.is_score(each.metric) else each.floor
+
+
+def at_floor(each: Standing) -> bool:
+    """Whether a value is at its floor, or worse; False where the floor is not known, or there is no value."""
+    floor, side = _floor(each), metrics.better(each.metric)
+    if floor is None or each.value is None or not side:
+        return False
+    end = each.low if side > 0 else each.high
+    return side * (each.value if end is None else end) <= side * floor
+
+
+def at_ceiling(each: Standing) -> bool:
+    """Whether a score's interval reaches 1."""
+    if not metrics.is_score(each.metric) or each.value is None:
+        return False
+    return (each.value if each.high is None else each.high) >= 1
+
+
+def floor_text(each: Standing) -> str:
+    """`chance (0.25)`, `the bigram floor (5.424)`, `0`."""
+    if each.floor is None or each.floor_of is None:
+        return "0"
+    if each.floor_of == "chance":
+        return f"chance ({level_text(each.floor)})"
+    return f"the {each.floor_of} floor ({each.floor:.3f})"
+
+
+def level_text(chance: float) -> str:
+    """A chance with two digits."""
+    return f"{chance:.2f}" if chance >= 0.01 or chance == 0 else "below 0.01"
+
+
+def both_at_floor(one: Standing, other: Standing) -> str | None:
+    """`both at chance (0.25)`; None where one of two values is above its floor."""
+    return f"both at {floor_text(other)}" if at_floor(one) and at_floor(other) else None
+
+
+def both_at_ceiling(one: Standing, other: Standing) -> str | None:
+    """`both at the ceiling (1.00)`; None where one of two values is below it."""
+    return "both at the ceiling (1.00)" if at_ceiling(one) and at_ceiling(other) else None
+
+
+def all_alike(records: Sequence[Record]) -> str | None:
+    """Why no row of a column can be told from another: `every row is at chance (0.25)`; None where one can."""
+    valued = [record for record in records if record.value is not None]
+    if len(valued) < 2:
+        return None
+    if all(map(at_floor, valued)):
+        return f"every row is at {floor_text(valued[0])}"
+    return "every row is at the ceiling (1.00)" if all(map(at_ceiling, valued)) else None
+
+
+def unspoken(records: Sequence[Record]) -> str | None:
+    """That the model does not speak a text, in one line; None where it does.
+
+    Args:
+        records: of NLL, of one method, preferably the unmodified model; the longest within the trained length counts.
+
+    The interval of the NLL there reaches what a uniform guess or a count of tokens has.
+    """
+    inside = [each for each in records if each.length <= each.trained_length and each.value is not None]
+    known = {name: level for name in NGRAMS[:2] if inside and (level := getattr(inside[-1], name)) is not None}
+    if not known or inside[-1].metric != "nll" or inside[-1].value is None:
+        return None
+    each, name = inside[-1], min(known, key=known.__getitem__)
+    if (inside[-1].value if each.high is None else each.high) < known[name]:
+        return None
+    return (
+        f"{each.model} does not speak this text: {each.method} has {each.value:.3f} nats per token at {each.length} "
+        f"tokens, within its trained length, where {'a uniform guess' if name == 'uniform' else 'counting tokens'} has "
+        f"{known[name]:.3f}. No difference between methods tells anything here."
+    )

@@ -1,0 +1,205 @@
+"""The headline of a perplexity task: what context beyond the trained length adds, beside level, retrieval and price.
+
+    level      NLL at the longest length L at which any method has a value
+    gain       NLL of none at T - NLL of the method at L, on the same targets; T: the longest measured length within the
+               trained one. Where none has no value there: the method's own NLL at T
+    retrieval  accuracy at L, mean of the tasks that hide a needle at a depth, measured on the same model alike
+    price      method - none at T with the factor of L (`stats.summaries`)
+
+Against none at T, which any user has at hand by cutting the text, forgetting cannot win: a window that keeps the level
+has a gain of 0, and a method that is worse inside the trained length has no easy start. A gain is claimed where its
+interval is above 0, its two-sided p by sign flips over documents is up to 0.05 after Holm's correction over the
+methods, and the level is above its floor (`stats.floors`); never of a text that the model does not speak.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lexbench.core.record import Record, Sample
+from lexbench.stats.combine import combination, levels
+from lexbench.stats.differences import BASELINE
+from lexbench.stats.floors import all_alike, at_floor, floor_text, unspoken
+from lexbench.stats.gain import Drop, drop
+from lexbench.stats.intervals import LEVEL, holm
+from lexbench.stats.pairs import outcomes
+from lexbench.stats.summaries import Summary, summaries
+from lexbench.stats.tables import Table
+from lexbench.stats.wording import signed, some
+
+Samples = Mapping[str, Sequence[Sample]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Row:
+    """One method."""
+
+    method: str
+    level: Record | None
+    gain: Drop | None
+    """None: a cell is refused or failed, or the two lengths do not score the same targets."""
+    gains: bool
+    """Whether the gain is claimed."""
+    retrieval: Record | None
+    """A mean over tasks as a record of accuracy."""
+    price: Summary | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Headline:
+    """All methods of one perplexity task on one model, claimed gains first."""
+
+    table: Table
+    inside: int
+    """T."""
+    longest: int
+    """L."""
+    tasks: list[str]
+    """Retrieval tasks behind the mean."""
+    rows: list[Row]
+    sentence: str
+
+
+def headlines(every: Sequence[Table], samples: Samples) -> list[Headline]:
+    """Of each table of NLL with a length beyond the trained one and one within it, and gains on the same targets.
+
+    Args:
+        every: all tables of a report.
+        samples: of each cell id.
+    """
+    found = [_headline(table, every, samples) for table in every if table.metric == "nll"]
+    return [each for each in found if each is not None]
+
+
+def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headline | None:
+    inside = [length for length in table.lengths if length <= table.cell.trained_length]
+    longest = max((at for at in table.lengths if any(_valued(table, row, at) for row in table.methods)), default=0)
+    if not inside or longest <= table.cell.trained_length:
+        return None
+    silent = unspoken(table.of(table.methods[0]))
+    start = inside[-1]
+    found = {row: _gain(table, samples, row, start, longest) for row in table.methods}
+    if not any(found.values()):
+        return None
+    prices = {each.method: each for each in summaries(table, samples) if each.name == "price"}
+    needles = _retrieval(table, every, samples, longest)
+    known = {row: each for row, each in found.items() if each is not None and each.p is not None}
+    tested = dict(zip(known, holm([each.p or 0.0 for each in known.values()]), strict=True))
+    rows = []
+    for method, gain in found.items():
+        level = table.entries.get((method, longest))
+        positive = gain is not None and gain.low is not None and gain.low > 0
+        claimed = (
+            positive and not silent and tested.get(method, 1.0) <= LEVEL and level is not None and not at_floor(level)
+        )
+        rows.append(
+            Row(
+                method=method,
+                level=level,
+                gain=gain,
+                gains=claimed,
+                retrieval=_mean([each.entries.get((method, longest)) for each in needles], samples),
+                price=None if method == BASELINE else prices.get(method),
+            )
+        )
+    rows.sort(key=_order)
+    tasks = [each.cell.task for each in needles]
+    said = _sentence(rows, tasks, silent or _gains_said(table, rows, start, longest), longest)
+    return Headline(table=table, inside=start, longest=longest, tasks=tasks, rows=rows, sentence=said)
+
+
+def _order(row: Row) -> tuple[bool, float, float]:
+    """Claimed gains first, the largest before others; then the best retrieval, then the largest gain."""
+    gain = math.inf if row.gain is None else -row.gain.value
+    found = row.retrieval.value if row.retrieval is not None and row.retrieval.value is not None else 0.0
+    return (not row.gains, gain if row.gains else -found, gain)
+
+
+def _gain(table: Table, samples: Samples, row: str, start: int, longest: int) -> Drop | None:
+    base = BASELINE if _valued(table, BASELINE, start) else row
+    if not (_valued(table, base, start) and _valued(table, row, longest)):
+        return None
+    return drop(table, samples, (base, start), (row, longest))
+
+
+def _valued(table: Table, row: str, length: int) -> bool:
+    record = table.entries.get((row, length))
+    return record is not None and record.value is not None
+
+
+def _retrieval(table: Table, every: Sequence[Table], samples: Samples, length: int) -> list[Table]:
+    """Tables of accuracy whose samples have a needle's depth, of the same model and backend, with this length."""
+    names = ("model", "trained_length", "seed", "backend", "dtype", "kernel")
+    return [
+        each
+        for each in every
+        if each.metric == "accuracy"
+        and all(getattr(each.cell, name) == getattr(table.cell, name) for name in names)
+        and any(sample.depth is not None for record in each.at(length) for sample in samples.get(record.cell, ()))
+    ]
+
+
+def _mean(records: Sequence[Record | None], samples: Samples) -> Record | None:
+    """The mean accuracy of one method over tasks; None unless every task has a value."""
+    valued = [record for record in records if record is not None and record.value is not None]
+    if not valued or len(valued) < len(records):
+        return None
+    if len(valued) == 1:
+        return valued[0]
+    known = levels({n: outcomes(samples[each.cell], "accuracy") for n, each in enumerate(valued)}, True)
+    found = combination([(1 / len(valued), level) for level in known.values()], True)
+    chances = [each.chance for each in valued if each.chance is not None]
+    return replace(
+        valued[0],
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        interval=found.kind,
+        chance=math.fsum(chances) / len(valued) if len(chances) == len(valued) else None,
+        n=sum(each.n for each in valued),
+        failed=sum(each.failed for each in valued),
+        truncated=sum(each.truncated for each in valued),
+    )
+
+
+def _sentence(rows: Sequence[Row], tasks: Sequence[str], gains: str, longest: int) -> str:
+    """What the table says: the gains, then the retrieval."""
+    told = [gains]
+    needles = [row.retrieval for row in rows if row.retrieval is not None and row.retrieval.value is not None]
+    if needles:
+        name = some(tasks, 3)
+        if why := all_alike(needles):
+            told.append(f"Retrieval at {longest:,} tokens ({name}) cannot be told: {why}.")
+        elif above := [row for row in rows if row.retrieval in needles and not at_floor(_record(row.retrieval))]:
+            top = max(_record(row.retrieval).value or 0.0 for row in above)
+            best = [row.method for row in above if _record(row.retrieval).value == top]
+            told.append(f"Best retrieval at {longest:,} tokens ({name}): {some(best, 3)}, {top:.2f}.")
+        else:
+            told.append(f"Retrieval at {longest:,} tokens ({name}): {floor_text(needles[0])} for the only method.")
+    return " ".join(told)
+
+
+def _record(record: Record | None) -> Record:
+    assert record is not None, "a row with a value has a record"
+    return record
+
+
+def _gains_said(table: Table, rows: Sequence[Row], start: int, longest: int) -> str:
+    helped = [row for row in rows if row.gains]
+    against = f"over {BASELINE} at {start:,}" if _valued(table, BASELINE, start) else f"over its own level at {start:,}"
+    if helped:
+        most = f"{_nats(helped[0].gain)} at {longest:,} {against}"
+        others = f"; also gaining: {some([row.method for row in helped[1:]], 3)}" if len(helped) > 1 else ""
+        return f"{helped[0].method} gains most from context beyond {start:,} tokens: {most}{others}."
+    best = max((row for row in rows if row.gain is not None), key=lambda row: row.gain.value if row.gain else 0.0)
+    lost = "at its floor, " if best.level is not None and at_floor(best.level) else ""
+    return (
+        f"No method gains from context beyond {start:,} tokens: the largest change at {longest:,} {against} is that of "
+        f"{best.method}, {lost}{_nats(best.gain)}."
+    )
+
+
+def _nats(gain: Drop | None) -> str:
+    assert gain is not None
+    ends = f" [{signed(gain.low)}, {signed(gain.high)}]" if gain.low is not None and gain.high is not None else ""
+    return f"{signed(gain.value)} nats per token{ends}"

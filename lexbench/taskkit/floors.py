@@ -1,0 +1,111 @@
+"""Floors of a likelihood: what counting alone reaches on the same targets, in nats per token.
+
+    uniform   ln V, V the tokenizer's vocabulary
+    unigram   p(b) = (c(b) + 1) / (N + V), add-one smoothing (Laplace), N counted tokens
+    bigram    p(b | a) = (c(a b) + T(a) p(b)) / (c(a) + T(a)), T(a) the number of tokens seen behind a:
+              Witten and Bell 1991 (doi:10.1109/18.87000, method C), interpolated with the unigram as in Chen and
+              Goodman 1998 (TR-10-98); the unigram where a was never seen
+
+Counts come from the other documents of the corpus, never from the target's own: its first documents, up to the one that
+reaches COUNTED tokens. Without another document only the uniform floor is known. The token before the first target
+is the window's own; BOS was never seen.
+"""
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from lexbench.core.task import Encoded, Tokens
+
+COUNTED = 1 << 17
+"""Tokens after which no further document is counted: encoding a large corpus takes longer than a run."""
+
+
+class Documents(Protocol):
+    """The encoded documents of a corpus."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, document: int) -> Encoded: ...
+
+
+class _Counts:
+    """How often each number occurs."""
+
+    def __init__(self, numbers: Tokens) -> None:
+        self.numbers, self.counts = np.unique(numbers, return_counts=True)
+
+    def at(self, numbers: Tokens) -> Tokens:
+        """The count of each number; 0 where it is unseen."""
+        if not len(self.numbers):
+            return np.zeros_like(numbers)
+        places = np.minimum(np.searchsorted(self.numbers, numbers), len(self.numbers) - 1)
+        return np.where(self.numbers[places] == numbers, self.counts[places], 0)
+
+
+class _Grams:
+    """Counts over texts: of tokens, of pairs of neighbours, and of pairs by their first token."""
+
+    def __init__(self, texts: Sequence[Tokens]) -> None:
+        self.total = sum(map(len, texts))
+        self.tokens = _Counts(_joined(texts))
+        self.pairs = _Counts(_joined([_coded(ids[:-1], ids[1:]) for ids in texts]))
+        self.first = _Counts(_joined([ids[:-1] for ids in texts]))
+
+
+def _joined(arrays: Sequence[Tokens]) -> Tokens:
+    return np.concatenate([*arrays, np.empty(0, np.int64)])
+
+
+def _coded(before: Tokens, behind: Tokens) -> Tokens:
+    """A pair of tokens as one number."""
+    return before << 32 | behind
+
+
+class Floors:
+    """N-gram floors over the documents of one corpus.
+
+    Args:
+        documents: of the corpus, encoded.
+        vocabulary: number of token ids.
+    """
+
+    def __init__(self, documents: Documents, vocabulary: int) -> None:
+        self._documents, self._vocabulary = documents, vocabulary
+        texts: list[Tokens] = []
+        while sum(map(len, texts)) < COUNTED and len(texts) < len(documents):
+            texts.append(documents[len(texts)].ids)
+        self._counted, self._all = len(texts), _Grams(texts)
+        self._kinds = _Counts(self._all.pairs.numbers >> 32)
+        self._own = functools.lru_cache(maxsize=4)(self._own_grams)
+
+    def of(self, document: int, targets: Tokens, before: Tokens) -> Mapping[str, float]:
+        """Mean nats per target of each floor, by name.
+
+        Args:
+            document: of the targets; its own counts are left out.
+            targets: [targets] token ids.
+            before: [targets] the token before each.
+        """
+        uniform = {"uniform": math.log(self._vocabulary)}
+        own, gone = self._own(document)
+        total = self._all.total - own.total
+        if not total:
+            return uniform
+        seen = self._all.tokens.at(targets) - own.tokens.at(targets)
+        unigram = (seen + 1) / (total + self._vocabulary)
+        codes = _coded(before, targets)
+        pairs = self._all.pairs.at(codes) - own.pairs.at(codes)
+        first = self._all.first.at(before) - own.first.at(before)
+        kinds = self._kinds.at(before) - gone.at(before)
+        bigram = np.where(kinds > 0, (pairs + kinds * unigram) / np.maximum(first + kinds, 1), unigram)
+        return {**uniform, "unigram": -float(np.log(unigram).mean()), "bigram": -float(np.log(bigram).mean())}
+
+    def _own_grams(self, document: int) -> tuple[_Grams, _Counts]:
+        """What a document adds to the counts: its own, and by first token the pairs that only it has."""
+        own = _Grams([self._documents[document].ids] if document < self._counted else [])
+        alone = self._all.pairs.at(own.pairs.numbers) == own.pairs.counts
+        return own, _Counts(own.pairs.numbers[alone] >> 32)

@@ -1,0 +1,95 @@
+"""Price cells: which methods have them, where, and with which factor."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lexbench.core import registry
+from lexbench.core.checkpoint import locate
+from lexbench.core.tokenizer import load_tokenizer
+from lexbench.runner.backend_pool import checkpoint_of
+from lexbench.runner.job import Job
+from lexbench.runner.plan import plan
+from lexbench.stats.prices import without_factor
+
+LENGTHS = [64, 128, 1024]  # lexlet was trained at 256
+
+
+def job(*methods: Mapping[str, Any], lengths: Sequence[int] = LENGTHS, price: bool = True) -> Job:
+    return Job.of(
+        model=registry.read("model", "lexlet"),
+        methods=[each if "compose" in each else {**registry.read("method", each["name"]), **each} for each in methods],
+        tasks=[{"name": "passkey", **registry.read("task", "passkey")}],
+        corpus={"name": "synthetic", **registry.read("corpus", "synthetic")},
+        backend={"name": "chance"},
+        lengths=lengths,
+        multiples=None,
+        n=1,
+        seeds=[0],
+        results=None,
+        price=price,
+    )
+
+
+def planned(asked: Job) -> set[tuple[str, int]]:
+    tokenizer = load_tokenizer(locate(checkpoint_of(asked.model), None, weights=False))
+    return {(step.method.label, step.length) for step in plan(asked, tokenizer)}
+
+
+def test_a_method_whose_factor_follows_the_length_has_one_price_cell_with_that_of_the_longest() -> None:
+    usual = {(name, length) for name in ("none", "ntk", "sliding_window") for length in LENGTHS}
+    methods = [{"name": "none"}, {"name": "ntk"}, {"name": "sliding_window"}]
+    assert planned(job(*methods)) == usual | {("ntk(factor=4.0)", 128)}
+    assert planned(job(*methods, price=False)) == usual
+
+
+def test_the_price_cell_stretches_as_the_longest_length_does() -> None:
+    asked = job({"name": "pi"})
+    [fixed] = asked.deployed
+    inside = fixed.built.attention(asked.model, 128).inv_freq
+    assert inside == pytest.approx(np.asarray(asked.model.inv_freq()) / 4)  # position interpolation by 1024 / 256
+
+
+def test_a_composed_method_gets_the_factor_in_its_part() -> None:
+    assert [each.label for each in job({"compose": ["yarn", "log_n"]}).deployed] == ["yarn(factor=4.0)+log_n"]
+    assert not job({"compose": ["sliding_window", "log_n"]}).deployed
+
+
+@pytest.mark.parametrize(
+    ("method", "lengths"),
+    [
+        ({"name": "ntk", "factor": 4.0}, LENGTHS),
+        ({"name": "ntk"}, [64, 256]),
+        ({"name": "ntk"}, [512, 1024]),
+        ({"name": "dynamic_ntk"}, LENGTHS),
+    ],
+    ids=["factor given", "nothing beyond", "nothing within", "no factor that follows the length"],
+)
+def test_others_have_none(method: Mapping[str, Any], lengths: Sequence[int]) -> None:
+    assert not job(method, lengths=lengths).deployed
+
+
+def test_a_factor_that_is_measured_anyway_is_measured_once() -> None:
+    assert not job({"name": "ntk"}, {"name": "ntk", "factor": 4.0}).deployed
+
+
+def test_a_price_that_is_no_switch_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"price must be true or false, got 0\.02"):
+        job({"name": "ntk"}, price=0.02)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("label", "found"),
+    [
+        ("ntk(factor=8.0)", ("ntk", 8.0)),
+        ("yarn(factor=8.0, beta_fast=16.0)+log_n", ("yarn(beta_fast=16.0)+log_n", 8.0)),
+        ("yarn(beta_fast=16.0, factor=2.5)", ("yarn(beta_fast=16.0)", 2.5)),
+        ("pi(factor=8.0)+ntk(factor=4.0)", None),
+        ("yarn(attention_factor=1.0)", None),
+        ("none", None),
+    ],
+)
+def test_a_factor_is_read_off_a_label(label: str, found: tuple[str, float] | None) -> None:
+    assert without_factor(label) == found

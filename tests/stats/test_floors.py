@@ -1,0 +1,122 @@
+"""Values at their floor or ceiling: by hand, and what tables, comparisons and pages say of them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from scipy.stats import binomtest
+
+from lexbench.core.record import Record
+from lexbench.report.check.comparison import markdown
+from lexbench.report.grid import best_of
+from lexbench.report.leaderboard.leaderboard import leaderboard
+from lexbench.report.page import data, headlines
+from lexbench.stats.compare import compare
+from lexbench.stats.differences import differences
+from lexbench.stats.floors import at_ceiling, at_floor, unspoken
+from lexbench.stats.records import records_of
+from lexbench.stats.tables import tables
+from lexbench.store.format import Finished
+from tests.report.outcomes import answers, folder, right, texts
+
+NGRAMS = {"uniform": 6.24, "unigram": 5.8, "bigram": 5.0}
+
+
+def guessed(method: str, count: int, chance: float | None = 0.25, of: int = 32, length: int = 512) -> Finished:
+    made = answers(method, right(count, of), length)
+    return Finished(made.cell, [replace(each, chance=chance) for each in made.samples])
+
+
+def spoken(method: str, loss: float, length: int, floors: Mapping[str, float] = NGRAMS) -> Finished:
+    made = texts(method, [loss - 0.02, loss + 0.02] * 4, length)
+    return Finished(made.cell, [replace(each, floors=floors) for each in made.samples])
+
+
+def record(each: Finished) -> Record:
+    return next(found for found in records_of(each) if found.metric in ("nll", "accuracy"))
+
+
+@pytest.mark.parametrize(("count", "at"), [(0, True), (8, True), (12, True), (13, False), (32, False)])
+def test_a_score_is_at_chance_where_its_interval_reaches_it(count: int, at: bool) -> None:
+    low = binomtest(count, 32).proportion_ci(method="wilson").low  # 0.2287 of 12, 0.2552 of 13
+    assert bool(low <= 0.25) is at
+    assert at_floor(record(guessed("ntk", count))) is at
+
+
+def test_a_score_of_unknown_chance_has_the_floor_0_and_all_have_the_ceiling_1() -> None:
+    assert at_floor(record(guessed("ntk", 0, None))) and not at_floor(record(guessed("ntk", 1, None)))
+    assert at_ceiling(record(guessed("ntk", 32))) and not at_ceiling(record(guessed("ntk", 31)))
+
+
+def test_a_likelihood_is_at_its_floor_where_the_upper_end_reaches_the_best_count() -> None:
+    assert not at_floor(record(spoken("ntk", 4.9, 512)))
+    assert at_floor(record(spoken("ntk", 5.0, 512))) and at_floor(record(spoken("ntk", 9.0, 512)))
+    assert not at_floor(record(spoken("ntk", 9.0, 512, {})))  # of an old folder no floor is known
+
+
+def test_nothing_at_its_floor_is_the_best_of_a_column() -> None:
+    low, more = guessed("none", 4), guessed("ntk", 9)
+    assert best_of([record(low), record(more)]) is None
+    assert best_of([record(low), record(guessed("ntk", 20))]) == "0.62"
+
+
+@pytest.mark.parametrize(
+    ("count", "other", "chance", "why"),
+    [
+        (8, 8, 0.25, "both at chance (0.25)"),
+        (2, 11, 0.25, "both at chance (0.25)"),  # p < 0.05, and yet nothing but guessing
+        (0, 0, 0.0, "both at chance (0.00)"),
+        (0, 0, None, "both at 0"),
+        (32, 32, 0.25, "both at the ceiling (1.00)"),
+    ],
+)
+def test_two_sides_at_one_limit_cannot_be_told(
+    count: int, other: int, chance: float | None, why: str, tmp_path: Path
+) -> None:
+    one, two = guessed("none", count, chance), guessed("yarn", other, chance)
+    found = compare(folder(tmp_path / "a", one), folder(tmp_path / "b", two))
+    assert [task.verdict for task in found.tasks] == [f"cannot be told: {why}"]
+    assert f"**Cannot be told: {why}.**" in markdown(found)
+    table = next(iter(tables([one, two])))
+    beside = differences(table, {each.cell.id: each.samples for each in (one, two)})
+    assert beside is not None
+    [entry] = beside.entries.values()
+    assert (entry.limit, entry.significant) == (why, False)
+
+
+def test_two_likelihoods_beyond_their_floor_cannot_be_told_whatever_p_says(tmp_path: Path) -> None:
+    one, two = spoken("none", 7.3, 512), spoken("yarn", 6.5, 512)
+    found = compare(folder(tmp_path / "a", one), folder(tmp_path / "b", two))
+    [entry] = found.tasks[0].entries
+    assert entry.found is not None and entry.found.p_holm == 2**-7 and not entry.significant
+    assert found.tasks[0].verdict == "cannot be told: both at the bigram floor (5.000)"
+
+
+def test_a_real_difference_between_a_floor_and_a_value_above_it_stays_one(tmp_path: Path) -> None:
+    found = compare(folder(tmp_path / "a", guessed("none", 8)), folder(tmp_path / "b", guessed("yarn", 30)))
+    assert found.tasks[0].verdict == "B is better at every length"
+
+
+def test_the_page_names_no_best_of_methods_at_chance() -> None:
+    cells = [guessed(name, count, length=at) for name, count in (("none", 6), ("ntk", 8)) for at in (512, 1024)]
+    [found] = headlines.headlines(data.Measured.of(cells))
+    assert found["sentence"] == "Past 256 tokens no method can be told from another: every method is at chance (0.25)."
+    assert not any(entry.best or entry.star for row in found["rows"] for entry in row["entries"])
+
+
+def test_the_leaderboard_names_no_best_of_methods_at_chance(tmp_path: Path) -> None:
+    page = leaderboard(folder(tmp_path, guessed("none", 6), guessed("ntk", 8)))
+    assert "At 512 (2x) no row can be told from another: every row is at chance (0.25)." in page
+    assert "| **" not in page
+
+
+def test_a_text_in_another_language_is_said_by_the_page_and_the_leaderboard(tmp_path: Path) -> None:
+    cells = [spoken(name, loss, at) for name in ("none", "pi") for at, loss in ((256, 6.5), (512, 7.3))]
+    said = "lexlet does not speak this text: none has 6.500 nats per token at 256 tokens"
+    [found] = headlines.headlines(data.Measured.of(cells))
+    assert found["sentence"].startswith(said)
+    assert "Floors on the same targets: bigram 5.000, unigram 5.800, uniform 6.240." in leaderboard(
+        folder(tmp_path, *cells)
+    )
+    assert unspoken([record(spoken("none", 5.4, 256))]) is None  # below counting tokens, though above counting pairs

@@ -1,0 +1,175 @@
+"""Planted runs: the headline says what is true of each."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lexbench.core.record import Sample
+from lexbench.report.formats import markdown
+from lexbench.report.headline import grid_of
+from lexbench.stats.headline import Headline, headlines
+from lexbench.stats.summaries import Summary, summaries
+from lexbench.stats.tables import Table, tables
+from lexbench.store.format import Finished
+from tests.report.fake_run import cell
+
+FLOORS = {"uniform": 6.24, "unigram": 5.8, "bigram": 5.0}
+N = 12
+
+
+def text(method: str, length: int, level: float, floors: Mapping[str, float] = FLOORS) -> Finished:
+    """Documents of 4 targets; their levels differ, their differences between cells do not."""
+    samples = [
+        Sample(
+            index=place,
+            cluster=f"document {place}",
+            tokens=length,
+            nll=np.full(4, level + 0.02 * (place - (N - 1) / 2), np.float32),
+            floors=floors,
+            facts={"document": str(place), "first_target": 100, "end": 104},
+        )
+        for place in range(N)
+    ]
+    return Finished(cell("last_segment", method, length, n=N), samples)
+
+
+def needle(method: str, length: int, right: int, task: str = "passkey", chance: float = 0.25) -> Finished:
+    samples = [
+        Sample(
+            index=place,
+            cluster=str(place),
+            tokens=length,
+            scores={"accuracy": float(place < right)},
+            chance=chance,
+            depth=place / N,
+        )
+        for place in range(N)
+    ]
+    return Finished(cell(task, method, length, n=N), samples)
+
+
+def read(*cells: Finished) -> tuple[list[Table], dict[str, Sequence[Sample]]]:
+    return tables(cells), {each.cell.id: each.samples for each in cells}
+
+
+def only(*cells: Finished) -> Headline:
+    [found] = headlines(*read(*cells))
+    return found
+
+
+def test_a_forgetting_window_keeps_its_level_and_gains_nothing_where_a_method_that_reads_gains() -> None:
+    base = [text("none", 256, 3.5), text("none", 2048, 4.5)]
+    window = [text("sliding_window", 256, 3.5), text("sliding_window", 2048, 3.5)]
+    reader = [text("rerope", 256, 3.6), text("rerope", 2048, 3.4)]
+    found = only(*base, *window, *reader)
+    gains = {row.method: None if row.gain is None else row.gain.value for row in found.rows}
+    assert gains == pytest.approx({"rerope": 0.1, "sliding_window": 0.0, "none": -1.0}, abs=1e-6)
+    assert [row.method for row in found.rows if row.gains] == ["rerope"]  # from none at 256, not from its own 3.6
+    assert found.sentence == (
+        "rerope gains most from context beyond 256 tokens: +0.100 nats per token [+0.100, +0.100] at 2,048 "
+        "over none at 256."
+    )
+    alone = only(*base, *window)
+    assert alone.sentence.startswith(
+        "No method gains from context beyond 256 tokens: the largest change at 2,048 over none"
+    )
+    assert "**" not in markdown(grid_of(alone))  # nothing is best
+
+
+def test_a_gain_of_few_documents_is_not_claimed() -> None:
+    def few(each: Finished) -> Finished:
+        return Finished(each.cell, each.samples[:5])  # no p below 2^-4
+
+    cells = [text("none", 256, 3.5), text("none", 512, 3.6), text("rerope", 512, 3.0)]
+    assert not any(row.gains for row in only(*map(few, cells)).rows)
+    assert [row.method for row in only(*cells).rows if row.gains] == ["rerope"]
+
+
+def test_a_text_that_the_model_does_not_speak_is_said_and_no_gain_is_claimed() -> None:
+    cells = [text("none", 256, 6.5), text("none", 512, 7.3), text("rerope", 256, 6.5), text("rerope", 512, 6.0)]
+    found = only(*cells)
+    assert found.sentence == (
+        "lexlet does not speak this text: none has 6.500 nats per token at 256 tokens, within its trained length, "
+        "where counting tokens has 5.800. No difference between methods tells anything here."
+    )
+    assert not any(row.gains for row in found.rows)
+    assert "**" not in markdown(grid_of(found))
+
+
+def test_a_gain_to_a_level_at_its_floor_is_not_claimed() -> None:
+    floors = {"uniform": 6.24, "unigram": 5.8, "bigram": 3.3}
+    cells = [
+        text(name, at, level, floors) for name, at, level in (("none", 256, 3.6), ("none", 512, 4.0), ("pi", 512, 3.3))
+    ]
+    assert not any(row.gains for row in only(*cells).rows)
+
+
+@pytest.mark.parametrize(
+    ("right", "chance", "why"),
+    [(3, 0.25, "at chance (0.25)"), (0, 0.0, "at chance (0.00)"), (N, 0.25, "at the ceiling (1.00)")],
+)
+def test_retrieval_that_is_alike_everywhere_has_no_best(right: int, chance: float, why: str) -> None:
+    texts = [text(name, at, 3.5) for name in ("none", "ntk") for at in (256, 2048)]
+    cells = [needle(name, 2048, right, chance=chance) for name in ("none", "ntk")]
+    found = only(*texts, *cells)
+    assert found.sentence.endswith(f"Retrieval at 2,048 tokens (passkey) cannot be told: every row is {why}.")
+    assert "**" not in markdown(grid_of(found))
+
+
+def test_retrieval_is_the_mean_of_the_tasks_with_a_needle_at_the_longest_length() -> None:
+    texts = [text(name, at, 3.5) for name in ("none", "ntk") for at in (256, 2048)]
+    cells = [needle(name, 2048, right) for name, right in (("none", 0), ("ntk", 12))]
+    cells += [needle(name, 2048, right, "passkey_2") for name, right in (("none", 3), ("ntk", 9))]
+    flat = [
+        Finished(each.cell, [replace(s, depth=None) for s in each.samples])
+        for each in [needle("none", 2048, 6, "passkey_3")]
+    ]
+    found = only(*texts, *cells, *flat)
+    means = {row.method: row.retrieval.value for row in found.rows if row.retrieval}
+    assert means == pytest.approx({"ntk": (12 + 9) / 24, "none": 3 / 24})
+    assert found.tasks == ["passkey", "passkey_2"]
+    assert found.sentence.endswith("Best retrieval at 2,048 tokens (passkey, passkey_2): ntk, 0.88.")
+
+
+def test_one_length_too_long_is_refused_and_the_others_stand() -> None:
+    texts = [text("none", 256, 3.5), text("none", 512, 3.6), text("pi", 256, 3.5), text("pi", 512, 3.0)]
+    refused = [
+        Finished(cell("last_segment", name, 4096, n=N), [], "no document is that long") for name in ("none", "pi")
+    ]
+    found = only(*texts, *refused)
+    assert found.longest == 512 and found.rows[0].method == "pi" and found.rows[0].gains
+    assert "No value at 4096: no document is that long." in markdown(grid_of(found))
+
+
+def test_without_a_length_beyond_or_within_the_trained_one_there_is_no_headline() -> None:
+    assert headlines(*read(text("none", 128, 3.5), text("none", 256, 3.4))) == []
+    assert headlines(*read(text("none", 512, 3.5), text("none", 1024, 3.4))) == []
+
+
+def price(name: str, *cells: Finished) -> dict[str, Summary]:
+    [table], samples = read(*cells)[0][:1], read(*cells)[1]
+    return {each.method: each for each in summaries(table, samples) if each.name == name}
+
+
+def test_the_price_is_that_of_the_deployed_factor_and_the_local_one_has_its_own_name() -> None:
+    base = [text("none", at, level) for at, level in ((128, 3.6), (256, 3.5), (2048, 4.9))]
+    local = [text("ntk", at, level) for at, level in ((128, 3.6), (256, 3.5), (2048, 4.6))]
+    cells = [*base, *local, text("ntk(factor=8.0)", 256, 3.58)]
+    paid, free = price("price", *cells), price("price_local", *cells)
+    assert paid["ntk"].value == pytest.approx(0.08, abs=1e-6)
+    assert paid["ntk"].note == "factor 8 at 256; 12 pairs"
+    assert (free["ntk"].value, free["ntk"].note) == (0.0, "2 of 2 lengths: 128 to 256; 24 pairs")
+    table = next(each for each in tables(cells) if each.metric == "nll")
+    assert table.methods == ["none", "ntk"] and table.lengths == [128, 256, 2048]  # no row of one length in any mean
+    assert {at: record.method for at, record in table.prices.items()} == {("ntk(factor=8.0)", 256): "ntk(factor=8.0)"}
+    without = price("price", *base, *local)["ntk"]
+    assert (without.value, without.note) == (0.0, "2 of 2 lengths: 128 to 256; 24 pairs")
+
+
+def test_a_fixed_factor_that_was_measured_beyond_the_trained_length_stays_a_row() -> None:
+    cells = [text(name, at, 3.5) for name in ("none", "ntk", "ntk(factor=8.0)") for at in (256, 2048)]
+    table = next(each for each in tables(cells) if each.metric == "nll")
+    assert table.methods == ["none", "ntk", "ntk(factor=8.0)"] and not table.prices
+    assert table.deployed == {"ntk": "ntk(factor=8.0)"}
