@@ -96,7 +96,8 @@ class Hf(Backend):
             network = load(folder, DTYPES[dtype], spread)
             self._network = network if spread else network.to(self._device)
             check_weights(self._network)
-        self._device = self._network.get_input_embeddings().weight.device
+        if spread:
+            self._device = self._network.get_input_embeddings().weight.device
         self._base, self._head = self._split()
         self._positions_end = positions_end(self._base, self._sample(1))
         self._state = self._state_of()

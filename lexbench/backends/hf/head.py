@@ -1,8 +1,8 @@
 """From a network's last hidden states to its logits, whatever its code does to them: scale, cap, transform, bias."""
 
 import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -72,16 +72,25 @@ class Head:
         """Let the tower return these states, and the last product be computed in float32 or float64."""
         was = self._returned
         returned = (states, *was[1:]) if isinstance(was, tuple) else type(was)(last_hidden_state=states)
-        self._tower.forward = lambda *_, **__: returned
-        last = self._last if isinstance(self._last, nn.Linear) else None
-        if last is not None:
-            last.forward = functools.partial(_precisely, last)  # type: ignore[method-assign]
-        try:
+        with ExitStack() as stack:
+            stack.enter_context(_running(self._tower, lambda *_, **__: returned))
+            if isinstance(self._last, nn.Linear):
+                stack.enter_context(_running(self._last, functools.partial(_precisely, self._last)))
             yield
-        finally:
-            del self._tower.forward
-            if last is not None:
-                del last.forward
+
+
+@contextmanager
+def _running(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
+    """Let a module run other code inside the block."""
+    own = vars(module).get("forward")  # as set by accelerate, which spreads layers over devices
+    module.forward = forward
+    try:
+        yield
+    finally:
+        if own is None:
+            del module.forward
+        else:
+            module.forward = own
 
 
 def _precisely(linear: nn.Linear, states: Tensor) -> Tensor:
