@@ -380,7 +380,7 @@ def test_perplexities_and_scores_follow_from_the_rows(quick: tuple[Path, list[st
             made = ours[f"score_{row['metric']}"].mean()
         assert made == pytest.approx(row["value"], rel=1e-6)
         seen += 1
-    assert seen == 464  # 40 x 2 likelihoods, 40 x (2 + 4 + 2) and 24 + 40 scores
+    assert seen == 544  # 40 x 2 likelihoods, 40 x (2 + 6 + 2) and 24 + 40 scores
 
 
 def test_failed_and_truncated_rows_stay(tmp_path: Path) -> None:
