@@ -341,10 +341,10 @@ def test_a_committed_run_loads_as_one_dataset_and_task_by_task(quick: tuple[Path
     out, notes = quick
     rows = rows_of("lexlet_quick")
     cells = {row["cell"]: row for row in rows if row["refused"] is None}
-    assert notes == ["samples: 3584 of 224 cells, 6 tasks", "16 cells refused, without samples"]
+    assert notes == ["samples: 3744 of 234 cells, 6 tasks", "18 cells refused, without samples"]
     every = load_dataset(str(out), split="test")
     assert (
-        len(every) == len(load_dataset("parquet", data_files=f"{out}/*/*.parquet", split="train")) == 16 * 224 == 3584
+        len(every) == len(load_dataset("parquet", data_files=f"{out}/*/*.parquet", split="train")) == 16 * 234 == 3744
     )
     assert Counter(every["cell"]) == dict.fromkeys(cells, 16)
     about = head((out / "README.md").read_text())
@@ -380,7 +380,7 @@ def test_perplexities_and_scores_follow_from_the_rows(quick: tuple[Path, list[st
             made = ours[f"score_{row['metric']}"].mean()
         assert made == pytest.approx(row["value"], rel=1e-6)
         seen += 1
-    assert seen == 544  # 40 x 2 likelihoods, 40 x (2 + 6 + 2) and 24 + 40 scores
+    assert seen == 570  # 40 x 2 likelihoods, 40 x (2 + 6 + 2) and 24 + 40 scores, 2 x 13 at the price
 
 
 def test_failed_and_truncated_rows_stay(tmp_path: Path) -> None:
