@@ -169,16 +169,16 @@ def _glance(axes: Any, part: Attention) -> None:
         axes.imshow(np.tri(len(places)) * 0.2, cmap="Greys", vmin=0, vmax=1)
         axes.imshow(seen, cmap="cividis", vmin=0, vmax=LENGTH, interpolation="nearest")
     elif part.head_ratios is not None:
-        axes.bar(range(len(part.head_ratios.ratios)), part.head_ratios.ratios, color=style.colour(1))
+        axes.bar(range(len(part.head_ratios.ratios)), part.head_ratios.ratios, color=style.series(1)["color"])
     elif part.query_scale is not None:
         places = np.arange(0, LENGTH, 64)
-        axes.plot(places, part.query_scale(places), color=style.colour(1))
+        axes.plot(places, part.query_scale(places), color=style.series(1)["color"])
         axes.axhline(1.0, color="0.6", linewidth=0.8)
     else:
         own = MODEL.inv_freq()
         used = own if part.inv_freq is None else part.inv_freq
         slower = np.log2(own / np.where(used > 0, used, np.nan))
-        axes.plot(slower, color=style.colour(1))
+        axes.plot(slower, color=style.series(1)["color"])
         axes.axhline(0.0, color="0.6", linewidth=0.8)
         axes.set_ylim(-1.0, 3.2)
         axes.set_xlim(0, len(own))

@@ -67,7 +67,7 @@ def encoding_picture(name: str) -> bytes:
             axes = figure.subplots()
             for head, line in enumerate(lines[:1] if alike else lines):
                 said = name if alike else f"head {head + 1}"
-                axes.plot(np.arange(len(line)), line, color=style.colour(head), linewidth=1.3, label=said)
+                axes.plot(np.arange(len(line)), line, color=style.series(head)["color"], linewidth=1.3, label=said)
             axes.set(xlabel="distance (tokens)", ylabel="logit", title=f"{name}: logit of two like vectors")
             if not alike:
                 axes.set_ylim(max(-20, lines[np.isfinite(lines)].min() - 0.5), None)

@@ -9,6 +9,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from mkdocs.structure.files import File
 
+from lexbench.report.looks import looks
 from lexbench.report.plots import style
 from lexbench.stats.records import load
 from lexbench.stats.tables import Table, tables
@@ -51,12 +52,12 @@ def two_views() -> bytes:
 
 
 def _panel(axes: Any, table: Table) -> None:
-    for place, method in enumerate(METHODS):
+    for method, look in looks(METHODS).items():
         records = table.of(method)
         lengths = [record.length for record in records]
-        axes.plot(lengths, [record.value for record in records], label=method, **style.looks(place))
+        axes.plot(lengths, [record.value for record in records], label=method, **style.line(look))
         low, high = ([getattr(record, end) for record in records] for end in ("low", "high"))
-        axes.fill_between(lengths, low, high, color=style.colour(place), alpha=0.12, linewidth=0)
+        axes.fill_between(lengths, low, high, color=look.colour, alpha=0.12, linewidth=0)
     axes.axvline(table.cell.trained_length, color="0.55", linestyle=(0, (4, 3)), linewidth=1.0)
     axes.annotate(
         "trained length",
