@@ -121,6 +121,7 @@ def hashes(names: Sequence[str], keys: Path) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 def test_another_process_asks_the_same_in_any_order(tmp_path: Path) -> None:
     code = f"""
 import json, pathlib
@@ -152,6 +153,7 @@ def test_a_flawless_model_scores_exactly_one_at_every_length(task: lexbench.Task
                 assert len(tokenizer.encode(question.answer).ids) <= question.room
 
 
+@pytest.mark.slow
 def test_guessing_gives_the_chance_level_at_every_length(task: lexbench.Task, tokenizer: FastTokenizer) -> None:
     rng = np.random.default_rng(0)
     for length in LENGTHS:

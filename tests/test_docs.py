@@ -171,6 +171,7 @@ def test_what_is_not_run_says_why(page: str) -> None:
     assert not re.search(r"^(    |```)", outside, re.MULTILINE), "code stands in fences of a known form"
 
 
+@pytest.mark.slow
 def test_the_numbers_of_the_page_on_curves_are_those_of_the_committed_records() -> None:
     rows = re.findall(
         r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \| (\d+) % \|$", (DOCS / "reading.md").read_text(), re.MULTILINE

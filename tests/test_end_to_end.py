@@ -171,6 +171,7 @@ def test_every_kind_of_method_is_its_definition_in_other_families(
     assert_defined(opened(kind), method)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("methods", COMPOSED, ids=lambda methods: read_method({"compose": methods})[0])
 def test_composed_methods_are_their_definition(methods: list[Any], opened: Callable[[str], Hf]) -> None:
     assert_defined(opened("gpt_neox"), methods)

@@ -81,6 +81,7 @@ def test_only_the_commands_know_hydra() -> None:
         assert not uses or file.parent.name == "commands", f"{file.name} imports {uses}"
 
 
+@pytest.mark.slow
 def test_importing_loads_no_torch() -> None:
     code = f"""
 import importlib, sys

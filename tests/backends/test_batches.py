@@ -89,6 +89,7 @@ def test_numbers_of_many_methods_are_those_of_one_text_at_a_time(task: str, tmp_
     check_alike(*(run(tmp_path / str(batch), batch, task=task, method=known) for batch in (1, 4)))
 
 
+@pytest.mark.slow
 def test_a_row_that_has_ended_leaves_the_others_as_they_are() -> None:
     tokenizer = backend(1).tokenizer
     task = lexbench.task("passkey", corpus="synthetic")
@@ -118,6 +119,7 @@ def test_only_texts_of_one_shape_are_read_together(monkeypatch: pytest.MonkeyPat
     assert read == [1, 1, 2, 2, 2], "a choice is made alone, and its neighbours keep their order"
 
 
+@pytest.mark.slow
 def test_memory_that_ends_halves_what_is_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, model = texts(10), backend(8)
     expected = losses([backend(1).score(each) for each in asked])

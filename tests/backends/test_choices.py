@@ -54,6 +54,7 @@ def marks() -> Mark:
     return Mark(index=0, cluster="c", tokens=tokens, places=places, options=np.array([9, 8, 7]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_an_option_costs_the_sum_of_its_tokens(backend: Backend, name: str) -> None:
     attend(backend, name)
@@ -61,6 +62,7 @@ def test_an_option_costs_the_sum_of_its_tokens(backend: Backend, name: str) -> N
     np.testing.assert_allclose(backend.choose(choice()).nll, expected, atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_an_option_at_a_place_costs_what_the_token_there_would(backend: Backend, name: str) -> None:
     attend(backend, name)

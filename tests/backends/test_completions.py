@@ -123,6 +123,7 @@ def test_an_attention_is_not_shown(engine: Engine) -> None:
         engine.probe(Probe(index=0, cluster="c", tokens=TOKENS))
 
 
+@pytest.mark.slow
 def test_answers_come_in_order_and_their_requests_go_together(engine: Engine) -> None:
     questions: list[AnyQuestion] = [choose(), score(), mark(), choose(3), write()]
     together = list(in_turn(engine, questions, at_once=3))

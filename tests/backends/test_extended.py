@@ -86,6 +86,7 @@ def test_pi_is_transformers_linear_scaling() -> None:
         torch.testing.assert_close(logits(model), logits(theirs), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FAMILIES)
 @pytest.mark.parametrize(("method", "given"), [("rerope", {"window": 8}), ("ntk", {"length": 64}), ("log_n", {})])
 def test_generation_with_a_cache_is_repeated_full_forward(kind: str, method: str, given: dict[str, Any]) -> None:

@@ -183,6 +183,7 @@ def test_frequencies_for_no_layer_change_nothing(folder: Path) -> None:
     assert_stock(hf, folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slot", ["stock", "inv_freq", "remap", "mask"])
 def test_writing_with_a_cache_is_writing_without(folder: Path, slot: str, opened: Callable[[Path], Hf]) -> None:
     hf = opened(folder)

@@ -99,6 +99,7 @@ def test_written_and_chosen_tokens_are_those_of_full_forward_passes(trained: Cal
         assert float(F.cross_entropy(logits, torch.from_numpy(option), reduction="sum")) == pytest.approx(nll)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", registry.names("encoding"))
 def test_prompts_that_begin_alike_give_the_numbers_of_each_alone(name: str, trained: Callable[..., Model]) -> None:
     native, text = Native(trained(name, **GIVEN.get(name, {})), dtype="float64"), tokens(30)
@@ -150,6 +151,7 @@ def test_what_prompts_share_is_read_once(trained: Callable[..., Model], monkeypa
     assert reads(text[:40], parted) == [40, 35], "its heads are ranked by the prompt's last query"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", registry.names("encoding"))
 def test_every_encoding_is_probed_and_takes_masks_or_refuses_with_a_reason(
     trained: Callable[..., Model], name: str

@@ -81,6 +81,7 @@ def assert_close(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray], err
         np.testing.assert_allclose(values, theirs[name], atol=error, rtol=error, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("wholly_float64")
 @pytest.mark.parametrize("name", METHODS)
 def test_both_backends_see_the_same(name: str, hf: Hf, native: Native, tokens: np.ndarray) -> None:
@@ -183,6 +184,7 @@ def test_frequencies_that_follow_the_text_are_seen_as_they_are(hf: Hf, tokens: n
     check_weights(found, weights_of(folder, tokens, rope_parameters=rope, max_position_embeddings=256), 1e-3)
 
 
+@pytest.mark.slow
 def test_watching_changes_nothing(hf: Hf, tokens: np.ndarray) -> None:
     asked = Score(index=0, cluster="", tokens=tokens, start=200, bytes=1, words=1)
     for attention in (Attention(), lexbench.method("rerope").attention(LEXLET, LENGTH)):

@@ -7,6 +7,7 @@ import pytest
 from lexbench.commands import main
 
 
+@pytest.mark.slow
 def test_verify_prints_methods_by_checks_and_refusals(capfd: pytest.CaptureFixture[str]) -> None:
     assert main.main(["verify", "-m", "method=yarn,rerope", "length=300"]) == 0
     rows = capfd.readouterr().out.splitlines()

@@ -491,6 +491,7 @@ def put(file: Path, place: int, content: bytes) -> None:
         stream.write(content)
 
 
+@pytest.mark.slow
 def test_the_fingerprint_of_a_large_file_sees_every_byte(large: Path) -> None:
     file, prints = large / "model.safetensors", {fingerprint(large)}
     for place in (0, (1 << 16) + 100, LARGE // 2 + 12345, LARGE - 1):  # not only in blocks spread over the file

@@ -145,6 +145,7 @@ def test_without_the_libraries_the_extra_is_named(tmp_path: Path, cache: Path, m
         gguf_folder(str(tmp_path / "a.gguf"))
 
 
+@pytest.mark.slow
 def test_a_file_in_parts_is_joined_in_order(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = write_lexlet(tmp_path / "lexlet.gguf").read_bytes()
     third = len(whole) // 3

@@ -59,6 +59,7 @@ def test_earlier_tokens_are_seen(name: str) -> None:
         assert (decoder(text)[0, -1] - decoder(changed)[0, -1]).abs().max() > 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("pieces", [[1] * TOKENS, [11, 1, 1, 7]], ids=["one by one", "pieces"])
 def test_cached_decoding_equals_the_full_forward(name: str, pieces: list[int]) -> None:

@@ -48,6 +48,7 @@ def stacked(outer: str, inner: str | dict[str, Any]) -> Decoder:
     return decoder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inner", INNER, ids=lambda inner: inner if isinstance(inner, str) else inner["name"])
 @pytest.mark.parametrize("outer", OUTER)
 def test_a_stack_is_refused_or_holds(outer: str, inner: str | dict[str, Any]) -> None:

@@ -106,6 +106,7 @@ def test_the_proof_lets_pass_what_is_harmless(source: str) -> None:
     assert not set(dangers(ast.parse(source)))
 
 
+@pytest.mark.slow
 def test_no_source_executes_what_it_reads() -> None:
     found = {
         f"{file.name}: {danger}" for file in SOURCES for danger in dangers(ast.parse(file.read_text(encoding="utf-8")))

@@ -39,6 +39,7 @@ def damaged_often(reader: Reader, root: Path, often: settings) -> None:
     checked()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", EVERY_DAY, ids=lambda reader: reader.name)
 def test_a_damaged_file_ends_in_one_line(reader: Reader, root: Path) -> None:
     damaged_often(reader, root, QUICK)

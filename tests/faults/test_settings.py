@@ -128,6 +128,7 @@ def ends_well(arguments: list[str]) -> None:
     assert set(Path().rglob("*")) == before, arguments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_any_words_end_in_one_line(command: str) -> None:
     @QUICK
@@ -241,6 +242,7 @@ def own_config(group: str, content: bytes, number: int) -> None:
     assert not Path("mark").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", USES)
 def test_any_yaml_ends_in_one_line(group: str) -> None:
     @QUICK
@@ -264,6 +266,7 @@ def test_many_yamls_end_in_one_line(group: str) -> None:
     checked()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spelled", SPELLED, ids=range(len(SPELLED)))
 def test_a_yaml_of_odd_spelling_ends_in_one_line_and_runs_nothing(spelled: str) -> None:
     own_config("method", spelled.encode(), 0)

@@ -94,6 +94,7 @@ def share(folder: Path, **options: Any) -> list[EvalResult]:
     return on(folder / "README.md")
 
 
+@pytest.mark.slow
 def test_values_intervals_and_counts_on_a_card_are_those_of_records_jsonl(tmp_path: Path) -> None:
     card = tmp_path / "README.md"
     said, notes = share_card([REFERENCE / "lexlet_quick"], str(card), methods=["none", "yarn"])
@@ -281,6 +282,7 @@ def test_cells_that_differ_in_more_than_length_and_method_are_results_of_their_o
     assert len(set(names)) == 5 and any("backend.name vllm" in name for name in names)
 
 
+@pytest.mark.slow
 def test_of_many_methods_a_card_shows_none_unless_others_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,6 +339,7 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     assert "1 cell refused, without samples: passkey needs" in (tmp_path / "out" / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_committed_run_loads_as_one_dataset_and_task_by_task(quick: tuple[Path, list[str]]) -> None:
     out, notes = quick
     rows = rows_of("lexlet_quick")
@@ -401,6 +404,7 @@ def test_failed_and_truncated_rows_stay(tmp_path: Path) -> None:
     assert (about["length"], about["failed"], about["n"]) == (1024, 1, 31)
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_bytes_in_files_of_bounded_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

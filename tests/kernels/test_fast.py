@@ -113,6 +113,7 @@ def test_one_token_at_a_time_is_all_at_once(name: str) -> None:
     torch.testing.assert_close(torch.cat(single, dim=2), ours((q, k, v), attention), atol=1e-12, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-5), (torch.bfloat16, 0.1), (torch.float16, 0.02)])
 @pytest.mark.parametrize("asked", [200, 90, 1])
 @pytest.mark.parametrize("name", attentions(40, 3))

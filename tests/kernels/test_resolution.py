@@ -168,6 +168,7 @@ FAST = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAST)
 def test_the_mean_logit_at_each_distance_is_that_of_all_logits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     without_rows(monkeypatch)
@@ -179,6 +180,7 @@ def test_the_mean_logit_at_each_distance_is_that_of_all_logits(name: str, monkey
         np.testing.assert_allclose(got, mean_by_definition(by_definition(q, k, FAST[name])), atol=1e-9, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", registry.names("method"))
 @pytest.mark.parametrize("length", [40, LENGTH])
 def test_every_method_of_the_registry_is_summed_fast_and_exactly(
@@ -352,6 +354,7 @@ CASES: dict[str, tuple[Attention, tuple[float, ...] | None, bool]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", [None, 1, 130])
 @pytest.mark.parametrize("name", CASES)
 def test_statistics_are_those_of_the_whole_softmax(

@@ -106,6 +106,7 @@ def places(text: int) -> list[int]:
     return sorted({place for place in (0, 1, 256, 1023, text - 1) if place < text})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 @pytest.mark.parametrize("name", NAMES)
 def test_transformers_loads_what_is_printed_and_turns_alike(name: str, model: Model) -> None:

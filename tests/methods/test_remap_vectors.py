@@ -98,6 +98,7 @@ def vectors() -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantity", OURS)
 def test_reference_implementations_have_the_same_distances(quantity: str) -> None:
     mine = [v for v in vectors() if f"{v['method']}/{v['quantity']}" == quantity]

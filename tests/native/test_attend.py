@@ -107,6 +107,7 @@ def looked_at(logits: Array, first: int, last: int) -> tuple[Array, Array, Array
     return mass, entropy, begun
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held", [1 << 21, 150], ids=["at once", "chunks"])
 @pytest.mark.parametrize("attention", ATTENTIONS.values(), ids=ATTENTIONS.keys())
 @pytest.mark.parametrize("name", ENCODINGS)

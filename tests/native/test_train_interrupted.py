@@ -76,6 +76,7 @@ def test_killed_and_interrupted_trainings_go_on_to_the_same_losses(tmp_path: Pat
     assert "finished: nothing to do" in again.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["lexbench.backends.native", "lexbench.native.folder"])
 def test_reading_a_folder_needs_nothing_of_training(module: str) -> None:
     """`import lexbench` brings lexbench.corpora's types, for tasks; none of the corpora themselves."""

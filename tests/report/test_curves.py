@@ -105,6 +105,7 @@ def test_of_many_lengths_some_have_a_panel() -> None:
     assert shown([2**k for k in range(11)]) == [2**k for k in (0, 2, 4, 6, 8, 10)]
 
 
+@pytest.mark.slow
 def test_the_figure_stands_beside_its_numbers(tmp_path: Path) -> None:
     table = table_of(CELLS)
     for name in ("a", "b"):

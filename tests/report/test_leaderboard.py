@@ -719,6 +719,7 @@ def test_measures_without_a_better_side_have_no_best() -> None:
     assert not any(entry.mark.best for entry in made.entries.values())
 
 
+@pytest.mark.slow
 def test_the_rule_of_the_effective_length_is_a_choice(tmp_path: Path) -> None:
     keep(tmp_path, fake_cells(tasks=["last_segment", "passkey"]))
 

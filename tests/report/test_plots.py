@@ -25,6 +25,7 @@ TABLES = {table.metric: table for table in tables(CELLS)}
 SAMPLES = {each.cell.id: each.samples for each in CELLS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["perplexity", "accuracy"])
 def test_figures_are_the_same_bytes_every_time(tmp_path: Path, metric: str) -> None:
     for name in ("a", "b"):

@@ -69,6 +69,7 @@ def test_a_report_of_nothing_is_an_error(tmp_path: Path) -> None:
         write_report([tmp_path])
 
 
+@pytest.mark.slow
 def test_no_torch_is_loaded_to_report(tmp_path: Path) -> None:
     keep(tmp_path, [finished("passkey", "pi", 512, n=4)])
     code = (

@@ -153,6 +153,7 @@ def test_of_methods_without_anything_to_compare_there_is_no_figure(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_same_picture_is_the_same_file(tmp_path: Path) -> None:
     attention = Attention(inv_freq=np.ones(4), mask=Window(8, sinks=2))
     for name in ("one", "deeper/two"):
@@ -191,6 +192,7 @@ def legible(model: Model, label: str, attention: Attention, length: int, tmp_pat
     assert_legible(figures[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 300])
 def test_everything_is_legible_at_every_length(length: int, tmp_path: Path) -> None:
     name = "made up, with a name that goes on and on(parameter=$1.2345$, other=[1.0, 2.0])"

@@ -608,6 +608,7 @@ def test_names_from_files_are_data(fresh: Client, tmp_path: Path) -> None:
 # The page, made again when cells change
 
 
+@pytest.mark.slow
 def test_an_empty_folder_is_served_and_fills_and_a_damaged_cell_is_named(fresh: Client, tmp_path: Path) -> None:
     assert page_of(fresh).status == 200
     assert json.loads(fresh("/progress.json").body)["cells"] == 0
@@ -775,6 +776,7 @@ def test_a_cell_that_finishes_while_it_is_read_is_read_anew(tmp_path: Path, monk
     assert asked == [[tmp_path]] * 3
 
 
+@pytest.mark.slow
 def test_requests_while_cells_are_added(fresh: Client, tmp_path: Path) -> None:
     cells = [finished("passkey", method, length, n=4) for method in ("pi", "ntk") for length in (128, 256, 512)]
     write_plan(tmp_path, [each.cell for each in cells])

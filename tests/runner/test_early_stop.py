@@ -70,6 +70,7 @@ def test_what_a_model_never_could_does_not_collapse() -> None:
     assert found.reason(cell("passkey", "none", 1024)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unverified")
 def test_a_run_skips_says_so_and_measures_later(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"task": "passkey", "lengths": [256, 1024, 1100], "n": 6, "results": tmp_path}

@@ -34,6 +34,7 @@ class Broken:
 '''
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("failure", "said"),
     [

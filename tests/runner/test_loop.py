@@ -98,6 +98,7 @@ def test_ctrl_c_says_so_and_keeps_what_was_measured(tmp_path: Path, slow: dict[s
     assert len(Store(tmp_path / "run").resume(left)) >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", ["folder", "cells"])
 def test_a_run_whose_folder_vanishes_says_so_and_the_next_one_measures_all(
     tmp_path: Path, slow: dict[str, str], gone: str, monkeypatch: pytest.MonkeyPatch
@@ -180,6 +181,7 @@ def test_a_worker_that_dies_leaves_a_cost_only_with_a_finished_cell(
     assert [len(each.samples) for each in Store(tmp_path).load()] == [5] * whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changed",
     [

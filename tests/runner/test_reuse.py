@@ -95,6 +95,7 @@ def test_what_follows_the_length_is_scored_at_each(
     assert [read.count(length - 1) for length in (300, 600)] == [1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", [{"name": "passkey"}, {"name": "needle", "options": 4}], ids=str)
 def test_prompts_are_read_from_where_they_part(
     task: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -111,6 +112,7 @@ def test_prompts_are_read_from_where_they_part(
     assert sum(prompted) == len(apart)
 
 
+@pytest.mark.slow
 def test_methods_that_attend_alike_share_their_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     ask = answers.answer

@@ -103,6 +103,7 @@ def nothing(kernel: Any, q: Any, k: Any, v: Any, at: Any, attention: Attention, 
     return kernel(q, k, v, at, Attention(), *rest)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "caught"),
     [
@@ -180,6 +181,7 @@ def forgets(self: Keys, tower: Any, tokens: torch.Tensor) -> torch.Tensor:
 read_on = Keys.read
 
 
+@pytest.mark.slow
 def test_a_model_whose_cache_forgets_is_scored_and_neither_writes_nor_chooses(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -235,6 +237,7 @@ def test_the_table_shows_refusals_across_the_row() -> None:
     assert lines[3] == ["dca", "refused: too short", ""]
 
 
+@pytest.mark.slow
 def test_tokens_that_keep_their_rotation_are_no_fault(hf: Any) -> None:
     slow = hf.model.inv_freq() / 4
     assert results(hf, Attention(inv_freq=slow, keep_first=16), 300)["applied"] is True

@@ -289,6 +289,7 @@ def test_names_of_others_can_do_nothing(tmp_path: Path) -> None:
     assert "- method: A none, B a\\|b # \\<script>" in shown and "\x1b" not in shown
 
 
+@pytest.mark.slow
 def test_the_committed_records_say_what_their_differences_said() -> None:
     """Against the figures of results/reference/lexlet.md, which another path computed: paired differences to none."""
     found = compare(REFERENCE, REFERENCE, ["method=none"], ["method=yarn"])

@@ -185,6 +185,7 @@ def test_memory_of_batches_is_not_that_of_a_token(tmp_path: Path) -> None:
     assert found.value is None and "batches" in found.note
 
 
+@pytest.mark.slow
 def test_the_committed_run_has_a_cost_for_every_measured_cell() -> None:
     folder = Path(__file__).parents[2] / "results" / "reference" / "lexlet_quick"
     finished, costs = load_records([folder]).finished, load([folder])

@@ -86,6 +86,7 @@ def test_scores_differ_in_points() -> None:
     assert (back.difference, back.p) == (-50.0, 0.125)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "comparisons"),
     # 4 methods (36 on record), 5 lengths, 3 metrics; of the fake ones 1 refused, 1 with a failure, and in 2 metrics 5

@@ -308,6 +308,7 @@ def test_the_figure_stands_beside_its_numbers_the_same_bytes_every_time(tmp_path
     assert "<!-- collapses here -->" in picture and "<!-- trained length -->" in picture
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("methods", [["none"], [f"m{number}" for number in range(12)]], ids=len)
 def test_one_method_and_many_can_be_drawn(tmp_path: Path, methods: list[str]) -> None:
     found = cells({method: [prefix(0, np.ones(299))] for method in methods}, 300)

@@ -120,6 +120,7 @@ def test_a_file_of_the_same_size_and_another_time_is_read(store: Store, tmp_path
     assert a_cell(20).id not in Packed(tmp_path).load(states(tmp_path / "cells"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "text", "other columns", "a folder"])
 def test_a_damaged_pack_counts_as_deleted(store: Store, tmp_path: Path, damage: str) -> None:
     expected = by_file(store)
@@ -147,6 +148,7 @@ def test_a_damaged_pack_counts_as_deleted(store: Store, tmp_path: Path, damage: 
     assert now.finished(a_cell(5)) and not now.finished(a_cell(2))
 
 
+@pytest.mark.slow
 def test_a_pack_grows_by_tenths_and_drops_what_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed, "MANY", 10)
     store = folder(tmp_path, 200)

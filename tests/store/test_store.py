@@ -323,6 +323,7 @@ def test_leftovers_of_a_process_killed_while_it_finished_a_cell_are_cleared(tmp_
     assert [file.name for file in (tmp_path / "cells").iterdir()] == [f"{this.cell.id}.parquet"]
 
 
+@pytest.mark.slow
 def test_writers_of_different_cells_do_not_hurt_one_another(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from tests.report.fake_run import LENGTHS, finished, keep\n"

@@ -183,6 +183,7 @@ def test_resolution_rises_or_falls_only_as_far_as_its_interval_says(
     assert beside.Resolved("ALiBi", "alibi", theirs, ours, change, 2.0).agrees == agrees
 
 
+@pytest.mark.slow
 def test_resolution_changes_by_document(folder: Path) -> None:
     rows, about = study_page.load(folder)
     [found] = [c for c in curves(rows, about) if (c.entry, c.task, c.method) == ("rope", "resolution", "none")]
@@ -292,6 +293,7 @@ def test_changes_are_paired_on_the_same_targets(folder: Path) -> None:
     assert point.change.low == pytest.approx(0.808 - half, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_the_page_is_made_of_the_records_alone(folder: Path) -> None:
     page = study_page.write_page(folder).read_text()
     assert "- `cope-seed0`: no memory" in page

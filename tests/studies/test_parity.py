@@ -262,6 +262,7 @@ def test_a_row_fails_by_its_largest_difference_or_its_mean(
 # backends that agree, and errors
 
 
+@pytest.mark.slow
 def test_native_agrees_with_hf_on_every_kind_of_method_and_chance_does_not() -> None:
     points = [point(method, length) for method in ("none", "yarn", "rerope", "longrope") for length in (128, 288)]
     found = compared(points, "native", "chance")
@@ -276,6 +277,7 @@ def test_native_agrees_with_hf_on_every_kind_of_method_and_chance_does_not() -> 
     assert text.count("| ok ") == len(native) and text.count("| FAILED ") == len(chance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "method", "least"),
     [

@@ -266,6 +266,7 @@ def step_of(folder: Path, label: str, **changed: Any) -> Step:
 # the processes
 
 
+@pytest.mark.slow
 def test_a_failed_step_stops_only_what_needs_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     steps = [
         step_of(tmp_path, "train bad", words=["run", "method=yran"]),
@@ -440,6 +441,7 @@ def test_a_page_leaves_out_what_other_weights_gave(tmp_path: Path) -> None:
     assert page.load(tmp_path / "page")[0] == []
 
 
+@pytest.mark.slow
 def test_a_page_keeps_models_that_were_measured_elsewhere(tmp_path: Path) -> None:
     whole = asked(results=str(tmp_path), encodings=["alibi", "rope"], seeds=[0])
     for entry in whole.entries:

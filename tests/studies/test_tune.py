@@ -419,6 +419,7 @@ def test_all_candidates_have_the_same_questions_and_fresh_ones_are_others(lexlet
     assert result.seen == sum(cluster in read for cluster in next(iter(last))) or len(read) < 8
 
 
+@pytest.mark.slow
 def test_an_interrupted_tune_ends_as_an_undisturbed_one_and_asks_nothing_twice(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -442,6 +443,7 @@ def test_an_interrupted_tune_ends_as_an_undisturbed_one_and_asks_nothing_twice(
     assert {each.candidate.label for each in whole.tried} < {each.candidate.label for each in longer.tried}
 
 
+@pytest.mark.slow
 def test_another_seed_draws_other_candidates(lexlet: Model, tmp_path: Path) -> None:
     one, two = (run(lexlet, tmp_path / str(seed), seed=seed) for seed in (0, 1))
     assert {each.candidate.label for each in one.tried} != {each.candidate.label for each in two.tried}
@@ -455,6 +457,7 @@ def second_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lexbench.studies.tune.tune.time", clock)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("second_a_question")
 def test_a_budget_of_time_is_kept_and_more_of_it_goes_on(lexlet: Model, tmp_path: Path) -> None:
     result = run(lexlet, tmp_path, budget="120s")

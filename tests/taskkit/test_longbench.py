@@ -283,6 +283,7 @@ def test_published_scores_with_levenshtein(shared: Path, tmp_path: Path) -> None
     assert {row.metric for row in rescored} == {"code_sim_levenshtein"}
 
 
+@pytest.mark.slow
 def test_published_summaries_score_as_the_package_says(shared: Path) -> None:
     """The first ten of each set."""
     for name in ("gov_report", "qmsum", "multi_news", "dureader", "vcsum"):

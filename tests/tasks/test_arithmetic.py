@@ -255,6 +255,7 @@ def test_the_docstring_says_what_a_suffix_tells_on_the_line() -> None:
     assert rows["accuracy"] == [f"{told(10, each)[1]:.3f}" for each in terms]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrap", [True, False])
 @pytest.mark.parametrize("length", [200, 440])
 def test_results_are_uniform_at_every_depth(tokenizer: FastTokenizer, wrap: bool, length: int) -> None:
@@ -378,6 +379,7 @@ def test_on_the_circle_chance_is_what_any_one_answer_gets(tokenizer: FastTokeniz
     assert {q.chance for q in questions_of(four, tokenizer, 200, 4)} == {0.25}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [{}, {"ask": "choose"}, {"ask": "mark"}, {"ask": "mark", "shown": True}])
 def test_on_the_line_chance_is_the_best_guess_from_the_last_term(
     tokenizer: FastTokenizer, form: dict[str, Any]

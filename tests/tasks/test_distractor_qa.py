@@ -85,6 +85,7 @@ def least_of(task: lexbench.Task, tokenizer: FastTokenizer, n: int) -> int:
 # Documents that are made.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parameters", [{}, {"hops": 2}, {"hops": 2, "room": 60, "strata": 3}])
 @pytest.mark.parametrize("length", [900, 2001])
 def test_a_plain_reader_finds_the_answer_and_no_other(
@@ -145,6 +146,7 @@ def test_all_kinds_of_facts_are_asked_alike(lexlet: FastTokenizer) -> None:
     assert len(mixed) == 4 * 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hops", [1, 2])
 @pytest.mark.parametrize("length", [1100, 1500, 2600])
 def test_the_golden_document_stands_equally_often_in_every_stratum(
@@ -161,6 +163,7 @@ def test_the_golden_document_stands_equally_often_in_every_stratum(
     assert [int(question.facts["depth"] * 8) for question in questions] == [*range(8)] * 10
 
 
+@pytest.mark.slow
 def test_within_a_stratum_places_are_uniform(lexlet: FastTokenizer) -> None:
     """One part: the depth is uniform over the places (Kolmogorov-Smirnov, 0.001), none of them at the very ends."""
     depths = [question.facts["depth"] for question in questions_of(qa(strata=1), lexlet, 1500, 150)]
@@ -215,6 +218,7 @@ def test_the_control_lacks_the_documents_that_are_needed(tokenizer: FastTokenize
             assert one.chance < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hops", [1, 2])
 def test_options_stand_in_the_text_as_answers_of_the_kind(
     tokenizer: FastTokenizer, lexlet: FastTokenizer, hops: int
@@ -242,6 +246,7 @@ def test_options_stand_in_the_text_as_answers_of_the_kind(
     assert stats.chisquare(np.bincount(places, minlength=4)).pvalue > 0.001
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hops", [1, 2])
 def test_in_the_control_no_option_is_in_the_text(lexlet: FastTokenizer, hops: int) -> None:
     """So preferring values of the text is at chance, also at lengths where a cut document shows its values."""
@@ -770,6 +775,7 @@ def fingerprint(task: lexbench.Task, tokenizer: FastTokenizer, n: int, seed: int
     return [hashlib.sha256(json.dumps(each).encode()).hexdigest() for each in said]
 
 
+@pytest.mark.slow
 def test_questions_follow_from_seed_and_index_in_any_process(lexlet: FastTokenizer, squad: str) -> None:
     for task in (qa(), qa("qa_squad", data=squad)):
         here = fingerprint(task, lexlet, 3)

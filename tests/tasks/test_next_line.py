@@ -229,6 +229,7 @@ def number_of(piece: str) -> int:
     return PIECES.index(piece)
 
 
+@pytest.mark.slow
 def test_parameters_follow_from_the_runs_lengths_and_wrong_ones_are_errors(tokenizer: FastTokenizer) -> None:
     task = lexbench.task("next_line", corpus=STDLIB)
     settled = vars(task.for_lengths([2048, 512]))

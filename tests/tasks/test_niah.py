@@ -93,6 +93,7 @@ def occurrences(tokens: Tokens, part: Tokens) -> list[int]:
     return [int(place) for place in np.flatnonzero((windows == part).all(axis=1))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parameters", COMBINATIONS, ids=str)
 @pytest.mark.parametrize("length", [900, 901, 902, 1500])
 def test_prompt_and_answer_fill_the_length_exactly(
@@ -106,6 +107,7 @@ def test_prompt_and_answer_fill_the_length_exactly(
         assert tokenizer.bos not in question.prompt[1:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [128, 129, 150, 4096])
 def test_a_small_vocabulary_fits_into_128_tokens(lexlet: FastTokenizer, length: int) -> None:
     for name in ("niah_single_1", "niah_single_2", "needle"):
@@ -181,6 +183,7 @@ def test_all_but_the_haystack_is_the_same_at_every_length(tokenizer: FastTokeniz
             assert sorted(re.findall(FOUND, text)) == sorted(re.findall(FOUND, longer))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", YAMLS)
 def test_depths_have_exactly_equal_counts_in_all_strata(tokenizer: FastTokenizer, name: str) -> None:
     task = niah(name)
@@ -695,6 +698,7 @@ def test_options_without_equals_are_refused(lexlet: FastTokenizer, monkeypatch: 
         niah(value_kind="word", options=9).questions(lexlet, 700, 3, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [112, 128, 192])
 def test_all_strata_have_equally_many_needles_near_the_least_length(lexlet: FastTokenizer, length: int) -> None:
     """Where few sentences end; it was 16 of 64 in the first tenth at 128."""

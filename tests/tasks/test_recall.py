@@ -97,6 +97,7 @@ def test_queries_come_in_any_order_with_any_values(tokenizer: FastTokenizer) -> 
         assert stats.chisquare(np.bincount(column, minlength=10)).pvalue > 0.001
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("power", [1.0, 0.5, 0.01, 2.0])
 def test_places_have_the_weights_of_the_power_law(tokenizer: FastTokenizer, power: float) -> None:
     """Two queries drawn without replacement, with weights j^(power - 1): slot j is taken with probability

@@ -105,6 +105,7 @@ def test_statements_of_every_chain_stand_in_its_order(tokenizer: FastTokenizer) 
         assert len(seen) == 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("haystack", ["noise", "text"])
 @pytest.mark.parametrize("length", [1500, 3000])
 def test_depths_of_the_first_statement_are_spread_evenly(lexlet: FastTokenizer, haystack: str, length: int) -> None:

@@ -199,6 +199,7 @@ def from_logits(rope: str | None, tokens: Sequence[int], start: int) -> tuple[fl
     return float(rows.gather(1, targets[:, None]).sum()), best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "rope"), [({}, None), ({"method": "yarn", "factor": 4}, "yarn")])
 def test_likelihoods_of_lexlet_are_those_of_transformers(method: dict[str, Any], rope: str | None) -> None:
     setting = settle({"model": "lexlet", **method})

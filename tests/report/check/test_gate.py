@@ -34,6 +34,7 @@ def committed() -> list[Finished]:
     return [each for each in load([REFERENCE]).finished if each.cell.method in METHODS]
 
 
+@pytest.mark.slow
 def test_a_method_that_is_not_applied_fails_with_its_lengths(
     committed: list[Finished], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
