@@ -1,13 +1,14 @@
 """Measure how a language model's quality changes with length, under any positional method.
 
-    lexbench.run(model="lexlet", method=["none", "yarn"], task="passkey", multiples=[1, 4]).records()
+    lexbench.run(model="lexlet", method=["none", "yarn"], task="passkey", multiples=[1, 4]).table()
+    lexbench.evaluate(network, tokenizer, "last_segment", lengths=[512, 2048]).plot()
 
 A method, task, corpus or backend of your own is a file and a yaml: see docs/adding.md.
 """
 
 from typing import Any
 
-from lexbench.api import Run, corpus, extend, method, run, task
+from lexbench.api import Run, corpus, evaluate, extend, method, run, task
 from lexbench.core.attention import Attention
 from lexbench.core.method import Method
 from lexbench.core.model import Model
@@ -64,6 +65,7 @@ __all__ = [
     "Written",
     "__version__",
     "corpus",
+    "evaluate",
     "extend",
     "method",
     "run",

@@ -1,6 +1,9 @@
 """lexbench from Python: the same names, yamls and parameters as on the command line."""
 
-from collections.abc import Mapping, Sequence
+import atexit
+import shutil
+import tempfile
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +14,16 @@ from lexbench.core.method import Method, named_method
 from lexbench.core.model import Model
 from lexbench.core.task import Task
 from lexbench.corpora import Corpus
+from lexbench.store.store import Store
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
     from lexbench.backends.hf.extended import Extended
+    from lexbench.runner.job import Job
+    from lexbench.stats.tables import Table
+    from lexbench.store.format import Finished
 
 
 method = named_method
@@ -64,21 +72,106 @@ def extend(
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder."""
+    """What a run has measured: its cells in a run folder."""
 
     folder: Path
+    cells: frozenset[str] | None = None
+    """Ids of its cells; None: all of the folder."""
+
+    def _finished(self) -> "list[Finished]":
+        return Store(self.folder).load(self.cells)
+
+    def _tables(self, task: str | None, metric: str | None) -> "list[Table]":
+        """Headline tables, or those of a metric; of all tasks, or of one by its name or label."""
+        from lexbench.report.tables import headline_tables
+        from lexbench.stats.tables import tables
+
+        every = headline_tables(self._finished()) if metric is None else tables(self._finished())
+        found = [
+            table
+            for table in every
+            if (table.metric == metric if metric else table.metric != "perplexity")  # it is nll's, exponentiated
+            and task in (None, table.cell.task, table.cell.task.split("(")[0])
+        ]
+        if not found:
+            known = sorted({f"{table.cell.task}: {table.metric}" for table in tables(self._finished())})
+            raise ValueError(
+                f"no table of task {task or 'any'}, metric {metric or 'any'}: there are {', '.join(known)}"
+            )
+        return found
 
     def records(self) -> "pd.DataFrame":
         """One row per cell, metric and part; part None is the whole cell (see `lexbench.core.record.Record`)."""
         from lexbench.stats import records
 
-        return records.dataframe(records.build([self.folder]))
+        return records.dataframe([each for finished in self._finished() for each in records.records_of(finished)])
+
+    def table(self, task: str | None = None, metric: str | None = None) -> "pd.DataFrame":
+        """Values by method and length; NaN where a cell is refused.
+
+        Args:
+            task: its name or label; None: all, each a block of rows.
+            metric: nll, accuracy, ...; None: the headline metric of each task.
+        """
+        import pandas as pd
+
+        rows = {
+            (table.cell.task, table.metric, table.cell.seed, method): {
+                length: table.entries[method, length].value if (method, length) in table.entries else None
+                for length in table.lengths
+            }
+            for table in self._tables(task, metric)
+            for method in table.methods
+        }
+        index = pd.MultiIndex.from_tuples(rows, names=["task", "metric", "seed", "method"])
+        made = pd.DataFrame(list(rows.values()), index=index, dtype=float)
+        made.columns.name = "length"
+        single: list[Hashable] = [name for name in ("task", "metric", "seed") if index.unique(name).size == 1]
+        return made.droplevel(single).sort_index(axis=1)
+
+    def plot(self, task: str | None = None, metric: str | None = None) -> "Figure":
+        """The figure of a metric over length, with intervals and floors; of the first task where none is named."""
+        from lexbench.report.plots import over_length
+
+        return over_length.figure(self._tables(task, metric)[0])
+
+    def compare(self, a: str, b: str) -> "Text":
+        """Paired differences of method b to method a, with a verdict for each task."""
+        from lexbench.report.check import comparison
+        from lexbench.stats.compare import compare
+
+        found = compare(self.folder, self.folder, [f"method={a}"], [f"method={b}"], self.cells)
+        return Text(comparison.markdown(found))
 
     def report(self, out: Path | None = None) -> Path:
-        """Write tables and plots; the page that links them."""
+        """Write tables and plots of the whole folder; the page that links them."""
         from lexbench.report.report import write_report
 
         return write_report([self.folder], out)
+
+    def __str__(self) -> str:
+        from lexbench.report.tables import terminal
+
+        cells = {each.cell.id for each in self._finished()} if self.cells is None else self.cells
+        return terminal([(self.folder, sorted(cells))])
+
+    def _repr_html_(self) -> str:
+        from lexbench.report import formats
+        from lexbench.report.tables import grid_of, headline_tables
+
+        return "\n".join(
+            line for table in headline_tables(self._finished()) for line in formats.as_html(grid_of(table))
+        )
+
+
+class Text(str):
+    """Markdown that a notebook renders and a terminal prints as it is."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
 
 
 def run(
@@ -95,6 +188,7 @@ def run(
     reuse: bool = True,
     stop_after_collapse: bool = False,
     price: bool = True,
+    quiet: bool = False,
 ) -> Run:
     """Measure every method on every task at every length, or go on where an earlier run stopped.
 
@@ -115,27 +209,97 @@ def run(
         stop_after_collapse: skip the longer lengths of a method that has collapsed.
         price: measure a method whose factor follows the length also with the factor of the longest length, at the
             longest length within the trained one.
+        quiet: print neither plan nor progress.
     """
     from lexbench.runner.execute import execute
-    from lexbench.runner.job import Job
 
-    job = Job.of(
+    job = _job(
         model=_model(model) if isinstance(model, str) else model,
-        methods=[_method(entry) for entry in _several(method)],
-        tasks=[_configured("task", entry) for entry in _several(task)],
-        corpus=None if corpus is None else _configured("corpus", corpus),
+        method=method,
+        task=task,
+        corpus=corpus,
         backend=_configured("backend", backend),
         lengths=lengths,
         multiples=multiples,
         n=n,
-        seeds=[seed] if isinstance(seed, int) else list(seed),
+        seed=seed,
         results=results,
         reuse=reuse,
         stop_after_collapse=stop_after_collapse,
         price=price,
     )
-    execute(job)
-    return Run(job.results)
+    return Run(job.results, frozenset(cell.id for cell in execute(job, quiet=quiet)))
+
+
+def evaluate(
+    model: Any,
+    tokenizer: Any,
+    task: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "last_segment",
+    *,
+    method: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any] | Sequence[Any]] = "none",
+    trained_length: int | None = None,
+    lengths: Sequence[int] | None = None,
+    multiples: Sequence[float] | None = None,
+    corpus: str | Mapping[str, Any] | None = None,
+    n: int | None = None,
+    seed: int | Sequence[int] = 0,
+    name: str | None = None,
+    revision: str | None = None,
+    results: str | Path | None = None,
+    price: bool = True,
+    quiet: bool = True,
+) -> Run:
+    """Measure a model that is loaded in this process: same questions, scores and intervals as `run`.
+
+    Args:
+        model: a causal language model of transformers, under any method; else, with method none only, a torch module
+            called with [1, T] ids, or any function of a [T] array of ids that returns [T, V] next-token logits. A
+            module is left as it was, in its dtype, on its device, and is in eval mode meanwhile.
+        tokenizer: a fast tokenizer of transformers, a `tokenizers.Tokenizer`, or a folder with tokenizer.json.
+        task: as in `run`, and so are `method`, `lengths`, `multiples`, `corpus`, `n`, `seed` and `price`.
+        trained_length: in tokens; None: as the model's config states.
+        name: in tables; None: the model's own.
+        revision: what tells these weights from others in `results`; None: a hash of the weights, and for a plain
+            function always another.
+        results: run folder; None: a temporary one, removed when the process ends.
+        quiet: print neither plan nor progress.
+    """
+    from lexbench.backends.loaded import loaded
+    from lexbench.runner.execute import execute
+
+    with loaded(model, tokenizer, trained_length, name, revision) as backend:
+        job = _job(
+            model=backend.model,
+            method=method,
+            task=task,
+            corpus=corpus,
+            backend={"name": backend.name},
+            lengths=lengths,
+            multiples=multiples,
+            n=n,
+            seed=seed,
+            results=results or _temporary(),
+            price=price,
+        )
+        return Run(job.results, frozenset(cell.id for cell in execute(job, quiet=quiet, backend=backend)))
+
+
+def _temporary() -> Path:
+    folder = tempfile.mkdtemp(prefix="lexbench-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def _job(method: Any, task: Any, corpus: Any, seed: int | Sequence[int], **settings: Any) -> "Job":
+    from lexbench.runner.job import Job
+
+    return Job.of(
+        methods=[_method(entry) for entry in _several(method)],
+        tasks=[_configured("task", entry) for entry in _several(task)],
+        corpus=None if corpus is None else _configured("corpus", corpus),
+        seeds=[seed] if isinstance(seed, int) else list(seed),
+        **settings,
+    )
 
 
 def _model(given: str) -> dict[str, Any]:
@@ -161,4 +325,4 @@ def _method(given: str | Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
     return _configured("method", given) if isinstance(given, str | Mapping) else {"compose": list(given)}
 
 
-__all__ = ["Attention", "Run", "corpus", "extend", "method", "run", "task"]
+__all__ = ["Attention", "Run", "corpus", "evaluate", "extend", "method", "run", "task"]

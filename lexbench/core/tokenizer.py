@@ -10,7 +10,7 @@ import numpy as np
 import tokenizers
 
 from lexbench.core.files import read_object
-from lexbench.core.task import Encoded, Frame, Tokens
+from lexbench.core.task import Encoded, Frame, Tokenizer, Tokens
 
 BLANK = "\u2581"
 """SentencePiece's character for a blank."""
@@ -113,6 +113,30 @@ def load_tokenizer(folder: Path, bos: bool | None = None) -> FastTokenizer:
     return FastTokenizer(tokenizer, bos_id, bos, functools.partial(_template, folder, settings))
 
 
+def given_tokenizer(given: Any) -> Tokenizer:
+    """The tokenizer of an object that is loaded already; ValueError where it does not tell which text a token spells.
+
+    Args:
+        given: a `Tokenizer` of lexbench, a `tokenizers.Tokenizer` (without BOS), or a fast tokenizer of transformers.
+    """
+    if all(hasattr(given, name) for name in ("encode", "decode", "frame", "prefix", "vocabulary")):
+        own: Tokenizer = given
+        return own
+    backend = given if isinstance(given, tokenizers.Tokenizer) else getattr(given, "backend_tokenizer", None)
+    if not isinstance(backend, tokenizers.Tokenizer):
+        raise ValueError(
+            f"tokenizer must be a fast tokenizer of transformers, a tokenizers.Tokenizer or a folder with "
+            f"tokenizer.json, got {type(given).__name__}: lengths are counted in its tokens"
+        )
+    copy = tokenizers.Tokenizer.from_str(backend.to_str())
+    if backend is given:
+        return FastTokenizer(copy, None, False)
+    settings = {"chat_template": given.chat_template, **given.special_tokens_map}
+    bos = given.bos_token_id
+    begins = bos is not None and bos in given("a")["input_ids"][:1]
+    return FastTokenizer(copy, bos, begins, functools.partial(_template, None, settings))
+
+
 MESSAGE = "\u2402message\u2403"
 """Placeholder of the user message when a template is rendered."""
 TODAY = datetime.date(2024, 7, 26)
@@ -122,14 +146,14 @@ SAME_DAY = "{% macro strftime_now(form) %}{{ form" + WRITTEN + " }}{% endmacro %
 """Prepended to a template, replaces transformers' date function, which cannot be set otherwise."""
 
 
-def _template(folder: Path, settings: Mapping[str, Any]) -> tuple[str, str] | None:
+def _template(folder: Path | None, settings: Mapping[str, Any]) -> tuple[str, str] | None:
     """The chat template's texts before and behind a user message, with the generation prompt.
 
     Rendered as in transformers, with two differences: the date is fixed, and thinking is off, because the room is for
     the answer.
     """
-    file = folder / "chat_template.jinja"
-    source = file.read_text(encoding="utf-8") if file.exists() else settings.get("chat_template")
+    file = folder / "chat_template.jinja" if folder else None
+    source = file.read_text(encoding="utf-8") if file and file.exists() else settings.get("chat_template")
     if isinstance(source, list):  # several templates by name
         named = [each for each in source if isinstance(each, Mapping)]
         source = next((each.get("template") for each in named if each.get("name") == "default"), None)
@@ -147,10 +171,14 @@ def _template(folder: Path, settings: Mapping[str, Any]) -> tuple[str, str] | No
         )
     except (TemplateError, TypeError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"chat template of {folder} cannot be rendered ({reason}): set task.chat=false") from None
+        raise ValueError(
+            f"chat template of {folder or 'the tokenizer'} cannot be rendered ({reason}): set task.chat=false"
+        ) from None
     before, found, after = str(rendered[0]).partition(MESSAGE)
     if not found:
-        raise ValueError(f"chat template of {folder} does not contain the user message: set task.chat=false")
+        raise ValueError(
+            f"chat template of {folder or 'the tokenizer'} does not contain the user message: set task.chat=false"
+        )
     return before, after
 
 

@@ -1,6 +1,6 @@
 """The tables of a report as grids and pages: values, parts, paired differences, context gain, collapse by position."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lexbench.core.record import Record
@@ -26,6 +26,7 @@ from lexbench.stats.records import by_number
 from lexbench.stats.tables import Table, at_length, caption, tables
 from lexbench.stats.values import number
 from lexbench.stats.wording import signed
+from lexbench.store.format import Finished
 from lexbench.store.store import Store
 
 SHOWN = 2000
@@ -137,15 +138,23 @@ def terminal(measured: Sequence[tuple[Path, Sequence[str]]]) -> str:
     finished = {each.cell.id: each for folder, ids in wanted.items() for each in Store(folder).load(ids)}
     of_longbench = layouts(finished.values())
     laid_out = {name for layout in of_longbench for name in layout.ids}
-    every = tables(each for name, each in finished.items() if name not in laid_out)
     shown = []
-    for table in every:
-        beside = {other.metric for other in every if other.setting == table.setting}
-        if table.metric in metrics.HEADLINES or not beside & set(metrics.HEADLINES):
-            title = f"{table.cell.task}, {table.label}, {table.cell.model}"
-            shown.append(f"{title}\n{caption(table)}\n\n{markdown(grid_of(table))}")
+    for table in headline_tables(each for name, each in finished.items() if name not in laid_out):
+        title = f"{table.cell.task}, {table.label}, {table.cell.model}"
+        shown.append(f"{title}\n{caption(table)}\n\n{markdown(grid_of(table))}")
     shown += [markdown(grid(layout)) for layout in of_longbench]
     return "\n".join(shown)
+
+
+def headline_tables(finished: Iterable[Finished]) -> list[Table]:
+    """The tables of headline metrics; all tables of a task that has none."""
+    every = tables(finished)
+    known = {(table.setting, table.metric) for table in every}
+    return [
+        table
+        for table in every
+        if table.metric in metrics.HEADLINES or not any((table.setting, each) in known for each in metrics.HEADLINES)
+    ]
 
 
 # parts: groups of a cell's samples

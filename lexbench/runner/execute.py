@@ -26,14 +26,20 @@ from lexbench.stats.records import records_of
 from lexbench.store.store import Store
 
 
-def execute(job: Job, dry_run: bool = False, quiet: bool = False) -> list[Cell]:
+def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backend | None = None) -> list[Cell]:
     """Measure a job's cells that its folder does not hold yet, and derive the folder's records; returns all its cells.
 
     Other runs may work on the same folder: cells that they measure are waited for at the end. Raises ValueError for a
     wrong configuration; a KeyboardInterrupt leaves every sample measured so far.
+
+    Args:
+        job: the job.
+        dry_run: print the plan, and do nothing else.
+        quiet: print neither plan nor progress.
+        backend: with the job's model loaded, stays open; None: the job's own, opened and closed here.
     """
     try:
-        tokenizer = _tokenizer(job.model)
+        tokenizer = _tokenizer(job.model) if backend is None else backend.tokenizer
     except FetchError as missing:
         if not dry_run:
             raise
@@ -47,7 +53,7 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False) -> list[Cell]:
         return []
 
     store = Store(job.results)
-    with _here(job) if job.executor == "here" else ray.cluster(job, len(steps), tokenizer) as models:
+    with _here(job, backend) if job.executor == "here" else ray.cluster(job, len(steps), tokenizer) as models:
         cells = [cell_of(job, step, models.facts) for step in steps]
         keep_job(store, job, models.facts, cells)
         with Run(job, store, cells, quiet) as run:
@@ -73,9 +79,10 @@ class _Here:
 
 
 @contextmanager
-def _here(job: Job) -> Iterator[_Here]:
-    backend = opened(job.model, job.backend, max(job.lengths))
+def _here(job: Job, given: Backend | None) -> Iterator[_Here]:
+    backend = given or opened(job.model, job.backend, max(job.lengths))
     try:
         yield _Here(job, backend)
     finally:
-        done_with(backend)
+        if given is None:
+            done_with(backend)

@@ -6,7 +6,7 @@ version of lexbench. P-values are two-sided, by sign flips over documents or
 haystacks, with Holm's correction over all lengths and tasks of the comparison.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,11 @@ class Comparison:
 
 
 def compare(
-    a: Sequence[Path] | Path, b: Sequence[Path] | Path, select_a: Sequence[str] = (), select_b: Sequence[str] = ()
+    a: Sequence[Path] | Path,
+    b: Sequence[Path] | Path,
+    select_a: Sequence[str] = (),
+    select_b: Sequence[str] = (),
+    only: Collection[str] | None = None,
 ) -> Comparison:
     """Compare side B with side A.
 
@@ -92,6 +96,7 @@ def compare(
         b: those of side B; they may be the same.
         select_a: `KEY=VALUE` that cells of side A must have; of one key several times, one of its values.
         select_b: likewise.
+        only: ids of the cells of both sides; None: all.
 
     ValueError for a selector that fits nothing, for several cells of one side at one place, and where no question is
     the same on both sides.
@@ -102,7 +107,8 @@ def compare(
     given = [select_a, select_b]
     sides = []
     for name, side, words in zip("ab", loaded, given, strict=True):
-        cells = _selected([kept(finished) for finished in side.finished], words, name)
+        every = [finished for finished in side.finished if only is None or finished.cell.id in only]
+        cells = _selected([kept(finished) for finished in every], words, name)
         _single(cells, name)
         sides.append(cells)
     pairs, only_a, only_b = matched(sides[0], sides[1], [_place, lambda cell: _place(cell)[:3]])

@@ -1,7 +1,7 @@
 """Hugging Face checkpoints run by transformers. Batches hold texts of one length, so there is no padding."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -33,6 +33,7 @@ from lexbench.core.task import (
     Probed,
     Score,
     Scored,
+    Tokenizer,
     Tokens,
     Write,
     Written,
@@ -83,21 +84,40 @@ class Hf(Backend):
             raise ValueError(f"model {model.name} has no checkpoint: give model.path=DIR or a hub name")
         folder = locate(model.path, model.revision)
         weight_files(folder)
-        self.model = model
         self._device = device_of(device)
         dtype = self.dtype = dtype_of(dtype, folder, self._device.type != "cpu")
-        self.version = f"transformers {transformers.__version__}, torch {torch.__version__}"
         self.revision = fingerprint(folder) if on_disk(model.path) else folder.name
-        self.tokenizer = load_tokenizer(folder, model.bos)
-        self._chunk = chunk
+        self.tokenizer: Tokenizer = load_tokenizer(folder, model.bos)
         self._ends = end_tokens(folder)
         spread = spreads(device, folder, dtype)
         with deferring(f"weights of {model.name} in {dtype} on {'all GPUs' if spread else self._device}"):
             network = load(folder, DTYPES[dtype], spread)
-            self._network = network if spread else network.to(self._device)
-            check_weights(self._network)
+            network = network if spread else network.to(self._device)
+            check_weights(network)
         if spread:
-            self._device = self._network.get_input_embeddings().weight.device
+            self._device = network.get_input_embeddings().weight.device
+        self._put(model, network, chunk, batch)
+
+    @classmethod
+    def of(cls, network: Any, model: Model, tokenizer: Tokenizer, ends: Collection[int], revision: str) -> "Hf":
+        """The backend of a network that is loaded already; it is left in its dtype, on its device."""
+        made = cls.__new__(cls)
+        made.dtype = str(network.dtype).removeprefix("torch.")
+        if made.dtype not in DTYPES:
+            raise ValueError(
+                f"a network must be of one of {', '.join(DTYPES)}, this one is of {made.dtype}: convert it"
+            )
+        made.revision, made.tokenizer, made._ends = revision, tokenizer, frozenset(ends)
+        made._device = network.get_input_embeddings().weight.device
+        made._put(model, network)
+        return made
+
+    def _put(self, model: Model, network: Any, chunk: int = 512, batch: int | str = "auto") -> None:
+        """Take a loaded network."""
+        self.model = model
+        self.version = f"transformers {transformers.__version__}, torch {torch.__version__}"
+        self._network = network
+        self._chunk = chunk
         self._base, self._head = self._split()
         self._positions_end = positions_end(self._base, self._sample(1))
         self._state = self._state_of()
@@ -115,7 +135,8 @@ class Hf(Backend):
         self._limit = sys.maxsize
 
     def close(self) -> None:
-        """Release the network and free the GPU's memory."""
+        """Release the network, as it was before any method, and free the GPU's memory."""
+        self._installer.remove()
         del self._network, self._base, self._head, self._installer, self._passes, self._prefix_cache
         torch.cuda.empty_cache()
 

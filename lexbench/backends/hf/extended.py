@@ -1,6 +1,7 @@
 """Apply a method to a loaded transformers model, outside of a benchmark run."""
 
 import weakref
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -62,15 +63,15 @@ class Extended:
         self.restore()
 
 
-def model_of(network: Any, trained_length: int | None) -> Model:
+def model_of(network: Any, trained_length: int | None, name: str | None = None) -> Model:
     """The Model of a loaded network, read from its config."""
     found = facts(network.config.to_dict())
     if trained_length is not None:
         found["trained_length"] = trained_length
     if "trained_length" not in found:
         raise ValueError("the model's config does not state its trained length: give trained_length=...")
-    name = getattr(network.config, "_name_or_path", "") or type(network).__name__
-    return Model(name=name, **found)
+    own = str(getattr(network.config, "_name_or_path", "")) or type(network).__name__
+    return Model(name=name or (Path(own).name if Path(own).is_dir() else own), **found)
 
 
 def _at(method: Method, model: Model, length: int | None) -> Attention:

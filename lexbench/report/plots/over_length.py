@@ -46,23 +46,24 @@ LENGTH = "length: multiple of the trained length, tokens"
 def plot(table: Table, stem: Path) -> None:
     """The figure as stem.svg and stem.png, its numbers as stem.csv."""
     with mpl.rc_context(STYLE):
-        save(_figure(table), stem)
+        save(figure(table), stem)
     names = ("method", "length", "multiple", "metric", "value", "low", "high", "n", "refused")
     rows = [[getattr(record, name) for name in names] for method in table.methods for record in table.of(method)]
     save_numbers(stem, names, rows)
 
 
-def _figure(table: Table) -> Figure:
+@mpl.rc_context(STYLE)
+def figure(table: Table) -> Figure:
     """One panel, or one for each family with all other methods in grey."""
     shown = looks.panels(table.methods, table.highlight)
     known = looks.looks(table.methods, table.highlight)
     scale = value_axis.of_table(table)
     heading = f"{table.cell.task} on {table.cell.model}, {table.cell.n} samples a cell"
     heading += f"\n{table.differs}" if table.differs else ""
-    figure, panels = panels_for(shown, heading, LENGTH, _value(table))
+    made, panels = panels_for(shown, heading, LENGTH, _value(table))
     for axes, (_, methods) in zip(panels, shown, strict=True):
         _panel(axes, table, methods, known, scale)
-    return figure
+    return made
 
 
 def _value(table: Table) -> str:

@@ -1,0 +1,150 @@
+"""A model that exists in this process only: any function from token ids to next-token logits."""
+
+import hashlib
+import math
+import uuid
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lexbench.backends import Backend
+from lexbench.core.attention import Attention
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
+from lexbench.core.task import (
+    Choose,
+    Chosen,
+    Mark,
+    Marked,
+    Probe,
+    Probed,
+    Score,
+    Scored,
+    Tokenizer,
+    Tokens,
+    Write,
+    Written,
+)
+
+Logits = Callable[[NDArray[np.int64]], Any]
+"""From [T] token ids to [T, V] next-token logits: an array of NumPy, JAX or torch; [1, T, V] is taken, too."""
+
+
+class Function(Backend):
+    """Asks a function for the logits of a whole text; what is written is read again for each new token.
+
+    The function must be causal: a method would change it, so only method=none is measured.
+
+    Args:
+        function: a torch module, called with a [1, T] tensor, or `ids -> logits`, called with a [T] array.
+        model: its facts.
+        tokenizer: of the model.
+        ends: token ids that end an answer.
+        revision: what tells these weights from others; None: a hash of a module's weights. For any other function:
+            a new one each time, so that no answer of an earlier function is taken for its own.
+    """
+
+    name = "function"
+    kernel = "own"
+
+    def __init__(
+        self,
+        function: Logits | nn.Module,
+        model: Model,
+        tokenizer: Tokenizer,
+        ends: Collection[int] = (),
+        revision: str | None = None,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.version = f"torch {torch.__version__}"
+        self._function = function
+        self._ends = frozenset(ends)
+        self.dtype = "own"
+        if isinstance(function, nn.Module):
+            self.dtype = str(next((each.dtype for each in function.parameters()), "own")).removeprefix("torch.")
+            self.revision = revision or weights_hash(function)
+        else:
+            self.revision = revision or uuid.uuid4().hex[:16]
+
+    def attend(self, attention: Attention) -> None:
+        """Accept the model as it is; Refused for every method."""
+        if attention.slots() or attention.mixture:
+            raise Refused("a function has no attention to change: use method=none, or give a model of transformers")
+
+    def _logits(self, ids: Tokens) -> Tensor:
+        """[T, V] float32 logits (float64 where the function gives these)."""
+        if isinstance(self._function, nn.Module):
+            device = next((each.device for each in self._function.parameters()), torch.device("cpu"))
+            given = self._function(torch.from_numpy(ids)[None].to(device))
+            given = given if isinstance(given, Tensor) else getattr(given, "logits", given)
+        else:
+            given = self._function(ids)
+        found = given.detach() if isinstance(given, Tensor) else torch.from_numpy(np.array(given))
+        found = found[0] if found.ndim == 3 and len(found) == 1 else found
+        if found.ndim != 2 or len(found) != len(ids):
+            raise ValueError(
+                f"a function must give logits of shape [{len(ids)}, V] for {len(ids)} tokens, "
+                f"gave {list(found.shape)}: one row for each token"
+            )
+        return found.to(torch.promote_types(found.dtype, torch.float32))
+
+    def _nll(self, ids: Tokens, start: int) -> Tensor:
+        """NLL of ids[start:], each given all before it."""
+        logits = self._logits(ids[:-1])[start - 1 :]
+        return F.cross_entropy(logits, torch.from_numpy(ids[start:]).to(logits.device), reduction="none")
+
+    @torch.inference_mode()
+    def score(self, question: Score) -> Scored:
+        """NLL of the targets."""
+        return Scored(nll=self._nll(question.tokens, question.start).float().cpu().numpy())
+
+    @torch.inference_mode()
+    def choose(self, question: Choose) -> Chosen:
+        """NLL of each option; the prompt is read with each."""
+        prompt = question.prompt
+        sums = [self._nll(np.concatenate([prompt, option]), len(prompt)).double().sum() for option in question.options]
+        return Chosen(nll=torch.stack(sums).cpu().numpy())
+
+    @torch.inference_mode()
+    def mark(self, question: Mark) -> Marked:
+        """NLL of the options at each place."""
+        logits = self._logits(question.tokens[: question.places[-1]])[torch.from_numpy(question.places - 1)]
+        return Marked(nll=-logits.log_softmax(-1)[:, torch.from_numpy(question.options)].float().cpu().numpy())
+
+    @torch.inference_mode()
+    def write(self, question: Write) -> Written:
+        """Greedy, token by token."""
+        text = question.prompt
+        said = ""
+        while len(text) < question.length and not (question.until and question.said(said)):
+            following = int(self._logits(text)[-1].argmax())
+            if following in self._ends:
+                break
+            text = np.append(text, following)
+            said = self.tokenizer.decode(text[len(question.prompt) :])
+        new = text[len(question.prompt) :]
+        return Written(tokens=new, text=said, hit_room=len(new) == question.room and not question.said(said))
+
+    def probe(self, question: Probe) -> Probed:
+        """Always Refused: a function shows no attention."""
+        raise Refused("a function shows no attention to probe: give a model of transformers")
+
+
+def weights_hash(module: nn.Module) -> str:
+    """Hash of a module's class and of every tensor of its state: name, dtype, shape, bytes."""
+    digest = hashlib.sha256(type(module).__qualname__.encode())
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(f"{name}:{tensor.dtype}:{list(tensor.shape)}:".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()[:16]
+
+
+def parameters_of(module: nn.Module) -> int:
+    """Number of weights, each shared one once."""
+    return sum(math.prod(each.shape) for each in module.parameters())

@@ -1,0 +1,74 @@
+"""Backends of models that are loaded in this process already."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from lexbench.backends import Backend
+from lexbench.backends.function import Function, parameters_of, weights_hash
+from lexbench.core.checkpoint import locate
+from lexbench.core.model import Model
+from lexbench.core.tokenizer import given_tokenizer, load_tokenizer
+
+
+@contextmanager
+def loaded(
+    model: Any, tokenizer: Any, trained_length: int | None, name: str | None, revision: str | None
+) -> Iterator[Backend]:
+    """The backend of a model that is loaded; a module is in eval mode meanwhile, and as it was afterwards.
+
+    Args:
+        model: a causal language model of transformers, a torch module, or a function (`Function`).
+        tokenizer: as `given_tokenizer` takes it, or a folder.
+        trained_length: in tokens; None: as the model's config states, else ValueError.
+        name: in tables; None: the model's own.
+        revision: None: a hash of a module's weights.
+    """
+    from transformers import PreTrainedModel
+
+    if not callable(model):
+        raise ValueError(f"model must be a module or a function from ids to logits, got {type(model).__name__}")
+    words = (
+        load_tokenizer(locate(str(tokenizer), None, weights=False))
+        if isinstance(tokenizer, str | Path)
+        else given_tokenizer(tokenizer)
+    )
+    ended = getattr(tokenizer, "eos_token_id", None)
+    ends = set[int]() if ended is None else {ended}
+    trains = isinstance(model, nn.Module) and model.training
+    if isinstance(model, nn.Module):
+        model.eval()
+    try:
+        if isinstance(model, PreTrainedModel):
+            from lexbench.backends.hf.backend import Hf
+            from lexbench.backends.hf.extended import model_of
+
+            said = model.generation_config.eos_token_id if model.generation_config is not None else None
+            ends |= {said} if isinstance(said, int) else set(said or ())
+            facts = model_of(model, trained_length, name)
+            backend = Hf.of(model, facts, words, ends, revision or weights_hash(model))
+            try:
+                yield backend
+            finally:
+                backend.close()
+        else:
+            facts = _facts(model, words.vocabulary, trained_length, name)
+            yield Function(model, facts, words, ends, revision)
+    finally:
+        if isinstance(model, nn.Module):
+            model.train(trains)
+
+
+def _facts(function: Any, vocabulary: int, trained_length: int | None, name: str | None) -> Model:
+    if trained_length is None:
+        raise ValueError("a function does not state its trained length: give trained_length=...")
+    return Model(
+        name=name or str(getattr(function, "__name__", type(function).__name__)),
+        trained_length=trained_length,
+        head_dim=1,  # unknown, and of no use: no method applies
+        vocabulary=vocabulary,
+        parameters=parameters_of(function) if isinstance(function, nn.Module) else None,
+    )

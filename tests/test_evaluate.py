@@ -1,0 +1,185 @@
+"""Models loaded in this process: numbers are those of the model's own logits, and of the model read from its folder."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import lexbench
+from lexbench.backends.function import Function, weights_hash
+from lexbench.core.checkpoint import locate
+from lexbench.core.task import Choose, Mark, Probe, Score, Tokens, Write
+from lexbench.core.tokenizer import FastTokenizer, given_tokenizer
+
+LEXLET = locate("lexbench:lexlet", None)
+IDS = np.array([3, 1, 4, 1, 5])
+
+
+@pytest.fixture(scope="module")
+def network() -> Any:
+    return AutoModelForCausalLM.from_pretrained(LEXLET, dtype=torch.float32)
+
+
+def bigram(ids: Tokens) -> NDArray[np.float64]:
+    """Logits of token v behind u: -|v - (u + 1)|, over eight tokens; the likeliest is u + 1."""
+    return np.array([[-abs(v - u - 1) for v in range(8)] for u in ids], np.float64)
+
+
+def by_hand(before: int, after: int) -> float:
+    logits = [-abs(v - before - 1) for v in range(8)]
+    return float(np.log(np.exp(logits).sum()) - logits[after])
+
+
+class Bigram(nn.Module):
+    """The same as a module, [1, T] to [1, T, 8]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        table = -(torch.arange(8) - torch.arange(1, 9)[:, None]).abs().double()
+        self.rows = nn.Embedding(8, 8, _weight=table)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.rows(ids)  # type: ignore[no-any-return]
+
+
+@pytest.fixture(params=[bigram, Bigram()], ids=["function", "module"])
+def backend(request: pytest.FixtureRequest, tokenizer: FastTokenizer) -> Function:
+    model = lexbench.Model(name="bigram", trained_length=8, head_dim=1)
+    return Function(request.param, model, tokenizer, ends=[7])
+
+
+def test_scores_marks_and_choices_are_those_of_the_table(backend: Function) -> None:
+    about: dict[str, Any] = {"index": 0, "cluster": "a"}
+    scored = backend.score(Score(**about, tokens=IDS, start=2, bytes=1, words=1))
+    assert scored.nll == pytest.approx([by_hand(1, 4), by_hand(4, 1), by_hand(1, 5)], rel=1e-6)
+    marked = backend.mark(Mark(**about, tokens=IDS, places=np.array([1, 4]), options=np.array([1, 5])))
+    assert marked.nll == pytest.approx(
+        np.array([[by_hand(3, 1), by_hand(3, 5)], [by_hand(1, 1), by_hand(1, 5)]]), rel=1e-6
+    )
+    options = (np.array([6, 7]), np.array([2]))
+    chosen = backend.choose(Choose(**about, prompt=IDS, options=options, expected=0))
+    assert chosen.nll == pytest.approx([by_hand(5, 6) + by_hand(6, 7), by_hand(5, 2)])
+
+
+def test_writing_counts_up_to_an_end_token_or_the_room(backend: Function) -> None:
+    ended = backend.write(Write(index=0, cluster="a", prompt=IDS[:3], room=5))
+    assert (ended.tokens.tolist(), ended.hit_room) == ([5, 6], False)
+    cut = backend.write(Write(index=0, cluster="a", prompt=IDS[:2], room=3))
+    assert (cut.tokens.tolist(), cut.hit_room) == ([2, 3, 4], True)
+    said = backend.tokenizer.decode([2])
+    stopped = backend.write(Write(index=0, cluster="a", prompt=IDS[:2], room=3, until=(said,)))
+    assert (stopped.tokens.tolist(), stopped.hit_room) == ([2], False)
+
+
+def test_what_a_function_cannot_show_is_refused(backend: Function) -> None:
+    with pytest.raises(lexbench.Refused, match="give a model of transformers"):
+        backend.probe(Probe(index=0, cluster="a", tokens=IDS))
+    with pytest.raises(lexbench.Refused, match="use method=none"):
+        backend.attend(lexbench.Attention(scale=2.0))
+    backend.attend(lexbench.Attention())
+
+
+def test_logits_of_a_wrong_shape_are_one_line(tokenizer: FastTokenizer) -> None:
+    model = lexbench.Model(name="flat", trained_length=8, head_dim=1)
+    flat = Function(lambda ids: np.zeros(8), model, tokenizer)
+    with pytest.raises(ValueError, match=r"^a function must give logits of shape \[4, V\] for 4 tokens, gave \[8\]"):
+        flat.score(Score(index=0, cluster="a", tokens=IDS, start=2, bytes=1, words=1))
+
+
+def test_one_changed_weight_changes_the_revision(network: Any) -> None:
+    before = weights_hash(network)
+    with torch.no_grad():
+        weight = next(network.parameters())
+        weight[0, 0] += 1
+        assert weights_hash(network) != before
+        weight[0, 0] -= 1
+    assert weights_hash(network) == before
+    plain = [Function(bigram, lexbench.Model(name="b", trained_length=8, head_dim=1), None) for _ in range(2)]  # type: ignore[arg-type]
+    assert plain[0].revision != plain[1].revision
+
+
+def test_a_loaded_model_has_the_numbers_of_its_folder(network: Any, tmp_path: Path) -> None:
+    """Under a method, too; and the model is left as it was."""
+    ids = torch.arange(300)[None] % 97
+    network.train()
+    with torch.inference_mode():
+        before = network(ids).logits
+    tokenizer = AutoTokenizer.from_pretrained(LEXLET)
+    asked: dict[str, Any] = {"method": ["none", "rerope"], "task": ["last_segment", "passkey"], "lengths": [300]}
+    given = lexbench.evaluate(network, tokenizer, n=1, **asked)
+    read = lexbench.run("lexlet", n=1, results=tmp_path, quiet=True, **asked)
+    columns = ["method", "task", "length", "metric", "value", "low", "high", "chance", "bigram"]
+    assert given.records()[columns].sort_values(columns[:4]).to_csv(index=False) == (
+        read.records()[columns].sort_values(columns[:4]).to_csv(index=False)
+    )
+    assert network.training
+    with torch.inference_mode():
+        assert torch.equal(network(ids).logits, before)
+
+
+def test_a_function_has_the_numbers_of_the_model_behind_it(network: Any) -> None:
+    network.eval()
+    whole = lexbench.evaluate(
+        lambda ids: network(torch.from_numpy(ids)[None]).logits, LEXLET, lengths=[300], n=2, trained_length=256
+    )
+    folder = lexbench.evaluate(network, LEXLET, lengths=[300], n=2)
+    assert whole.table().loc["none", 300] == pytest.approx(folder.table().loc["none", 300], abs=1e-5)
+    refused = lexbench.evaluate(
+        lambda ids: np.zeros((len(ids), 2048)), LEXLET, method="log_n", lengths=[300], n=2, trained_length=256
+    )
+    assert refused.records()["refused"].str.contains("use method=none").all()
+    assert refused.table().isna().all(axis=None)
+
+
+def test_a_run_shows_its_own_cells_only(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"backend": "chance", "lengths": [64, 128], "results": tmp_path, "quiet": True}
+    lexbench.run("lexlet", task=["passkey", "last_segment"], n=2, **asked)
+    second = lexbench.run("lexlet", method=["none", "yarn"], task=["passkey", "last_segment"], n=3, **asked)
+    assert set(second.records()["n"]) == {3}
+    assert set(lexbench.Run(tmp_path).records()["n"]) == {2, 3}
+    table = second.table("last_segment")
+    assert [*table.index, *table.columns] == ["none", "yarn", 64, 128]
+    assert table.to_numpy() == pytest.approx(np.log(2048))
+    assert second.table().index.names == ["task", "metric", "method"]
+    assert second.table(metric="perplexity").to_numpy() == pytest.approx(2048, rel=1e-5)
+    assert "passkey, accuracy, lexlet" in str(second)
+    assert second._repr_html_().count("<table>") == 3
+    assert second.plot("passkey").axes[0].get_ylabel() == "accuracy, higher is better"
+    assert "- B: " in second.compare("none", "yarn")
+    with pytest.raises(
+        ValueError, match=r"^no table of task nothing, metric any: there are last_segment: bits_per_byte, "
+    ):
+        second.table("nothing")
+
+
+def test_nothing_is_printed_when_quiet(capfd: pytest.CaptureFixture[str]) -> None:
+    lexbench.evaluate(lambda ids: np.zeros((len(ids), 2048)), LEXLET, lengths=[64], n=1, trained_length=64)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_is_missing_is_said(network: Any) -> None:
+    with pytest.raises(ValueError, match=r"give trained_length="):
+        lexbench.evaluate(bigram, LEXLET)
+    with pytest.raises(ValueError, match=r"^tokenizer must be a fast tokenizer of transformers"):
+        lexbench.evaluate(network, object())
+    with pytest.raises(ValueError, match=r"^model must be a module or a function from ids to logits, got str"):
+        lexbench.evaluate("lexlet", LEXLET)
+
+
+def test_tokenizers_of_other_libraries_have_the_tokens_of_the_folder() -> None:
+    text = "def f(x):\n    return <s> x + 10\n"
+    expected = tokenizers.Tokenizer.from_file(str(LEXLET / "tokenizer.json"))
+    bos = json.loads((LEXLET / "tokenizer_config.json").read_text())["bos_token"]
+    mine = given_tokenizer(AutoTokenizer.from_pretrained(LEXLET))
+    assert mine.prefix == (expected.token_to_id(bos),)
+    plain = given_tokenizer(expected)
+    assert plain.prefix == ()
+    assert mine.encode(text).ids.tolist() == plain.encode(text).ids.tolist()
+    assert mine.decode(mine.encode(text).ids) == text
