@@ -256,12 +256,19 @@ def evaluate(
             called with [1, T] ids, or any function of a [T] array of ids that returns [T, V] next-token logits. A
             module is left as it was, in its dtype, on its device, and is in eval mode meanwhile.
         tokenizer: a fast tokenizer of transformers, a `tokenizers.Tokenizer`, or a folder with tokenizer.json.
-        task: as in `run`, and so are `method`, `lengths`, `multiples`, `corpus`, `n`, `seed` and `price`.
+        task: as in `run`.
+        method: as in `run`.
         trained_length: in tokens; None: as the model's config states.
+        lengths: as in `run`.
+        multiples: as in `run`.
+        corpus: as in `run`.
+        n: samples a cell; as in `run`.
+        seed: as in `run`.
         name: in tables; None: the model's own.
         revision: what tells these weights from others in `results`; None: a hash of the weights, and for a plain
             function always another.
         results: run folder; None: a temporary one, removed when the process ends.
+        price: as in `run`.
         quiet: print neither plan nor progress.
     """
     from lexbench.backends.loaded import loaded

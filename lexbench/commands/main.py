@@ -11,6 +11,7 @@ from lexbench.commands import (
     compare,
     convert,
     export,
+    figure,
     hydra_config,
     import_,
     keys,
@@ -34,7 +35,7 @@ from lexbench.core.record import Refused
 from lexbench.core.version import __version__
 
 MODULES = (
-    *(run, report, view, leaderboard, compare, check, share, import_, tune, show),
+    *(run, report, figure, view, leaderboard, compare, check, share, import_, tune, show),
     *(search, score, keys, export, convert, verify, lm_eval, list_, train, study),
 )
 COMMANDS: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module in MODULES}

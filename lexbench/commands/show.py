@@ -11,7 +11,7 @@ from lexbench.commands.command import CONFIG_DIR, METHOD, MODEL, UNUSED, Command
 def _arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
-    form.add_argument("--plot", type=Path, metavar="FILE", help="draw a picture, .png or .svg")
+    form.add_argument("--plot", type=Path, metavar="FILE", help="draw a picture: .png, .svg or .pdf")
 
 
 def call(options: argparse.Namespace, words: list[str]) -> int:

@@ -43,8 +43,14 @@ def grid_of(found: Headline, title: str | None = None) -> Grid:
         above=[found.sentence, f"Protocol: {' '.join(caption(found.table).splitlines())}."],
         head=head,
         rows=rows,
-        remarks=[MEANING, *tasks, *_too_long(found)],
+        remarks=[MEANING, *tasks, *_unable(found), *_too_long(found)],
     )
+
+
+def _unable(found: Headline) -> Iterator[str]:
+    """Retrieval tasks that the model cannot do."""
+    if found.unable:
+        yield f"Left out of retrieval: {some(found.unable)}, at chance for every method at the shortest length, too."
 
 
 def _too_long(found: Headline) -> Iterator[str]:

@@ -3,7 +3,8 @@
     level      NLL at the longest length L at which any method has a value
     gain       NLL of none at T - NLL of the method at L, on the same targets; T: the longest measured length within the
                trained one. Where none has no value there: the method's own NLL at T
-    retrieval  accuracy at L, mean of the tasks that hide a needle at a depth, measured on the same model alike
+    retrieval  accuracy at L, mean of the tasks that hide a needle at a depth, measured on the same model alike; without
+               those at which every method is at its floor at the shortest measured length, too
     price      method - none at T with the factor of L (`stats.summaries`)
 
 Against none at T, which any user has at hand by cutting the text, forgetting cannot win: a window that keeps the level
@@ -56,6 +57,8 @@ class Headline:
     """L."""
     tasks: list[str]
     """Retrieval tasks behind the mean."""
+    unable: list[str]
+    """Retrieval tasks left out of it: the model cannot do them at a short length either."""
     rows: list[Row]
     sentence: str
 
@@ -82,7 +85,8 @@ def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headlin
     if not any(found.values()):
         return None
     prices = {each.method: each for each in summaries(table, samples) if each.name == "price"}
-    needles = _retrieval(table, every, samples, longest)
+    hidden = _retrieval(table, every, samples, longest)
+    needles = [each for each in hidden if _able(each, longest)]
     known = {row: each for row, each in found.items() if each is not None and each.p is not None}
     tested = dict(zip(known, holm([each.p or 0.0 for each in known.values()]), strict=True))
     rows = []
@@ -104,8 +108,9 @@ def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headlin
         )
     rows.sort(key=_order)
     tasks = [each.cell.task for each in needles]
+    unable = [each.cell.task for each in hidden if each not in needles]
     said = _sentence(rows, tasks, silent or _gains_said(table, rows, start, longest), longest)
-    return Headline(table=table, inside=start, longest=longest, tasks=tasks, rows=rows, sentence=said)
+    return Headline(table=table, inside=start, longest=longest, tasks=tasks, unable=unable, rows=rows, sentence=said)
 
 
 def _order(row: Row) -> tuple[bool, float, float]:
@@ -137,6 +142,12 @@ def _retrieval(table: Table, every: Sequence[Table], samples: Samples, length: i
         and all(getattr(each.cell, name) == getattr(table.cell, name) for name in names)
         and any(sample.depth is not None for record in each.at(length) for sample in samples.get(record.cell, ()))
     ]
+
+
+def _able(table: Table, longest: int) -> bool:
+    """Whether a method is above its floor at the shortest length with a value, if that is short of `longest`."""
+    known = [at for at in table.lengths if at < longest and any(_valued(table, row, at) for row in table.methods)]
+    return not known or not all(at_floor(record) for record in table.at(known[0]))
 
 
 def _mean(records: Sequence[Record | None], samples: Samples) -> Record | None:

@@ -12,10 +12,10 @@ every method has one (methods without any value aside). Trained length: T.
     area_beyond           over those from T on
     price                 method - none on the same questions, inside T. Of a method whose factor follows the length:
                           with the factor of its longest length, at the longest length up to T with such a cell, what a
-                          deployment pays; of any other, and where there is no such cell, as price_local
+                          deployment pays; without such a cell it is not measured. Of any other: as price_local
     price_local           the same with the factor of each length, mean of the shared lengths up to T: what Su's tables
                           of length extrapolation show as the loss at the trained length; 0 by construction where the
-                          factor follows the length. Shown where any row has a deployed factor
+                          factor follows the length. Shown where any row's factor does
     context_gain          NLL at T (or the longest shared length below it) - NLL at the longest shared length, over the
                           same targets; positive: context from beyond T helps
     position_bias         score with the needle in the outer half of depths (below 1/4, from 3/4) - score in the inner
@@ -97,7 +97,7 @@ def summaries(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Sum
             _mean_height(curves, row, "area", curves.shared, table.lengths),
             _mean_height(curves, row, "area_beyond", beyond, [at for at in table.lengths if at >= curves.trained]),
             _price(curves, samples, row),
-            *([_local_price(curves, row, "price_local")] if table.deployed else []),
+            *([_local_price(curves, row, "price_local")] if table.deployed or table.follows else []),
             *([] if table.scored else [_context_gain(curves, samples, row)]),
             *(each for each in biases if each.method == row),
         ]
@@ -305,6 +305,8 @@ def _trapezoids(lengths: Sequence[int]) -> dict[int, float]:
 def _price(curves: Curves, samples: Mapping[str, Sequence[Sample]], row: str) -> Summary:
     """Method - none on the same questions: with the deployed factor, where it was measured."""
     record = curves.table.price_of(row)
+    if record is None and row in curves.table.follows:
+        return curves.summary(row, "price", "not measured: run it with price=true")
     if record is None:
         return _local_price(curves, row, "price")
     _, factor = without_factor(curves.table.deployed[row]) or ("", math.nan)

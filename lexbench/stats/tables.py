@@ -41,6 +41,8 @@ class Table:
     """Names of methods that figures and summaries always show, like those outside the registry."""
     deployed: dict[str, str] = field(default_factory=dict)
     """Row of a method whose factor follows the length, and the row with the factor of its longest length."""
+    follows: frozenset[str] = frozenset()
+    """Methods whose factor follows the length: inside the trained length they are none, by construction."""
     prices: dict[Place, Record] = field(default_factory=dict)
     """Entries of deployed rows that were measured inside the trained length alone; they are not in `methods`."""
 
@@ -111,6 +113,9 @@ def tables(finished: Iterable[Finished], highlight: Iterable[str] = ()) -> list[
                     methods=sorted({row for row, _ in entries}, key=lambda row: (row.split(" #")[0] != "none", row)),
                     lengths=sorted({length for _, length in entries}),
                     deployed=deployed,
+                    follows=frozenset(
+                        each.cell.method for each in group if _factor_follows(each.cell.identity.get("method"))
+                    ),
                     prices={place: _of_metric(every[place], metric) for place in every if place[0] in priced},
                     parts={place: _parts_of(records, metric) for place, records in entries.items()},
                     highlight=shown,
@@ -137,6 +142,13 @@ def _placed(group: Sequence[Finished]) -> dict[Place, list[Record]]:
             row = f"{finished.cell.method} #{again}"
         placed[row, finished.cell.length] = records_of(finished)
     return placed
+
+
+def _factor_follows(method: Any) -> bool:
+    """Whether a method, as the identity of a cell holds it, or a part of it has no factor of its own."""
+    if isinstance(method, Mapping):
+        return ("factor" in method and method["factor"] is None) or any(map(_factor_follows, method.values()))
+    return isinstance(method, list) and any(map(_factor_follows, method))
 
 
 def price_rows(places: Iterable[Place], trained: int) -> tuple[dict[str, str], set[str]]:

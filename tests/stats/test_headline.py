@@ -78,6 +78,23 @@ def test_a_forgetting_window_keeps_its_level_and_gains_nothing_where_a_method_th
     assert "**" not in markdown(grid_of(alone))  # nothing is best
 
 
+@pytest.mark.parametrize("method", [{"factor": None}, {"parts": [{"name": "log_n"}, {"factor": None}]}])
+def test_the_price_of_a_factor_that_follows_the_length_is_not_told_without_its_cell(method: dict[str, object]) -> None:
+    """Inside the trained length it is none, by construction: 0 would say that it costs nothing."""
+
+    def following(each: Finished) -> Finished:
+        return Finished(replace(each.cell, identity={**each.cell.identity, "method": method}), each.samples)
+
+    none = [text("none", 256, 3.5), text("none", 512, 3.6)]
+    ntk = [following(text("ntk", 256, 3.5)), following(text("ntk", 512, 3.4))]
+    deployed = text("ntk(factor=2.0)", 256, 3.75)
+    prices = {row.method: row.price for row in only(*none, *ntk).rows}
+    assert prices["ntk"] is not None and prices["ntk"].value is None
+    assert prices["ntk"].note == "not measured: run it with price=true"
+    priced = {row.method: row.price for row in only(*none, *ntk, deployed).rows}
+    assert priced["ntk"] is not None and priced["ntk"].value == pytest.approx(0.25, abs=1e-6)
+
+
 def test_a_gain_of_few_documents_is_not_claimed() -> None:
     def few(each: Finished) -> Finished:
         return Finished(each.cell, each.samples[:5])  # no p below 2^-4
@@ -131,6 +148,18 @@ def test_retrieval_is_the_mean_of_the_tasks_with_a_needle_at_the_longest_length(
     assert means == pytest.approx({"ntk": (12 + 9) / 24, "none": 3 / 24})
     assert found.tasks == ["passkey", "passkey_2"]
     assert found.sentence.endswith("Best retrieval at 2,048 tokens (passkey, passkey_2): ntk, 0.88.")
+
+
+def test_a_task_that_the_model_cannot_do_at_a_short_length_takes_no_part_in_retrieval() -> None:
+    texts = [text(name, at, 3.5) for name in ("none", "ntk") for at in (256, 2048)]
+    cells = [needle(name, at, 3, "passkey_2") for name in ("none", "ntk") for at in (512, 2048)]
+    cells += [needle("none", 512, N), needle("none", 2048, 0), needle("ntk", 2048, N)]
+    found = only(*texts, *cells)
+    assert (found.tasks, found.unable) == (["passkey"], ["passkey_2"])
+    assert {row.method: row.retrieval.value for row in found.rows if row.retrieval} == {"ntk": 1.0, "none": 0.0}
+    assert "Left out of retrieval: passkey_2, at chance for every method at the shortest length" in markdown(
+        grid_of(found)
+    )
 
 
 def test_one_length_too_long_is_refused_and_the_others_stand() -> None:

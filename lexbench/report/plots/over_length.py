@@ -62,16 +62,18 @@ def figure(table: Table) -> Figure:
     heading += f"\n{table.differs}" if table.differs else ""
     made, panels = panels_for(shown, heading, LENGTH, _value(table))
     for axes, (_, methods) in zip(panels, shown, strict=True):
-        _panel(axes, table, methods, known, scale)
+        panel(axes, table, methods, known, scale)
+        _legend(axes, table, methods, known, scale)
     return made
 
 
 def _value(table: Table) -> str:
+    """The name of the value axis."""
     return table.label + {1: ", higher is better", -1: ", lower is better", 0: ""}[table.better]
 
 
-def _panel(axes: Axes, table: Table, methods: Sequence[str], known: Mapping[str, Look], scale: Scale) -> None:
-    """Methods with their looks, all others in grey, and the legend."""
+def panel(axes: Axes, table: Table, methods: Sequence[str], known: Mapping[str, Look], scale: Scale) -> None:
+    """Methods with their looks, all others in grey."""
     value_axis.draw(axes, scale)
     _length_axis(axes, table)
     mark_trained_length(axes, 1.0, low=table.better > 0)
@@ -81,7 +83,6 @@ def _panel(axes: Axes, table: Table, methods: Sequence[str], known: Mapping[str,
     _floor(axes, table)
     for place, method in enumerate(methods):
         _line(axes, table, method, known[method], (place, len(methods)), scale)
-    _legend(axes, table, methods, known, scale)
 
 
 def told_apart(table: Table) -> list[str]:
@@ -206,6 +207,12 @@ def _edge(axes: Axes, x: Sequence[float], height: float, look: Mapping[str, Any]
 
 
 def _legend(axes: Axes, table: Table, methods: Sequence[str], known: Mapping[str, Look], scale: Scale) -> None:
+    band = any(record.low is not None for method in methods for record in table.of(method))
+    legend(axes, handles_of(table, methods, known, scale), band)
+
+
+def handles_of(table: Table, methods: Sequence[str], known: Mapping[str, Look], scale: Scale) -> list[Line2D]:
+    """What a legend explains: the methods, and the marks that are used."""
     handles = [Line2D([], [], label=name, **line(known[name])) for name in methods]
     records = [record for method in methods for record in table.of(method)]
     if any(scale.beyond(record.value) for record in records):
@@ -214,4 +221,4 @@ def _legend(axes: Axes, table: Table, methods: Sequence[str], known: Mapping[str
         handles.append(Line2D([], [], label="refused", marker="x", color="0.4", linestyle="none", markersize=5))
     if any(not scale.beyond(level) for level in floors(table).values()):
         handles.append(Line2D([], [], label=floor_name(table), **FLOOR))
-    legend(axes, handles, band=any(record.low is not None for record in records))
+    return handles

@@ -33,6 +33,7 @@ ARROW = MarkerPath([(0, 1), (-0.7, 0.1), (-0.2, 0.1), (-0.2, -1), (0.2, -1), (0.
 LEAVES: dict[str, Any] = {"marker": ARROW, "markersize": 8, "linestyle": "none", "markeredgewidth": 0.0}
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "lexbench",
+    "pdf.fonttype": 42,  # text stays text
     "text.parse_math": False,
     "font.size": 9.0,
     "axes.spines.top": False,
@@ -44,6 +45,7 @@ STYLE: dict[Any, Any] = {
 METADATA: dict[str, dict[str, str | None]] = {
     ".svg": {"Date": None, "Creator": "lexbench"},
     ".png": {"Software": "lexbench"},
+    ".pdf": {"CreationDate": None, "Creator": "lexbench", "Producer": None},
 }
 HATCHED: dict[str, Any] = {"facecolor": "0.95", "edgecolor": "0.7", "hatch": "/////", "linewidth": 0.0}
 """Fill of a refused cell."""
@@ -65,15 +67,15 @@ EM = 0.6
 
 def save(figure: Figure, stem: Path) -> None:
     """The figure as stem.svg and stem.png, without dates or random ids."""
-    for suffix in METADATA:
+    for suffix in (".svg", ".png"):
         save_as(figure, stem.with_name(stem.name + suffix))
 
 
 def save_as(figure: Figure, file: Path) -> None:
-    """The figure as one file; ValueError unless its suffix is .svg or .png."""
+    """The figure as one file; ValueError unless its suffix is .svg, .png or .pdf."""
     suffix = file.suffix.lower()
     if suffix not in METADATA:
-        raise ValueError(f"plot must end in .png or .svg, got {file.name}: rename it")
+        raise ValueError(f"plot must end in .png, .svg or .pdf, got {file.name}: rename it")
     FigureCanvasAgg(figure)
     stream = io.BytesIO()
     figure.savefig(stream, format=suffix[1:], dpi=DPI, metadata=METADATA[suffix])

@@ -36,7 +36,7 @@ SAID = ("scale", "keep_first", "dynamic")
 def plot(model: Model, label: str, attention: Attention, length: int, file: Path) -> None:
     """Write all that there is to see of one method into one file.
 
-    Raises ValueError unless the file's suffix is .png or .svg.
+    Raises ValueError unless the file's suffix is .png, .svg or .pdf.
     """
     with mpl.rc_context(STYLE):
         save_as(_of_one(model, label, attention, length)[0], file)

@@ -1,0 +1,48 @@
+"""`lexbench figure`."""
+
+import argparse
+from pathlib import Path
+
+from lexbench.commands.command import Command, run_folders
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    run_folders(parser)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        nargs="+",
+        default=[Path("figure.pdf")],
+        metavar="FILE",
+        help=".pdf, .svg or .png, one or several (default: figure.pdf)",
+    )
+    parser.add_argument(
+        "--for",
+        dest="size",
+        default="neurips",
+        metavar="SIZE",
+        help="width: neurips, iclr, icml, icml-column, acl, acl-column, ieee, ieee-column, page or slide "
+        "(default: %(default)s)",
+    )
+    parser.add_argument("--method", nargs="+", default=[], metavar="NAME", help="only these methods")
+    parser.add_argument("--task", nargs="+", default=[], metavar="NAME", help="only these tasks")
+    parser.add_argument("--highlight", nargs="+", default=[], metavar="METHOD", help="draw these methods in front")
+
+
+def call(options: argparse.Namespace, words: list[str]) -> int:
+    """Write the figure and print its files."""
+    from lexbench.report.plots.paper import WIDTHS, write_figure
+
+    if options.size not in WIDTHS:
+        raise ValueError(f"--for must be one of {', '.join(WIDTHS)}, got {options.size}")
+    write_figure(options.runs, options.out, options.method, options.task, options.size, options.highlight)
+    print(*options.out, sep="\n")
+    return 0
+
+
+COMMAND = Command(
+    name="figure",
+    help="draw one figure for a paper, in the width of its column",
+    call=call,
+    arguments=_arguments,
+)

@@ -1,0 +1,116 @@
+"""One figure for a paper or a page: a panel a task, one legend, in the width of a column, text as text."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from lexbench.report import looks
+from lexbench.report.plots import over_length, value_axis
+from lexbench.report.plots.style import STYLE, save_as
+from lexbench.report.plots.value_axis import Scale
+from lexbench.report.select import named
+from lexbench.report.tables import headline_tables
+from lexbench.stats import records
+from lexbench.stats.tables import Table
+
+WIDTHS = {
+    **{"neurips": 5.5, "iclr": 5.5},
+    **{"icml-column": 3.25, "icml": 6.75, "acl-column": 3.03, "acl": 6.3, "ieee-column": 3.5, "ieee": 7.16},
+    **{"page": 9.0, "slide": 12.0},
+}
+"""Inches of a column or of a page's text; a web page and a slide."""
+LEAST = 2.2
+"""Inches of a panel; where less room is, panels stand below one another."""
+HEIGHT = 0.72
+"""Height of a panel, as a share of its width."""
+FONT = 8.0
+"""Points, in print; a slide has twice as much."""
+
+
+def write_figure(
+    folders: Sequence[Path],
+    files: Sequence[Path],
+    methods: Sequence[str] = (),
+    tasks: Sequence[str] = (),
+    size: str = "neurips",
+    highlight: Collection[str] = (),
+) -> None:
+    """Draw headline metrics over length as .pdf, .svg or .png files.
+
+    Args:
+        folders: run folders.
+        files: of the figure, one for each format.
+        methods: names or labels of those to draw; none: all.
+        tasks: likewise.
+        size: one of `WIDTHS`.
+        highlight: methods to draw in front.
+    """
+    loaded = records.load(folders).finished
+    shown = named((each.cell.task for each in loaded), tasks, "task")
+    drawn = named((each.cell.method for each in loaded), methods, "method")
+    kept = [each for each in loaded if each.cell.task in shown and each.cell.method in drawn]
+    tables = [table for table in headline_tables(kept) if table.metric != "perplexity"]
+    if not tables:
+        raise ValueError("figure has nothing to draw: these folders hold no scored cell")
+    with mpl.rc_context({**STYLE, "font.size": FONT * (2 if size == "slide" else 1)}):
+        made = figure(tables, WIDTHS[size], highlight)
+        for file in files:
+            save_as(made, file)
+
+
+def _floor_above(axes: Axes, table: Table, scale: Scale) -> None:
+    """Say a floor that is not drawn, as the axis ends below it."""
+    above = [level for level in over_length.floors(table).values() if scale.beyond(level)]
+    if above:
+        axes.annotate(
+            f"{over_length.floor_name(table)}: {min(above):.2f}, above",
+            xy=(1, 1),
+            xycoords="axes fraction",
+            horizontalalignment="right",
+            verticalalignment="bottom",
+            fontsize="small",
+            color="0.35",
+        )
+
+
+def figure(tables: Sequence[Table], width: float, highlight: Collection[str] = ()) -> Figure:
+    """A panel for each table, and one legend below for all.
+
+    Args:
+        tables: of at most `looks.LINES` methods together, else ValueError.
+        width: inches.
+        highlight: methods to draw in front.
+    """
+    methods = looks.ordered(list(dict.fromkeys(row for table in tables for row in table.methods)), highlight)
+    if len(methods) > looks.LINES:
+        raise ValueError(
+            f"figure can tell {looks.LINES} methods apart, got {len(methods)}: choose, e.g. --method none yarn rerope"
+        )
+    known = looks.looks(methods, highlight)
+    columns = max(1, min(len(tables), int(width / LEAST)))
+    rows = -(-len(tables) // columns)
+    each = width / columns
+    made = Figure(figsize=(width, rows * (HEIGHT * each + 0.15) + 0.55), layout="constrained")
+    handles: dict[str, Line2D] = {}
+    for place, table in enumerate(tables):
+        axes = made.add_subplot(rows, columns, place + 1)
+        rows_of = [method for method in methods if method in table.methods]
+        scale = value_axis.of_table(table)
+        over_length.panel(axes, table, rows_of, known, scale)
+        _floor_above(axes, table, scale)
+        axes.set_title(f"{table.cell.task}, {table.cell.model}", fontsize="medium", pad=8)
+        axes.set_ylabel(table.label)
+        axes.set_xlabel("length (x trained, tokens)")
+        handles |= {str(handle.get_label()): handle for handle in over_length.handles_of(table, rows_of, known, scale)}
+    longest = max(map(len, handles)) * 0.6 * mpl.rcParams["font.size"] / 72 + 0.55
+    made.legend(
+        handles=[*handles.values()],
+        loc="outside lower center",
+        ncols=max(1, min(len(handles), int(width / longest))),
+        frameon=False,
+    )
+    return made
