@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from lexbench.commands import main
+from lexbench.core.version import __version__
 from lexbench.stats import records
 
 ROOT = Path(__file__).parent.parent
@@ -206,3 +207,7 @@ def test_the_gate_of_the_page_uses_inputs_that_the_action_has() -> None:
 )
 def test_a_line_is_as_shown_by_its_words_and_nearly_its_numbers(shown: str, printed: str, same: bool) -> None:
     assert like(shown, printed) == same
+
+
+def test_the_citation_has_the_version_of_the_package() -> None:
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == __version__

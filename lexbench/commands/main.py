@@ -28,6 +28,7 @@ from lexbench.commands import (
     train,
     tune,
     verify,
+    versus,
     view,
 )
 from lexbench.commands.command import Command, Formatter, Parser
@@ -35,7 +36,7 @@ from lexbench.core.record import Refused
 from lexbench.core.version import __version__
 
 MODULES = (
-    *(run, report, figure, view, leaderboard, compare, check, share, import_, tune, show),
+    *(run, versus, report, figure, view, leaderboard, compare, check, share, import_, tune, show),
     *(search, score, keys, export, convert, verify, lm_eval, list_, train, study),
 )
 COMMANDS: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module in MODULES}

@@ -3,8 +3,9 @@
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lexbench.commands import hydra_config
 from lexbench.commands.command import (
@@ -19,6 +20,9 @@ from lexbench.commands.command import (
     Setting,
     part,
 )
+
+if TYPE_CHECKING:
+    from lexbench.runner.job import Job
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +48,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
         if os.getpid() != home:  # a launcher's process, one of several
             progress.lines_only()
-        asked = _job(config, choices)
+        asked = job_of(config, choices, [part(config, choices, "method")])
         cells = execute(asked, dry_run=config["dry_run"])
         measured_here.append(asked.results)
         return asked.results, [cell.id for cell in cells]
@@ -65,7 +69,8 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     return 0
 
 
-def _job(config: dict[str, Any], choices: dict[str, str]) -> Any:
+def job_of(config: dict[str, Any], choices: dict[str, str], methods: Sequence[dict[str, Any]]) -> "Job":
+    """The job of a composed config, with the configs of its methods."""
     from lexbench.core.checkpoint import FetchError, read_known_model, read_model, suffice
     from lexbench.runner.job import Job
 
@@ -80,7 +85,7 @@ def _job(config: dict[str, Any], choices: dict[str, str]) -> Any:
     same = ("lengths", "multiples", "n", "results", "reuse", "stop_after_collapse", "price", "executor", "ray")
     return Job.of(
         model=model,
-        methods=[part(config, choices, "method")],
+        methods=methods,
         tasks=[part(config, choices, "task")],
         corpus=part(config, choices, "corpus"),
         backend=part(config, choices, "backend"),
@@ -89,22 +94,26 @@ def _job(config: dict[str, Any], choices: dict[str, str]) -> Any:
     )
 
 
+MEASURED = (
+    *(MODEL, METHOD, TASK, USUAL_CORPUS, BACKEND),
+    Setting("lengths=[512,1024]", "lengths in tokens", default="set by multiples"),
+    Setting(
+        "multiples=[0.5,1,2]",
+        "lengths as multiples of the trained length",
+        default="those of the suite, else [0.5,1,2,4,8]",
+    ),
+    Setting("n=32", "samples of a cell", default="that of the suite, else 32"),
+    Setting("seed=0", "seed of the questions; seed=[0,1,2] takes several"),
+    Setting("results=DIR", "folder of the run", default="runs/MODEL"),
+)
+"""Settings of commands that measure."""
 COMMAND = Command(
     name="run",
     help="measure a model with a method on tasks, over several lengths",
     call=call,
     arguments=_arguments,
     settings=(
-        *(MODEL, METHOD, TASK, USUAL_CORPUS, BACKEND),
-        Setting("lengths=[512,1024]", "lengths in tokens", default="set by multiples"),
-        Setting(
-            "multiples=[0.5,1,2]",
-            "lengths as multiples of the trained length",
-            default="those of the suite, else [0.5,1,2,4,8]",
-        ),
-        Setting("n=32", "samples of a cell", default="that of the suite, else 32"),
-        Setting("seed=0", "seed of the questions; seed=[0,1,2] takes several"),
-        Setting("results=DIR", "folder of the run", default="runs/MODEL"),
+        *MEASURED,
         Setting(
             "reuse=false",
             "take nothing from earlier answers; the numbers are the same up to rounding",

@@ -1,0 +1,53 @@
+"""`lexbench versus`."""
+
+import argparse
+from pathlib import Path
+
+from lexbench.commands import hydra_config, run
+from lexbench.commands.command import CONFIG_DIR, RESUMES, Command, part
+from lexbench.core import registry
+
+AGAINST = ("pi", "ntk", "yarn", "self_extend", "rerope")
+"""The usual five: three scalings of frequencies, two groupings of distances."""
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--against",
+        nargs="+",
+        default=list(AGAINST),
+        metavar="NAME",
+        help=f"at most six methods to compare with, besides none (default: {' '.join(AGAINST)})",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder of the figure and the text (default: RUN/versus)"
+    )
+
+
+def call(options: argparse.Namespace, words: list[str]) -> int:
+    """Measure all methods, then write the figure, the table and what may be quoted."""
+    from lexbench.report.versus import write_versus
+    from lexbench.runner.execute import execute
+
+    config, choices = hydra_config.composed(COMMAND, words)
+    mine = part(config, choices, "method")
+    if mine["name"] == "none":
+        raise ValueError("versus needs a method to compare with others: give method=NAME, e.g. method=dca")
+    names = [name for name in dict.fromkeys(("none", *options.against)) if name != mine["name"]]
+    others = [{**registry.read("method", name), "name": name} for name in names]
+    job = run.job_of(config, choices, [*others, mine])
+    cells = execute(job)
+    out = options.out or job.results / "versus"
+    print(write_versus(job.results, {cell.id for cell in cells}, job.methods[-1].label, out))
+    return 0
+
+
+COMMAND = Command(
+    name="versus",
+    help="compare a method with the usual five: a figure, a table, and sentences to quote",
+    call=call,
+    arguments=_arguments,
+    settings=run.MEASURED,
+    config="run",
+    epilog=f"{RESUMES}{CONFIG_DIR}\n",
+)

@@ -1,0 +1,82 @@
+"""One method against others: a figure, the headline's table, and a sentence a task that may be quoted."""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import matplotlib as mpl
+
+from lexbench.core.files import write_text
+from lexbench.core.record import Record
+from lexbench.report import formats, headline
+from lexbench.report.plots import paper
+from lexbench.report.plots.style import STYLE, save_as
+from lexbench.report.tables import headline_tables
+from lexbench.stats.compare import Compared, compare
+from lexbench.stats.differences import BASELINE
+from lexbench.stats.headline import headlines
+from lexbench.stats.tables import Table, tables
+from lexbench.stats.wording import escaped
+from lexbench.store.store import Store
+
+
+def write_versus(folder: Path, cells: Collection[str], mine: str, out: Path) -> str:
+    """Write versus.md, .svg and .pdf into `out`.
+
+    Args:
+        folder: run folder.
+        cells: ids of the cells to show.
+        mine: label of the method that is compared with all others.
+        out: is made where it is missing.
+
+    Returns the text of versus.md.
+    """
+    finished = Store(folder).load(cells)
+    shown = [table for table in headline_tables(finished) if table.metric != "perplexity"]
+    out.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(STYLE):
+        figure = paper.figure(shown, paper.WIDTHS["page"], [mine])
+        for suffix in (".svg", ".pdf"):
+            save_as(figure, out / f"versus{suffix}")
+    lines = [f"# {escaped(mine)} against others on {escaped(shown[0].cell.model)}", "", "![](versus.svg)", ""]
+    for table in shown:
+        lines += [f"- {escaped(sentence)}" for sentence in _sentences(table, folder, cells, mine)]
+    samples = {each.cell.id: each.samples for each in finished}
+    for found in headlines(tables(finished), samples):
+        lines += ["", formats.markdown(headline.grid_of(found))]
+    text = "\n".join(lines).rstrip() + "\n"
+    write_text(out / "versus.md", text)
+    return text
+
+
+def _sentences(table: Table, folder: Path, cells: Collection[str], mine: str) -> Iterator[str]:
+    """What a table says of the method: beside none, and beside the best of the others, at the longest length."""
+    valued = {row: records for row in table.methods if (records := [r for r in table.of(row) if r.value is not None])}
+    if mine not in valued:
+        reason = next((record.refused for record in table.of(mine) if record.refused), None)
+        yield f"{table.cell.task}: {mine} has no value{f' ({reason})' if reason else ''}."
+        return
+    own = valued[mine][-1]
+    others = [records[-1] for row, records in valued.items() if row != mine and records[-1].length == own.length]
+    said = f"{table.cell.task} at {own.length:,} tokens ({own.multiple:.3g}x): {mine} has {_value(own, table)}"
+    rivals = [each for each in others if each.method != BASELINE]
+    best = max(rivals, key=lambda each: table.better * (each.value or 0.0), default=None)
+    for rival in [each for each in others if each.method == BASELINE] + ([best] if best else []):
+        task = next(
+            task
+            for task in compare(folder, folder, [f"method={rival.method}"], [f"method={mine}"], cells).tasks
+            if task.task == table.cell.task and task.metric == table.metric
+        )
+        role = rival.method if rival.method == BASELINE else f"the best of the others, {rival.method},"
+        said += f"; {role} has {_value(rival, table)}: {_verdict(task, mine)}"
+    yield f"{said}."
+
+
+def _value(record: Record, table: Table) -> str:
+    digits = 2 if table.scored else 3
+    ends = f" [{record.low:.{digits}f}, {record.high:.{digits}f}]" if None not in (record.low, record.high) else ""
+    return f"{record.value:.{digits}f}{ends}"
+
+
+def _verdict(task: Compared, mine: str) -> str:
+    """The verdict of B against A, with the method's name for B."""
+    return task.verdict.replace("B is", f"{mine} is")
