@@ -1,0 +1,234 @@
+"""Associative needles: the question names a city, the needle a sight of it; only knowledge joins them."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from lexbench import Answer, AnyQuestion, Choose, Chosen, Corpus, Refused, Sample, Task, Tokenizer, Tokens, Write
+from lexbench.taskkit import haystack
+from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
+from lexbench.taskkit.scoring import score_choice, score_items
+
+HEADER = "Remember where these people live.\n"
+NEEDLES = {"association": " {name} lives next to {sight}.", "direct": " {name} lives in {city}, {country}."}
+ASK = "\nWhich of these people has been to {place}?"
+BEGIN = " The one of these people who has been to {place} is"
+MARGIN = 4
+"""Tokens to write beyond those of the answer."""
+SIGHTS = (
+    ("the Eiffel Tower", "Paris", "France"),
+    ("the Colosseum", "Rome", "Italy"),
+    ("Buckingham Palace", "London", "England"),
+    ("the Brandenburg Gate", "Berlin", "Germany"),
+    ("the Kremlin", "Moscow", "Russia"),
+    ("the Acropolis", "Athens", "Greece"),
+    ("the Statue of Liberty", "New York", "America"),
+    ("the Sagrada Familia", "Barcelona", "Spain"),
+    ("the Forbidden City", "Beijing", "China"),
+    ("the Charles Bridge", "Prague", "Czechia"),
+    ("the Schoenbrunn Palace", "Vienna", "Austria"),
+    ("the statue of the Little Mermaid", "Copenhagen", "Denmark"),
+    ("the Anne Frank House", "Amsterdam", "Holland"),
+    ("the Hagia Sophia", "Istanbul", "Turkey"),
+    ("the statue of Christ the Redeemer", "Rio de Janeiro", "Brazil"),
+    ("the Burj Khalifa", "Dubai", "the Emirates"),
+    ("the Sensoji temple", "Tokyo", "Japan"),
+    ("the Atomium", "Brussels", "Belgium"),
+    ("the Wailing Wall", "Jerusalem", "Israel"),
+    ("the CN Tower", "Toronto", "Canada"),
+    ("Table Mountain", "Cape Town", "South Africa"),
+    ("the Great Sphinx", "Cairo", "Egypt"),
+    ("the Petronas Towers", "Kuala Lumpur", "Malaysia"),
+    ("the Taj Mahal", "Agra", "India"),
+)
+"""Sight, city, country; no two share a city or a country, and no sight shares a word with its city or country."""
+NAMES = (
+    *("Adam", "Alice", "Anna", "Ben", "Carl", "Clara", "David", "Diana", "Edward", "Ella", "Emma", "Eric"),
+    *("Frank", "George", "Grace", "Harry", "Helen", "Henry", "Jack", "James", "Jane", "John", "Julia", "Karen"),
+    *("Kate", "Laura", "Leo", "Linda", "Lucy", "Mark", "Martin", "Mary", "Max", "Mike", "Nick", "Nina"),
+    *("Oliver", "Oscar", "Paul", "Peter", "Robert", "Rose", "Sam", "Sarah", "Simon", "Thomas", "Tom", "Victor"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FixedPeople(Fixed):
+    """The parts of a sample that are the same at every length."""
+
+    place: str
+    name: str
+    """Of the person asked for."""
+    needle: Tokens
+    """Empty in the control."""
+    others: list[tuple[str, Tokens]]
+    """Names of the other people in the text, with their needles."""
+    unused: list[str]
+    """Names that are not in the text."""
+
+    @property
+    def bare(self) -> int:
+        """Prompt and room without a haystack, in tokens."""
+        return self.tokens + sum(map(len, [self.needle, *(needle for _, needle in self.others)]))
+
+
+@dataclass(frozen=True)
+class Associative(Task):
+    """Find a person by a place that the text does not name (the idea of NoLiMa, Modarressi et al., arXiv 2502.05167).
+
+        Remember where these people live.
+        The grass is green. ... Clara lives next to the Colosseum. ... Leo lives next to the Kremlin. ... back again.
+        Which of these people has been to Rome? The one of these people who has been to Rome is
+
+    and the model writes " Clara". Sights, names and wording are ours. No word of the place stands in a needle, so
+    matching words finds nothing: the model must know that the Colosseum is in Rome. With hops=2 the question names the
+    country, Italy. `link=direct` is the other end: the needle names city and country, the rest is the same; its score
+    minus this one's is what the association costs. With `needle=false` the needle is left out, and no model can know.
+
+    Constant over lengths, for each sample: people, sights, needles, question, room, the share of the text before each
+    needle, and where running text starts; all follow from seed and index. Only the haystack grows. The people are as
+    likely as one another to be asked for, so a guess from the text has the score of chance, 1 / (1 + distractors), and
+    of the options, 1 / options. A guess that prefers names of the text is covered where `options` is at most
+    1 + distractors, as all of them stand in the text then.
+
+    Depth: as in `niah`: stratum i modulo `strata` for sample i, the nearest end of a sentence.
+
+    Scores: `accuracy` (strict): the answer begins with exactly the name. `contains`: the name stands anywhere in it.
+
+    Args:
+        corpus: of the running text, for haystack=text.
+        haystack: noise (the usual five sentences) or text (of the corpus).
+        hops: 1: the question names the sight's city; 2: its country.
+        distractors: other people, each at a sight of another city and country.
+        strata: stratify depths into this many equal parts.
+        room: tokens to write; None: those of the answer and four more.
+        chat: use the model's chat template; the first words of the answer come after it.
+        options: choose by likelihood among this many names with equally many tokens, from the text first; in the
+            control none of them is in the text. None: the model writes.
+        link: association, or direct for the control that names city and country.
+        needle: False is the control without the needle.
+    """
+
+    form: ClassVar[tuple[str, ...]] = ("link", "needle", "room", "chat")
+    corpus: Corpus | None = None
+    haystack: str = "noise"
+    hops: int = 1
+    distractors: int = 3
+    strata: int = 8
+    room: int | None = None
+    chat: bool = False
+    options: int | None = None
+    link: str = "association"
+    needle: bool = True
+
+    def __post_init__(self) -> None:
+        for name, choices in (("haystack", ("noise", "text")), ("link", tuple(NEEDLES)), ("hops", (1, 2))):
+            if getattr(self, name) not in choices:
+                known = ", ".join(map(str, choices))
+                raise ValueError(f"associative's {name} must be one of {known}, got {getattr(self, name)}")
+        check_at_least("associative", self, distractors=1, strata=1, room=1, options=2)
+        if self.distractors >= len(SIGHTS):
+            raise ValueError(
+                f"associative's distractors must be at most {len(SIGHTS) - 1}, one a sight, got {self.distractors}"
+            )
+        if self.options and self.room:
+            raise ValueError(f"associative writes nothing with options, got room={self.room}: leave it out")
+        if self.haystack != "text":
+            object.__setattr__(self, "corpus", None)
+        elif self.corpus is None:
+            raise ValueError("associative with haystack=text needs a corpus, got none: give one, or haystack=noise")
+
+    def protocol(self, tokenizer: Tokenizer) -> str:
+        """Which needles in which haystack, and how the answer is scored."""
+        where = {"text": "running text"}.get(self.haystack, self.haystack)
+        link = {"association": f"without shared words, {self.hops} hop{'s' * (self.hops > 1)}"}.get(
+            self.link, self.link
+        )
+        control = "" if self.needle else ", control without the needle"
+        room = f"{self.room}" if self.room else f"of the answer and {MARGIN} tokens"
+        written = f"strict: the answer begins with the name, greedy, room {room}"
+        scored = f"the likeliest of {self.options} names of equally many tokens" if self.options else written
+        start = bos_and_chat(tokenizer, self.chat)
+        return f"a person by a place in {where}: {link}, other people {self.distractors}{control}; {scored}; {start}"
+
+    def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
+        """One prompt of exactly length - room tokens per sample."""
+        samples = [self._fixed(tokenizer, seed, index) for index in range(n)]
+        check_length("associative", max(sample.bare for sample in samples) + self.strata, length)
+        return [self._question(tokenizer, length, seed, sample) for sample in samples]
+
+    def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedPeople:
+        rng = self.rng("people", seed, index)
+        known = _names(tokenizer, self.distractors + 1, self.options)
+        names = [known[each] for each in rng.permutation(len(known))]
+        sights = [SIGHTS[each] for each in rng.permutation(len(SIGHTS))[: self.distractors + 1]]
+        lines = [
+            tokenizer.encode(NEEDLES[self.link].format(name=name, sight=sight, city=city, country=country)).ids
+            for name, (sight, city, country) in zip(names, sights, strict=False)
+        ]
+        place = sights[0][self.hops]
+        before, after = around(tokenizer, self.chat, [HEADER], ASK.format(place=place), BEGIN.format(place=place))
+        answer = f" {names[0]}"
+        return FixedPeople(
+            index=index,
+            place=place,
+            name=names[0],
+            needle=lines[0] if self.needle else np.empty(0, np.int64),
+            others=list(zip(names[1:], lines[1:], strict=False)),
+            unused=names[len(lines) :],
+            before=before,
+            after=after,
+            answer=answer,
+            room=room_for("associative", len(tokenizer.encode(answer).ids), self.room, 0 if self.options else MARGIN),
+        )
+
+    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedPeople) -> Write | Choose:
+        rng = self.rng("places", seed, fixed.index)
+        depth = haystack.stratified(fixed.index, self.strata, rng)
+        body = haystack.fill(self.corpus, tokenizer, length - fixed.bare, str(fixed.index), rng)
+        for _, line in fixed.others:
+            body, _ = haystack.put(body, line, rng.random())
+        share = max(1, len(body.tokens))
+        body, place = haystack.put(body, fixed.needle, depth, self.strata)
+        facts = {"expected": [fixed.name], "place": fixed.place, "depth": place / share}
+        if not self.options:
+            chance = 1 / (1 + len(fixed.others)) if self.needle else 1 / len(NAMES)
+            return fixed.write([body.tokens], body.name, chance, facts)
+        shown = [name for name, _ in fixed.others] if self.needle else []
+        wrong = [*shown, *fixed.unused][: self.options - 1]
+        right = int(rng.integers(self.options))
+        names = [*wrong[:right], fixed.name, *wrong[right:]]
+        return Choose(
+            index=fixed.index,
+            cluster=body.name,
+            prompt=np.concatenate([fixed.before, body.tokens, fixed.after]),
+            options=tuple(tokenizer.encode(f" {name}").ids for name in names),
+            expected=right,
+            facts=facts,
+        )
+
+    def score(self, question: AnyQuestion, answer: Answer) -> Sample:
+        """Strict accuracy of a written answer, or accuracy of the choice."""
+        if isinstance(question, Choose):
+            assert isinstance(answer, Chosen)
+            return score_choice(question, answer, depth=question.facts["depth"])
+        return score_items(question, answer, r"[a-z]+")
+
+
+def _names(tokenizer: Tokenizer, people: int, options: int | None) -> list[str]:
+    """All names; for a choice those of the most common number of tokens, as a summed NLL favours shorter ones.
+
+    Refused where these are fewer than a sample needs: people and, in the control, options beside them.
+    """
+    if options is None:
+        return list(NAMES)
+    sizes = {name: len(tokenizer.encode(f" {name}").ids) for name in NAMES}
+    usual, _ = Counter(sizes.values()).most_common(1)[0]
+    alike = [name for name in NAMES if sizes[name] == usual]
+    if len(alike) < people + options:
+        raise Refused(
+            f"associative has {len(alike)} names of {usual} tokens, needs {people + options}: "
+            "lower options or distractors"
+        )
+    return alike
