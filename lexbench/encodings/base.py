@@ -11,6 +11,7 @@ float64 and may be fractional or random: [T] where all texts share them, else [B
 import math
 import warnings
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Self
 
 import torch
@@ -24,6 +25,8 @@ Rotate = Callable[[Tensor, Tensor], Tensor]
 
 
 F64 = torch.float64
+DEVIATION = 0.02
+"""Standard deviation of the decoder's initial weights, token embeddings included."""
 HOOKS = ("positions", "embed", "layer_input", "prepare", "rotate", "decay", "bias", "rescore", "qk", "attention")
 """The hooks through which an encoding changes the model."""
 RENAMED = {"enter": "layer_input", "meet": "qk"}
@@ -48,6 +51,8 @@ class Encoding(nn.Module):
     """Whether positions must be whole numbers from 0 on."""
     held = 1
     """Numbers in memory for each score while `rescore` runs."""
+    before: Mapping[str, Any] = MappingProxyType({})
+    """Values of its newer parameters for folders that were trained before these parameters existed."""
     reach: int | None = None
     """Tokens that positions cover in training, with shorter texts; None: the trained length."""
 

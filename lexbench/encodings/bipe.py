@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from lexbench.core.task import Tokenizer
-from lexbench.encodings.base import Encoding
+from lexbench.encodings.base import DEVIATION, Encoding
 from lexbench.encodings.wrappers import Over
 
 REMEDY = "give encoding.separators token ids, or texts such as ['.', '\\n']"
@@ -79,7 +79,7 @@ class Bipe(Over):
     def initialise(self, generator: Generator) -> None:
         """Draw the table like token embeddings: normal, deviation 0.02."""
         super().initialise(generator)
-        self.table.data = torch.randn(self.table.shape, generator=generator).to(self.table) * 0.02
+        self.table.data = torch.randn(self.table.shape, generator=generator).to(self.table) * DEVIATION
 
     def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
         """[B, T] segment numbers times the spread."""

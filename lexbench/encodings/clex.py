@@ -1,6 +1,7 @@
 """CLEX: continuous length extrapolation (Chen et al. 2023, arXiv 2310.16450)."""
 
 import math
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -19,11 +20,16 @@ class Clex(Rotary):
 
         d ln theta_p / dt = psi(ln theta, t)_p + xi_p(t),    theta(1) = b^(-2p/d)
         xi_p(t) = d/dt ln ntk_p(t),    ntk_p(t) = theta_p(1) (2t - 1)^(-2p/(d-2))
-        psi(z, t) = W_down silu(W_up (z + ln ntk(t)))
+        psi(z, t) = g W_down silu(W_up (z + ln ntk(t)))
 
     W_down begins at 0: untrained it is NTK-aware scaling by 2t - 1 (the method `clex`). What is integrated here, by
     Runge and Kutta's fourth-order rule in float64, is u = ln theta - ln ntk(t), whose derivative is psi alone; so the
     untrained case is exact. The authors integrate ln theta itself, in float32.
+
+    The authors train a RoPE model further, at a rate of 2e-5. Under Adam every weight of W_down moves by about the rate
+    a step, all at once, and psi is integrated over up to max_factor: at a rate of 2.5e-3 one step could change ln theta
+    by some nats, and training diverged. g slows psi down by as much as such a rate is above theirs, so that CLEX may also
+    be trained from nothing. As in the paper it is trained with `start=` a RoPE model.
 
     In training t ~ U[1, max_factor], one for each batch, and the tokens stand at a sorted random sample of the places
     0 .. t L - 1, both ends included. The released code draws whole t; the paper says U[1, max_factor]. At use
@@ -40,12 +46,20 @@ class Clex(Rotary):
         base: b of the angles at t = 1.
         max_factor: the largest t, at least 1.
         hidden: width inside psi over d, at least 1; 1 in the released configurations.
+        gain: g, above 0; 1 is the authors', for their rate.
     """
 
+    before = MappingProxyType({"gain": 1.0})
     growth: Tensor
 
     def __init__(
-        self, head_dim: int, trained_length: int, base: float = 10000.0, max_factor: float = 16.0, hidden: int = 1
+        self,
+        head_dim: int,
+        trained_length: int,
+        base: float = 10000.0,
+        max_factor: float = 16.0,
+        hidden: int = 1,
+        gain: float = 0.01,
     ) -> None:
         if head_dim < 4:
             raise ValueError(f"clex needs heads of at least 4 dimensions, got {head_dim}: lower heads")
@@ -53,8 +67,10 @@ class Clex(Rotary):
             raise ValueError(f"clex's max_factor must be finite and at least 1, got {max_factor}: the paper takes 16")
         if hidden < 1:
             raise ValueError(f"clex's hidden must be at least 1, got {hidden}: the authors take 1")
+        if not 0 < gain < math.inf:
+            raise ValueError(f"clex's gain must be finite and above 0, got {gain}: the authors take 1")
         super().__init__(frequencies(head_dim, base))
-        self.trained_length, self.max_factor = trained_length, max_factor
+        self.trained_length, self.max_factor, self.gain = trained_length, max_factor, gain
         pairs = torch.arange(head_dim // 2, dtype=torch.float64)
         self.register_buffer("growth", -2 * pairs / (head_dim - 2), persistent=False)
         self.up = nn.Parameter(torch.zeros(head_dim // 2, hidden * head_dim))
@@ -121,7 +137,7 @@ class Clex(Rotary):
         # Runge and Kutta's rule needs psi at the ends and in the middle of each step.
         ends = torch.linspace(1, t, 2 * steps + 1, dtype=torch.float64, device=self.inv_freq.device)
         ntk = self.inv_freq.log() + (2 * ends - 1).log()[:, None] * self.growth
-        up, down = self.up.to(torch.float64), self.down.to(torch.float64)
+        up, down = self.up.to(torch.float64), self.gain * self.down.to(torch.float64)
         driven = 2 * ntk @ up  # z + ln ntk = u + 2 ln ntk: the second part, of all steps at once
 
         def slope(place: int, off: Tensor) -> Tensor:

@@ -11,6 +11,9 @@ class Fire(Encoding):
 
         b(i, j) = f( psi(i - j) / (psi(max(i, tau)) + epsilon) ),   psi(x) = ln(|c x| + 1),   tau = |m threshold|
 
+    `threshold` is L / 4 of the trained length L, as in the paper, which has 512 for L = 2048: inside L, so that training
+    reaches both parts of the formula.
+
     f: 1 -> hidden -> H with a ReLU between. c and m learn too, `threshold` does not. Each layer has its own, as in
     the released code of DAPE; one f for all layers (FIRE-S) is left out. The input of f is between 0 and 1 at any
     length; at i = 0 it is 0 (also where tau is 0, because of epsilon). Up to i = tau the bias depends on i - j alone,
@@ -19,19 +22,28 @@ class Fire(Encoding):
 
     Args:
         heads: H, query heads.
+        trained_length: L in tokens.
         hidden: numbers between f's two layers.
-        threshold: tokens up to which the bias depends on i - j alone; 512 in the paper, whatever the trained length.
+        threshold: tokens up to which the bias depends on i - j alone; None: L / 4.
         epsilon: added to the denominator.
     """
 
     shared = False
 
-    def __init__(self, heads: int, hidden: int = 32, threshold: float = 512.0, epsilon: float = 1e-6) -> None:
+    def __init__(
+        self,
+        heads: int,
+        trained_length: int,
+        hidden: int = 32,
+        threshold: float | None = None,
+        epsilon: float = 1e-6,
+    ) -> None:
         super().__init__()
+        threshold = trained_length / 4 if threshold is None else threshold
         if hidden < 1:
             raise ValueError(f"fire needs at least 1 hidden number, got {hidden}: the paper has 32")
         if not (threshold > 0 and epsilon > 0):
-            raise ValueError(f"fire needs threshold and epsilon above 0, got {threshold} and {epsilon}: 512 and 1e-6")
+            raise ValueError(f"fire needs threshold and epsilon above 0, got {threshold} and {epsilon}: leave them out")
         self.threshold, self.epsilon = threshold, epsilon
         self.c = nn.Parameter(torch.tensor(0.1))
         self.multiplier = nn.Parameter(torch.tensor(1.0))

@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from lexbench.encodings.base import Encoding, rows, weight_versions
+from lexbench.encodings.base import DEVIATION, Encoding, rows, weight_versions
 
 SOLVERS = ("euler", "midpoint", "rk4")
 
@@ -64,7 +64,7 @@ class Floater(Encoding):
 
     def initialise(self, generator: Generator) -> None:
         """Draw starts from a normal distribution and the network's weights by Glorot's rule; biases are 0."""
-        nn.init.normal_(self.start, std=0.02, generator=generator)
+        nn.init.normal_(self.start, std=DEVIATION, generator=generator)
         nn.init.xavier_normal_(self.inner, generator=generator)
         nn.init.xavier_normal_(self.outer, generator=generator)
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Generator, Tensor, nn
 
-from lexbench.encodings.base import Encoding, rows
+from lexbench.encodings.base import DEVIATION, Encoding, rows
 
 
 class Learned(Encoding):
@@ -39,7 +39,7 @@ class Learned(Encoding):
 
     def initialise(self, generator: Generator) -> None:
         """Draw the table with GPT-2's deviation."""
-        nn.init.normal_(self.table, std=0.02, generator=generator)
+        nn.init.normal_(self.table, std=DEVIATION, generator=generator)
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
         """[B, T, width]; ValueError beyond the table's end."""

@@ -1,9 +1,12 @@
 """Sinusoidal positions, added to the token embeddings (Vaswani et al. 2017, arXiv 1706.03762)."""
 
+import math
+from types import MappingProxyType
+
 import torch
 from torch import Tensor
 
-from lexbench.encodings.base import Encoding, angles, frequencies
+from lexbench.encodings.base import DEVIATION, Encoding, angles, frequencies
 
 LAYOUTS = ("interleaved", "halves")
 
@@ -12,7 +15,11 @@ class Sinusoidal(Encoding):
     """Add a vector of sines and cosines of the position n to the token embedding, once, before the first layer.
 
         PE(n)[2p] = sin(n theta_p),  PE(n)[2p + 1] = cos(n theta_p),  theta_p = base^(-2p / width)
-        stream(n) = sqrt(width) embedding(n) + PE(n)
+        stream(n) = s embedding(n) + PE(n),  s = sqrt(width) width^(-1/2) / 0.02 = 50
+
+    The paper's s is sqrt(width), and its embeddings begin with deviation width^(-1/2) (tensor2tensor), so that tokens enter
+    with rms 1 beside waves of rms sqrt(1/2). Embeddings of this decoder begin with deviation 0.02: with sqrt(width) alone,
+    tokens of a small network would drown in the waves (rms 0.23 at a width of 128). Hence s is chosen for a `token_rms` of 1.
 
     That is the paper's layout, `interleaved`; `halves` is [all sines | all cosines], as in much code. Both have the
     paper's frequencies: tensor2tensor and fairseq divide by width / 2 - 1 in the exponent, where the paper divides by
@@ -22,12 +29,21 @@ class Sinusoidal(Encoding):
         width: of the embedding; even.
         base: of the frequencies; wavelengths go from 2 pi to almost 2 pi base tokens.
         layout: interleaved or halves.
-        scaled: whether token embeddings are multiplied by sqrt(width) first, as in the paper.
+        scaled: whether token embeddings are multiplied by s first.
+        token_rms: rms with which tokens enter before training, s = token_rms / 0.02; None: s = sqrt(width).
     """
 
+    before = MappingProxyType({"token_rms": None})
     inv_freq: Tensor
 
-    def __init__(self, width: int, base: float = 10000.0, layout: str = "interleaved", scaled: bool = True) -> None:
+    def __init__(
+        self,
+        width: int,
+        base: float = 10000.0,
+        layout: str = "interleaved",
+        scaled: bool = True,
+        token_rms: float | None = 1.0,
+    ) -> None:
         super().__init__()
         if width % 2:
             raise ValueError(f"sinusoidal needs an even width, got {width}: a sine and a cosine for each frequency")
@@ -35,8 +51,10 @@ class Sinusoidal(Encoding):
             raise ValueError(f"sinusoidal needs a base above 0, got {base}: 10000 is the paper's")
         if layout not in LAYOUTS:
             raise ValueError(f"sinusoidal layout must be interleaved or halves, got {layout!r}: choose one")
+        if token_rms is not None and not 0 < token_rms < math.inf:
+            raise ValueError(f"sinusoidal token_rms must be finite and above 0, got {token_rms}: the paper has 1")
         self.layout = layout
-        self.factor = width**0.5 if scaled else 1.0
+        self.factor = (width**0.5 if token_rms is None else token_rms / DEVIATION) if scaled else 1.0
         self.register_buffer("inv_freq", frequencies(width, base), persistent=False)
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:

@@ -9,8 +9,9 @@ from lexbench.encodings.base import Rotary, frequencies
 class Xpos(Rotary):
     """RoPE in the half layout, where the part of pair p in a logit is multiplied by zeta_p^((i - j) / B).
 
-        zeta_p = (p / (d/2) + gamma) / (1 + gamma)
+        zeta_p = (p / (d/2) + gamma) / (1 + gamma),   B = L / 2
 
+    B follows the trained length as in the paper, which has B = 512 for L = 1024.
     The paper's Algorithm 1 omits B; its text and its authors' code (torchscale) have it. That code pairs
     dimensions 2p and 2p + 1; to use weights of one layout in the other, reorder their dimensions. With d = 8,
     zeta is 0.2857, 0.4643, 0.6429, 0.8214. It was made for blockwise causal attention (method `bca`) beyond the
@@ -18,18 +19,27 @@ class Xpos(Rotary):
 
     Args:
         head_dim: d, dimensions of a head.
+        trained_length: L in tokens.
         base: b of the angles b^(-2p/d).
         gamma: above 0; the larger, the less pairs decay.
-        scale_base: B, tokens after which the factor of pair p is zeta_p.
+        scale_base: B, tokens after which the factor of pair p is zeta_p; None: L / 2.
     """
 
     remaps = False  # the decay of a remapped distance is not defined
     fading: Tensor
 
-    def __init__(self, head_dim: int, base: float = 10000.0, gamma: float = 0.4, scale_base: float = 512.0) -> None:
+    def __init__(
+        self,
+        head_dim: int,
+        trained_length: int,
+        base: float = 10000.0,
+        gamma: float = 0.4,
+        scale_base: float | None = None,
+    ) -> None:
         super().__init__(frequencies(head_dim, base), base)
+        scale_base = trained_length / 2 if scale_base is None else scale_base
         if not (gamma > 0 and scale_base > 0):
-            raise ValueError(f"xpos needs gamma and scale_base above 0, got {gamma} and {scale_base}: 0.4 and 512")
+            raise ValueError(f"xpos needs gamma and scale_base above 0, got {gamma} and {scale_base}: 0.4 and half the trained length")
         pairs = torch.arange(0, head_dim, 2, dtype=torch.float64)
         zeta = (pairs / head_dim + gamma) / (1 + gamma)
         self.register_buffer("fading", zeta.log() / scale_base, persistent=False)

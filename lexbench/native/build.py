@@ -53,6 +53,12 @@ def pinned(config: Mapping[str, Any], trained_length: int) -> dict[str, Any]:
     return {**config, **own, **inner}
 
 
+def stored(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of a trained folder; a parameter that is newer than the folder gets the value that acts as before."""
+    inner = {INNER: stored(config[INNER])} if config.get(INNER) is not None else {}
+    return {**class_of(config).before, **config, **inner}
+
+
 def _built(config: Mapping[str, Any], sizes: Mapping[str, int]) -> Encoding:
     """One encoding for all layers, or one for each; the same holds for the inner encoding."""
     inner = _built(config[INNER], sizes) if config.get(INNER) is not None else None

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lexbench.encodings.base import Encoding
+from lexbench.encodings.base import DEVIATION, Encoding
 from lexbench.native import attend
 
 Attend = Callable[[int, Encoding, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -155,7 +155,7 @@ class Decoder(nn.Module):
         for name, weight in self.named_parameters():
             if weight.dim() == 2 and not name.startswith("encoding."):
                 writes = name.endswith(("o_proj.weight", "down_proj.weight"))
-                deviation = 0.02 / (2 * self.shape.layers) ** 0.5 if writes else 0.02
+                deviation = DEVIATION / (2 * self.shape.layers) ** 0.5 if writes else DEVIATION
                 nn.init.normal_(weight, std=deviation, generator=generator)
         other = int(np.random.SeedSequence([seed, 1]).generate_state(1)[0])  # torch uses 32 bits of a seed
         self.encoding.initialise(torch.Generator().manual_seed(other))

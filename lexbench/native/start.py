@@ -111,7 +111,7 @@ def read(path: str | Path) -> Start:
     if encoding is None:
         assert isinstance(decoder.encoding, Rope)
         encoding = build.resolved({"name": "rope", "base": decoder.encoding.base})
-    return Start(str(path), folder, decoder, config, encoding)
+    return Start(str(path), folder, decoder, config, build.stored(encoding))
 
 
 @dataclass(frozen=True)

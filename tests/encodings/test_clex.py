@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def learned(head_dim: int = 8, trained: int = 16, deviation: float = 0.05) -> Clex:
     """As if psi had learnt something."""
-    encoding = Clex(head_dim, trained)
+    encoding = Clex(head_dim, trained, gain=1.0)
     encoding.initialise(generator := torch.Generator().manual_seed(0))
     encoding.down.data = torch.randn(encoding.down.shape, generator=generator) * deviation
     return encoding.eval()
@@ -94,7 +94,7 @@ def test_within_the_trained_length_it_is_rope() -> None:
 
 
 def test_training_draws_t_and_places() -> None:
-    encoding = Clex(8, 16, max_factor=5).train()
+    encoding = Clex(8, 16, max_factor=5, gain=1.0).train()
     stretches, last, inside = [], [], []
     for seed in range(2000):
         places = encoding.positions(torch.zeros(3, 12), 12, torch.Generator().manual_seed(seed))

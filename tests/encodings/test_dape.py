@@ -181,16 +181,16 @@ def test_without_a_change_it_is_the_bias_alone() -> None:
 def test_each_layer_has_its_own_that_begins_as_pytorchs_layers() -> None:
     whole = build.encoding({"name": "dape", "over": "kerple"}, TINY, 24)
     assert len(list(whole.parameters())) == 3 * 6
-    wide = Dape(Fire(64), 64, form="v2", hidden=200)
+    wide = Dape(Fire(64, 64), 64, form="v2", hidden=200)
     wide.initialise(torch.Generator().manual_seed(0))
     for weight, bound in ((wide.inner, (128 * 3) ** -0.5), (wide.outer, (200 * 3) ** -0.5)):
         assert 0.99 * bound < float(weight.detach().abs().max()) <= bound
-    drawn_twice_alike(Dape(Fire(4), 4), Dape(Fire(4), 4))
+    drawn_twice_alike(Dape(Fire(4, 64), 4), Dape(Fire(4, 64), 4))
 
 
 def test_it_says_how_much_it_holds() -> None:
     assert made("alibi").held == 6 + 24
-    assert Dape(Fire(32), 32).held == 6 + 3
+    assert Dape(Fire(32, 64), 32).held == 6 + 3
 
 
 def test_what_has_no_bias_and_bad_parameters_are_errors() -> None:

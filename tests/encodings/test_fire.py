@@ -20,7 +20,7 @@ def share(i: float, j: float, c: float, tau: float, epsilon: float = 1e-6) -> fl
 
 def small(threshold: float = 4.0, c: float = 0.3, multiplier: float = 1.3) -> Fire:
     """Past its threshold within a few tokens."""
-    encoding = Fire(3, hidden=5, threshold=threshold)
+    encoding = Fire(3, 64, hidden=5, threshold=threshold)
     doubled(encoding)
     for weight, value in ((encoding.c, c), (encoding.multiplier, multiplier)):
         weight.data = torch.tensor(value, dtype=torch.float64)
@@ -43,7 +43,7 @@ def test_the_bias_is_f_of_the_share_wherever_tokens_stand(threshold: float, c: f
 
 
 def test_shares_are_those_that_the_released_code_gave() -> None:
-    encoding = doubled(Fire(4))
+    encoding = doubled(Fire(4, 2048))
     assert isinstance(encoding, Fire)
     encoding.c.data = torch.tensor(0.1, dtype=torch.float64)  # 0.1 of float32 is another
     pairs = [(0, 0), (5, 0), (5, 3), (511, 0), (599, 0), (599, 500)]
@@ -99,16 +99,16 @@ def test_each_layer_has_its_own_that_begins_as_pytorchs_layers() -> None:
     sizes = {name: tuple(weight.shape) for name, weight in encoding.named_parameters()}
     own = {"c": (), "multiplier": (), "inner": (32,), "inner_bias": (32,), "outer": (4, 32), "outer_bias": (4,)}
     assert sizes == {f"layers.{layer}.{name}": size for layer in range(3) for name, size in own.items()}
-    wide = Fire(100, hidden=100)
+    wide = Fire(100, 64, hidden=100)
     wide.initialise(torch.Generator().manual_seed(0))
     for weight, bound in ((wide.inner, 1.0), (wide.outer, 0.1), (wide.outer_bias, 0.1)):
         assert 0.9 * bound < float(weight.detach().abs().max()) <= bound
     assert wide.c.item() == pytest.approx(0.1) and wide.multiplier.item() == 1.0
-    drawn_twice_alike(Fire(4), Fire(4))
+    drawn_twice_alike(Fire(4, 64), Fire(4, 64))
 
 
 def test_bad_parameters_are_errors() -> None:
     with pytest.raises(ValueError, match="at least 1 hidden number, got 0"):
-        Fire(4, hidden=0)
+        Fire(4, 64, hidden=0)
     with pytest.raises(ValueError, match="threshold and epsilon above 0, got 0 and 1e-06"):
-        Fire(4, threshold=0)
+        Fire(4, 64, threshold=0)

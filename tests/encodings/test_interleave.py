@@ -72,7 +72,7 @@ def test_what_knows_no_positions_stays() -> None:
 
 def test_encodings_that_act_elsewhere_are_refused() -> None:
     with pytest.raises(ValueError, match="interleave cannot wrap xpos, which has its own decay"):
-        Interleave(Xpos(8))
+        Interleave(Xpos(8, 16))
     with pytest.raises(ValueError, match="interleave cannot wrap learned, which has its own embed"):
         Interleave(Learned(width=32, trained_length=8))
 

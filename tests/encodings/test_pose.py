@@ -46,7 +46,7 @@ def test_at_use_it_is_what_it_is_over() -> None:
 def test_bad_parameters_are_errors() -> None:
     with pytest.raises(ValueError, match="pose needs an encoding that rotates, alibi does not: over=rope"):
         Pose(Alibi(4), 7)
-    assert Pose(Xpos(8), 7).reach == 56
+    assert Pose(Xpos(8, 7), 7).reach == 56
     with pytest.raises(ValueError, match="reach of at least 7 trained tokens, got 5"):
         Pose(Rope(8), 7, reach=5)
     with pytest.raises(ValueError, match="pose reaches 7 tokens, a text has 9"):

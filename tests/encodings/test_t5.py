@@ -54,7 +54,7 @@ def test_the_bias_is_that_of_transformers_attention() -> None:
 
     config = T5Config(d_model=32, d_kv=8, num_heads=4, is_decoder=True)
     theirs = T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
-    ours = T5(4, 32)
+    ours = T5(4, 32, gain=1.0)
     ours.table.data = theirs.relative_attention_bias.weight.data.clone()
     everyone = torch.arange(200, dtype=torch.float64)
     seen = torch.ones(200, 200, dtype=torch.bool).tril()
@@ -65,7 +65,7 @@ def test_the_bias_is_that_of_transformers_attention() -> None:
 
 def test_the_bias_is_that_of_x_transformers() -> None:
     theirs = pytest.importorskip("x_transformers.x_transformers").RelativePositionBias(1.0, causal=True, heads=4)
-    ours = T5(4, 32)
+    ours = T5(4, 32, gain=1.0)
     ours.table.data = theirs.relative_attention_bias.weight.data.clone()
     everyone = torch.arange(150)
     torch.testing.assert_close(ours.bias(everyone, everyone).tril(), theirs(150, 150).tril())
@@ -73,7 +73,7 @@ def test_the_bias_is_that_of_x_transformers() -> None:
 
 @pytest.mark.parametrize(("count", "largest"), [(32, 128), (8, 20)])
 def test_the_bias_is_the_buckets_entry_wherever_tokens_stand(count: int, largest: int) -> None:
-    encoding = T5(3, 32, count, largest)
+    encoding = T5(3, 32, count, largest, gain=1.0)
     doubled(encoding)
     table = encoding.table.tolist()
     everywhere(encoding, lambda head, i, j: float(table[bucket(i - j, count, largest)][head]), 3)
@@ -86,7 +86,8 @@ def test_all_layers_share_one_table_that_begins_as_t5s() -> None:
     assert encoding.at(2) is encoding
     wide = T5(1000, 64)
     wide.initialise(torch.Generator().manual_seed(0))
-    assert float(wide.table.detach().std()) == pytest.approx(64**-0.5, rel=0.02)
+    places = torch.arange(32, dtype=torch.float64)
+    assert float(wide.bias(places[-1:], places).detach().std()) == pytest.approx(64**-0.5, rel=0.03)
     drawn_twice_alike(T5(4, 32), T5(4, 32))
 
 
@@ -95,8 +96,18 @@ def test_the_scores_may_go_without_a_factor_as_in_t5() -> None:
     assert T5(4, 32, scaled=False).scaling(16) == 1.0
 
 
+@pytest.mark.parametrize(("gain", "moved"), [(None, 8.0), (1.0, 1.0)])
+def test_its_gain_is_how_far_a_step_of_the_table_moves_the_bias(gain: float | None, moved: float) -> None:
+    encoding, place = T5(4, 64, gain=gain), torch.zeros(1, dtype=torch.float64)
+    before = encoding.bias(place, place).detach().clone()
+    encoding.table.data += 0.5
+    torch.testing.assert_close(encoding.bias(place, place).detach() - before, torch.full((4, 1, 1), 0.5 * moved))
+
+
 def test_bad_parameters_are_errors() -> None:
     with pytest.raises(ValueError, match="at least 2 buckets, got 1"):
         T5(4, 32, buckets=1)
     with pytest.raises(ValueError, match="max_distance above half its buckets, got 16 of 32: raise"):
         T5(4, 32, max_distance=16)
+    with pytest.raises(ValueError, match="gain must be finite and above 0, got 0"):
+        T5(4, 32, gain=0)
