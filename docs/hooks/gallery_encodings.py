@@ -89,7 +89,8 @@ def _logits(name: str) -> Any:
     from lexbench.native.decoder import Shape
 
     shape = Shape(vocabulary=64, layers=4, width=512, heads=8, kv_heads=8, hidden=512)
-    given = {"separators": [0]} if "separators" in inspect.signature(all_encodings()[name]).parameters else {}
+    known = inspect.signature(all_encodings()[name]).parameters
+    given = {tokens: [0] for tokens in ("separators", "digits") if tokens in known}
     whole = build.encoding({"name": name, **given}, shape, FAR).eval()
     whole.initialise(torch.Generator().manual_seed(0))
     tokens = torch.arange(FAR)[None] % 64
@@ -100,5 +101,7 @@ def _logits(name: str) -> Any:
         own = part.layer_input(whole.embed(zeros, tokens, positions), positions).double()
         if own.any():
             ones = ones + own.unflatten(-1, (8, 64)).transpose(1, 2)
+        gates = part.gates(zeros.float())
+        part = part if gates is None else part.gated(gates.double())
         logits = Layer(part, part.attention, ones, ones, positions).logits(FAR - 1, FAR)
     return logits[0, :, 0].flip(-1).masked_fill(logits[0, :, 0].flip(-1) == -torch.inf, torch.nan).numpy()

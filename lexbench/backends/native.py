@@ -175,6 +175,8 @@ class Native(Backend):
         """Attention statistics of one forward pass."""
         if len(self._passes) > 1:
             raise Refused("native cannot probe a mixture: its passes have different attention weights")
+        if not self._decoder.encoding.weighs:
+            raise Refused(f"{self._decoder.encoding.name} has no attention weights to probe: it has no softmax")
         observer = Observer(question.length, question.first, question.last, question.shortest)
         self._read(question.length, question.length).passes[0](torch.from_numpy(question.tokens), observer)
         return Probed(statistics=observer.statistics())

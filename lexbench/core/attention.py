@@ -40,6 +40,22 @@ class LogScale:
 
 
 @dataclass(frozen=True)
+class Steps:
+    """Multiply queries by 1 + strength ln(floor((i + 1) / tokens) + 1), Llama 4's temperature."""
+
+    tokens: int
+    strength: float
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1 or not self.strength >= 0:
+            raise ValueError(f"query_scale needs steps of at least 1 token, got {self.tokens} and {self.strength}")
+
+    def __call__(self, positions: Positions) -> Floats:
+        """[n] multiplier of each query."""
+        return np.asarray(1 + self.strength * np.log1p((positions + 1) // self.tokens))
+
+
+@dataclass(frozen=True)
 class Line:
     """Map position t to min(t / divisor + offset, cap); `floor` rounds the quotient down. divisor=inf: a constant."""
 
@@ -209,6 +225,21 @@ class Blocks:
 
 
 @dataclass(frozen=True)
+class Segments:
+    """Each query sees its own segment of `size` keys alone (Llama 4's chunks)."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"mask needs segments of at least 1 token, got {self.size}")
+
+    def allowed(self, queries: Positions, keys: Positions) -> NDArray[np.bool_]:
+        """[queries, keys] whether the key may be seen; causality is understood."""
+        return np.asarray(queries[:, None] // self.size == keys[None, :] // self.size)
+
+
+@dataclass(frozen=True)
 class Slopes:
     """Bias -slope_h (i - j) on the logits of head h (ALiBi, arXiv 2108.12409)."""
 
@@ -262,9 +293,9 @@ class Attention:
     """Number of first tokens that keep the model's own frequencies."""
     head_ratios: HeadRatios | None = None
     dynamic: Dynamic | None = None
-    query_scale: LogScale | None = None
+    query_scale: LogScale | Steps | None = None
     remap: Remapping | None = None
-    mask: Window | Blocks | None = None
+    mask: Window | Blocks | Segments | None = None
     bias: Slopes | None = None
     layers: tuple[int, ...] | None = None
     """Layers to change; None: all."""

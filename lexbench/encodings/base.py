@@ -8,6 +8,7 @@ Shapes everywhere: B texts, H query heads, T tokens, Q queries (the last of K to
 float64 and may be fractional or random: [T] where all texts share them, else [B, T].
 """
 
+import copy
 import math
 import warnings
 from collections.abc import Callable, Mapping
@@ -27,7 +28,10 @@ Rotate = Callable[[Tensor, Tensor], Tensor]
 F64 = torch.float64
 DEVIATION = 0.02
 """Standard deviation of the decoder's initial weights, token embeddings included."""
-HOOKS = ("positions", "embed", "layer_input", "prepare", "rotate", "decay", "bias", "rescore", "qk", "attention")
+HOOKS = (
+    *("positions", "embed", "layer_input", "gates", "prepare", "rotate", "decay", "bias", "rescore", "qk"),
+    *("products", "attention", "mix"),
+)
 """The hooks through which an encoding changes the model."""
 RENAMED = {"enter": "layer_input", "meet": "qk"}
 """Old names of hooks; they work until 0.3, with a warning."""
@@ -38,7 +42,8 @@ class Encoding(nn.Module):
 
         logit(i, j) = rescore(scaling query_scale(i) e^(decay (i - j)) query(i) . key(j)) + bias(i, j)
 
-    `qk` gives query and key; `attention` gives query_scale and the mask.
+    `qk` gives query and key; `attention` gives query_scale and the mask. `products` replaces the dot product, and `mix`
+    the softmax and the mean of values.
     """
 
     shared = True
@@ -47,6 +52,8 @@ class Encoding(nn.Module):
     """Whether a method may replace the distance i - j: queries and keys rotate alike, at any position."""
     rescores = False
     """Whether `rescore` does more than add the bias; it then needs all scores of a query at once."""
+    weighs = True
+    """Whether outputs are means of values, weighted by a softmax of the logits."""
     counts = False
     """Whether positions must be whole numbers from 0 on."""
     held = 1
@@ -120,6 +127,19 @@ class Encoding(nn.Module):
     def layer_input(self, stream: Tensor, positions: Tensor) -> Tensor:
         """[B, T, width] input of the layer."""
         return stream
+
+    given: Tensor | None = None
+    """Gates of all tokens so far, in the copy that `gated` makes."""
+
+    def gates(self, normed: Tensor) -> Tensor | None:
+        """[B, G, T, E] numbers of each token from the layer's input [B, T, width] after its norm; cached like keys."""
+        return None
+
+    def gated(self, gates: Tensor) -> "Encoding":
+        """A copy for one forward pass, with the same weights, and the gates [B, G, K, E] of all K tokens so far."""
+        other = copy.copy(self)
+        other.given = gates
+        return other
 
     def prepare(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Change projected queries [B, H, Q, D] and keys [B, KV, K, D] independently of positions."""
@@ -204,6 +224,17 @@ class Encoding(nn.Module):
             self._buffers[name] = buffer.to(changed.device)
         return self
 
+    def products(
+        self, queries: Tensor, keys: Tensor, query_positions: Tensor, key_positions: Tensor, rotate: Rotate
+    ) -> Tensor:
+        """[B, H, Q, K] products before scaling, of the last Q of K tokens: queries [B, H, Q, D], keys [B, KV, K, D]."""
+        queries, keys = self.qk(queries, keys, query_positions, key_positions, rotate)
+        return per_group(queries, keys.mT)
+
+    def mix(self, logits: Tensor, values: Tensor, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """[B, H, Q, D] outputs, from logits [B, H, Q, K], -inf where a key is not seen, and values [B, KV, K, D]."""
+        return per_group(logits.softmax(-1), values)
+
     enter, meet = layer_input, qk  # for super() calls in encodings with the old names
 
 
@@ -275,6 +306,13 @@ def heads_apart(values: Tensor) -> Tensor:
     return values[:, None] if values.dim() == 3 else values
 
 
+def per_group(rows: Tensor, columns: Tensor) -> Tensor:
+    """Multiply [B, H, R, M] by [B, KV, M, N], H / KV heads for each key head, without copying key heads."""
+    batch, heads, count, inner = rows.shape
+    grouped = rows.reshape(batch, columns.shape[1], -1, inner)
+    return (grouped @ columns).reshape(batch, heads, count, columns.shape[3])
+
+
 def apart(query_positions: Tensor, key_positions: Tensor) -> Tensor:
     """[.., 1, Q, K] float64 distances i - j, for broadcasting with [H, 1, 1]; negative for later keys."""
     return (query_positions[..., :, None] - key_positions[..., None, :]).to(torch.float64)[..., None, :, :]
@@ -286,6 +324,19 @@ def rows(positions: Tensor, name: str) -> Tensor:
     if bool((index != positions).any() | (index < 0).any()):
         raise ValueError(f"{name} needs whole positions from 0 on, got others: use another inner encoding")
     return index
+
+
+def since(gates: Tensor | None, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+    """[B, H, Q, K] float64 sums of gates [B, H, K', 1] over the tokens after key j up to query i.
+
+    Positions are plain, indices of tokens. Later keys, which are masked, have 0; without gates all are 0, [1, Q, K].
+    """
+    if gates is None:
+        return 0.0 * apart(query_positions, key_positions)
+    whole = gates[..., 0].to(torch.float64).cumsum(-1)
+    here, there = whole[..., query_positions.long()], whole[..., key_positions.long()]
+    between = here[..., :, None] - there[..., None, :]
+    return between.masked_fill(apart(query_positions, key_positions) <= 0, 0.0)
 
 
 def of_distance(bias: Callable[[Tensor], Tensor], query_positions: Tensor, key_positions: Tensor) -> Tensor:

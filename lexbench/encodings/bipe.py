@@ -35,7 +35,7 @@ class Bipe(Over):
         spread: factor on segment numbers; None: 96 where the inner encoding adds a bias, else 1.
     """
 
-    excludes = frozenset({"decay", "embed", "enter", "positions", "rescore"})
+    excludes = frozenset({"decay", "embed", "enter", "gates", "positions", "rescore"})
 
     remaps = False
     marks: Tensor

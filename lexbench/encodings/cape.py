@@ -1,6 +1,7 @@
 """CAPE: continuous augmented positional embeddings (Likhomanenko et al. 2021, arXiv 2106.03143)."""
 
 import math
+from types import MappingProxyType
 
 import torch
 from torch import Generator, Tensor
@@ -10,9 +11,9 @@ from lexbench.encodings.wrappers import Drawn
 
 
 class Cape(Drawn):
-    """Positions that are shifted, jittered and stretched at random in training; plain positions at use.
+    """Centred positions; in training they are shifted, jittered and stretched at random.
 
-        n' = (n + Delta + epsilon_n) lambda
+        n' = (n - (N - 1) / 2 + Delta + epsilon_n) lambda,   N tokens of the text
         Delta ~ U(-global_shift, global_shift) and ln lambda ~ U(-ln global_scale, ln global_scale), for each text;
         epsilon_n ~ U(-local_shift, local_shift) for each token
 
@@ -21,18 +22,27 @@ class Cape(Drawn):
 
     In the authors' code all three ranges are off by default. The defaults here are those of the most used port for
     text, converted to the paper's ranges: the port draws epsilon from half of its range, so its `max_local_shift=1.0`
-    is 0.5 here. The paper centres positions by their mean; that is left out, because in causal text the input of a
-    token must not depend on the number of tokens after it.
+    is 0.5 here. The paper centres positions by their mean, so that a stretch moves both ends, not only the far one. At
+    use N is the text's final length, known before the text begins, so that it is the same with a cache; but the same
+    beginning of two texts of different lengths has different positions. centred=false begins at 0 at any length.
 
     Args:
         over: the inner encoding; in training its positions are fractional.
         global_shift: tokens, from 0.
         local_shift: tokens, 0 to 0.5: above 0.5, tokens could change their order.
         global_scale: the largest stretch, from 1.
+        centred: whether 0 is the middle of the text.
     """
 
+    before = MappingProxyType({"centred": False})
+
     def __init__(
-        self, over: Encoding, global_shift: float = 5.0, local_shift: float = 0.5, global_scale: float = 1.03
+        self,
+        over: Encoding,
+        global_shift: float = 5.0,
+        local_shift: float = 0.5,
+        global_scale: float = 1.03,
+        centred: bool = True,
     ) -> None:
         super().__init__(over)
         if over.counts:
@@ -47,7 +57,18 @@ class Cape(Drawn):
             )
         if global_scale < 1:
             raise ValueError(f"cape needs a global_scale from 1, got {global_scale}: 1.03 is usual for text")
+        self.centred = centred
         self.global_shift, self.local_shift, self.stretch = global_shift, local_shift, math.log(global_scale)
+
+    @property
+    def used(self) -> Encoding:
+        """The inner one, where positions at use are plain."""
+        return self if self.centred else self.over.used
+
+    def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
+        """[T] at use, [B, T] in training."""
+        plain = self.over.positions(tokens, length, generator) - ((length - 1) / 2 if self.centred else 0.0)
+        return plain if generator is None else self.drawn(plain, tokens, generator)
 
     def drawn(self, plain: Tensor, tokens: Tensor, generator: Generator) -> Tensor:
         """[B, T] shifted, jittered and stretched."""

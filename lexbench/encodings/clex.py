@@ -28,8 +28,8 @@ class Clex(Rotary):
 
     The authors train a RoPE model further, at a rate of 2e-5. Under Adam every weight of W_down moves by about the rate
     a step, all at once, and psi is integrated over up to max_factor: at a rate of 2.5e-3 one step could change ln theta
-    by some nats, and training diverged. g slows psi down by as much as such a rate is above theirs, so that CLEX may also
-    be trained from nothing. As in the paper it is trained with `start=` a RoPE model.
+    by some nats, and training diverged. g slows psi down by as much as such a rate is above theirs, so that CLEX may
+    also be trained from nothing. As in the paper it is trained with `start=` a RoPE model.
 
     In training t ~ U[1, max_factor], one for each batch, and the tokens stand at a sorted random sample of the places
     0 .. t L - 1, both ends included. The released code draws whole t; the paper says U[1, max_factor]. At use

@@ -11,8 +11,8 @@ class Fire(Encoding):
 
         b(i, j) = f( psi(i - j) / (psi(max(i, tau)) + epsilon) ),   psi(x) = ln(|c x| + 1),   tau = |m threshold|
 
-    `threshold` is L / 4 of the trained length L, as in the paper, which has 512 for L = 2048: inside L, so that training
-    reaches both parts of the formula.
+    `threshold` is L / 4 of the trained length L, as in the paper, which has 512 for L = 2048: inside L, so that
+    training reaches both parts of the formula.
 
     f: 1 -> hidden -> H with a ReLU between. c and m learn too, `threshold` does not. Each layer has its own, as in
     the released code of DAPE; one f for all layers (FIRE-S) is left out. The input of f is between 0 and 1 at any

@@ -26,7 +26,7 @@ class Hwfa(Over):
         window: w in tokens, the query's own included; None: by the rule.
     """
 
-    excludes = frozenset({"decay", "embed", "enter", "positions", "rescore"})
+    excludes = frozenset({"decay", "embed", "enter", "mix", "positions", "products", "rescore"})
 
     def __init__(self, over: Encoding, layers: int, trained_length: int, window: int | None = None) -> None:
         super().__init__(over)

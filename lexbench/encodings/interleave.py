@@ -18,7 +18,7 @@ class Interleave(Over):
         every: k, at least 2.
     """
 
-    excludes = frozenset({"decay", "embed", "enter", "positions", "rescore"})
+    excludes = frozenset({"decay", "embed", "enter", "mix", "positions", "products", "rescore"})
 
     def __init__(self, over: Encoding, every: int = 4) -> None:
         super().__init__(over)

@@ -27,7 +27,7 @@ class Randomized(Over):
         use: spread or plain.
     """
 
-    excludes = frozenset({"positions"})
+    excludes = frozenset({"gates", "positions"})
 
     def __init__(self, over: Encoding, trained_length: int, places: int = 2048, use: str = "spread") -> None:
         super().__init__(over)

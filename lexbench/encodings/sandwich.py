@@ -13,11 +13,11 @@ class Sandwich(Encoding):
 
         b_h = (sum_{k=0..D/2-1} cos((i - j) 10000^(-2k/D)) - D/2) / (8h / H),   h = 1 .. H
 
-    Of (x_i + p_i) . (x_j + p_j) with sinusoidal p of D dimensions it keeps p_i . p_j, shifted to 0 at distance 0. D is a
-    number of its own, 128 whatever the network and the trained length: it sets the bias's depth, D/2 nats times the
+    Of (x_i + p_i) . (x_j + p_j) with sinusoidal p of D dimensions it keeps p_i . p_j, shifted to 0 at distance 0. D is
+    a number of its own, 128 whatever the network and the trained length: it sets the bias's depth, D/2 nats times the
     share of waves that are out of phase. A smaller D, such as NeMo's head_dim, is shallower by as much. NVIDIA's NeMo
-    also begins the sum at k = 1 (`first`), while sinusoidal positions begin at k = 0. Not verified: D = 128
-    was not checked against the paper's text.
+    also begins the sum at k = 1 (`first`), while sinusoidal positions begin at k = 0. Not verified: D = 128 was not
+    checked against the paper's text.
 
     Args:
         heads: H, query heads.

@@ -17,9 +17,10 @@ class Sinusoidal(Encoding):
         PE(n)[2p] = sin(n theta_p),  PE(n)[2p + 1] = cos(n theta_p),  theta_p = base^(-2p / width)
         stream(n) = s embedding(n) + PE(n),  s = sqrt(width) width^(-1/2) / 0.02 = 50
 
-    The paper's s is sqrt(width), and its embeddings begin with deviation width^(-1/2) (tensor2tensor), so that tokens enter
-    with rms 1 beside waves of rms sqrt(1/2). Embeddings of this decoder begin with deviation 0.02: with sqrt(width) alone,
-    tokens of a small network would drown in the waves (rms 0.23 at a width of 128). Hence s is chosen for a `token_rms` of 1.
+    The paper's s is sqrt(width), and its embeddings begin with deviation width^(-1/2) (tensor2tensor), so that tokens
+    enter with rms 1 beside waves of rms sqrt(1/2). Embeddings of this decoder begin with deviation 0.02: with
+    sqrt(width) alone, tokens of a small network would drown in the waves (rms 0.23 at a width of 128). Hence s is
+    chosen for a `token_rms` of 1.
 
     That is the paper's layout, `interleaved`; `halves` is [all sines | all cosines], as in much code. Both have the
     paper's frequencies: tensor2tensor and fairseq divide by width / 2 - 1 in the exponent, where the paper divides by

@@ -71,7 +71,9 @@ class T5(Encoding):
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """[H, Q, K], or [B, H, Q, K] where positions have a batch axis."""
-        return of_distance(lambda distances: self.gain * self.table[self.buckets(distances)].T, query_positions, key_positions)
+        return of_distance(
+            lambda distances: self.gain * self.table[self.buckets(distances)].T, query_positions, key_positions
+        )
 
     def buckets(self, distances: Tensor) -> Tensor:
         """[...] buckets of distances [...] of at least 0, fractions cut off."""

@@ -14,7 +14,7 @@ Class = TypeVar("Class", bound=type[Encoding])
 
 PASSED_ON = (
     *HOOKS,
-    *("remaps", "rescores", "counts", "held", "longest", "facts", "initialise", "rotating", "scaling"),
+    *("remaps", "rescores", "weighs", "counts", "held", "longest", "facts", "initialise", "rotating", "scaling"),
     *RENAMED,
 )
 """Attributes that a wrapper takes from the inner encoding, unless its class defines them."""
@@ -74,6 +74,11 @@ class Over(Encoding):
         inner = self.over.at(layer)
         return self if inner is self.over else self.around(inner)
 
+    def gated(self, gates: Tensor) -> Encoding:
+        """A copy with the gates: its own, or those of the inner encoding."""
+        own = type(self).gates is not Over.gates
+        return super().gated(gates) if own else self.around(self.over.gated(gates))
+
     def around(self, inner: Encoding) -> Self:
         """A copy around another encoding, with the same weights."""
         other = copy.copy(self)
@@ -84,7 +89,7 @@ class Over(Encoding):
 class Drawn(Over):
     """An encoding that draws positions in training; at use positions are plain, and only the inner encoding is left."""
 
-    excludes = frozenset({"positions"})
+    excludes = frozenset({"gates", "positions"})
 
     @property
     def used(self) -> Encoding:
@@ -112,6 +117,7 @@ class Unrotated(Over):
     rescores = False
     held = 1
     decay = None
+    gates = Encoding.gates
     rotate = Encoding.rotate
     bias = Encoding.bias
     rescore = Encoding.rescore
@@ -156,7 +162,7 @@ class Attending(Over):
 
 
 @passing_on(
-    ("hooks", "rescores", "remaps", "longest", "facts", "name", "positions", "embed", "bias"),
+    ("hooks", "rescores", "weighs", "remaps", "longest", "facts", "name", "positions", "embed", "bias"),
     to="first",
 )
 class Layered(Encoding):

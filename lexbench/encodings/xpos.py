@@ -39,7 +39,10 @@ class Xpos(Rotary):
         super().__init__(frequencies(head_dim, base), base)
         scale_base = trained_length / 2 if scale_base is None else scale_base
         if not (gamma > 0 and scale_base > 0):
-            raise ValueError(f"xpos needs gamma and scale_base above 0, got {gamma} and {scale_base}: 0.4 and half the trained length")
+            raise ValueError(
+                f"xpos needs gamma and scale_base above 0, got {gamma} and {scale_base}: "
+                "0.4 and half the trained length"
+            )
         pairs = torch.arange(0, head_dim, 2, dtype=torch.float64)
         zeta = (pairs / head_dim + gamma) / (1 + gamma)
         self.register_buffer("fading", zeta.log() / scale_base, persistent=False)

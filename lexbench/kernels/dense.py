@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.core.attention import Attention, Floats, regions
+from lexbench.encodings.base import per_group
 
 Rotate = Callable[[Tensor, Tensor], Tensor]
 """(x [B, H, T, D], positions [T], possibly fractional) -> x rotated there, times the scale of cos and sin."""
@@ -109,10 +110,3 @@ def scaled(queries: Tensor, attention: Attention, total: int) -> Tensor:
     scale = attention.query_scale(np.arange(total - queries.shape[2], total))
     precise = torch.promote_types(queries.dtype, torch.float32)
     return (queries.to(precise) * torch.from_numpy(scale).to(queries.device, precise)[:, None]).to(queries.dtype)
-
-
-def per_group(rows: Tensor, columns: Tensor) -> Tensor:
-    """Multiply [B, H, R, M] by [B, KV, M, N], H / KV heads for each key head, without copying key heads."""
-    batch, heads, count, inner = rows.shape
-    grouped = rows.reshape(batch, columns.shape[1], -1, inner)
-    return (grouped @ columns).reshape(batch, heads, count, columns.shape[3])

@@ -6,7 +6,7 @@
 import torch
 from torch import Tensor
 
-from lexbench.core.attention import Attention, Blocks, Chunks, Line, Remap, Window
+from lexbench.core.attention import Attention, Blocks, Chunks, Line, Remap, Segments, Window
 from lexbench.kernels import chunked, dense, flash, near_far
 from lexbench.kernels.near_far import Far
 
@@ -54,8 +54,10 @@ def attend(
         return dense.attend(queries, keys, values, query_positions, attention, rotate, scaling)
     positions = torch.arange(total, device=queries.device)
     assert torch.equal(query_positions, positions[total - n_queries :]), "queries are at the last positions of the keys"
-    queries = dense.scaled(queries, attention, total)
     remap, mask = attention.remap, attention.mask
+    if isinstance(mask, Segments):
+        return dense.attend(queries, keys, values, query_positions, attention, rotate, scaling)
+    queries = dense.scaled(queries, attention, total)
     if isinstance(remap, Chunks):
         return chunked.attend(queries, keys, values, remap, rotate, scaling)
     if isinstance(mask, Blocks):

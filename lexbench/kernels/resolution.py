@@ -25,7 +25,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench.core.attention import Attention, Blocks, Chunks, Region, Remap, Remapping, Stairs, Window, regions
+from lexbench.core.attention import (
+    Attention,
+    Blocks,
+    Chunks,
+    Region,
+    Remap,
+    Remapping,
+    Segments,
+    Stairs,
+    Window,
+    regions,
+)
 from lexbench.kernels import chunked
 from lexbench.kernels.chunked import Places
 from lexbench.kernels.logits import Group, Logits, by_distance, groups, rows
@@ -119,7 +130,7 @@ def _by_rows(group: Group, logits: Logits) -> Tensor:
     return sums / pairs
 
 
-def _pairs(mask: Window | Blocks | None, total: int) -> Tensor:
+def _pairs(mask: Window | Blocks | Segments | None, total: int) -> Tensor:
     """[T] queries that see the key at each distance."""
     distances = torch.arange(total, dtype=torch.float64)
     left = total - distances

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.core.attention import Attention, Positions
-from lexbench.encodings.base import Encoding, Rotate, weight_versions
+from lexbench.encodings.base import Encoding, Rotate, per_group, weight_versions
 from lexbench.kernels import dense
 from lexbench.kernels.logits import Logits
 
@@ -79,16 +79,19 @@ class Layer:
         batch, heads = self.queries.shape[:2]
         chunk = chunk or max(1, dense.SCORES // (batch * heads * self.total * self.encoding.held))
         parts = [
-            self._mixed(self.logits(start, min(start + chunk, self.n_queries)), values)
-            for start in range(0, self.n_queries, chunk)
+            self._mixed(start, min(start + chunk, self.n_queries), values) for start in range(0, self.n_queries, chunk)
         ]
         return torch.cat(parts, dim=2).to(self.queries.dtype)
 
-    def _mixed(self, logits: Tensor, values: Tensor) -> Tensor:
-        return dense.per_group(logits.softmax(-1), values[:, :, : logits.shape[-1]].to(logits.dtype))
+    def _mixed(self, start: int, stop: int, values: Tensor) -> Tensor:
+        logits, first = self.logits(start, stop), self.total - self.n_queries + start
+        last = logits.shape[-1]
+        here, there = self.positions[..., first:last], self.positions[..., :last]
+        return self.encoding.mix(logits, values[:, :, :last].to(logits.dtype), here, there)
 
     def _fits_fused(self) -> bool:
-        shaped = self.attention.remap is not None or self.encoding.rescores
+        own = self.encoding.rescores or not self.encoding.hooks.isdisjoint(("products", "mix"))
+        shaped = self.attention.remap is not None or own
         short = self.total <= FUSED
         faded = self.encoding.decay is not None and not short  # the factors of `qk` leave the range of half precision
         tabled = self.attention.mask is not None or self.attention.bias is not None or "bias" in self.encoding.hooks
@@ -136,11 +139,14 @@ class Layer:
         queries = self.queries[:, :, start:stop].to(precise)
         keys, seen = self.keys[:, :, :last].to(precise), self._seen(here, there)
         if self.attention.remap is None:
-            queries, keys = self.encoding.qk(
-                queries, keys, self.positions[..., first:last], self.positions[..., :last], self.rotate
-            )
-            queries = dense.scaled(queries, self.attention, last)
-            scores = dense.per_group(queries * self.scaling, keys.mT).to(precise)  # autocast lowers their precision
+            where = self.positions[..., first:last], self.positions[..., :last]
+            if "products" in self.encoding.hooks:
+                products = self.encoding.products(queries, keys, *where, self.rotate) * self.scaling
+                scores = dense.scaled(products, self.attention, last).to(precise)
+            else:
+                queries, keys = self.encoding.qk(queries, keys, *where, self.rotate)
+                queries = dense.scaled(queries, self.attention, last)
+                scores = per_group(queries * self.scaling, keys.mT).to(precise)  # autocast lowers their precision
         else:
             queries, shape = dense.scaled(queries, self.attention, last), Attention(remap=self.attention.remap)
             scores = dense.masked_scores(queries * self.scaling, keys, shape, self.rotate)
@@ -178,20 +184,21 @@ class Layer:
         """Queries, keys, and how logits follow from them, for the statistics of `lexbench.kernels.observed`."""
         rest = replace(self.attention, inv_freq=None, scale=None, keep_first=None, head_ratios=None)
         moved = "positions" in self.encoding.hooks or self.positions.dim() > 1  # positions are not 0, 1, 2, ...
-        if self.encoding.rescores or (self.encoding.decay is not None and moved):
+        made = self.encoding.rescores or "products" in self.encoding.hooks
+        if made or (self.encoding.decay is not None and moved):
             return self.queries, self.keys, Logits(rotate=self.rotate, scaling=1.0, made=self._made)
         queries, keys, rotate = self.queries, self.keys, self.rotate
         if self.encoding.decay is None and self.attention.remap is None:
             queries, keys = self.encoding.qk(queries, keys, self.positions, self.positions, rotate)
             rotate = _unmoved
-        made = Logits(
+        rule = Logits(
             rotate=rotate,
             scaling=self.scaling,
             attention=rest,
             decay=self.encoding.decay,
             bias=self._bias_at,
         )
-        return queries, keys, made
+        return queries, keys, rule
 
     def _made(self, start: int, stop: int) -> Tensor:
         """[H, stop - start, stop] logits, in chunks of the size that `attended` takes."""

@@ -53,7 +53,7 @@ def plain(layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor, posit
 
 
 class Cache:
-    """Tokens so far, and each layer's keys and values before rotation: exact under any encoding, if not the fastest.
+    """Tokens so far, and each layer's keys before rotation, values and gates: exact under any encoding.
 
     Args:
         length: final length of the text in tokens.
@@ -62,20 +62,19 @@ class Cache:
     def __init__(self, length: int) -> None:
         self.length = length
         self.tokens: Tensor | None = None
-        self._layers: dict[int, tuple[Tensor, Tensor]] = {}
+        self._layers: dict[int, tuple[Tensor, ...]] = {}
 
     def with_tokens(self, tokens: Tensor) -> Tensor:
         """Add tokens; [B, K] all tokens so far."""
         self.tokens = tokens if self.tokens is None else torch.cat([self.tokens, tokens], dim=1)
         return self.tokens
 
-    def extended(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add keys and values to a layer; [B, KV, K, D] all of its keys and values."""
+    def extended(self, layer: int, *new: Tensor) -> tuple[Tensor, ...]:
+        """Add keys, values and gates, if any, to a layer; all of its [B, KV, K, D] keys, values and gates."""
         if layer in self._layers:
-            before = self._layers[layer]
-            keys, values = torch.cat([before[0], keys], dim=2), torch.cat([before[1], values], dim=2)
-        self._layers[layer] = keys, values
-        return keys, values
+            new = tuple(torch.cat(both, dim=2) for both in zip(self._layers[layer], new, strict=True))
+        self._layers[layer] = new
+        return new
 
     def forked(self) -> "Cache":
         """A copy; later additions to one do not change the other."""
@@ -87,9 +86,7 @@ class Cache:
         """Copy the first `count` tokens of another cache into this empty one."""
         assert self.tokens is None and other.tokens is not None, "only an empty cache may copy from one that is not"
         self.tokens = other.tokens[:, :count]
-        self._layers = {
-            layer: (keys[:, :, :count], values[:, :, :count]) for layer, (keys, values) in other._layers.items()
-        }
+        self._layers = {layer: tuple(each[:, :, :count] for each in known) for layer, known in other._layers.items()}
 
 
 class Layer(nn.Module):
@@ -113,14 +110,14 @@ class Layer(nn.Module):
         self.mlp = nn.ModuleDict({name: nn.Linear(shape.width, shape.hidden, bias=False) for name in inner})
         self.mlp["down_proj"] = nn.Linear(shape.hidden, shape.width, bias=False)
 
-    def forward(self, stream: Tensor, mix: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
-        """[B, T, width] output; `mix` is the attention of this layer, from q, k, v as [B, heads, T, D]."""
+    def forward(self, stream: Tensor, mix: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+        """[B, T, width] output; `mix` is this layer's attention, from its input and q, k, v as [B, heads, T, D]."""
         normed = self.input_layernorm(stream)
         q, k, v = (
             self.self_attn[name](normed).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
             for name in ("q_proj", "k_proj", "v_proj")
         )
-        stream = stream + self.self_attn["o_proj"](mix(q, k, v).transpose(1, 2).flatten(2))
+        stream = stream + self.self_attn["o_proj"](mix(normed, q, k, v).transpose(1, 2).flatten(2))
         return stream + self.mlp["down_proj"](self._inner(self.post_attention_layernorm(stream)))  # type: ignore[no-any-return]
 
     def _inner(self, normed: Tensor) -> Tensor:
@@ -187,10 +184,13 @@ class Decoder(nn.Module):
         for number, layer in enumerate(self.layers):
             encoding = self.encoding.at(number)
 
-            def mix(q: Tensor, k: Tensor, v: Tensor, number: int = number, encoding: Encoding = encoding) -> Tensor:
-                if cache is not None:
-                    k, v = cache.extended(number, k, v)
-                return attend(number, encoding, q, k, v, positions)
+            def mix(
+                normed: Tensor, q: Tensor, k: Tensor, v: Tensor, number: int = number, encoding: Encoding = encoding
+            ) -> Tensor:
+                gates = encoding.gates(normed)
+                known = (k, v) if gates is None else (k, v, gates)
+                k, v, *found = known if cache is None else cache.extended(number, *known)
+                return attend(number, encoding.gated(found[0]) if found else encoding, q, k, v, positions)
 
             stream = layer(encoding.layer_input(stream, positions[..., new]), mix)
         return self.norm(stream)  # type: ignore[no-any-return]

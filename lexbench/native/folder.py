@@ -127,7 +127,9 @@ def _load(folder: Path, config: Mapping[str, Any], dtype: torch.dtype) -> Decode
         block=config.get("block", "llama"),
     )
     if ours:
-        decoder = Decoder(shape, build.encoding(build.stored(config["encoding"]), shape, config["max_position_embeddings"]))
+        decoder = Decoder(
+            shape, build.encoding(build.stored(config["encoding"]), shape, config["max_position_embeddings"])
+        )
     else:
         decoder = Decoder(shape, Rope(shape.head_dim, rope.get("rope_theta") or config.get("rope_theta") or 10000.0))
     files = sorted(folder.glob("*.safetensors"))

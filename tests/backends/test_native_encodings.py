@@ -25,7 +25,11 @@ from lexbench.native.folder import save
 TRAINED = 32
 SHAPE = Shape(vocabulary=2048, layers=2, width=32, heads=4, kv_heads=2, hidden=48)
 ROTATING = ("rope", "xpos", "coca", "interleave")
-GIVEN: dict[str, dict[str, Any]] = {"bipe": {"separators": [10, 20]}}
+GIVEN: dict[str, dict[str, Any]] = {
+    "bipe": {"separators": [10, 20]},
+    "abacus": {"digits": list(range(20))},
+    "irope": {"every": 2},
+}
 PREFIX: dict[str, Any] = {"index": 0, "cluster": ""}
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -115,7 +119,7 @@ def test_prompts_that_begin_alike_give_the_numbers_of_each_alone(name: str, trai
     again, rewritten = answers()
     np.testing.assert_allclose(again, alone, rtol=1e-9)
     assert [list(each) for each in rewritten] == [list(each) for each in written]
-    own_places = ("bipe", "cape", "clex", "pose", "randomized", "shape")
+    own_places = ("abacus", "bipe", "cape", "clex", "pose", "randomized", "shape")
     assert native.sees_no_future() == (name not in own_places)
     if native.sees_no_future():
         long, short = (
@@ -162,6 +166,10 @@ def test_every_encoding_is_probed_and_takes_masks_or_refuses_with_a_reason(
     length = 48 if longest is None else longest
     asked = Probe(tokens=tokens(length), first=1, **PREFIX)
     native.attend(Attention())
+    if name == "gla":
+        with pytest.raises(Refused, match="gla has no attention weights to probe: it has no softmax"):
+            native.probe(asked)
+        return
     found = native.probe(asked).statistics
     assert all(np.isfinite(values).any() for values in found.values())
     np.testing.assert_allclose(found["mass"].sum(-1), 1.0, rtol=1e-5)

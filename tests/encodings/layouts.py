@@ -1,5 +1,6 @@
 """Where queries and keys may stand, and biases worked out for one pair of them after the other."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -68,3 +69,16 @@ def drawn_twice_alike(encoding: Encoding, other: Encoding) -> None:
         assert torch.equal(left, right), name
         assert left.dtype == torch.float32, name
         assert left.abs().max() > 0, name
+
+
+def gated_layer(encoding: Encoding, tokens: int = 9, width: int = 12, batch: int = 2) -> tuple[Tensor, ...]:
+    """Random inputs [B, T, width], q [B, 4, T, 8], k and v [B, 2, T, 8] in float64; q and k of some length."""
+    generator = torch.Generator().manual_seed(7)
+    shapes = ((batch, tokens, width), *((batch, heads, tokens, 8) for heads in (4, 2, 2)))
+    for weight in encoding.parameters():
+        weight.data = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+    return tuple(torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))

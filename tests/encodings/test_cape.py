@@ -15,7 +15,7 @@ TOKENS = torch.zeros(4000, 8, dtype=torch.long)
 
 
 def drawn(**ranges: float) -> Tensor:
-    return Cape(Sinusoidal(8), **ranges).positions(TOKENS, 8, torch.Generator().manual_seed(0))
+    return Cape(Sinusoidal(8), **ranges, centred=False).positions(TOKENS, 8, torch.Generator().manual_seed(0))
 
 
 def test_the_global_shift_is_one_for_a_text() -> None:
@@ -46,9 +46,18 @@ def test_the_stretch_is_even_in_its_logarithm_and_comes_last() -> None:
 
 
 def test_at_use_positions_are_plain() -> None:
-    encoding = Cape(Sinusoidal(8))
+    encoding = Cape(Sinusoidal(8), centred=False)
     assert torch.equal(encoding.positions(TOKENS, 8), torch.arange(8.0, dtype=torch.float64))
     assert encoding.used is encoding.over
+
+
+def test_the_middle_of_a_text_is_at_0() -> None:
+    encoding = Cape(Sinusoidal(8), global_shift=0, local_shift=0, global_scale=1.5)
+    assert encoding.positions(TOKENS[:1], 8).tolist() == [-3.5, -2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5]
+    assert encoding.positions(TOKENS[:1, :3], 11).tolist() == [-5.0, -4.0, -3.0]  # the first of 11, as with a cache
+    assert encoding.used is encoding
+    places = encoding.positions(TOKENS[:100], 8, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(places, -places.flip(1))  # a stretch moves both ends alike
 
 
 def test_bad_parameters_are_errors() -> None:

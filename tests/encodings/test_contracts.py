@@ -15,7 +15,11 @@ from lexbench.native.decoder import Cache, Decoder, Shape
 from lexbench.native.folder import load, save
 
 NAMES = registry.names("encoding")
-GIVEN: dict[str, dict[str, Any]] = {"bipe": {"separators": [3, 5]}}
+GIVEN: dict[str, dict[str, Any]] = {
+    "bipe": {"separators": [3, 5]},
+    "abacus": {"digits": list(range(20))},
+    "irope": {"every": 2},
+}
 """Parameters without which an encoding is none."""
 TINY = Shape(vocabulary=97, layers=3, width=32, heads=4, kv_heads=2, hidden=48)
 TRAINED, TOKENS = 24, 20

@@ -59,7 +59,7 @@ def test_layers_without_positions_multiply_queries_and_keys(inner: Encoding) -> 
 
 
 def test_what_knows_no_positions_stays() -> None:
-    inner = KeyNorm(Rope(8))
+    inner = KeyNorm(Rope(8), 16)
     q, k = drawn()
     unit = k[0] / k[0].norm(dim=-1, keepdim=True)
     expected = (q[0] @ unit.repeat_interleave(2, dim=0).mT).tril()

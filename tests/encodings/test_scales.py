@@ -133,7 +133,7 @@ def test_one_step_of_adam_changes_clexs_frequencies_little() -> None:
     encoding = begun("clex").encoding.train()
     before = encoding.stretched(16.0).log()  # type: ignore[operator]
     for sign in (1.0, -1.0):
-        encoding.down.data.fill_(sign * 2.5e-3)  # every weight by the rate, all in one direction
+        encoding.get_parameter("down").data.fill_(sign * 2.5e-3)  # every weight by the rate, all in one direction
         assert float((encoding.stretched(16.0).log() - before).abs().max()) < 0.25  # type: ignore[operator]
 
 
@@ -149,5 +149,7 @@ def test_newer_parameters_of_old_folders_act_as_before() -> None:
     assert float(embedded[0, 0, 0].detach()) == pytest.approx(math.sqrt(128))  # sin 0 = 0
     assert build.stored(old)["over"]["token_rms"] is None
     before = build.encoding({**build.resolved("sandwich"), "dimension": None, "first": 1}, SHAPE, TRAINED)
-    kept = build.encoding(build.stored({"_target_": "lexbench.encodings.sandwich.Sandwich", "dimension": None}), SHAPE, 1)
+    kept = build.encoding(
+        build.stored({"_target_": "lexbench.encodings.sandwich.Sandwich", "dimension": None}), SHAPE, 1
+    )
     assert torch.equal(biases(before), biases(kept))

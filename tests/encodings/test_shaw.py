@@ -46,6 +46,23 @@ def test_logits_are_those_of_the_formula_wherever_tokens_stand(size: int) -> Non
                         assert float(logits[text, head, row, j]) == pytest.approx(expected, abs=1e-10), name
 
 
+def test_outputs_are_means_of_values_with_the_vector_of_their_distance() -> None:
+    encoding = made(3)
+    assert encoding.value_vectors is not None
+    encoding.value_vectors.data *= 50
+    (q, k), b = vectors(9, 2), encoding.value_vectors.detach()
+    v = torch.randn(2, 2, 9, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    layer = Layer(encoding, Attention(), q, k, torch.arange(9, dtype=torch.float64))
+    weights = layer.logits(0, 9).softmax(-1).detach()
+    expected = torch.zeros(2, 4, 9, 8, dtype=torch.float64)
+    for i in range(9):
+        for j in range(i + 1):
+            expected[:, :, i] += weights[:, :, i, j, None] * (v[:, :, j].repeat_interleave(2, 1) + b[min(i - j, 3)])
+    torch.testing.assert_close(layer.attended(v).detach(), expected)
+    torch.testing.assert_close(layer.attended(v, chunk=4).detach(), expected)
+    assert Shaw(8, 3, values=False).value_vectors is None
+
+
 def test_vectors_are_those_of_the_papers_clipped_index_at_or_before_the_query() -> None:
     papers = [[3, 4, 5, 6, 6, 6], [2, 3, 4, 5, 6, 6], [1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5], [0, 0, 1, 2, 3, 4]]
     papers.append([0, 0, 0, 1, 2, 3])

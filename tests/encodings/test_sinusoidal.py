@@ -27,7 +27,9 @@ def test_the_waves_are_the_papers() -> None:
 def test_they_are_added_to_the_scaled_embedding() -> None:
     embedded, tokens = torch.full((2, 3, 16), 0.25, dtype=torch.float64), torch.zeros(2, 3, dtype=torch.long)
     places = torch.arange(3, dtype=torch.float64)
-    np.testing.assert_allclose(Sinusoidal(16, token_rms=None).embed(embedded, tokens, places)[1], 1.0 + paper([0, 1, 2], 16))
+    np.testing.assert_allclose(
+        Sinusoidal(16, token_rms=None).embed(embedded, tokens, places)[1], 1.0 + paper([0, 1, 2], 16)
+    )
     plain = Sinusoidal(16, scaled=False).embed(embedded, tokens, places)
     np.testing.assert_allclose(plain[1], 0.25 + paper([0, 1, 2], 16))
 

@@ -20,10 +20,10 @@ from lexbench.native.decoder import Cache, Decoder, Shape, plain
 
 OUTER = [
     *("randomized", "shape", "cape", "pose", "bipe", "dape", "key_norm", "qk_norm", "cosine", "interleave"),
-    *("hwfa", "hwfa2", "zebra", "inverse_leaky_rerope"),
+    *("hwfa", "hwfa2", "zebra", "inverse_leaky_rerope", "ssmax", "fox", "irope", "abacus"),
 ]
 INNER: list[str | dict[str, Any]] = [
-    *("rope", "xpos", "clex", "coca", "fope", "alibi", "kerple", "t5", "shaw", "cope", "floater"),
+    *("rope", "xpos", "clex", "coca", "fope", "alibi", "kerple", "t5", "shaw", "cope", "floater", "fox", "path"),
     {"name": "learned", "size": 2200},
     {"name": "sinusoidal"},
     {"name": "bipe", "separators": [3]},
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def stacked(outer: str, inner: str | dict[str, Any]) -> Decoder:
     """A decoder in float64 with one encoding over another; ValueError where they are refused."""
-    given = {"separators": [3, 5]} if outer == "bipe" else {}
+    given = {"bipe": {"separators": [3, 5]}, "abacus": {"digits": [3, 5]}}.get(outer, {})
     decoder = Decoder(TINY, build.encoding({"name": outer, "over": inner, **given}, TINY, TRAINED))
     decoder.initialise(0)
     generator = torch.Generator().manual_seed(1)

@@ -57,7 +57,7 @@ def definition(q: Array, k: Array, v: Array, attention: Attention) -> Array:
                 continue
             at_q, at_k = places(attention.remap, i, j)
             logit = SCALING * turned(q[b, h, row], at_q) @ turned(k[b, h // group, j], at_k)
-            if attention.query_scale is not None:
+            if isinstance(attention.query_scale, LogScale):
                 logit *= max(1.0, math.log(i + 1) / math.log(attention.query_scale.trained_length))
             if attention.bias is not None:
                 logit -= attention.bias.slopes[h] * (i - j)

@@ -30,10 +30,10 @@ RESCORING: Mapping[str, Mapping[str, Any]] = {
     "dape over kerple": {"name": "dape"},
     "dape v2 over fire": {"name": "dape", "form": "v2", "over": {"name": "fire", "threshold": 6}},
     "cope": {"name": "cope", "size": 5},
-    "shaw": {"name": "shaw", "size": 4},
+    "shaw": {"name": "shaw", "size": 4, "values": False},
 }
 ADDING: Mapping[str, Mapping[str, Any]] = {
-    "t5": {"name": "t5", "buckets": 8, "max_distance": 12},
+    "t5": {"name": "t5", "buckets": 8, "max_distance": 12, "gain": 1.0},
     "fire": {"name": "fire", "threshold": 6},
     "alibi": {"name": "alibi"},
 }

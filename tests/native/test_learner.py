@@ -21,7 +21,11 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 SHAPE = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 2, "hidden": 48}
 STAGES = ({"steps": 4, "lessons": {"text": 1.0}},)
 NAMES = registry.names("encoding")
-GIVEN: dict[str, dict[str, object]] = {"bipe": {"separators": [3, 5]}}
+GIVEN: dict[str, dict[str, object]] = {
+    "bipe": {"separators": [3, 5]},
+    "abacus": {"digits": list(range(20))},
+    "irope": {"every": 2},
+}
 
 
 def learner(name: str, **changed: object) -> Learner:

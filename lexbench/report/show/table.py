@@ -15,6 +15,7 @@ from lexbench.core.attention import (
     Positions,
     Remap,
     Remapping,
+    Segments,
     Stairs,
     Window,
     seen_distances,
@@ -198,7 +199,9 @@ def _remap(remap: Remapping) -> str:
     return f"distances from {remap.window} on are changed"
 
 
-def _mask(mask: Window | Blocks) -> str:
+def _mask(mask: Window | Blocks | Segments) -> str:
+    if isinstance(mask, Segments):
+        return f"a query sees its own segment of {mask.size} keys"
     if isinstance(mask, Blocks):
         return f"a query sees its own block of {mask.size} keys and the one before"
     sinks = f" and the first {mask.sinks}" if mask.sinks else ""
