@@ -210,6 +210,31 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Middle:
+    """Each query of each head sees its last `size` keys, the first `sinks`, and the `count` of largest logit between.
+
+    The logits that count are those of the Attention, bias included. Of equal logits all are seen.
+    """
+
+    size: int
+    sinks: int
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or self.sinks < 0 or self.count < 1:
+            given = f"{self.size}, {self.sinks} and {self.count}"
+            raise ValueError(f"mask needs a size and a count of at least 1 and no negative sinks, got {given}")
+
+    def allowed(self, queries: Positions, keys: Positions) -> NDArray[np.bool_]:
+        """[queries, keys] whether the key may be seen: any may; causality is understood."""
+        return np.ones((len(queries), len(keys)), dtype=bool)
+
+    def always(self, queries: Positions, keys: Positions) -> NDArray[np.bool_]:
+        """[queries, keys] whether the key is seen whatever its logit."""
+        return Window(self.size, self.sinks).allowed(queries, keys)
+
+
+@dataclass(frozen=True)
 class Blocks:
     """Each query sees its own block of `size` keys and the whole block before (arXiv 2212.10554, section 2.3)."""
 
@@ -295,7 +320,7 @@ class Attention:
     dynamic: Dynamic | None = None
     query_scale: LogScale | Steps | None = None
     remap: Remapping | None = None
-    mask: Window | Blocks | Segments | None = None
+    mask: Window | Middle | Blocks | Segments | None = None
     bias: Slopes | None = None
     layers: tuple[int, ...] | None = None
     """Layers to change; None: all."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench.core.attention import Attention, Floats, regions
+from lexbench.core.attention import Attention, Floats, Middle, Positions, regions
 from lexbench.encodings.base import per_group
 
 Rotate = Callable[[Tensor, Tensor], Tensor]
@@ -93,7 +93,14 @@ def masked_scores(queries: Tensor, keys: Tensor, attention: Attention, rotate: R
             scores[:, :, rows, span] = torch.where(mine, logits, scores[:, :, rows, span])
     if attention.bias is not None:
         scores += torch.from_numpy(attention.bias(here, there)).to(device, scores.dtype)
-    return scores
+    return scores if not isinstance(attention.mask, Middle) else best_of_middle(scores, attention.mask, here, there)
+
+
+def best_of_middle(scores: Tensor, mask: Middle, here: Positions, there: Positions) -> Tensor:
+    """Scores with -inf for keys of the middle that are not among the best of their query and head."""
+    middle = torch.from_numpy(~mask.always(here, there)).to(scores.device)
+    best = scores.masked_fill(~middle, -torch.inf).topk(min(mask.count, len(there)), dim=-1).values[..., -1:]
+    return scores.masked_fill(middle & (scores < best), -torch.inf)
 
 
 def _stretch(used: NDArray[np.bool_]) -> slice:

@@ -6,7 +6,7 @@
 import torch
 from torch import Tensor
 
-from lexbench.core.attention import Attention, Blocks, Chunks, Line, Remap, Segments, Window
+from lexbench.core.attention import Attention, Blocks, Chunks, Line, Middle, Remap, Segments, Window
 from lexbench.kernels import chunked, dense, flash, near_far
 from lexbench.kernels.near_far import Far
 
@@ -55,7 +55,7 @@ def attend(
     positions = torch.arange(total, device=queries.device)
     assert torch.equal(query_positions, positions[total - n_queries :]), "queries are at the last positions of the keys"
     remap, mask = attention.remap, attention.mask
-    if isinstance(mask, Segments):
+    if isinstance(mask, Segments | Middle):
         return dense.attend(queries, keys, values, query_positions, attention, rotate, scaling)
     queries = dense.scaled(queries, attention, total)
     if isinstance(remap, Chunks):

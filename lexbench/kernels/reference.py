@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lexbench.core.attention import Attention, Floats, Positions, regions, seen_distances
+from lexbench.core.attention import Attention, Floats, Middle, Positions, regions, seen_distances
 from lexbench.core.model import Model
 
 
@@ -71,6 +71,9 @@ def weights(
     unseen = there > place
     if attention.mask is not None:
         unseen |= ~attention.mask.allowed(here, there)[0]
+    if isinstance(attention.mask, Middle):
+        middle = ~attention.mask.always(here, there)[0] & ~unseen
+        unseen |= middle & (logits < np.sort(logits[middle])[-attention.mask.count :].min(initial=np.inf))
     powers = np.where(unseen, 0.0, np.exp(logits - logits[~unseen].max()))
     return np.asarray(powers / powers.sum())
 

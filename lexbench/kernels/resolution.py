@@ -29,6 +29,7 @@ from lexbench.core.attention import (
     Attention,
     Blocks,
     Chunks,
+    Middle,
     Region,
     Remap,
     Remapping,
@@ -130,7 +131,7 @@ def _by_rows(group: Group, logits: Logits) -> Tensor:
     return sums / pairs
 
 
-def _pairs(mask: Window | Blocks | Segments | None, total: int) -> Tensor:
+def _pairs(mask: Window | Middle | Blocks | Segments | None, total: int) -> Tensor:
     """[T] queries that see the key at each distance."""
     distances = torch.arange(total, dtype=torch.float64)
     left = total - distances

@@ -1,9 +1,9 @@
 """Lambda mask: a window and the first tokens, at limited distances."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from lexbench.core.attention import Attention, Line, Remap, Window
+from lexbench.core.attention import Attention, Line, Middle, Remap, Window
 from lexbench.core.model import Model
 from lexbench.methods.distances import check_count, check_rotary
 
@@ -15,19 +15,27 @@ class LambdaMask:
         masked unless i - j < W or j < g;  distance = min(i - j, W)
 
     The paper's W is the trained length, so that the distance of the first tokens is one above the trained ones.
-    The paper's optional attention to a few keys in the middle is left out.
+    With `middle` each query of each head also sees the few keys between with the largest logits at distance W, in
+    layers `middle_from` and later; the paper's appendix takes 5 of them for retrieval. Then scores of all keys are
+    computed. Not verified: the first of these layers.
 
     Args:
         window: W in tokens, at least 1; None: the trained length.
         sinks: g in tokens, at least 0.
+        middle: keys between, at least 0.
+        middle_from: first layer, counted from 0, with keys between.
     """
 
     window: int | None = None
     sinks: int = 10
+    middle: int = 0
+    middle_from: int = 5
 
     def __post_init__(self) -> None:
         check_count("lambda_mask's window", self.window, "leave it out for the trained length")
         check_count("lambda_mask's sinks", self.sinks, "its authors take 10", least=0)
+        check_count("lambda_mask's middle", self.middle, "its authors take 5", least=0)
+        check_count("lambda_mask's middle_from", self.middle_from, "0 is the first layer", least=0)
 
     def attention(self, model: Model, length: int) -> Attention:
         """Mask and remap, the same at every length; Refused where the model has no rotary positions."""
@@ -35,4 +43,17 @@ class LambdaMask:
         window = self.window or model.trained_length
         far = Line(divisor=math.inf, offset=window)
         remap = Remap(window=window, query=far, key=Line(divisor=math.inf))
-        return Attention(remap=remap, mask=Window(size=window, sinks=self.sinks))
+        plain = Attention(remap=remap, mask=Window(size=window, sinks=self.sinks))
+        if not self.middle:
+            return plain
+        if model.layers is None or model.layers <= self.middle_from:
+            raise ValueError(
+                f"lambda_mask's middle_from must be below the {model.layers} layers of {model.name}, "
+                f"got {self.middle_from}: lower it"
+            )
+        return replace(
+            plain,
+            mask=Middle(size=window, sinks=self.sinks, count=self.middle),
+            layers=tuple(range(self.middle_from, model.layers)),
+            otherwise=plain if self.middle_from else None,
+        )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lexbench.core.attention import Attention, Positions
+from lexbench.core.attention import Attention, Middle, Positions
 from lexbench.encodings.base import Encoding, Rotate, per_group, weight_versions
 from lexbench.kernels import dense
 from lexbench.kernels.logits import Logits
@@ -91,7 +91,7 @@ class Layer:
 
     def _fits_fused(self) -> bool:
         own = self.encoding.rescores or not self.encoding.hooks.isdisjoint(("products", "mix"))
-        shaped = self.attention.remap is not None or own
+        shaped = self.attention.remap is not None or own or isinstance(self.attention.mask, Middle)
         short = self.total <= FUSED
         faded = self.encoding.decay is not None and not short  # the factors of `qk` leave the range of half precision
         tabled = self.attention.mask is not None or self.attention.bias is not None or "bias" in self.encoding.hooks
@@ -161,7 +161,8 @@ class Layer:
             scores = _added(scores, self._methods_bias(here, there))
         else:
             scores = _added(scores, self._biases(here, there))
-        return scores.masked_fill(~seen, -torch.inf)
+        scores, mask = scores.masked_fill(~seen, -torch.inf), self.attention.mask
+        return dense.best_of_middle(scores, mask, here, there) if isinstance(mask, Middle) else scores
 
     def _seen(self, here: Positions, there: Positions) -> Tensor:
         seen = there[None, :] <= here[:, None]

@@ -12,6 +12,7 @@ from lexbench.core.attention import (
     Blocks,
     Chunks,
     Floats,
+    Middle,
     Positions,
     Remap,
     Remapping,
@@ -199,7 +200,9 @@ def _remap(remap: Remapping) -> str:
     return f"distances from {remap.window} on are changed"
 
 
-def _mask(mask: Window | Blocks | Segments) -> str:
+def _mask(mask: Window | Middle | Blocks | Segments) -> str:
+    if isinstance(mask, Middle):
+        return f"{_mask(Window(mask.size, mask.sinks))}, and the {mask.count} of largest logit between"
     if isinstance(mask, Segments):
         return f"a query sees its own segment of {mask.size} keys"
     if isinstance(mask, Blocks):
