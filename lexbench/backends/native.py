@@ -16,6 +16,7 @@ from lexbench.core.record import Refused
 from lexbench.core.task import Choose, Chosen, Mark, Marked, Probe, Probed, Score, Scored, Tokens, Write, Written
 from lexbench.core.tokenizer import load_tokenizer
 from lexbench.encodings import Rotate
+from lexbench.encodings.rope import Rope
 from lexbench.kernels import rotations
 from lexbench.kernels.observed import Observer
 from lexbench.native.attend import together
@@ -75,6 +76,10 @@ class Native(Backend):
         if any(part.dynamic is not None for part in parts):
             raise Refused(
                 "native cannot realise dynamic: it does not keep keys rotated with earlier frequencies, use backend=hf"
+            )
+        if type(encoding) is not Rope and any(part.growing is not None for part in parts):
+            raise Refused(
+                f"native realises growing frequencies on plain RoPE only, not {encoding.name}: use method=ntk"
             )
         if not encoding.remaps and any(part.remap is not None or part.head_ratios is not None for part in parts):
             raise Refused(f"{encoding.name} defines its own distances: use a method without remap or head_ratios")

@@ -306,6 +306,32 @@ class Dynamic:
     trained_length: int
 
 
+@dataclass(frozen=True)
+class Growing:
+    """Let frequencies follow each query: the query and all keys that it meets rotate as in a text that ends with it.
+
+    At n = i + 1 tokens the base is that of `Dynamic`, b (factor n / trained_length - (factor - 1))^(d/(d-2)), from
+    n = trained_length on. A logit then depends on i - j and i; keys are cached before rotation.
+    """
+
+    factor: float
+    trained_length: int
+    base: float
+    """b."""
+    pairs: int
+    """d / 2."""
+
+    def __post_init__(self) -> None:
+        if self.factor < 1 or self.trained_length < 1 or self.base <= 1 or self.pairs < 2:
+            raise ValueError(f"growing needs a factor, a trained length, a base and at least 2 pairs, got {self}")
+
+    def inv_freq(self, positions: Positions) -> Floats:
+        """[n, pairs] radians per token, for queries at these positions."""
+        stretch = np.maximum(1.0, self.factor * (positions + 1) / self.trained_length - (self.factor - 1))
+        pairs, d = np.arange(self.pairs), 2 * self.pairs
+        return np.asarray(self.base ** (-2 * pairs / d) * stretch[:, None] ** (-2 * pairs / (d - 2)))
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Attention:
     """The changes that a method makes to attention at one length. `Attention()` changes nothing."""
@@ -318,6 +344,7 @@ class Attention:
     """Number of first tokens that keep the model's own frequencies."""
     head_ratios: HeadRatios | None = None
     dynamic: Dynamic | None = None
+    growing: Growing | None = None
     query_scale: LogScale | Steps | None = None
     remap: Remapping | None = None
     mask: Window | Middle | Blocks | Segments | None = None
@@ -357,6 +384,7 @@ class Attention:
         for alone, others in (
             ("keep_first", {"remap", "head_ratios", "dynamic"}),
             ("dynamic", used - {"dynamic", "query_scale", "mask", "bias"}),
+            ("growing", used - {"growing", "query_scale", "mask", "bias"}),
         ):
             if alone in used and (clash := used & others):
                 raise ValueError(f"{alone} cannot be combined with {', '.join(sorted(clash))}")
@@ -400,6 +428,8 @@ class Attention:
             raise ValueError(
                 f"inv_freq needs {pairs} pairs on {name}, got {len(self.inv_freq)}: check model.rotary_dim"
             )
+        if self.growing is not None and pairs is not None and self.growing.pairs != pairs:
+            raise ValueError(f"growing needs {pairs} pairs on {name}, got {self.growing.pairs}: check model.rotary_dim")
         if self.bias is not None and len(self.bias.slopes) != heads:
             raise ValueError(f"bias needs one slope for each of {heads} heads on {name}, got {len(self.bias.slopes)}")
         if self.head_ratios is not None and len(self.head_ratios.ratios) != kv_heads:

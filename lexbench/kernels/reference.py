@@ -106,6 +106,9 @@ def _least(places: Iterable[int | None]) -> int | None:
 
 
 def _first_change(attention: Attention, model: Model, length: int) -> int | None:
+    if attention.growing is not None:
+        begin = attention.growing.trained_length + 1
+        return begin if length >= begin else None
     if attention.dynamic is not None:
         return 1 if length > attention.dynamic.trained_length else None
     plain = model.rope_base is not None and model.rope_scaling is None

@@ -4,9 +4,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from lexbench.core.attention import Attention, Dynamic
+from lexbench.core.attention import Attention, Dynamic, Growing
 from lexbench.core.model import Model
+from lexbench.core.record import Refused
 from lexbench.methods.rotary import as_transformers, check_trained_length, ntk_base, trained_on
+
+POLICIES = ("local_static", "static", "hf_dynamic", "per_position")
 
 
 @dataclass(frozen=True)
@@ -21,13 +24,17 @@ class DynamicNtk:
     In implementations L' grows while a text is read. Then cached keys keep the frequencies of a shorter text, and
     a text may be measured with the frequencies of an earlier, longer text. Here L' is fixed before the text begins and
     depends on the cell alone (the local static form, Su, kexue.fm/archives/9948), as in all methods without a given
-    factor. transformers' own behaviour is policy=hf_dynamic: for comparison, not for measuring.
+    factor. With s = 1 that is `ntk`. Under policy=per_position L' also grows while a text is read, and keys are rotated
+    anew for each query (arXiv 2309.00071: keys are cached before rotation): a token is predicted alike in a text that
+    ends there and in a longer one. Queries up to L see the model itself. Only backend=native rotates keys for each
+    query, at the cost of all their rotations. transformers' own behaviour is policy=hf_dynamic: for comparison, not for
+    measuring.
 
     Args:
         factor: s, at least 1; not the ratio of lengths, which is always length / trained_length.
         policy: local_static: L' is the cell's length, prompt and room; static: L' is `target_length` for all lengths,
             shorter and longer; hf_dynamic: as in transformers, L' is the longest length so far and grows while a text
-            is read.
+            is read; per_position: L' is i + 1 for the query at i and all keys that it meets.
         target_length: L' of the static policy, tokens, at least the trained length.
         trained_length: L in tokens; None: the model's.
     """
@@ -42,10 +49,8 @@ class DynamicNtk:
             raise ValueError(
                 f"dynamic_ntk's factor must be finite and at least 1, got {self.factor}: 1 fits the length"
             )
-        if self.policy not in ("local_static", "static", "hf_dynamic"):
-            raise ValueError(
-                f"dynamic_ntk's policy must be local_static, static or hf_dynamic, got {self.policy}: choose one"
-            )
+        if self.policy not in POLICIES:
+            raise ValueError(f"dynamic_ntk's policy must be {' or '.join(POLICIES)}, got {self.policy}: choose one")
         if (self.policy == "static") != (self.target_length is not None):
             raise ValueError(
                 f"dynamic_ntk's target_length belongs to policy=static, got {self.target_length} "
@@ -59,6 +64,9 @@ class DynamicNtk:
         base = self._base(model, length)
         if self.policy == "hf_dynamic":
             return Attention(dynamic=Dynamic(factor=self.factor, trained_length=model.trained_length))
+        if self.policy == "per_position":
+            plain, pairs = model.rotary_base(), model.rotated // 2
+            return Attention(growing=Growing(self.factor, model.trained_length, plain, pairs))
         return Attention(inv_freq=model.inv_freq(base))
 
     def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
@@ -68,6 +76,8 @@ class DynamicNtk:
         """
         model = trained_on(model, self.trained_length)
         base = self._base(model, length)
+        if self.policy == "per_position":
+            raise Refused("dynamic_ntk(policy=per_position) has no rope_parameters: its frequencies differ by query")
         if self.policy == "hf_dynamic":
             return as_transformers(model, "dynamic", factor=self.factor)
         return as_transformers(model, "default", rope_theta=base)

@@ -92,6 +92,7 @@ class Layer:
     def _fits_fused(self) -> bool:
         own = self.encoding.rescores or not self.encoding.hooks.isdisjoint(("products", "mix"))
         shaped = self.attention.remap is not None or own or isinstance(self.attention.mask, Middle)
+        shaped = shaped or self.attention.growing is not None
         short = self.total <= FUSED
         faded = self.encoding.decay is not None and not short  # the factors of `qk` leave the range of half precision
         tabled = self.attention.mask is not None or self.attention.bias is not None or "bias" in self.encoding.hooks
@@ -138,7 +139,10 @@ class Layer:
         precise = torch.promote_types(self.queries.dtype, torch.float32)
         queries = self.queries[:, :, start:stop].to(precise)
         keys, seen = self.keys[:, :, :last].to(precise), self._seen(here, there)
-        if self.attention.remap is None:
+        if self.attention.growing is not None:
+            queries = dense.scaled(queries, self.attention, last)
+            scores = dense.growing_scores(queries * self.scaling, keys, self.attention.growing)
+        elif self.attention.remap is None:
             where = self.positions[..., first:last], self.positions[..., :last]
             if "products" in self.encoding.hooks:
                 products = self.encoding.products(queries, keys, *where, self.rotate) * self.scaling
@@ -185,7 +189,7 @@ class Layer:
         """Queries, keys, and how logits follow from them, for the statistics of `lexbench.kernels.observed`."""
         rest = replace(self.attention, inv_freq=None, scale=None, keep_first=None, head_ratios=None)
         moved = "positions" in self.encoding.hooks or self.positions.dim() > 1  # positions are not 0, 1, 2, ...
-        made = self.encoding.rescores or "products" in self.encoding.hooks
+        made = self.encoding.rescores or "products" in self.encoding.hooks or self.attention.growing is not None
         if made or (self.encoding.decay is not None and moved):
             return self.queries, self.keys, Logits(rotate=self.rotate, scaling=1.0, made=self._made)
         queries, keys, rotate = self.queries, self.keys, self.rotate

@@ -211,6 +211,8 @@ class AttentionInstaller:
         kind = str(getattr(self._stock, "rope_type", "default"))
         if self._own.grows and attention.slots() and attention.inv_freq is None:
             raise self._refusal(attention.slots(), f"its own angles change with length ({kind})")
+        if attention.growing is not None:
+            raise self._refusal(["growing"], "its keys are rotated once, not for each query: use backend=native")
         if attention.dynamic is not None and kind != "default":
             raise self._refusal(["dynamic"], f"it already scales its angles ({kind})")
 

@@ -80,7 +80,7 @@ class Shown:
 
 def panels_of(shown: Shown) -> list[Panel]:
     """Panels that fit the method; the model's own wavelengths if nothing else does."""
-    frequencies = shown.places("inv_freq", "dynamic")
+    frequencies = shown.places("inv_freq", "dynamic", "growing")
     panels: list[Panel] = [wavelengths] if frequencies else []
     if frequencies and own_frequencies(shown.model) is not None:
         panels.append(slower)
@@ -102,8 +102,11 @@ def _rows(panel: str, name: str, x: np.ndarray, y: np.ndarray, query: int | None
 def frequencies(model: Model, part: Attention, length: int) -> Floats | None:
     """[pairs] radians per token at a length; None where the model's own are unknown.
 
-    Those of `dynamic` are transformers', at a text of that length: b (s n / L - (s - 1))^(d / (d - 2)).
+    Those of `growing` are the last query's. Those of `dynamic` are transformers', at a text of that length: b (s n / L
+    - (s - 1))^(d / (d - 2)).
     """
+    if part.growing is not None:
+        return part.growing.inv_freq(np.array([length - 1]))[0]
     if part.dynamic is not None and own_frequencies(model) is not None:
         longest = max(length, part.dynamic.trained_length)
         stretch = part.dynamic.factor * longest / part.dynamic.trained_length - (part.dynamic.factor - 1)
@@ -116,7 +119,7 @@ def _curves(shown: Shown) -> Iterator[tuple[int, str, Floats]]:
     own = own_frequencies(shown.model)
     if own is not None:
         yield 0, f"{shown.model.name}, plain RoPE", own
-    for place, name, part in shown.places("inv_freq", "dynamic"):
+    for place, name, part in shown.places("inv_freq", "dynamic", "growing"):
         found = frequencies(shown.model, part, shown.length)
         if found is not None:
             yield place, name, found

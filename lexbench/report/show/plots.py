@@ -26,7 +26,7 @@ from lexbench.report.show.table import as_data, headline, in_words, ranges
 
 COLUMNS = 3
 """Panels side by side, at most."""
-COMPARED = {"inv_freq", "dynamic", "remap", "query_scale"}
+COMPARED = {"inv_freq", "dynamic", "growing", "remap", "query_scale"}
 """Slots of which several methods can be drawn over one another; their panels."""
 COMPARABLE = (wavelengths, slower, distances_seen, query_scales)
 SAID = ("scale", "keep_first", "dynamic")

@@ -153,6 +153,8 @@ def in_words(model: Model, attention: Attention, data: dict[str, Any]) -> Iterat
         yield f"head_ratios: positions divided by {ratios}, by key head from the most aware of positions to the least"
     if (dynamic := attention.dynamic) is not None:
         yield f"dynamic: the base follows the longest input past {dynamic.trained_length}, rate {dynamic.factor:g}"
+    if (growing := attention.growing) is not None:
+        yield f"growing: the base follows each query past {growing.trained_length}, rate {growing.factor:g}"
     if (remap := attention.remap) is not None:
         steps = ", ".join(f"{row['distance']} as {row['seen_as']:.6g}" for row in data["distances"])
         yield f"remap: {_remap(remap)}; the last query sees distances {steps}"
