@@ -106,7 +106,7 @@ def frequencies(model: Model, part: Attention, length: int) -> Floats | None:
     - (s - 1))^(d / (d - 2)).
     """
     if part.growing is not None:
-        return part.growing.inv_freq(np.array([length - 1]))[0]
+        return np.asarray(part.growing.inv_freq(np.array([length - 1]))[0])
     if part.dynamic is not None and own_frequencies(model) is not None:
         longest = max(length, part.dynamic.trained_length)
         stretch = part.dynamic.factor * longest / part.dynamic.trained_length - (part.dynamic.factor - 1)
