@@ -44,6 +44,10 @@ class CriticalBase:
         return as_transformers(model, "default", rope_theta=self._base(model))
 
     def _base(self, model: Model) -> float:
+        if model.frequencies is not None:
+            raise Refused(
+                f"critical_base sets all frequencies by one base, {model.name} scales its own: give over=plain"
+            )
         base = 2 * model.trained_length / math.pi / self.divisor
         if base <= 1:
             raise Refused(
