@@ -46,7 +46,8 @@ class CriticalBase:
     def _base(self, model: Model) -> float:
         if model.frequencies is not None:
             raise Refused(
-                f"critical_base sets all frequencies by one base, {model.name} scales its own: give over=plain"
+                "critical_base sets all frequencies by one base, which leaves nothing of the scaled ones of "
+                f"{model.name}: give over=plain"
             )
         base = 2 * model.trained_length / math.pi / self.divisor
         if base <= 1:

@@ -53,7 +53,7 @@ FAMILIES = {
         {
             **{
                 "head_dim": 16,
-                "layer_types": ["full_attention", "linear_attention", "full_attention"] + ["full_attention"],
+                "layer_types": ["full_attention", "linear_attention", "full_attention", "full_attention"],
             },
             "rope_parameters": rope(partial_rotary_factor=0.5, mrope_section=[2, 1, 1], mrope_interleaved=True),
         },

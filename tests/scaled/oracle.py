@@ -8,7 +8,7 @@ with queries and keys of a pair before rotation, the rest from dimensions that d
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +149,7 @@ def adagrope(start: Start) -> Spec:
     while reach(n + 1) <= LENGTH:
         n += 1
     steps = [k for count, k in counts(n) for _ in range(count)]
-    more = LENGTH - reach(n) if LENGTH > reach(n) else 0
+    more = LENGTH - reach(n) if reach(n) < LENGTH else 0
     steps += [n] * (positions - len(steps) - more) + [n + 1] * more
     places = np.array([place for place, times in enumerate(steps) for _ in range(times)], dtype=np.float64)
     return Spec(start.theta, distance=lambda i, j: places[np.clip(i - j, 0, len(places) - 1)])
@@ -159,7 +159,7 @@ def specs(name: str, start: Start) -> list[Spec]:
     """The Spec of each pass of a method with default parameters, at LENGTH tokens."""
     theta, trained, s = start.theta, start.trained, start.factor
     pairs, half = start.pairs, len(start.theta)
-    w, third, quarter = trained // 2, 33 * LENGTH // 100, trained // 4
+    w, third = trained // 2, 33 * LENGTH // 100
     groups = -(-LENGTH // trained)
     window = min(2048, trained // 2)
 
@@ -214,7 +214,6 @@ def specs(name: str, start: Start) -> list[Spec]:
         "sliding_window": lambda: moved(None, lambda i, j: i - j < trained),
         "bca": lambda: moved(None, lambda i, j: i // w - j // w <= 1),
     }
-    assert quarter
     return [found[name]()]
 
 
@@ -264,8 +263,8 @@ class Oracle:
         AttentionInterface.register(self.name, self.attend)
         AttentionMaskInterface.register(self.name, lambda **given: None)
         tower.set_attn_implementation(self.name)
-        self.passes: dict[int, Spec] = {}
-        self.own_scale: dict[int, float] = {}
+        self.under: list[dict[int, tuple[Spec, float]]] = []
+        self.now: dict[int, tuple[Spec, float]] = {}
 
     def close(self) -> None:
         for registry in (AttentionInterface, AttentionMaskInterface):
@@ -290,7 +289,7 @@ class Oracle:
 
     def set(self, name: str, over: str = "scaled", everywhere: bool = False) -> int:
         """Apply a method; the number of its passes."""
-        self.under: list[dict[int, tuple[Spec, float]]] = []
+        self.under = []
         for layer in range(4):
             start, scale = self.start(layer, over)
             found = specs(name, start)
@@ -306,7 +305,8 @@ class Oracle:
     def logits(self, tokens: NDArray[np.int64]) -> Tensor:
         """[T, vocabulary], of several passes as their most certain one is weighted (2312.04455)."""
         found = []
-        for self.now in self.under:
+        for now in self.under:
+            self.now = now
             found.append(self.network(torch.from_numpy(tokens)[None], use_cache=False).logits[0])
         stacked = torch.stack(found).double()
         return (stacked * stacked.max(-1, keepdim=True).values.softmax(0)).sum(0)
@@ -389,6 +389,3 @@ class Oracle:
         for rank, head in enumerate(order):
             found[head] = ratios[rank]
         return np.repeat(found, group)
-
-
-__all__ = ["Oracle", "replace"]

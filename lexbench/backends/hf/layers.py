@@ -1,8 +1,8 @@
 """What the layers of a model do by themselves: how they rotate queries and keys, and which keys they see.
 
 Both are read from the loaded model. A layer's rotation is found by comparing its queries with and without the model's
-rotary module. So partial and decoupled rotation, layers without positions, and kinds of layers with a RoPE each are what
-the model's code does, whatever its family calls them.
+rotary module. So partial and decoupled rotation, layers without positions, and kinds of layers with a RoPE each are
+what the model's code does, whatever its family calls them.
 """
 
 import sys
@@ -249,13 +249,19 @@ def within(attention: Attention, view: Window | Chunk | None, total: int) -> Att
     if view is None or total <= view.size:
         return attention
     remap, mask = attention.remap, attention.mask
-    if isinstance(view, Window):
-        if isinstance(remap, Remap) and remap.window >= view.size:  # all keys in view are near
-            remap = None
-        if isinstance(mask, Window) and mask.size >= view.size:
-            mask = None
+    if isinstance(remap, Remap) and remap.window >= view.size:  # all keys in view are near
+        remap = None
+    if isinstance(mask, Window) and mask.size >= view.size:
+        mask = None
     both: Any = view if mask is None else Both(view, mask)
     return replace(attention, remap=remap, mask=both)
+
+
+def changes_nothing(attention: Attention, view: Window | Chunk | None, rotates: bool) -> bool:
+    """Whether a layer that sees `view` by itself computes the same under an Attention, however long the text."""
+    inside = within(attention, view, 1 << 60)
+    left = set(inside.slots()) - ({"mask"} if inside.mask is view else set())
+    return not (left if rotates else left - {"inv_freq", "scale", "keep_first", "head_ratios", "remap"})
 
 
 def is_relative(attention: Attention) -> bool:

@@ -28,6 +28,7 @@ from lexbench.backends.hf.layers import (
     Recorder,
     Turn,
     ask,
+    changes_nothing,
     cos_sin,
     entry,
     kinds_of,
@@ -140,6 +141,14 @@ class AttentionInstaller:
         if watch is not None and self._attends is not None:
             raise self._refusal([PROBES], "some of its layers have no attention weights")
         views = views_of(self._config)
+        rotating = [
+            rotated or layer not in self._turns or self._turns[layer] is not None for layer in range(len(parts))
+        ]
+        if wanted and all(map(changes_nothing, parts, views, rotating)):
+            size = max((view.size for view in views if view is not None), default=0)
+            raise self._refusal(
+                wanted, f"its layers with positions see {size} tokens at most, where it changes nothing"
+            )
         if rotated:
             held_layers = [
                 LayerAttention(part, changed, kind, view=view)
