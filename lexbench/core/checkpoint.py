@@ -196,12 +196,14 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
     of their own. If kinds of layers rotate differently, there is no single base, and it maps each kind to its
     parameters.
     """
+    section = "text_config" if config.get("text_config") else None
     config = {**config, **(config.get("text_config") or {})}
     config = {**IMPLIED.get(config.get("model_type", ""), {}), **config}
     heads = _first(config, "num_attention_heads", "n_head", "n_heads")
     width = _first(config, "hidden_size", "n_embd", "d_model")
     head_dim = _head_dim(config, width, heads)
     base, scaling = _rope(config)
+    extra = {key: value for key, value in _rope_parameters(config).items() if key.startswith("mrope")}
     rotates = base is not None or scaling is not None
     if head_dim is None and heads is None and not rotates:  # no attention: a state of the whole width
         head_dim = width
@@ -212,6 +214,10 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         "rope_base": base,
         "rotary_dim": _rotary_dim(config, head_dim) if rotates else None,
         "rope_scaling": scaling,
+        "rope_extra": extra or None,
+        "decoupled": True if config.get("qk_rope_head_dim") else None,
+        "architecture": config.get("model_type"),
+        "config_section": section,
         "max_position_embeddings": None if scaling is None else config.get("max_position_embeddings"),
         "layer_types": _layer_types(config),
         "global_head_dim": _of_global_layers(config, "head_dim", "global_head_dim"),

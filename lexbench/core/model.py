@@ -33,6 +33,14 @@ class Model:
 
     If kinds of layers rotate differently, it maps each kind to its parameters, and `rope_base` is None.
     """
+    rope_extra: Mapping[str, Any] | None = None
+    """Other rope parameters of config.json that scale nothing, such as the sections of mRoPE."""
+    decoupled: bool = False
+    """Whether the rotated dimensions are a part of the head that config.json counts apart (multi-head latent)."""
+    architecture: str | None = None
+    """model_type of the text model in config.json."""
+    config_section: str | None = None
+    """Section of config.json that holds the text model's settings; None: the top level."""
     max_position_embeddings: int | None = None
     """As config.json states it; a scaling of the angles may be computed from it."""
     frequencies: tuple[float, ...] | None = None

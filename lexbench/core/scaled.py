@@ -20,6 +20,7 @@ Frequencies that depend on the text's length (dynamic, longrope) are those of th
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -154,6 +155,15 @@ class OnScaled:
         """The method's Attention, in the layers that it changes; Refused as by the method."""
         if model.rope_scaling is None and (self.layers or "all") == "all":
             return self.method.attention(model, length)
+        try:
+            return self._on(model, length)
+        except Refused as refusal:
+            if self.over == "scaled" and self.layers is None:
+                with suppress(Refused):  # a method that needs no frequencies needs not know them
+                    return self.method.attention(model, length)
+            raise refusal from None
+
+    def _on(self, model: Model, length: int) -> Attention:
         found = ropes(model)
         if len(found) <= 1:
             made = self._over(found[0], length) if found else self.method.attention(model, length)

@@ -148,10 +148,10 @@ def yarn_scale(factor: float) -> float:
 
 def as_transformers(model: Model, kind: str, **parameters: Any) -> dict[str, Any]:
     """transformers' `rope_parameters` of one rope type: the base, the rotated share of the head, and parameters."""
-    found = {"rope_type": kind, "rope_theta": model.rotary_base(), **parameters}
+    found = {"rope_type": kind, "rope_theta": model.rotary_base(), **(model.rope_extra or {}), **parameters}
     if model.frequencies is not None:
         raise Refused(f"{model.name} has frequencies of its own, no rope type of transformers starts from them")
-    if model.rotated == model.head_dim:
+    if model.rotated == model.head_dim or model.decoupled:
         return found
     share = model.rotated / model.head_dim
     if int(model.head_dim * share) < model.rotated:  # transformers rounds down: 44 * (30 / 44) is 29.99...

@@ -1,5 +1,6 @@
 """Tiny random models whose RoPE is scaled, of several kinds, partial, decoupled, or missing in some layers."""
 
+import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,7 +129,7 @@ SHARED = {"num_hidden_layers": 4, "max_position_embeddings": TRAINED}
 def save(folder: Path, name: str, **changes: Any) -> Path:
     """The folder of a tiny model of a family."""
     family = FAMILIES[name]
-    return tiny.save(folder, family.kind, **SHARED, **{**family.changes, **changes})
+    return tiny.save(folder, family.kind, **SHARED, **copy.deepcopy({**family.changes, **changes}))
 
 
 def opened(folder: Path) -> Hf:

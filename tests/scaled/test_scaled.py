@@ -1,5 +1,6 @@
 """Methods on models whose RoPE is scaled, of several kinds, or missing in layers: equal to the formulas, or refused."""
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -215,7 +216,7 @@ def test_own_frequencies_are_those_of_transformers(family: str) -> None:
     import torch
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    config = tiny.config_of(FAMILIES[family].kind, **families.SHARED, **FAMILIES[family].changes)
+    config = tiny.config_of(FAMILIES[family].kind, **families.SHARED, **copy.deepcopy(FAMILIES[family].changes))
     model = Model(name=family, **{**facts(config.to_dict()), "trained_length": TRAINED})
     for rope in ropes(model):
         kind = rope.parameters["rope_type"]
