@@ -216,9 +216,9 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         "rope_scaling": scaling,
         "rope_extra": extra or None,
         "decoupled": True if config.get("qk_rope_head_dim") else None,
-        "architecture": config.get("model_type"),
+        "architecture": kind if (kind := config.get("model_type")) in READ_APART else None,
         "config_section": section,
-        "max_position_embeddings": None if scaling is None else config.get("max_position_embeddings"),
+        "max_position_embeddings": config.get("max_position_embeddings") if _needs_claimed(scaling or {}) else None,
         "layer_types": _layer_types(config),
         "global_head_dim": _of_global_layers(config, "head_dim", "global_head_dim"),
         "global_kv_heads": _of_global_layers(config, "num_key_value_heads", "num_global_key_value_heads"),
@@ -230,6 +230,17 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         "vocabulary": config.get("vocab_size"),
     }
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _needs_claimed(scaling: Mapping[str, Any]) -> bool:
+    """Whether a scaling is computed from max_position_embeddings: it states no length of its own, or no factor."""
+    kinds = [scaling] if "rope_type" in scaling else [each for each in scaling.values() if isinstance(each, Mapping)]
+    needed = {
+        "dynamic": {"max_position_embeddings"},
+        "llama3": {"original_max_position_embeddings"},
+        **{kind: {"original_max_position_embeddings", "factor"} for kind in ("yarn", "longrope")},
+    }
+    return any(each.get(name) is None for each in kinds for name in needed.get(each.get("rope_type", ""), ()))
 
 
 def _layer_types(config: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -326,6 +337,8 @@ IMPLIED_BASE = {
     **dict.fromkeys(("olmo", "olmo2", "persimmon", "phi", "phi3", "qwen2", "qwen3", "stablelm", "starcoder2"), 1e4),
     "mixtral": 1e6,
 }
+READ_APART = {"gpt_oss"}
+"""Model types whose rope parameters an engine reads by code of its own, which counts for exports."""
 IMPLIED: dict[str, dict[str, Any]] = {
     "gemma3_text": {"num_attention_heads": 8, "num_key_value_heads": 4, "rope_theta": 1e6, "rope_local_base_freq": 1e4}
     | {"max_position_embeddings": 131072, "sliding_window_pattern": 6}

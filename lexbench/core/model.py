@@ -38,7 +38,7 @@ class Model:
     decoupled: bool = False
     """Whether the rotated dimensions are a part of the head that config.json counts apart (multi-head latent)."""
     architecture: str | None = None
-    """model_type of the text model in config.json."""
+    """model_type of the text model in config.json, where exports need it."""
     config_section: str | None = None
     """Section of config.json that holds the text model's settings; None: the top level."""
     max_position_embeddings: int | None = None

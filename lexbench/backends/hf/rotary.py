@@ -144,7 +144,7 @@ class AttentionInstaller:
         rotating = [
             rotated or layer not in self._turns or self._turns[layer] is not None for layer in range(len(parts))
         ]
-        if wanted and all(map(changes_nothing, parts, views, rotating)):
+        if any(part.slots() for part in parts) and all(map(changes_nothing, parts, views, rotating)):
             size = max((view.size for view in views if view is not None), default=0)
             raise self._refusal(
                 wanted, f"its layers with positions see {size} tokens at most, where it changes nothing"
