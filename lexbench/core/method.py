@@ -61,11 +61,11 @@ def read_method(config: Mapping[str, Any]) -> tuple[str, Method, str]:
     """
     config, start = _starting(config)
     if start:
-        name, method, label = read_method(config)
-        inside = "" if label == name else label[len(name) + 1 : -1] + ", "
+        known, inner, label = read_method(config)
         stated = ", ".join(f"{key}={value!r}" for key, value in start.items())
-        plain = label if "compose" in config else f"{name}({inside}{stated})"
-        return name, OnScaled(method, **start), f"{plain}({stated})" if "compose" in config else plain
+        if "compose" in config or label == known:
+            return known, OnScaled(inner, **start), f"{label}({stated})"
+        return known, OnScaled(inner, **start), f"{label.removesuffix(')')}, {stated})"
     if "compose" not in config:
         name = str(config["name"])
         plain = {key: value for key, value in config.items() if key != "name"}

@@ -19,7 +19,7 @@ Frequencies that depend on the text's length (dynamic, longrope) are those of th
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -215,12 +215,12 @@ def global_layers(model: Model) -> tuple[int, ...]:
     return tuple(layer for layer, kind in enumerate(model.layer_types) if not is_windowed(kind))
 
 
-def _each(made: Attention, change: Any) -> Attention:
+def _each(made: Attention, change: Callable[[Attention], Attention]) -> Attention:
     """The Attention with all its parts changed: of groups of layers, and of passes."""
     if made.mixture is not None:
         return Attention(mixture=tuple(_each(part, change) for part in made.mixture))
     if made.layers is None:
-        return change(made)  # type: ignore[no-any-return]
+        return change(made)
     others = _each(made.otherwise or Attention(), change)
     return replace(change(replace(made, layers=None, otherwise=None)), layers=made.layers, otherwise=others)
 

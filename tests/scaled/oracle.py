@@ -217,19 +217,17 @@ def specs(name: str, start: Start) -> list[Spec]:
     return [found[name]()]
 
 
+def grouped(start: Start, group: int, size: int, shift: int) -> Spec:
+    return Spec(start.theta, distance=lambda i, j: np.where(i - j < size, i - j, i // group - j // group + shift))
+
+
 def self_extend(start: Start) -> Spec:
     """The smallest group whose largest distance is within 2L/3, with a window of the largest multiple within L/4."""
     for bound in (2 * start.trained / 3, start.trained - 1):
         for group in range(2, start.trained):
             size = max(group, start.trained // 4 // group * group)
             if (LENGTH - 1) // group + size - size // group <= bound:
-                shift = size - size // group
-                return Spec(
-                    start.theta,
-                    distance=lambda i, j, g=group, w=size, shift=shift: np.where(
-                        i - j < w, i - j, i // g - j // g + shift
-                    ),
-                )
+                return grouped(start, group, size, size - size // group)
     raise AssertionError("no group fits")
 
 

@@ -39,6 +39,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
         oracle.close()
 
 
+def _ask(model: tuple[Hf, Oracle], method: str, over: str) -> page.Found:
+    return page.ask(model[0], model[1], method, over)
+
+
 @pytest.mark.parametrize(
     ("family", "method", "over"),
     [
@@ -55,7 +59,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
     ],
 )
 def test_a_method_is_its_formula(models: Any, family: str, method: str, over: str) -> None:
-    found = page.ask(*models(family), method, over)
+    found = _ask(models(family), method, over)
     assert found.right, found
 
 
@@ -84,7 +88,7 @@ def test_the_comparison_sees_a_lost_sink(models: Any, monkeypatch: pytest.Monkey
 
     kernel = hook.kernel
     monkeypatch.setattr(hook, "kernel", lambda *given, sinks=None, **more: kernel(*given, **more))
-    error = page.ask(*models("gpt-oss"), "sliding_window", "scaled")
+    error = _ask(models("gpt-oss"), "sliding_window", "scaled")
     assert "does not reproduce its logits" in error.refused or (error.error or 0) > 100 * page.TOLERANCE
 
 
@@ -132,20 +136,24 @@ def small(**changes: Any) -> Model:
     return Model(**{**stated, **changes})
 
 
+def assert_close(given: Any, expected: Any) -> None:
+    np.testing.assert_allclose(given, expected)
+
+
 LINEAR = {"rope_type": "linear", "factor": 4.0, "original_max_position_embeddings": 16}
 PLAIN = 100.0 ** -np.array([0, 0.25, 0.5, 0.75])
 
 
 def test_over_scaled_starts_from_the_scaled_frequencies_and_the_extended_length() -> None:
     made = attention_of(named_method("pi"), small(rope_scaling=LINEAR), 128)
-    np.testing.assert_allclose(made.inv_freq, PLAIN / 4 / 2)
+    assert_close(made.inv_freq, PLAIN / 4 / 2)
 
 
 def test_over_plain_starts_from_the_base_and_the_original_length() -> None:
     made = attention_of(named_method("pi", over="plain"), small(rope_scaling=LINEAR), 128)
-    np.testing.assert_allclose(made.inv_freq, PLAIN / 8)
+    assert_close(made.inv_freq, PLAIN / 8)
     undone = attention_of(named_method("none", over="plain"), small(rope_scaling=LINEAR), 128)
-    np.testing.assert_allclose(undone.inv_freq, PLAIN)
+    assert_close(undone.inv_freq, PLAIN)
 
 
 def test_a_scale_multiplies_the_own_one_and_plain_takes_it_back() -> None:
@@ -164,9 +172,9 @@ def test_only_layers_that_see_all_keys_are_changed() -> None:
     model = small(rope_base=None, rope_scaling=scaling, layer_types=kinds)
     made = attention_of(named_method("pi"), model, 128)
     assert made.at(0).slots() == made.at(2).slots() == ()
-    np.testing.assert_allclose(made.at(3).inv_freq, PLAIN / 2)
+    assert_close(made.at(3).inv_freq, PLAIN / 2)
     everywhere = attention_of(named_method("pi", layers="all"), model, 128)
-    np.testing.assert_allclose(everywhere.at(0).inv_freq, 10.0 ** -np.array([0, 0.25, 0.5, 0.75]) / 2)
+    assert_close(everywhere.at(0).inv_freq, 10.0 ** -np.array([0, 0.25, 0.5, 0.75]) / 2)
     shared = attention_of(named_method("pi", layers="global"), small(layer_types=kinds), 128)
     assert shared.at(0).slots() == () and shared.at(1).slots() == ("inv_freq",)
 

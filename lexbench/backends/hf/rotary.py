@@ -57,6 +57,8 @@ SCORES = (*UNROTATED, "query_scale", "mask", "bias", "layers")
 """Slots that the stock attention does not have."""
 PROBES = "probes"
 """Named in a refusal in place of a slot, when attention is only probed."""
+UNREGISTERED = "its attention does not use transformers' registry of attention functions"
+"""Why our attention function cannot take over some layers."""
 _numbers = itertools.count()
 
 
@@ -139,7 +141,7 @@ class AttentionInstaller:
             return Placement(attention, changed)
         self._check_hook(wanted or [PROBES], rotated)
         if watch is not None and self._attends is not None:
-            raise self._refusal([PROBES], "some of its layers have no attention weights")
+            raise self._refusal([PROBES], UNREGISTERED)
         views = views_of(self._config)
         rotating = [
             rotated or layer not in self._turns or self._turns[layer] is not None for layer in range(len(parts))
@@ -223,7 +225,8 @@ class AttentionInstaller:
         count = self._config.num_hidden_layers
         if self._stock is None or kinds_of(self._stock) == [None]:
             return [None] * count
-        return [*(types_of(self._config) or [None] * count)]
+        found: list[str | None] = [*(types_of(self._config) or [None] * count)]
+        return found
 
     def _changed(self, parts: Mapping[str | None, Attention]) -> nn.Module | None:
         """A copy of the rotary module with each kind's frequencies and scale, checked against them."""
@@ -400,8 +403,8 @@ class AttentionInstaller:
                 cache = whole_cache(self._config)
                 pieces = tokens.split([limit - 3, 1, 2], dim=1)
                 got = [self._network(piece, past_key_values=cache, use_cache=True).logits.double() for piece in pieces]
-        if hook.calls != len(pieces) * (count - len(idle)):
-            return "its attention does not use transformers' registry of attention functions"
+        if not hook.modules or hook.calls != len(pieces) * (count - len(idle)):
+            return UNREGISTERED
         if set(hook.modules) != set(range(count)) - idle:
             return "it runs layers several times for a text, each time with other weights of attention"
         error = torch.cat(got, dim=1) - expected
