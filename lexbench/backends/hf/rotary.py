@@ -151,22 +151,19 @@ class AttentionInstaller:
             raise self._refusal(
                 wanted, f"its layers with positions see {size} tokens at most, where it changes nothing"
             )
-        if rotated:
-            held_layers = [
-                LayerAttention(part, changed, kind, view=view)
-                for part, kind, view in zip(parts, self._kinds, views, strict=True)
-            ]
-            return Placement(attention, changed, Hook(held_layers, self._stock, True, self._attends, watch=watch))
         rotaries: dict[Any, nn.Module | None] = {}
-        held_layers = []
         same: dict[Any, LayerAttention] = {}
+        held_layers = []
         for layer, (part, kind, view) in enumerate(zip(parts, self._kinds, views, strict=True)):
-            angles = kind, _angles(part)
-            if angles not in rotaries:
-                rotaries[angles] = self._changed({kind: part})
-            held = LayerAttention(part, rotaries[angles], kind, self._turns.get(layer), view)
-            held_layers.append(same.setdefault((json.dumps(part.as_data()), kind, held.turn, view), held))
-        return Placement(attention, self._identity(), Hook(held_layers, self._stock, False, self._attends, watch=watch))
+            angles, turn, rotary = (kind, _angles(part)), None if rotated else self._turns.get(layer), changed
+            if not rotated:
+                if angles not in rotaries:
+                    rotaries[angles] = self._changed({kind: part})
+                rotary = rotaries[angles]
+            held = LayerAttention(part, rotary, kind, turn, view)
+            held_layers.append(same.setdefault((json.dumps(part.as_data()), kind, turn, view), held))
+        hook = Hook(held_layers, self._stock, rotated, self._attends, watch=watch)
+        return Placement(attention, changed if rotated else self._identity(), hook)
 
     def put(self, placement: Placement) -> None:
         """Install a placement; replaces the previous one."""
