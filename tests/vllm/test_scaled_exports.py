@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,15 @@ def overridden(folder: Path, overrides: dict[str, Any]) -> Any:
         ("GLM-4.5", "longrope", "scaled"),
     ],
 )
-def test_vllm_rotates_by_what_is_printed(name: str, method: str, over: str, tmp_path: Path) -> None:
+def test_vllm_rotates_by_what_is_printed(
+    name: str, method: str, over: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from vllm.config import VllmConfig, set_current_vllm_config
-    from vllm.model_executor.layers.rotary_embedding import get_rope
+    from vllm.model_executor.layers.rotary_embedding import get_rope, phi3_long_rope_scaled_rope
+
+    # Of a whole engine, longrope asks for its length.
+    engine = SimpleNamespace(model_config=SimpleNamespace(max_model_len=LENGTH))
+    monkeypatch.setattr(phi3_long_rope_scaled_rope, "get_current_vllm_config", lambda: engine)
 
     model, built = saved(name, tmp_path), named_method(method, over=over)
     data = as_data(built, method, model, LENGTH, "vllm")
@@ -53,10 +60,9 @@ def test_vllm_rotates_by_what_is_printed(name: str, method: str, over: str, tmp_
         parameters = config.rope_parameters if rope.kind is None else config.rope_parameters[rope.kind]
         with set_current_vllm_config(VllmConfig()):
             module = get_rope(rope.plain.head_dim, LENGTH, True, parameters, dtype=torch.float32)
-        table = next(
-            getattr(module, each) for each in ("long_short_cos_sin_cache", "cos_sin_cache") if hasattr(module, each)
-        )
-        cos, sin = table.double().numpy()[-LENGTH:].reshape(LENGTH, 2, -1).transpose(1, 0, 2)
+        tables = getattr(module, "long_short_cos_sin_cache", None)  # rows for short texts, then rows for long ones
+        table = module.cos_sin_cache[:LENGTH] if tables is None else tables[-LENGTH:]
+        cos, sin = table.double().numpy().reshape(LENGTH, 2, -1).transpose(1, 0, 2)
         part = attention.at(0 if rope.layers is None else rope.layers[0])
         own, scale = rope.own(LENGTH)
         angles = np.arange(LENGTH)[:, None] * (own if part.inv_freq is None else part.inv_freq)
