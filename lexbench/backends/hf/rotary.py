@@ -222,8 +222,8 @@ class AttentionInstaller:
         count = self._config.num_hidden_layers
         if self._stock is None or kinds_of(self._stock) == [None]:
             return [None] * count
-        found: list[str | None] = [*(types_of(self._config) or [None] * count)]
-        return found
+        found = types_of(self._config)
+        return [None] * count if found is None else [*found]
 
     def _changed(self, parts: Mapping[str | None, Attention]) -> nn.Module | None:
         """A copy of the rotary module with each kind's frequencies and scale, checked against them."""
