@@ -37,12 +37,17 @@ def saved(name: str, folder: Path) -> Model:
     return Model(name="m", path=str(folder), **{**facts(config), "trained_length": TRAINED})
 
 
+MODULES: dict[str, Any] = {}
+"""Class of the rotary module, by type of model."""
+
+
 def rotary_of(config: Any) -> Any:
     """The rotary module that transformers builds from a config."""
     text = config.get_text_config()
-    with torch.device("meta"):
-        tower = transformers.AutoModel.from_config(text)
-    return type(tower.rotary_emb)(config=text)
+    if text.model_type not in MODULES:
+        with torch.device("meta"):
+            MODULES[text.model_type] = type(transformers.AutoModel.from_config(text).rotary_emb)
+    return MODULES[text.model_type](config=text)
 
 
 def read_back(config: Any, kind: str | None) -> tuple[np.ndarray, float]:
@@ -64,10 +69,10 @@ def assert_as_asked(config: Any, model: Model, method: Any) -> None:
         assert {key: extra[key] for key in model.rope_extra or {}} == (model.rope_extra or {})
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", ["Llama 3.1", "Gemma 3", "Gemma 4", "gpt-oss", "DeepSeek-V3", "gemma3", "qwen3_5"])
 def test_transformers_reads_the_frequencies_back(name: str, tmp_path: Path) -> None:
     model = saved(name, tmp_path)
-    for method in ("none", "yarn", "pi", "longrope", "p_rope"):
+    for method in ("none", "yarn", "p_rope"):
         for over in OVER:
             built = named_method(method, over=over)
             try:
