@@ -112,8 +112,8 @@ def defined(folder: Path, model: Model, attention: Attention, prompt: int) -> np
         return torch.from_numpy(mixed)[None].transpose(1, 2).contiguous(), None
 
     AttentionInterface.register("defined", attend)
-    own = network.base_model.rotary_emb(torch.zeros(1), torch.zeros(1, 1, dtype=torch.int64))
-    network.base_model.rotary_emb = IdentityRotary({None: own})
+    tables = network.base_model.rotary_emb(torch.zeros(1), torch.zeros(1, 1, dtype=torch.int64))
+    network.base_model.rotary_emb = IdentityRotary({None: tables})
     network.set_attn_implementation("defined")
     with torch.inference_mode():
         return network(torch.from_numpy(TOKENS)[None]).logits[0].double().numpy()  # type: ignore[no-any-return]
