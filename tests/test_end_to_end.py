@@ -16,7 +16,7 @@ from transformers import AttentionInterface
 import lexbench
 from lexbench import Attention, Model, Refused
 from lexbench.backends.hf.backend import Hf
-from lexbench.backends.hf.hook import IdentityRotary
+from lexbench.backends.hf.layers import IdentityRotary
 from lexbench.core import registry
 from lexbench.core.attention import Window
 from lexbench.core.checkpoint import read_model
@@ -112,8 +112,8 @@ def defined(folder: Path, model: Model, attention: Attention, prompt: int) -> np
         return torch.from_numpy(mixed)[None].transpose(1, 2).contiguous(), None
 
     AttentionInterface.register("defined", attend)
-    cos, _ = network.base_model.rotary_emb(torch.zeros(1), torch.zeros(1, 1, dtype=torch.int64))
-    network.base_model.rotary_emb = IdentityRotary(cos.shape[-1])
+    tables = network.base_model.rotary_emb(torch.zeros(1), torch.zeros(1, 1, dtype=torch.int64))
+    network.base_model.rotary_emb = IdentityRotary({None: tables})
     network.set_attn_implementation("defined")
     with torch.inference_mode():
         return network(torch.from_numpy(TOKENS)[None]).logits[0].double().numpy()  # type: ignore[no-any-return]

@@ -18,13 +18,14 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print the attention, or draw it."""
     from lexbench.core.checkpoint import read_known_model
     from lexbench.core.method import read_method
+    from lexbench.core.scaled import attention_of
     from lexbench.report.show import table
 
     config, choices = hydra_config.composed(COMMAND, words)
     model = read_known_model(config["model"])
     _, method, label = read_method(part(config, choices, "method"))
     length = length_of(config) or model.trained_length
-    shown = (model, label, method.attention(model, length), length)
+    shown = (model, label, attention_of(method, model, length), length)
     if options.plot:
         from lexbench.report.show import plots
 

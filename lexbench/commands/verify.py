@@ -48,6 +48,7 @@ def _check_methods(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.core.checkpoint import read_model
     from lexbench.core.method import read_method
     from lexbench.core.record import Refused
+    from lexbench.core.scaled import attention_of
     from lexbench.runner import verify
 
     rows: list[tuple[str, int, list[verify.Check] | str]] = []
@@ -63,7 +64,7 @@ def _check_methods(options: argparse.Namespace, words: list[str]) -> int:
         try:
             if not capabilities(backend).verifiable:
                 raise Refused(f"{backend.name} shows no logits to verify: use backend=hf")
-            rows.append((label, length, verify.verify(backend, method.attention(model, length), length)))
+            rows.append((label, length, verify.verify(backend, attention_of(method, model, length), length)))
         except Refused as refusal:
             rows.append((label, length, refusal.reason))
 

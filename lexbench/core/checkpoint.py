@@ -196,11 +196,14 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
     of their own. If kinds of layers rotate differently, there is no single base, and it maps each kind to its
     parameters.
     """
+    section = "text_config" if config.get("text_config") else None
     config = {**config, **(config.get("text_config") or {})}
+    config = {**IMPLIED.get(config.get("model_type", ""), {}), **config}
     heads = _first(config, "num_attention_heads", "n_head", "n_heads")
     width = _first(config, "hidden_size", "n_embd", "d_model")
     head_dim = _head_dim(config, width, heads)
     base, scaling = _rope(config)
+    extra = {key: value for key, value in _rope_parameters(config).items() if key.startswith("mrope")}
     rotates = base is not None or scaling is not None
     if head_dim is None and heads is None and not rotates:  # no attention: a state of the whole width
         head_dim = width
@@ -211,6 +214,14 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         "rope_base": base,
         "rotary_dim": _rotary_dim(config, head_dim) if rotates else None,
         "rope_scaling": scaling,
+        "rope_extra": extra or None,
+        "decoupled": True if config.get("qk_rope_head_dim") else None,
+        "architecture": kind if (kind := config.get("model_type")) in READ_APART else None,
+        "config_section": section,
+        "max_position_embeddings": config.get("max_position_embeddings") if _needs_claimed(scaling or {}) else None,
+        "layer_types": _layer_types(config),
+        "global_head_dim": _of_global_layers(config, "head_dim", "global_head_dim"),
+        "global_kv_heads": _of_global_layers(config, "num_key_value_heads", "num_global_key_value_heads"),
         "rotary_layout": "interleaved" if rotates and config.get("model_type") in INTERLEAVED else None,
         "layers": _first(config, "num_hidden_layers", "n_layer", "n_layers"),
         "width": width,
@@ -219,6 +230,37 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         "vocabulary": config.get("vocab_size"),
     }
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _needs_claimed(scaling: Mapping[str, Any]) -> bool:
+    """Whether a scaling is computed from max_position_embeddings: it states no length of its own, or no factor."""
+    kinds = [scaling] if "rope_type" in scaling else [each for each in scaling.values() if isinstance(each, Mapping)]
+    needed = {
+        "dynamic": {"max_position_embeddings"},
+        "llama3": {"original_max_position_embeddings"},
+        **{kind: {"original_max_position_embeddings", "factor"} for kind in ("yarn", "longrope")},
+    }
+    return any(each.get(name) is None for each in kinds for name in needed.get(each.get("rope_type", ""), ()))
+
+
+def _layer_types(config: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Kind of attention of each layer; None if all see all keys, or the file does not say it."""
+    kinds = config.get("layer_types")
+    every = _first(config, "sliding_window_pattern", "_sliding_window_pattern")
+    layers = config.get("num_hidden_layers")
+    if kinds is None and every and layers:  # Gemma in transformers 4: every n-th layer sees all keys
+        kinds = ["sliding_attention" if (layer + 1) % every else "full_attention" for layer in range(layers)]
+    return tuple(kinds) if kinds and set(kinds) != {"full_attention"} else None
+
+
+def _of_global_layers(config: Mapping[str, Any], name: str, stated: str) -> int | None:
+    """A size of the layers that see all keys, where other layers have another one (Gemma 4)."""
+    layers = config.get("per_layer_config")  # as transformers 5 writes it
+    kinds = _layer_types(config) or ()
+    if not layers:
+        return config.get(stated) if stated != "num_global_key_value_heads" or config.get("attention_k_eq_v") else None
+    found = [layers[key].get(name) for key in layers if not str(kinds[int(key)]).startswith("sliding")]
+    return next((value for value in found if value is not None), None)
 
 
 def _first(config: Mapping[str, Any], *names: str) -> Any:
@@ -239,6 +281,8 @@ def _rotary_dim(config: Mapping[str, Any], head_dim: int | None) -> int | None:
     if stated or head_dim is None:
         return int(stated) if stated else None
     share = _first({**config, **_rope_parameters(config)}, "partial_rotary_factor", "rotary_pct")
+    if _rope_parameters(config).get("rope_type") == "proportional":  # counts all pairs, of which some stand still
+        return None
     share = share or IMPLIED_SHARE.get(config.get("model_type", ""), 1.0)
     return int(head_dim * share) if share != 1.0 else None
 
@@ -259,7 +303,12 @@ def _rope(config: Mapping[str, Any]) -> tuple[float | None, dict[str, Any] | Non
     base = _first(rope, "rope_theta") or _first(config, "rope_theta", "rotary_emb_base")
     base = base or IMPLIED_BASE.get(config.get("model_type", ""))
     kind = _first(rope, "rope_type", "type") or "default"
-    rest = {key: value for key, value in rope.items() if key not in ("rope_theta", "partial_rotary_factor", "type")}
+    kind = "default" if kind == "mrope" else kind  # one axis for text, and nothing is scaled
+    apart = ("rope_theta", "type", *(() if kind == "proportional" else ("partial_rotary_factor",)))
+    rest = {key: value for key, value in rope.items() if key not in apart}
+    original = config.get("original_max_position_embeddings")
+    if original and kind in ("llama3", "longrope", "yarn"):  # Phi: beside the parameters
+        rest.setdefault("original_max_position_embeddings", original)
     scaling = {**rest, "rope_type": kind} if kind != "default" else None
     if local := config.get("rope_local_base_freq"):  # Gemma 3 in transformers 4
         full = {**rest, "rope_type": kind, "rope_theta": base}
@@ -287,6 +336,12 @@ IMPLIED_BASE = {
     **dict.fromkeys(("codegen", "falcon", "gemma", "gemma2", "gpt_neox", "gptj", "granite", "llama", "mistral"), 1e4),
     **dict.fromkeys(("olmo", "olmo2", "persimmon", "phi", "phi3", "qwen2", "qwen3", "stablelm", "starcoder2"), 1e4),
     "mixtral": 1e6,
+}
+READ_APART = {"gpt_oss"}
+"""Model types whose rope parameters an engine reads by code of its own, which counts for exports."""
+IMPLIED: dict[str, dict[str, Any]] = {
+    "gemma3_text": {"num_attention_heads": 8, "num_key_value_heads": 4, "rope_theta": 1e6, "rope_local_base_freq": 1e4}
+    | {"max_position_embeddings": 131072, "sliding_window_pattern": 6}
 }
 IMPLIED_SHARE = {"gpt_neox": 0.25, "persimmon": 0.5, "phi": 0.5, "stablelm": 0.25}
 IMPLIED_HEAD_DIM = {"gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128}

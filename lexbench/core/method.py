@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
+from lexbench.core.scaled import OnScaled
 
 
 class Method(Protocol):
@@ -54,7 +55,17 @@ def named_method(name: str | Sequence[str | Mapping[str, Any]], **parameters: An
 
 
 def read_method(config: Mapping[str, Any]) -> tuple[str, Method, str]:
-    """Name, method and label from a method's config; its `compose` lists names, or names with parameters."""
+    """Name, method and label from a method's config; its `compose` lists names, or names with parameters.
+
+    `over` and `layers` are parameters of every method: what it starts from on a scaled model (`core.scaled`).
+    """
+    config, start = _starting(config)
+    if start:
+        known, inner, label = read_method(config)
+        stated = ", ".join(f"{key}={value!r}" for key, value in start.items())
+        if "compose" in config or label == known:
+            return known, OnScaled(inner, **start), f"{label}({stated})"
+        return known, OnScaled(inner, **start), f"{label.removesuffix(')')}, {stated})"
     if "compose" not in config:
         name = str(config["name"])
         plain = {key: value for key, value in config.items() if key != "name"}
@@ -70,10 +81,33 @@ def read_method(config: Mapping[str, Any]) -> tuple[str, Method, str]:
     return "+".join(names), Composed(names, parts), "+".join(labels)
 
 
+def _starting(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The config without `over` and `layers`, and these where they are not the default.
+
+    In a composition the methods that state them must agree, and the others follow.
+    """
+    entries = method_entries(config["compose"]) if "compose" in config else []
+    start: dict[str, Any] = {}
+    for key, usual in (("over", "scaled"), ("layers", None)):
+        given = [each[key] for each in (config, *entries) if each.get(key) is not None]
+        if any(value != given[0] for value in given):
+            raise ValueError(f"method.{key} must be one for all composed methods, got {', '.join(map(str, given))}")
+        if given and given[0] != usual:
+            start[key] = given[0]
+    kept = {key: value for key, value in config.items() if key not in STARTING}
+    if entries and (start or any(key in entry for entry in entries for key in STARTING)):
+        kept["compose"] = [{key: value for key, value in entry.items() if key not in STARTING} for entry in entries]
+    return kept, start
+
+
+STARTING = ("over", "layers")
+"""Parameters of every method."""
+
+
 def with_factor(config: Mapping[str, Any], factor: float) -> dict[str, Any] | None:
     """A method's config with this factor in place of the one that follows the length; None where none does."""
     if "compose" not in config:
-        method = read_method(config)[1]
+        method = read_method({key: value for key, value in config.items() if key not in STARTING})[1]
         return {**config, "factor": factor} if getattr(method, "factor", factor) is None else None
     entries = method_entries(config["compose"])
     fixed = [with_factor(entry, factor) for entry in entries]

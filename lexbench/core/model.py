@@ -33,6 +33,24 @@ class Model:
 
     If kinds of layers rotate differently, it maps each kind to its parameters, and `rope_base` is None.
     """
+    rope_extra: Mapping[str, Any] | None = None
+    """Other rope parameters of config.json that scale nothing, such as the sections of mRoPE."""
+    decoupled: bool = False
+    """Whether the rotated dimensions are a part of the head that config.json counts apart (multi-head latent)."""
+    architecture: str | None = None
+    """model_type of the text model in config.json, where exports need it."""
+    config_section: str | None = None
+    """Section of config.json that holds the text model's settings; None: the top level."""
+    max_position_embeddings: int | None = None
+    """As config.json states it; a scaling of the angles may be computed from it."""
+    frequencies: tuple[float, ...] | None = None
+    """[rotated / 2] radians per token where they are not b^(-2p/d), as methods see a scaled RoPE (`core.scaled`)."""
+    layer_types: tuple[str, ...] | None = None
+    """Kind of attention of each layer (full_attention, sliding_attention, ...), where the config states it."""
+    global_head_dim: int | None = None
+    """head_dim of the layers that see all keys, where it is another one."""
+    global_kv_heads: int | None = None
+    """kv_heads of these layers, where they have others."""
     layers: int | None = None
     width: int | None = None
     heads: int | None = None
@@ -61,6 +79,10 @@ class Model:
                 f"model.rotary_dim must be even and at most head_dim {self.head_dim}, got {self.rotated}: "
                 "dimensions rotate in pairs"
             )
+        if self.frequencies is not None and len(self.frequencies) != self.rotated // 2:
+            raise ValueError(
+                f"model.frequencies must be one for each of {self.rotated // 2} pairs, got {len(self.frequencies)}"
+            )
         if self.rotary_layout not in ("half", "interleaved"):
             raise ValueError(f"model.rotary_layout must be half or interleaved, got {self.rotary_layout}")
 
@@ -79,7 +101,13 @@ class Model:
         return self.rope_base
 
     def inv_freq(self, base: float | None = None) -> NDArray[np.float64]:
-        """[rotated / 2] radians per token of each pair: b^(-2p/d) (RoFormer, arXiv 2104.09864, eq. 15)."""
+        """[rotated / 2] radians per token of each pair: b^(-2p/d) (RoFormer, arXiv 2104.09864, eq. 15).
+
+        Of other frequencies theta_p, a new base b' makes theta_p (b'/b)^(-2p/d).
+        """
         plain = self.rotary_base()
         pairs = np.arange(0, self.rotated, 2, dtype=np.float64)
-        return np.asarray((plain if base is None else base) ** (-pairs / self.rotated))
+        if self.frequencies is None:
+            return np.asarray((plain if base is None else base) ** (-pairs / self.rotated))
+        own = np.array(self.frequencies)
+        return own if base is None else np.asarray(own * (base / plain) ** (-pairs / self.rotated))

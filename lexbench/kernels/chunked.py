@@ -25,7 +25,13 @@ Places = Callable[[Positions], Floats]
 
 
 def attend(
-    queries: Tensor, keys: Tensor, values: Tensor, rule: Blocks | Chunks, rotate: Rotate, scaling: float
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    rule: Blocks | Chunks,
+    rotate: Rotate,
+    scaling: float,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Compute what `dense.attend` does, with queries already multiplied by their query_scale."""
     size, total = rule.size, keys.shape[2]
@@ -53,7 +59,7 @@ def attend(
         part = Part(unfold(part.out, blocks), unfold(part.lse, blocks))
         if older and stop > 2 * size:
             _add_older(part, turned(span_queries, older, start), keys, values, (place - size, size, blocks), scaling)
-        output[:, :, start - first : stop - first] = part.out
+        output[:, :, start - first : stop - first] = part.with_sinks(sinks).out
     return output
 
 

@@ -26,6 +26,8 @@ def attend(
     rotate: Rotate,
     scaling: float,
     chunk: int | None = None,
+    sinks: Tensor | None = None,
+    cap: float | None = None,
 ) -> Tensor:
     """Causal attention of the last Q of K positions, under the slots that the scores need.
 
@@ -43,6 +45,8 @@ def attend(
         rotate: rotates vectors to positions.
         scaling: factor on the logits, usually 1 / sqrt(D).
         chunk: queries whose scores are in memory at once; None: as many as make `SCORES` scores.
+        sinks: [H] logits that take weight and add no value; None: none.
+        cap: c, where the logits of keys x become c tanh(x / c); None: they stay.
 
     Returns:
         [B, H, Q, D] in the dtype of `queries`.
@@ -52,7 +56,7 @@ def attend(
     positions = torch.arange(total, device=queries.device)
     assert torch.equal(query_positions, positions[total - n_queries :]), "queries are at the last positions of the keys"
     shaped = any(slot is not None for slot in (attention.remap, attention.mask, attention.bias))
-    if not shaped and n_queries in (1, total):
+    if not shaped and n_queries in (1, total) and sinks is None and cap is None:
         turned = rotate(scaled(queries, attention, total), query_positions)
         causal = n_queries > 1
         return F.scaled_dot_product_attention(
@@ -65,12 +69,20 @@ def attend(
     output = torch.empty(*queries.shape[:3], values.shape[3], dtype=queries.dtype, device=queries.device)
     for start in range(0, n_queries, chunk):
         rows = slice(start, min(start + chunk, n_queries))
-        scores = masked_scores(asking[:, :, rows], known[:, :, : total - n_queries + rows.stop], attention, rotate)
+        seen = known[:, :, : total - n_queries + rows.stop]
+        scores = masked_scores(asking[:, :, rows], seen, attention, rotate, cap)
+        if sinks is not None:
+            more = sinks.to(scores)[:, None, None].expand(batch, -1, scores.shape[2], 1)
+            weights = torch.cat([scores, more], dim=-1).softmax(-1)[..., :-1]
+            output[:, :, rows] = per_group(weights, content[:, :, : scores.shape[-1]])
+            continue
         output[:, :, rows] = per_group(scores.softmax(-1), content[:, :, : scores.shape[-1]])
     return output
 
 
-def masked_scores(queries: Tensor, keys: Tensor, attention: Attention, rotate: Rotate) -> Tensor:
+def masked_scores(
+    queries: Tensor, keys: Tensor, attention: Attention, rotate: Rotate, cap: float | None = None
+) -> Tensor:
     """[B, H, Q, K] logits of the last Q of K positions, with remap, mask and bias; -inf where a key is not seen."""
     total, device = keys.shape[2], queries.device
     here, there = np.arange(total - queries.shape[2], total), np.arange(total)
@@ -89,6 +101,7 @@ def masked_scores(queries: Tensor, keys: Tensor, attention: Attention, rotate: R
             logits = per_group(
                 at(queries[:, :, rows], region.query(here[rows])), at(keys[:, :, span], region.key(there[span])).mT
             )
+            logits = logits if cap is None else cap * (logits / cap).tanh()
             mine = torch.from_numpy(held[rows, span]).to(device)
             scores[:, :, rows, span] = torch.where(mine, logits, scores[:, :, rows, span])
     if attention.bias is not None:

@@ -40,8 +40,12 @@ def attend(
     attention: Attention,
     rotate: dense.Rotate,
     scaling: float,
+    sinks: Tensor | None = None,
+    cap: float | None = None,
 ) -> Tensor:
     """The result of `dense.attend`, with the same arguments, in memory for a few spans of queries and keys.
+
+    Capped scores are computed densely: the fused kernels have no cap.
 
     Rotations and scores are in the inputs' dtype, as in stock models; parts are merged in float32, or float64 for
     float64 inputs. Where gradients are needed, the dense kernel runs: the fused kernels give none for their lse.
@@ -49,9 +53,9 @@ def attend(
     name = structure(attention)
     learning = torch.is_grad_enabled() and any(x.requires_grad for x in (queries, keys, values))
     (n_queries, width), total = queries.shape[2:], keys.shape[2]
-    stock = name == "sdpa" and n_queries in (1, total)
-    if name == "dense" or stock or learning or width != values.shape[3]:
-        return dense.attend(queries, keys, values, query_positions, attention, rotate, scaling)
+    stock = name == "sdpa" and n_queries in (1, total) and sinks is None
+    if name == "dense" or stock or learning or width != values.shape[3] or cap is not None:
+        return dense.attend(queries, keys, values, query_positions, attention, rotate, scaling, sinks=sinks, cap=cap)
     positions = torch.arange(total, device=queries.device)
     assert torch.equal(query_positions, positions[total - n_queries :]), "queries are at the last positions of the keys"
     remap, mask = attention.remap, attention.mask
@@ -59,13 +63,15 @@ def attend(
         return dense.attend(queries, keys, values, query_positions, attention, rotate, scaling)
     queries = dense.scaled(queries, attention, total)
     if isinstance(remap, Chunks):
-        return chunked.attend(queries, keys, values, remap, rotate, scaling)
+        return chunked.attend(queries, keys, values, remap, rotate, scaling, sinks)
     if isinstance(mask, Blocks):
-        return chunked.attend(queries, keys, values, mask, rotate, scaling)
+        return chunked.attend(queries, keys, values, mask, rotate, scaling, sinks)
     if isinstance(remap, Remap):
         count = total if mask is None else mask.sinks
-        return near_far.attend(queries, keys, values, remap.window, Far(count, remap.query, remap.key), rotate, scaling)
+        far = Far(count, remap.query, remap.key)
+        return near_far.attend(queries, keys, values, remap.window, far, rotate, scaling, sinks)
     if mask is not None:
-        return near_far.attend(queries, keys, values, mask.size, Far(mask.sinks, Line(), Line()), rotate, scaling)
+        far = Far(mask.sinks, Line(), Line())
+        return near_far.attend(queries, keys, values, mask.size, far, rotate, scaling, sinks)
     turned = rotate(queries, query_positions), rotate(keys, positions)
-    return flash.causal(*turned, values, scaling).out.to(queries.dtype)
+    return flash.causal(*turned, values, scaling).with_sinks(sinks).out.to(queries.dtype)

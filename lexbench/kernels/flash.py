@@ -34,6 +34,12 @@ class Part(NamedTuple):
         out.lerp_(other.out, (other.lse - lse).sigmoid()[..., None])
         lse.copy_(torch.logaddexp(lse, other.lse))
 
+    def with_sinks(self, sinks: Tensor | None) -> "Part":
+        """The part with a logit [H] for each head that takes weight and adds no value; in place."""
+        if sinks is not None:
+            self.out.mul_((self.lse - sinks.to(self.lse)[:, None]).sigmoid()[..., None])
+        return self
+
 
 def full(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Part:
     """Every query sees every key. Queries [B, H, Q, D], keys and values [B, KV, K, D], shared by H / KV heads."""

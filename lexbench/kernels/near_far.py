@@ -43,7 +43,14 @@ class Far:
 
 
 def attend(
-    queries: Tensor, keys: Tensor, values: Tensor, window: int, far: Far, rotate: Rotate, scaling: float
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    window: int,
+    far: Far,
+    rotate: Rotate,
+    scaling: float,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Attend as `dense.attend`, with queries already multiplied by query_scale; keys with i - j < window are near."""
     total = keys.shape[2]
@@ -61,7 +68,7 @@ def attend(
         if count and beyond < stop:
             far_queries = _far_queries(span_queries[:, :, beyond - start :], far, beyond, rotate)
             _add_far(part, far_queries, far_keys, far_values, beyond - window, scaling)
-        output[:, :, start - first : stop - first] = part.out
+        output[:, :, start - first : stop - first] = part.with_sinks(sinks).out
     return output
 
 

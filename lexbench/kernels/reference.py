@@ -7,6 +7,8 @@ import numpy as np
 
 from lexbench.core.attention import Attention, Floats, Middle, Positions, regions, seen_distances
 from lexbench.core.model import Model
+from lexbench.core.record import Refused
+from lexbench.core.scaled import ropes
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,8 @@ class Angles:
     """Factor on cos and sin."""
     layout: str = "half"
     """half or interleaved, as in `Model`."""
+    offset: int = 0
+    """First rotated dimension of a head."""
 
     def under(self, attention: Attention, places: Positions, positions: Floats | Positions) -> tuple[Floats, Floats]:
         """[n, pairs] angles in radians and [n, 1] scale of cos and sin, for tokens number `places` at `positions`.
@@ -82,7 +86,8 @@ def _turned(vectors: Floats, places: Positions, positions: Floats, attention: At
     """[n, D] vectors of tokens number `places`, rotated to `positions`; dimensions beyond the pairs stay."""
     angles, scale = own.under(attention, places, positions)
     pairs = angles.shape[1]
-    rotated, rest = vectors[:, : 2 * pairs], vectors[:, 2 * pairs :]
+    end = own.offset + 2 * pairs
+    rotated, rest = vectors[:, own.offset : end], np.delete(vectors, np.s_[own.offset : end], axis=1)
     half = own.layout == "half"
     one, two = (rotated[:, :pairs], rotated[:, pairs:]) if half else (rotated[:, ::2], rotated[:, 1::2])
     # A rotation of a pair is a product of complex numbers.
@@ -111,12 +116,7 @@ def _first_change(attention: Attention, model: Model, length: int) -> int | None
         return begin if length >= begin else None
     if attention.dynamic is not None:
         return 1 if length > attention.dynamic.trained_length else None
-    plain = model.rope_base is not None and model.rope_scaling is None
-    own = model.inv_freq() if plain else None
-    other = attention.inv_freq is not None and (
-        own is None or not np.allclose(attention.inv_freq, own, rtol=1e-9, atol=0)
-    )
-    turned = other or attention.scale not in (None, 1.0)
+    turned = not _turns_as(attention, model, length)
     if attention.bias is not None or (attention.head_ratios and set(attention.head_ratios.ratios) != {1.0}):
         return 1
     sizes = [*(1 << power for power in range(length.bit_length()) if 1 << power < length), length]
@@ -127,6 +127,26 @@ def _first_change(attention: Attention, model: Model, length: int) -> int | None
             next((size for size in sizes if _changes(attention, size)), None),
         ]
     )
+
+
+def _turns_as(attention: Attention, model: Model, length: int) -> bool:
+    """Whether frequencies and scale are those of the model itself, in any kind of layers."""
+    if attention.inv_freq is None and attention.scale in (None, 1.0) and model.rope_scaling is None:
+        return True
+    if attention.inv_freq is None and attention.scale is None:
+        return True
+    try:
+        own = [rope.own(length) for rope in ropes(model)]
+    except Refused:
+        return False
+    return any(
+        (attention.inv_freq is None or _same(attention.inv_freq, inv_freq)) and attention.scale in (None, scale)
+        for inv_freq, scale in own
+    )
+
+
+def _same(one: Floats, other: Floats) -> bool:
+    return one.shape == other.shape and bool(np.allclose(one, other, rtol=1e-9, atol=0))
 
 
 def _changes(attention: Attention, size: int) -> bool:

@@ -44,6 +44,11 @@ class CriticalBase:
         return as_transformers(model, "default", rope_theta=self._base(model))
 
     def _base(self, model: Model) -> float:
+        if model.frequencies is not None:
+            raise Refused(
+                "critical_base sets all frequencies by one base, which leaves nothing of the scaled ones of "
+                f"{model.name}: give over=plain"
+            )
         base = 2 * model.trained_length / math.pi / self.divisor
         if base <= 1:
             raise Refused(

@@ -17,6 +17,7 @@ from lexbench.core.checkpoint import on_disk
 from lexbench.core.method import Method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
+from lexbench.core.scaled import OnScaled, Rope, attention_of, ropes
 from lexbench.methods.rotary import as_transformers, yarn_scale
 
 TARGETS = ("transformers", "vllm", "llama.cpp")
@@ -59,19 +60,29 @@ def as_data(method: Method, label: str, model: Model, length: int, target: str) 
         raise ValueError(f"export knows {', '.join(TARGETS)}, got {target}: choose one of them")
     if length < 1:
         raise ValueError(f"export needs a length of at least 1 token, got {length}: give length=N")
-    attention = method.attention(model, length)
-    _check_slots(attention, label, target)
+    return of_attention(attention_of(method, model, length), label, model, length, target, method)
+
+
+def of_attention(
+    attention: Attention, label: str, model: Model, length: int, target: str, method: Method | None = None
+) -> dict[str, Any]:
+    """The export of an Attention at a length; the method, if given, states its parameters in transformers."""
     if model.rope_base is None and model.rope_scaling is None:
+        _check_slots(attention, label, target)
         raise Refused(f"{model.name} has no rotary positions to export: deploy it as it is")
     if model.rope_scaling is not None:
-        return _own(attention, label, model, length, target)
+        if not attention.slots():
+            return _own(label, model, length, target)
+        return _scaled(attention, label, model, length, target, method)
+    _check_slots(attention, label, target)
+    start = method.method if isinstance(method, OnScaled) else method
     if target == "llama.cpp":
-        return {"--ctx-size": length, **_flags(method, attention, label, model, length)}
+        return {"--ctx-size": length, **_flags(start, attention, label, model, length)}
     if attention.dynamic is not None:
         # transformers takes the trained length from max_position_embeddings.
         rope = as_transformers(model, "dynamic", factor=attention.dynamic.factor)
-        return _config(rope, attention.dynamic.trained_length)
-    rope = _parameters(method, attention, model, length, target)
+        return _config(rope, attention.dynamic.trained_length, model)
+    rope = _parameters(start, attention, model, length, target)
     return _placed(rope, label, model, length, target)
 
 
@@ -93,24 +104,44 @@ def _refusal(slots: str, label: str, target: str, why: str = "") -> Refused:
 # transformers and vLLM
 
 
-def _config(rope: dict[str, Any], positions: int) -> dict[str, Any]:
-    return {"rope_parameters": rope, "max_position_embeddings": positions}
+def _config(rope: dict[str, Any], positions: int | None, model: Model) -> dict[str, Any]:
+    """Entries of config.json, in the section of the text model where it has one."""
+    entries = {"rope_parameters": rope, **({} if positions is None else {"max_position_embeddings": positions})}
+    return {model.config_section: entries} if model.config_section else entries
 
 
-def _placed(rope: dict[str, Any], label: str, model: Model, length: int, target: str) -> dict[str, Any]:
+def _placed(
+    rope: dict[str, Any], label: str, model: Model, length: int, target: str, own: bool = False
+) -> dict[str, Any]:
     """Put rope parameters where the target reads them; Refused where vLLM would rotate other pairs with them.
 
     vLLM's table of angles has max_position_embeddings rows, and vLLM reads beyond its end without an error.
     """
     if target == "transformers":
-        return _config(rope, length)
-    if rope.get("rope_type") == "longrope" and model.rotary_layout == "interleaved":
-        why = f"its longrope rotates halves of the head, {model.name} rotates neighbours: "
-        raise _refusal("inv_freq", label, target, why)
-    return {"hf_overrides": _config(rope, length), "max_model_len": length}
+        return _config(rope, length, model)
+    for each in [rope] if "rope_type" in rope else rope.values():
+        if why := _unread_by_vllm(each, model, own):
+            raise _refusal("inv_freq", label, target, f"{why}: ")
+    return {"hf_overrides": _config(rope, length, model), "max_model_len": length}
 
 
-def _parameters(method: Method, attention: Attention, model: Model, length: int, target: str) -> dict[str, Any]:
+def _unread_by_vllm(rope: Mapping[str, Any], model: Model, own: bool) -> str | None:
+    """Why vLLM would not rotate by these parameters, or None."""
+    kind = rope.get("rope_type")
+    if kind == "longrope" and model.rotary_layout == "interleaved":
+        return f"its longrope rotates halves of the head, {model.name} rotates neighbours"
+    if own:
+        return None
+    if model.architecture == "gpt_oss" and kind != "yarn":
+        return "its gpt-oss reads yarn's parameters only"
+    if model.decoupled and kind != "default":
+        return "its multi-head latent attention takes any scaling for yarn"
+    if model.rope_extra and kind not in ("default", "yarn"):
+        return f"its {kind} has no sections of mRoPE"
+    return None
+
+
+def _parameters(method: Method | None, attention: Attention, model: Model, length: int, target: str) -> dict[str, Any]:
     """Rope parameters: those that the method states, or another base or factor, or one factor per pair."""
     scale = attention.scale or 1.0
     rope = _named(method, model, length)
@@ -123,7 +154,7 @@ def _parameters(method: Method, attention: Attention, model: Model, length: int,
     return {**as_transformers(model, rope["rope_type"]), **rope}
 
 
-def _named(method: Method, model: Model, length: int) -> dict[str, Any] | None:
+def _named(method: Method | None, model: Model, length: int) -> dict[str, Any] | None:
     """Rope parameters that the method states for transformers; None where it has none."""
     state = getattr(method, "rope_parameters", None)
     try:
@@ -193,11 +224,57 @@ def _rounded(value: float) -> float:
 # models that scale their angles themselves
 
 
-def _own(attention: Attention, label: str, model: Model, length: int, target: str) -> dict[str, Any]:
-    """The model's own parameters, unchanged; Refused where the method or the length would change them."""
+def _scaled(
+    attention: Attention, label: str, model: Model, length: int, target: str, method: Method | None
+) -> dict[str, Any]:
+    """Parameters of each RoPE that the method changes, and the others' own; Refused where a RoPE would need several."""
+    for part in attention.parts():
+        _check_slots(part, label, target)
+    if target == "llama.cpp":
+        raise _refusal(
+            ", ".join(attention.slots()), label, target, f"its flags keep the scaling in the file of {model.name}: "
+        )
+    rope: dict[str | None, dict[str, Any]] = {}
+    changed = set[str | None]()
+    for each in ropes(model):
+        parts = [attention.at(layer) for layer in (range(model.layers or 1) if each.layers is None else each.layers)]
+        if any(part.as_data() != parts[0].as_data() for part in parts):
+            raise _refusal("layers", label, target, f"it has one RoPE for {each.kind or 'all layers'}: ")
+        rope[each.kind] = dict(each.parameters)
+        if parts[0].slots():
+            changed.add(each.kind)
+            rope[each.kind] = _of_rope(each, parts[0], length, target, method)
+    if kept := [rope[kind] for kind in rope.keys() - changed if _tied(rope[kind], length, target)]:
+        kind = kept[0]["rope_type"]
+        raise _refusal("inv_freq", label, target, f"its {kind} layers follow max_position_embeddings: ")
+    whole = rope[None] if None in rope else {str(kind): parameters for kind, parameters in rope.items()}
+    return _placed(whole, label, model, length, target)
+
+
+def _of_rope(each: Rope, part: Attention, length: int, target: str, method: Method | None) -> dict[str, Any]:
+    """Parameters of one RoPE under an Attention."""
+    over = method.over if isinstance(method, OnScaled) else "scaled"
+    start = method.method if isinstance(method, OnScaled) else method
+    own = each.parameters
+    if part.inv_freq is None:
+        part = replace(part, inv_freq=each.own(length)[0])
+    seen = each.seen(over, length)
+    if own.get("mscale_all_dim"):  # multi-head latent attention: its softmax scale is computed from these, and stays
+        rope = _pair_by_pair(part, each.plain, length)
+        rope |= {key: own[key] for key in ("factor", "mscale_all_dim")}
+    elif seen.frequencies is None:
+        rope = _parameters(start, part, seen, length, target)
+    else:
+        rope = _parameters(None, part, each.plain, length, target)
+    rope = {**as_transformers(each.plain, rope["rope_type"]), **rope}
+    if "partial_rotary_factor" in own and "partial_rotary_factor" not in rope:
+        rope["partial_rotary_factor"] = 1.0  # vLLM merges these parameters with the checkpoint's own
+    return rope
+
+
+def _own(label: str, model: Model, length: int, target: str) -> dict[str, Any]:
+    """The model's own parameters, unchanged; Refused where the length would change them."""
     assert model.rope_scaling is not None
-    if slots := attention.slots():
-        raise _refusal(", ".join(slots), label, target, f"{model.name} scales its angles itself: ")
     if target == "llama.cpp":
         return {"--ctx-size": length}  # the GGUF file has the rest
     rope, kinds = dict(model.rope_scaling), list(model.rope_scaling.values())
@@ -206,9 +283,9 @@ def _own(attention: Attention, label: str, model: Model, length: int, target: st
         rope = {**as_transformers(replace(model, rope_scaling=None), rope["rope_type"]), **rope}
     tied = [kind for kind in kinds if _tied(kind, length, target)]
     if not tied:
-        return _placed(rope, label, model, length, target)
+        return _placed(rope, label, model, length, target, own=True)
     if target == "transformers":
-        return {"rope_parameters": rope}  # transformers needs no entry to go beyond max_position_embeddings
+        return _config(rope, None, model)  # transformers needs no entry to go beyond max_position_embeddings
     if length > model.trained_length:
         raise Refused(
             f"vllm cannot take {model.name} to {length} tokens: its own angles ({tied[0]['rope_type']}) would change "
@@ -234,7 +311,7 @@ def _tied(kind: Mapping[str, Any], length: int, target: str) -> bool:
 # llama.cpp
 
 
-def _flags(method: Method, attention: Attention, label: str, model: Model, length: int) -> dict[str, Any]:
+def _flags(method: Method | None, attention: Attention, label: str, model: Model, length: int) -> dict[str, Any]:
     """A base and a factor, or yarn's parameters; Refused for all other frequencies.
 
     llama.cpp's yarn has the ramp of `yarn` with truncate. It multiplies cos and sin by 0.1 ln s + 1 and ignores

@@ -1,7 +1,7 @@
 """LongRoPE."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -98,7 +98,8 @@ class Longrope:
 
     def _long(self, model: Model, factor: float) -> Floats:
         if self.long_factors is None:
-            return model.inv_freq() / model.inv_freq(ntk_base(model, factor))
+            plain = replace(model, frequencies=None)  # a factor each also for pairs that stand still
+            return plain.inv_freq() / plain.inv_freq(ntk_base(plain, factor))
         return _fitting("long_factors", self.long_factors, model)
 
 

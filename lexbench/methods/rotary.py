@@ -101,10 +101,30 @@ def critical_dimension(model: Model) -> int:
     """Number of dimensions whose pairs make a full turn within the trained length L: 2 ceil(d/2 log_b(L / 2 pi)).
 
     0 to d, even (arXiv 2310.05209). Half of it is the index, counted from 0, of the first pair without a full
-    turn in training.
+    turn in training. Where frequencies are not b^(-2p/d), the pairs with more than a turn are counted.
     """
+    if model.frequencies is not None:
+        return 2 * int((np.array(model.frequencies) > 2 * math.pi / model.trained_length).sum())
     trained = math.log(model.trained_length / (2 * math.pi)) / math.log(model.rotary_base())
     return 2 * min(max(math.ceil(model.rotated / 2 * trained), 0), model.rotated // 2)
+
+
+def pair_with_rotations(model: Model, rotations: float) -> float:
+    """Index of the pair with so many rotations within the trained length; fractional, perhaps outside the head.
+
+    Where frequencies are not b^(-2p/d), between the two pairs around it by their logarithms, and beyond the last ones
+    in steps of the base.
+    """
+    turns, step = model.trained_length / (2 * math.pi * rotations), 2 * math.log(model.rotary_base())
+    if model.frequencies is None:
+        return model.rotated * math.log(turns) / step
+    rising = -np.log(np.array([each for each in model.frequencies if each > 0] or [1.0]))
+    rising, wanted, step = np.maximum.accumulate(rising), math.log(turns), step / model.rotated
+    if wanted < rising[0]:
+        return float((wanted - rising[0]) / step)
+    if wanted > rising[-1]:
+        return float(len(rising) - 1 + (wanted - rising[-1]) / step)
+    return float(np.interp(wanted, rising, np.arange(len(rising))))
 
 
 def su_scale(model: Model, factor: float) -> float:
@@ -128,8 +148,10 @@ def yarn_scale(factor: float) -> float:
 
 def as_transformers(model: Model, kind: str, **parameters: Any) -> dict[str, Any]:
     """transformers' `rope_parameters` of one rope type: the base, the rotated share of the head, and parameters."""
-    found = {"rope_type": kind, "rope_theta": model.rotary_base(), **parameters}
-    if model.rotated == model.head_dim:
+    found = {"rope_type": kind, "rope_theta": model.rotary_base(), **(model.rope_extra or {}), **parameters}
+    if model.frequencies is not None:
+        raise Refused(f"{model.name} has frequencies of its own, no rope type of transformers starts from them")
+    if model.rotated == model.head_dim or model.decoupled:
         return found
     share = model.rotated / model.head_dim
     if int(model.head_dim * share) < model.rotated:  # transformers rounds down: 44 * (30 / 44) is 29.99...

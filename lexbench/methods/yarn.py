@@ -14,6 +14,7 @@ from lexbench.methods.rotary import (
     check_attention_factor,
     check_factor,
     check_trained_length,
+    pair_with_rotations,
     resolve_factor,
     trained_on,
     yarn_scale,
@@ -89,8 +90,8 @@ class Yarn:
 
     def _ramp(self, model: Model) -> tuple[float, float]:
         """Pairs where the ramp begins and ends, fractional without `truncate`."""
-        low = _pair_with_rotations(model, self.beta_fast)
-        high = _pair_with_rotations(model, self.beta_slow)
+        low = pair_with_rotations(model, self.beta_fast)
+        high = pair_with_rotations(model, self.beta_slow)
         if self.truncate:
             low, high = math.floor(low), math.ceil(high)
         # The authors' upper limit is d - 1, a number of dimensions, although low and high count pairs.
@@ -103,9 +104,3 @@ class Yarn:
             high = low + 0.001  # a step, as in the authors' code
         pairs = np.arange(model.rotated // 2, dtype=np.float64)
         return np.asarray(1 - np.clip((pairs - low) / (high - low), 0.0, 1.0))
-
-
-def _pair_with_rotations(model: Model, rotations: float) -> float:
-    """Index of the pair with so many rotations within the trained length; fractional, perhaps outside the head."""
-    turns = model.trained_length / (2 * math.pi * rotations)
-    return model.rotated * math.log(turns) / (2 * math.log(model.rotary_base()))

@@ -13,6 +13,7 @@ from lexbench.core.checkpoint import NUMBERS
 from lexbench.core.method import Method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
+from lexbench.core.scaled import attention_of
 from lexbench.core.task import Tokenizer
 from lexbench.core.version import __version__
 from lexbench.runner.cells import BackendFacts, Named, OpenCell, Step, Workload
@@ -84,7 +85,7 @@ def _methods(job: Job, length: int) -> list[Named]:
 def _attention(method: Method, model: Model, length: int) -> tuple[Attention | None, str | None]:
     try:
         with fenced(f"{type(method).__name__}.attention"):
-            return method.attention(model, length), None
+            return attention_of(method, model, length), None
     except Refused as refusal:
         return None, refusal.reason
 

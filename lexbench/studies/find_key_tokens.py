@@ -17,6 +17,7 @@ from lexbench.core.files import write_text
 from lexbench.core.method import read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
+from lexbench.core.scaled import attention_of
 from lexbench.core.task import Score, Tokens
 from lexbench.core.version import __version__
 from lexbench.corpora import Corpus
@@ -64,7 +65,7 @@ def find(
     rule = Rule.of(model, longest, short, window, gain=gain, loss=loss)
     name, built, label = read_method(method)
     file = _checked(model, name, rule, out, n)
-    attention = built.attention(model, rule.longest)
+    attention = attention_of(built, model, rule.longest)
     loaded = opened(model, backend, rule.longest)
     texts = EncodedCorpus(corpus, loaded.tokenizer)
     chosen = _documents(texts, rule, n)

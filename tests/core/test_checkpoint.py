@@ -104,6 +104,7 @@ def test_layers_of_several_kinds_have_no_one_base() -> None:
 def test_a_model_with_a_picture_part_is_its_text_part() -> None:
     assert facts({"model_type": "llava", "hidden_size": 1, "text_config": {**SIZES, "rope_theta": 3e4}}) == {
         **KNOWN,
+        "config_section": "text_config",
         "trained_length": 128,
         "rope_base": 3e4,
     }
@@ -272,7 +273,7 @@ def test_a_model_in_the_working_folder_is_named_after_it(tmp_path: Path, monkeyp
 
 
 def test_an_unknown_fact_is_answered_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"unknown parameter model.rope_theta: .*choose from bos, head_dim"):
+    with pytest.raises(ValueError, match=r"unknown parameter model.rope_theta: .*choose from architecture, bos"):
         read_model({"rope_theta": 1e4})
     with pytest.raises(ValueError, match=r"unknown parameter model.pth: did you mean path"):
         read_model({"pth": "x"})

@@ -128,7 +128,7 @@ class Hf(Backend):
             self._network, model.name, model.trained_length, self._positions_end, self._base
         )
         self._passes = [self._installer.prepare(Attention())]
-        self._slides = self._state is Keys and any(Keys(self._network.config).cache.is_sliding)
+        self._windows = self._state is Keys and any(Keys(self._network.config).cache.is_sliding)
         self._prefix_cache = PrefixCache[list[Keys]]()
         self.reuse = False
         self._batch = batch if isinstance(batch, int) else None
@@ -152,9 +152,14 @@ class Hf(Backend):
         ranked = [part.head_ratios is not None for placement in self._passes for part in placement.attention.parts()]
         return not any(ranked) and not any(placement.grows for placement in self._passes)
 
+    @property
+    def _slides(self) -> bool:
+        """Whether the cache drops keys behind a window. Our attention function needs all keys, and masks them."""
+        return self._windows and not any(placement.hook is not None for placement in self._passes)
+
     def _new(self) -> State:
         """An empty state for one pass, in as little memory as the model needs to go on."""
-        return Keys(self._network.config) if self._state is Keys else self._state()
+        return Keys(self._network.config) if self._slides else self._state()
 
     def _begun(self, prompt: Tokens) -> tuple[Sequence[State], int]:
         """States for a prompt, and how many of its first tokens they already hold (from the previous prompt)."""
@@ -222,7 +227,6 @@ class Hf(Backend):
         """Write one batch; each answer is the same as alone."""
         first, new, ended = questions[0], [list[int]() for _ in questions], [False for _ in questions]
         with self._answering(first.length):
-            self._check_window(first.length - 1)  # fail before any work
             last, caches = self._prompted([question.prompt for question in questions])
             for step in range(first.room):
                 feed = _best(likelihood.mixed(self._head(last)), ended, self.dtype)
@@ -366,7 +370,7 @@ class Hf(Backend):
     def all_layers_attended(self) -> bool:
         """Whether every layer has called our attention function, if one is installed."""
         hooks = [placement.hook for placement in self._passes if placement.hook is not None]
-        return all(len(hook.modules) == len(hook.layers) for hook in hooks)
+        return all(hook.modules.keys() >= (hook.attends or {*range(len(hook.layers))}) for hook in hooks)
 
     def _states(self, tokens: Tensor, prompt: int, states: Sequence[State] = ()) -> Tensor:
         """[passes, B, T, width] last hidden states, beside the head; with an empty state or none, a new text begins."""
@@ -401,12 +405,6 @@ class Hf(Backend):
     def _ids(self, *texts: Tokens) -> Tensor:
         """[B, T] on the device."""
         return torch.from_numpy(np.stack(texts).astype("int64")).to(self._device)
-
-    def _check_window(self, tokens: int) -> None:
-        """Raise Unrealisable if sliding-window layers drop keys from their cache that our attention function needs."""
-        for placement in self._passes:
-            if placement.hook is not None and placement.hook.window is not None and tokens > placement.hook.window:
-                raise Unrealisable(f"its layers have a window of {placement.hook.window} tokens, asked for {tokens}")
 
     @contextmanager
     def _answering(self, length: int) -> Iterator[None]:

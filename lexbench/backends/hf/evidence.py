@@ -1,9 +1,13 @@
 """Checks of what the attention function really computes, by calling it with known random vectors."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import numpy as np
 import torch
 
-from lexbench.backends.hf.hook import Hook, rotation
+from lexbench.backends.hf.hook import Hook
+from lexbench.backends.hf.layers import within
 from lexbench.core.attention import Attention, Positions, regions
 from lexbench.kernels.reference import Angles, weights
 
@@ -12,15 +16,25 @@ SHARES = (1.0, 0.75, 0.4)
 
 
 @torch.inference_mode()
-def of_weights(hook: Hook, own: Angles, device: torch.device, length: int) -> float:
+def of_weights(hook: Hook, own: Mapping[int, Angles], device: torch.device, length: int) -> float:
     """Largest difference between attention weights and the formula, over a random text of `length` tokens.
 
     Needs an earlier forward pass, which records the modules of the layers. Layers with the same Attention are checked
-    once.
+    once. Learned sinks and caps are left out: they come with the call.
+
+    Args:
+        hook: the attention function.
+        own: by id of a `LayerAttention`, how its layers rotate by themselves.
+        device: of the vectors.
+        length: in tokens.
     """
-    kinds = {id(held.attention): layer for layer, held in reversed([*enumerate(hook.layers)])}
+    kinds = {id(held): layer for layer, held in reversed([*enumerate(hook.layers)]) if layer in hook.modules}
     rows = sorted({max(0, round(share * length) - 1) for share in SHARES})
-    return max(_of_query(hook, layer, own, device, length, row) for layer in kinds.values() for row in rows)
+    return max(
+        _of_query(hook, layer, own[id(hook.layers[layer])], device, length, row)
+        for layer in kinds.values()
+        for row in rows
+    )
 
 
 def _of_query(hook: Hook, layer: int, own: Angles, device: torch.device, length: int, row: int) -> float:
@@ -29,21 +43,21 @@ def _of_query(hook: Hook, layer: int, own: Angles, device: torch.device, length:
     rng = np.random.default_rng([layer, length])
     queries = rng.standard_normal((heads, length, size)) * 2
     keys = rng.standard_normal((kv_heads, length, size)) * 2
-    watched = _watched(held.attention, row, size)
+    attention = within(held.attention, held.view, length)
+    if hook.rotated or held.turn is None:  # what arrives is as it stays
+        attention, own = replace(attention, inv_freq=None, scale=None, keep_first=None), Angles(np.empty(0))
+    watched = _watched(attention, row, size)
     # Value vectors are one-hot: dimension d of the output is the attention weight of key watched[d].
     values = np.zeros((kv_heads, length, size))
     values[:, watched, np.arange(len(watched))] = 1
     q, k, v = (torch.from_numpy(vectors).to(device, torch.float32)[None] for vectors in (queries, keys, values))
-    if hook.rotated:
-        rotate, places = rotation(module, held.rotary), torch.arange(length, device=device)
-        q, k = rotate(q, places), rotate(k, places)
     hook.begin(None)
     mixed, _ = hook(module, q, k, v, None, scaling=size**-0.5)
     group, errors = heads // kv_heads, []
     ratios = hook.ratios.get((layer, 0), (1.0,) * kv_heads)
     for head in {0, heads - 1}:
         known, ratio = keys[head // group, : row + 1], ratios[head // group]
-        expected = weights(held.attention, own, queries[head, row], known, row, size**-0.5, head, ratio)
+        expected = weights(attention, own, queries[head, row], known, row, size**-0.5, head, ratio)
         got = mixed[0, row, head, : len(watched)].double().cpu().numpy()
         errors.append(float(abs(got - expected[watched]).max()))
     hook.begin(None)

@@ -11,6 +11,7 @@ from lexbench.core.checkpoint import facts
 from lexbench.core.method import Method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
+from lexbench.core.scaled import attention_of
 
 _extended: "weakref.WeakSet[Any]" = weakref.WeakSet()
 """Networks with a method applied now."""
@@ -77,8 +78,8 @@ def model_of(network: Any, trained_length: int | None, name: str | None = None) 
 def _at(method: Method, model: Model, length: int | None) -> Attention:
     """The Attention at a length; without a length, ValueError if it is not the same at all lengths."""
     if length is not None:
-        return method.attention(model, length)
-    near, far = (method.attention(model, times * model.trained_length) for times in (1, 4))
+        return attention_of(method, model, length)
+    near, far = (attention_of(method, model, times * model.trained_length) for times in (1, 4))
     if near.as_data() != far.as_data():
         raise ValueError("the method depends on the length: give length=..., the tokens of prompt and answer")
     return near

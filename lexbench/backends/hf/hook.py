@@ -1,11 +1,11 @@
 """The attention function that computes an Attention inside a transformers model.
 
 transformers calls a registered attention function in place of sdpa or eager, with q, k and v of one layer. This one
-raises Unrealisable for what it does not implement: learned sinks, soft caps, dropout, sliding windows, packed texts.
+keeps what the layer does by itself: learned sinks, capped scores, windows, layers without rotation. It raises
+Unrealisable for what it does not implement: dropout, packed texts, and probes of sinks, caps and windows.
 """
 
 import math
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lexbench.core.attention import Attention
+from lexbench.backends.hf.layers import Chunk, Turn, ask, is_relative, within
+from lexbench.core.attention import Attention, Window
 from lexbench.core.record import Refused
 from lexbench.kernels import fast, rotations
 from lexbench.kernels.dense import Rotate
@@ -29,25 +30,18 @@ class Unrealisable(Refused):
     """Why our attention function does not fit a model; `AttentionInstaller.explain` adds the slots."""
 
 
-class IdentityRotary(nn.Module):
-    """A rotary module that does not rotate: cos 1, sin 0."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.width = width
-
-    def forward(self, x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> tuple[Tensor, Tensor]:
-        """Cos and sin, [1, T, width]."""
-        shape = (1, position_ids.shape[-1], self.width)
-        return x.new_ones(shape), x.new_zeros(shape)
-
-
 @dataclass(frozen=True)
 class LayerAttention:
-    """The Attention of one layer, and a rotary module with its frequencies and scale."""
+    """The Attention of one layer, a rotary module with its frequencies and scale, and what the layer does by itself."""
 
     attention: Attention
     rotary: nn.Module | None
+    kind: str | None = None
+    """Kind of layers whose frequencies of the rotary module it uses; None: the module has one kind."""
+    turn: Turn | None = None
+    """How the layer rotates; None: it does not, or what arrives is rotated."""
+    view: Window | Chunk | None = None
+    """The keys that it sees by itself; None: all."""
 
 
 @dataclass
@@ -59,8 +53,8 @@ class Hook:
     """The model's own rotary module."""
     rotated: bool
     """Whether queries and keys arrive rotated; if not, the cache holds unrotated keys, too."""
-    window: int | None = None
-    """Sliding window of some layers; this function has none, so longer texts are refused."""
+    attends: frozenset[int] | None = None
+    """Layers that call this function; None: all."""
     prompt: int | None = None
     """Length of the prompt; None: the first forward pass is the prompt."""
     watch: Watch | None = None
@@ -99,41 +93,57 @@ class Hook:
         # `key` holds the whole cache, `query` its last tokens only: with a cache, T is less than `total`.
         total, layer = key.shape[2], int(module.layer_idx)  # type: ignore[arg-type]
         self.modules[layer], self.shapes[layer] = module, (query.shape[1], key.shape[1], key.shape[3])
-        for what, given in (("capped scores", softcap), ("learned sinks", s_aux), ("dropout", dropout or None)):
+        held = self.layers[layer]
+        probed = self.watch is not None
+        unknown = [("dropout", dropout or None)]
+        unknown += [("capped scores", softcap), ("learned sinks", s_aux)] if probed else []  # type: ignore[list-item]
+        for what, given in unknown:
             if given is not None:
                 raise Unrealisable(f"its attention has {what}")
-        if self.window is not None and total > self.window:
-            raise Unrealisable(f"its layers have a window of {self.window} tokens, asked for {total}")
+        if probed and held.view is not None and total > held.view.size:
+            raise Unrealisable(f"its layers have a window of {held.view.size} tokens, asked for {total}")
+        more = {name: given for name, given in (("sinks", s_aux), ("cap", softcap)) if given is not None}
+        attention = within(held.attention, held.view, total)
         rows = _rows(attention_mask, query, total)
-        if self.layers[layer].attention.head_ratios is not None and attention_mask is None:
+        if held.attention.head_ratios is not None and attention_mask is None:
             rows = [(slice(row, row + 1), (0, total)) for row in range(len(query))]
-        if layer == 0:
-            _check_positions(position_ids, key, rows)
+        drops = held.view is not None and is_relative(attention)
+        if layer == min(self.attends or (0,)) or (held.view is not None and not drops):
+            _check_positions(position_ids, key, rows, drops)
         scaling = scaling if scaling is not None else 1 / math.sqrt(query.shape[3])
         mixed = torch.zeros(*query.shape[:3], value.shape[3], dtype=query.dtype, device=query.device)
         for row, (begin, end) in rows:
             # The row's queries, without padding; queries are counted from the first uncached token.
             own = slice(max(0, begin + query.shape[2] - total), query.shape[2] + end - total)
             mixed[row, :, own] = self._attend(
-                module,
                 layer,
                 query[row, :, own],
                 key[row, :, begin:end],
                 value[row, :, begin:end],
+                attention,
                 scaling,
                 row.start,
+                more,
             )
         return mixed.transpose(1, 2).contiguous(), None
 
     def _attend(
-        self, module: nn.Module, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, row: int | None
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention: Attention,
+        scaling: float,
+        row: int | None,
+        more: dict[str, Any],
     ) -> Tensor:
         held = self.layers[layer]
         total, n_queries = key.shape[2], query.shape[2]
         positions = torch.arange(total - n_queries, total, device=query.device)
-        rotate = no_rotation if self.rotated else rotation(module, held.rotary)
+        rotate = no_rotation if self.rotated else rotation(held, held.rotary)
         if held.attention.keep_first is not None:
-            rotate = rotations.keeping_first(held.attention.keep_first, rotation(module, self.stock), rotate)
+            rotate = rotations.keeping_first(held.attention.keep_first, rotation(held, self.stock), rotate)
         ratios = None
         if held.attention.head_ratios is not None:
             name = (layer, row or 0)
@@ -151,7 +161,7 @@ class Hook:
             self.watch(layer, query, key, logits)
         if ratios is not None:
             rotate = rotations.per_head(ratios, rotate)
-        return kernel(query, key, value, positions, held.attention, rotate, scaling)
+        return kernel(query, key, value, positions, attention, rotate, scaling, **more)
 
 
 def plain_mask(attention_mask: Tensor | None, **unused: Any) -> Tensor | None:
@@ -176,8 +186,10 @@ def _rows(mask: Tensor | None, query: Tensor, total: int) -> list[tuple[slice, t
     return found
 
 
-def _check_positions(position_ids: Tensor | None, key: Tensor, rows: list[tuple[slice, tuple[int, int]]]) -> None:
-    """Raise Unrealisable unless positions end at the last key of each row.
+def _check_positions(
+    position_ids: Tensor | None, key: Tensor, rows: list[tuple[slice, tuple[int, int]]], drops: bool
+) -> None:
+    """Raise Unrealisable unless positions end at the last key of each row, or behind it where a cache drops old keys.
 
     They do not if texts are packed in one row, or if a static cache has empty places behind the text.
     """
@@ -188,7 +200,7 @@ def _check_positions(position_ids: Tensor | None, key: Tensor, rows: list[tuple[
         return
     for row, (begin, end) in rows:
         last = int(position_ids[row if len(position_ids) > 1 else slice(None)].max())
-        if last not in (end - begin - 1, total - 1):
+        if last not in (end - begin - 1, total - 1) and not (drops and last >= total):
             raise Unrealisable(
                 f"its positions end at {last} with {end - begin} keys: use DynamicCache and one text per row"
             )
@@ -202,20 +214,13 @@ def no_rotation(vectors: Tensor, positions: Tensor) -> Tensor:
     return vectors
 
 
-def rotation(module: nn.Module, rotary: nn.Module | None) -> Rotate:
-    """Rotation at any positions by the model's own code: its rotary module's angles and its `apply_rotary_pos_emb`.
-
-    So the model's layout (half or interleaved) and its share of rotated dimensions are right by construction.
-    """
-    if rotary is None:
+def rotation(held: LayerAttention, rotary: nn.Module | None) -> Rotate:
+    """Rotation at any positions by a rotary module's cos and sin, as the layer's own code rotates."""
+    turn, kind = held.turn, held.kind
+    if rotary is None or turn is None:
         return no_rotation
-    # Each modeling file of transformers defines its own apply_rotary_pos_emb(q, k, cos, sin).
-    apply: Callable[..., tuple[Tensor, Tensor]] = vars(sys.modules[type(module).__module__])["apply_rotary_pos_emb"]
 
     def rotate(vectors: Tensor, positions: Tensor) -> Tensor:
-        cos, sin = (table.to(vectors.device) for table in rotary(vectors, positions[None]))
-        width = cos.shape[-1]
-        rotated, _ = apply(vectors[..., :width], vectors[:, :0, :, :width], cos, sin)  # no heads in place of keys
-        return torch.cat([rotated, vectors[..., width:]], dim=-1)
+        return turn(vectors, ask(rotary, vectors, positions[None], kind))
 
     return rotate

@@ -1,16 +1,17 @@
 """Installs an Attention into a transformers model, and removes it.
 
 - `inv_freq`, `scale` and `dynamic`: replace the model's rotary module with a changed copy; the stock attention stays.
+  Kinds of layers may have frequencies of their own in it.
 - Slots that change scores: also register our attention function with transformers (`hook`).
 - Slots that rotate keys at other positions than their own (`UNROTATED`): also replace the rotary module with
   IdentityRotary. Queries and keys then arrive unrotated, the cache holds unrotated keys, and our attention function
-  rotates them by the model's own `apply_rotary_pos_emb`.
+  rotates them as the layer's own code does (`layers`).
 """
 
 import copy
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -18,10 +19,28 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from lexbench.backends.hf import evidence
-from lexbench.backends.hf.hook import Hook, IdentityRotary, LayerAttention, Unrealisable, Watch, plain_mask
-from lexbench.backends.hf.memory import is_out_of_memory
+from lexbench.backends.hf import evidence, layers
+from lexbench.backends.hf.hook import Hook, LayerAttention, Unrealisable, Watch, plain_mask
+from lexbench.backends.hf.layers import (
+    IdentityRotary,
+    Recorder,
+    Turn,
+    ask,
+    changes_nothing,
+    cos_sin,
+    entry,
+    kinds_of,
+    rope_types,
+    small_windows,
+    stated,
+    turn_of,
+    types_of,
+    views_of,
+    without_attention,
+)
+from lexbench.backends.hf.memory import is_out_of_memory, trying
 from lexbench.backends.hf.network import towers
 from lexbench.core.attention import Attention, Floats, Line, Positions, Remap, Window
 from lexbench.core.model import Model
@@ -38,6 +57,8 @@ SCORES = (*UNROTATED, "query_scale", "mask", "bias", "layers")
 """Slots that the stock attention does not have."""
 PROBES = "probes"
 """Named in a refusal in place of a slot, when attention is only probed."""
+UNREGISTERED = "its attention does not use transformers' registry of attention functions"
+"""Why our attention function cannot take over some layers."""
 _numbers = itertools.count()
 
 
@@ -57,8 +78,7 @@ class Placement:
 
         Such a module changes itself at each call, so every question gets a fresh copy.
         """
-        kind = str(getattr(self.rotary, "rope_type", "default"))
-        return "dynamic" in kind or "longrope" in kind
+        return any("dynamic" in kind or "longrope" in kind for kind in rope_types(self.rotary))
 
 
 class AttentionInstaller:
@@ -83,41 +103,67 @@ class AttentionInstaller:
         self._kernels = [(model.config, model.config._attn_implementation) for model in (self._base, *models)]
         # A registry name of its own: several networks in one process may have different methods.
         self._registered = f"lexbench_{next(_numbers)}"
-        places = [place for place, module in self._base.named_modules() if hasattr(module, "inv_freq")]
+        places = [place for place, module in self._base.named_modules() if kinds_of(module)]
         self._place = places[0] if len(places) == 1 else None
         self._original: nn.Module | None = self._base.get_submodule(self._place) if self._place else None
         self._stock = copy.deepcopy(self._original)
+        self._kinds = self._kinds_of_layers()
         self._own = Placement(Attention(), self._original)
         if self._own.grows:
             self._own = Placement(Attention(), self._stock)
         self._placement = self._own
-        self._window = _window(self._config)
+        self._attends: frozenset[int] | None = None
+        self._turns: dict[int, Turn | None] = {}
+        self._erases: bool | None = None
         self._obstacles: dict[bool, str | None] = {}
 
     def prepare(self, attention: Attention, watch: Watch | None = None) -> Placement:
         """Prepare an Attention, and a probe if `watch` is given; Refused names slots that do not fit this model."""
         for part in attention.parts():
             self._check(part)
-        if self._own.grows and attention.layers is not None:
+        if self._own.grows and any(part.inv_freq is None for part in attention.parts() if attention.layers is not None):
             raise self._refusal(["layers"], "its own angles change with length")
-        self._check_sizes(attention)
-        rotaries: dict[Any, nn.Module | None] = {}
-        kinds: dict[str, LayerAttention] = {}
-        layers = []
-        for part in (attention.at(layer) for layer in range(self._config.num_hidden_layers)):
-            frequencies = None if part.inv_freq is None else part.inv_freq.tobytes()
-            angles, kind = (frequencies, part.scale, part.dynamic), json.dumps(part.as_data())
-            if angles not in rotaries:
-                rotaries[angles] = self._changed(part)
-            layers.append(kinds.setdefault(kind, LayerAttention(part, rotaries[angles])))
-        first = layers[0].rotary
+        parts = [attention.at(layer) for layer in range(self._config.num_hidden_layers)]
+        self._check_sizes(attention, parts)
+        by_kind: dict[str | None, dict[Any, Attention]] = {}
+        for kind, part in zip(self._kinds, parts, strict=True):
+            by_kind.setdefault(kind, {}).setdefault(_angles(part), part)
+        one_each = all(len(different) == 1 for different in by_kind.values())
         wanted = self._wanted(attention)
-        if not wanted and watch is None:
-            return Placement(attention, first)
-        rotated = len(rotaries) == 1 and not set(UNROTATED) & set(wanted)
+        if one_each and None not in by_kind and wanted == ["layers"]:
+            wanted = []  # the stock attention takes frequencies by kinds of layers
+        alike = {kind: next(iter(different.values())) for kind, different in by_kind.items()}
+        rotated = one_each and not set(UNROTATED) & set(wanted)
+        if rotated and any(part.scale not in (None, 1.0) for part in parts) and self._erases_scale():
+            rotated, wanted = False, [*wanted, "scale"]
+        changed = self._changed(alike) if rotated else None
+        if not wanted and watch is None and rotated:
+            return Placement(attention, changed)
         self._check_hook(wanted or [PROBES], rotated)
-        hook = Hook(layers, self._stock, rotated, self._window, watch=watch)
-        return Placement(attention, first if rotated else self._identity(), hook)
+        if watch is not None and self._attends is not None:
+            raise self._refusal([PROBES], UNREGISTERED)
+        views = views_of(self._config)
+        rotating = [
+            rotated or layer not in self._turns or self._turns[layer] is not None for layer in range(len(parts))
+        ]
+        if any(part.slots() for part in parts) and all(map(changes_nothing, parts, views, rotating)):
+            size = max((view.size for view in views if view is not None), default=0)
+            raise self._refusal(
+                wanted, f"its layers with positions see {size} tokens at most, where it changes nothing"
+            )
+        rotaries: dict[Any, nn.Module | None] = {}
+        same: dict[Any, LayerAttention] = {}
+        held_layers = []
+        for layer, (part, kind, view) in enumerate(zip(parts, self._kinds, views, strict=True)):
+            angles, turn, rotary = (kind, _angles(part)), None if rotated else self._turns.get(layer), changed
+            if not rotated:
+                if angles not in rotaries:
+                    rotaries[angles] = self._changed({kind: part})
+                rotary = rotaries[angles]
+            held = LayerAttention(part, rotary, kind, turn, view)
+            held_layers.append(same.setdefault((json.dumps(part.as_data()), kind, turn, view), held))
+        hook = Hook(held_layers, self._stock, rotated, self._attends, watch=watch)
+        return Placement(attention, changed if rotated else self._identity(), hook)
 
     def put(self, placement: Placement) -> None:
         """Install a placement; replaces the previous one."""
@@ -164,32 +210,46 @@ class AttentionInstaller:
             registry._global_mapping.pop(self._registered, None)
 
     def _identity(self) -> IdentityRotary | None:
-        """IdentityRotary of the width that the model's code expects; None if the model has no rotary module."""
+        """IdentityRotary of the shapes that the model's code expects; None if the model has no rotary module."""
         if self._stock is None:
             return None
-        cos, _ = self._cos_sin(copy.deepcopy(self._stock), np.zeros(1, dtype=np.int64))
-        return IdentityRotary(cos.shape[-1])
+        first = torch.zeros(1, 1, dtype=torch.int64, device=self._network.device)
+        x, stock = torch.zeros(1, device=first.device), copy.deepcopy(self._stock)
+        return IdentityRotary({kind: ask(stock, x, first, kind) for kind in kinds_of(stock)})
 
-    def _changed(self, attention: Attention) -> nn.Module | None:
-        """A copy of the rotary module with the Attention's frequencies and scale, checked against them."""
-        if attention.inv_freq is None and attention.scale is None and attention.dynamic is None:
+    def _kinds_of_layers(self) -> list[str | None]:
+        """The kind of layers of the rotary module, for each layer; None where it has one for all."""
+        count = self._config.num_hidden_layers
+        if self._stock is None or kinds_of(self._stock) == [None]:
+            return [None] * count
+        found = types_of(self._config)
+        return [None] * count if found is None else [*found]
+
+    def _changed(self, parts: Mapping[str | None, Attention]) -> nn.Module | None:
+        """A copy of the rotary module with each kind's frequencies and scale, checked against them."""
+        if all(_angles(part) == _angles(Attention()) for part in parts.values()):
             return self._own.rotary
         changed: Any = copy.deepcopy(self._stock)
-        if attention.dynamic is not None:  # the attributes that transformers' dynamic NTK reads
-            changed.config = copy.deepcopy(changed.config)
-            changed.config.max_position_embeddings = attention.dynamic.trained_length
-            changed.config.rope_parameters |= {"rope_type": "dynamic", "factor": attention.dynamic.factor}
-            changed.rope_type = "dynamic"
-            changed.max_seq_len_cached = changed.original_max_seq_len = attention.dynamic.trained_length
-            return cast(nn.Module, changed)
-        if attention.inv_freq is not None:
-            changed.rope_type = "default"  # any other type lets transformers recompute inv_freq
-            frequencies = torch.from_numpy(attention.inv_freq.copy()).to(changed.inv_freq.device, torch.float32)
-            changed.inv_freq = frequencies
-            changed.original_inv_freq = frequencies.clone()
-        if attention.scale is not None:
-            changed.attention_scaling = attention.scale
-        self._compare(changed, attention, 4 * self._trained_length)
+        for kind, attention in parts.items():
+            if attention.dynamic is not None:  # the attributes that transformers' dynamic NTK reads
+                changed.config = copy.deepcopy(changed.config)
+                changed.config.max_position_embeddings = attention.dynamic.trained_length
+                changed.config.rope_parameters |= {"rope_type": "dynamic", "factor": attention.dynamic.factor}
+                changed.rope_type = "dynamic"
+                changed.max_seq_len_cached = changed.original_max_seq_len = attention.dynamic.trained_length
+                return cast(nn.Module, changed)
+            if kind not in kinds_of(changed):  # layers without rotation
+                continue
+            if attention.inv_freq is not None:
+                # Any other type lets transformers recompute inv_freq.
+                changed.rope_type = "default" if kind is None else {**changed.rope_type, kind: "default"}
+                device = layers.frequencies(changed, kind).device
+                values = torch.from_numpy(attention.inv_freq.copy()).to(device, torch.float32)
+                setattr(changed, entry(kind, "inv_freq"), values)
+                setattr(changed, entry(kind, "original_inv_freq"), values.clone())
+            if attention.scale is not None:
+                setattr(changed, entry(kind, "attention_scaling"), attention.scale)
+            self._compare(changed, kind, attention, 4 * self._trained_length)
         return cast(nn.Module, changed)
 
     # checks
@@ -208,7 +268,7 @@ class AttentionInstaller:
         rotary = [slot for slot in ROTARY if slot in attention.slots()]
         if rotary and self._stock is None:
             raise self._refusal(rotary, "it has no rotary module with one table of frequencies")
-        kind = str(getattr(self._stock, "rope_type", "default"))
+        kind = ", ".join(dict.fromkeys(rope_types(self._stock)))
         if self._own.grows and attention.slots() and attention.inv_freq is None:
             raise self._refusal(attention.slots(), f"its own angles change with length ({kind})")
         if attention.growing is not None:
@@ -216,19 +276,19 @@ class AttentionInstaller:
         if attention.dynamic is not None and kind != "default":
             raise self._refusal(["dynamic"], f"it already scales its angles ({kind})")
 
-    def _check_sizes(self, attention: Attention) -> None:
-        heads = _stated(self._config, "num_attention_heads")
+    def _check_sizes(self, attention: Attention, parts: Sequence[Attention]) -> None:
+        heads = stated(self._config, "num_attention_heads")
         if heads is None:  # no attention at all, or layers that differ in it
             if attention.slots():
                 raise self._refusal(attention.slots(), "its config does not state one number of attention heads")
             return
-        attention.check_fits(
-            self._name,
-            pairs=None if self._stock is None else len(cast(Tensor, self._stock.inv_freq)),
-            heads=heads,
-            kv_heads=_stated(self._config, "num_key_value_heads") or heads,
-            layers=self._config.num_hidden_layers,
-        )
+        count = len(parts)
+        kv_heads = stated(self._config, "num_key_value_heads")
+        attention.check_fits(self._name, pairs=None, heads=heads, kv_heads=kv_heads or heads, layers=count)
+        for kind, part in zip(self._kinds, parts, strict=True):
+            if self._stock is not None and kind in kinds_of(self._stock):
+                pairs = len(layers.frequencies(self._stock, kind))
+                part.check_fits(self._name, pairs=pairs, heads=heads, kv_heads=kv_heads or heads, layers=count)
 
     def realised(self, placement: Placement, model: Model, length: int) -> float | None:
         """Largest difference between the installed computation and the formula, up to position `length`.
@@ -236,35 +296,42 @@ class AttentionInstaller:
         Compares attention weights if our attention function is installed (call it after a forward pass), else cos and
         sin. None if these depend on the input.
         """
-        if placement.hook is not None:
-            return evidence.of_weights(placement.hook, self._own_angles(model), self._network.device, length)
-        rotary = copy.deepcopy(placement.rotary)
-        if rotary is None or placement.grows:
-            return None
-        return self._compare(rotary, placement.attention, length)
+        hook, rotary = placement.hook, copy.deepcopy(placement.rotary)
+        errors = []
+        if hook is not None:
+            own = {id(held): self._own_angles(model, held) for held in hook.layers}
+            errors.append(evidence.of_weights(hook, own, self._network.device, length))
+        if hook is None or hook.rotated:
+            if rotary is None or placement.grows:
+                return errors[0] if errors else None
+            for layer, kind in enumerate(self._kinds):
+                if kind in kinds_of(rotary) and kind not in self._kinds[:layer]:
+                    errors.append(self._compare(rotary, kind, placement.attention.at(layer), length))
+        return max(errors)
 
-    def _own_angles(self, model: Model) -> Angles:
-        if self._stock is None:
+    def _own_angles(self, model: Model, held: LayerAttention) -> Angles:
+        """How a layer rotates by itself, as the queries of our attention function show it."""
+        if self._stock is None or held.turn is None:
             return Angles(np.empty(0))
-        inv_freq = cast(Tensor, self._stock.inv_freq).double().cpu().numpy()
-        plain = model.rope_base is not None and model.rope_scaling is None
-        scale = float(cast(Any, self._stock).attention_scaling)
-        return Angles(model.inv_freq() if plain else inv_freq, scale, model.rotary_layout)
+        inv_freq = layers.frequencies(self._stock, held.kind).double().cpu().numpy()
+        plain = held.kind is None and model.rope_base is not None and model.rope_scaling is None
+        scale = layers.scale(self._stock, held.kind)
+        return Angles(model.inv_freq() if plain else inv_freq, scale, held.turn.layout, held.turn.offset)
 
-    def _compare(self, rotary: nn.Module, attention: Attention, length: int) -> float:
+    def _compare(self, rotary: nn.Module, kind: str | None, attention: Attention, length: int) -> float:
         """Largest difference between the module's cos and sin and those of the frequencies and scale.
 
         Asserts that it is within float32 rounding.
         """
         frequencies = attention.inv_freq
         if frequencies is None:
-            frequencies = rotary.inv_freq.double().cpu().numpy()  # type: ignore[operator]
-        scale = float(rotary.attention_scaling)  # type: ignore[arg-type]
+            frequencies = layers.frequencies(rotary, kind).double().cpu().numpy()
+        scale = layers.scale(rotary, kind)
         places = np.unique(np.linspace(0, length, 9).astype(np.int64))
         angles = places[:, None] * frequencies
         slack = scale * (angles * 2.0**-23 + 1e-6)
         largest = 0.0
-        for values, function in zip(self._cos_sin(rotary, places), (np.cos, np.sin), strict=True):
+        for values, function in zip(self._cos_sin(rotary, places, kind), (np.cos, np.sin), strict=True):
             # The half layout repeats the row of all pairs, the interleaved layout repeats each pair.
             halves, twins = values[:, : len(frequencies)], values[:, :: max(1, values.shape[1] // len(frequencies))]
             errors = [abs(part - scale * function(angles)) for part in (halves, twins)]
@@ -273,13 +340,13 @@ class AttentionInstaller:
             largest = max(largest, min(right))
         return largest
 
-    def _cos_sin(self, rotary: nn.Module, places: Positions) -> list[Floats]:
+    def _cos_sin(self, rotary: nn.Module, places: Positions, kind: str | None) -> list[Floats]:
         """Cos and sin at the positions, each [n, width]."""
         device = self._network.device
-        made = rotary(torch.zeros(1, device=device), torch.from_numpy(places)[None].to(device))
-        if not (isinstance(made, tuple) and len(made) == 2 and not made[0].is_complex()):
+        found = cos_sin(ask(rotary, torch.zeros(1, device=device), torch.from_numpy(places)[None].to(device), kind))
+        if found is None:
             raise self._refusal(["inv_freq"], "its rotary module does not return cos and sin")
-        return [values[0].double().cpu().numpy() for values in made]
+        return [values[0].double().cpu().numpy() for values in found]
 
     def _check_hook(self, slots: Sequence[str], rotated: bool) -> None:
         """Refused unless our attention function with an empty Attention gives the model's own logits; tried once."""
@@ -305,45 +372,117 @@ class AttentionInstaller:
     def _try_hook(self, rotated: bool) -> str | None:
         """Why our attention function does not fit, or None.
 
-        Compares logits of a stock forward pass with ours, read in three pieces with a cache.
+        Compares logits of a stock forward pass with ours, read in three pieces with a cache, and with windows that are
+        shorter than the text.
         """
-        layers = self._config.num_hidden_layers
-        limit = min(24, self._end or 24, self._window or 24)
+        count, idle = self._config.num_hidden_layers, without_attention(self._config)
+        limit = min(24, self._end or 24)
         tokens = (torch.arange(limit) * 7919 % self._config.vocab_size)[None].to(self._network.device)
-        self.put(self._own)
-        expected = self._network(tokens, use_cache=False).logits.double()
-        # An Attention that changes nothing and yet needs our function: a window or a remap beyond every text.
-        if rotated or self._stock is None:
-            nothing = Attention(mask=Window(1 << 40))
-        else:
-            nothing = Attention(remap=Remap(1 << 40, Line(), Line()))
-        hook = Hook([LayerAttention(nothing, self._stock)] * layers, self._stock, rotated, self._window)
-        self.put(Placement(nothing, self._own.rotary if rotated else self._identity(), hook))
-        cache = DynamicCache(config=self._config)
-        pieces = tokens.split([limit - 3, 1, 2], dim=1)
-        got = [self._network(piece, past_key_values=cache, use_cache=True).logits.double() for piece in pieces]
-        if hook.calls != len(pieces) * layers:
-            return "its attention does not use transformers' registry of attention functions"
-        if len(hook.modules) != layers:
+        if not rotated and (why := self._trace(tokens[:, :6])):
+            return why
+        with small_windows(self._config, self._base.config):
+            self.put(self._own)
+            expected = self._network(tokens, use_cache=False).logits.double()
+            # An Attention that changes nothing and yet needs our function: a window or a remap beyond every text.
+            if rotated or self._stock is None:
+                nothing = Attention(mask=Window(1 << 40))
+            else:
+                nothing = Attention(remap=Remap(1 << 40, Line(), Line()))
+            stock = self._fixed(tokens)
+            known = zip(self._kinds, views_of(self._config), strict=True)
+            held = [
+                LayerAttention(nothing, stock, kind, self._turns.get(layer), view)
+                for layer, (kind, view) in enumerate(known)
+            ]
+            hook = Hook(held, stock, rotated, frozenset(range(count)) - idle)
+            self.put(Placement(nothing, self._own.rotary if rotated else self._identity(), hook))
+            if idle:
+                got, pieces = [self._network(tokens, use_cache=False).logits.double()], [tokens]
+            else:
+                cache = whole_cache(self._config)
+                pieces = tokens.split([limit - 3, 1, 2], dim=1)
+                got = [self._network(piece, past_key_values=cache, use_cache=True).logits.double() for piece in pieces]
+        if not hook.modules or hook.calls != len(pieces) * (count - len(idle)):
+            return UNREGISTERED
+        if set(hook.modules) != set(range(count)) - idle:
             return "it runs layers several times for a text, each time with other weights of attention"
         error = torch.cat(got, dim=1) - expected
         if not error.std() <= TOLERANCE[self._network.dtype] * expected.std():
             return "our attention function without a method does not reproduce its logits"
+        self._attends = frozenset(hook.modules) if idle else None
+        return None
+
+    @torch.inference_mode()
+    def _erases_scale(self) -> bool:
+        """Whether a layer norms its queries after rotation, which undoes a scale of cos and sin (Llama 4)."""
+        if self._erases is None:
+            before = self._placement
+            tokens = (torch.arange(2) * 7919 % self._config.vocab_size)[None].to(self._network.device)
+            doubled: Any = copy.deepcopy(self._stock)
+            for kind in kinds_of(doubled):
+                setattr(doubled, entry(kind, "attention_scaling"), 2 * layers.scale(doubled, kind))
+            seen = []
+            try:
+                for rotary in (copy.deepcopy(self._stock), doubled, self._identity()):
+                    recorder = Recorder()
+                    self.put(Placement(Attention(), rotary, cast(Any, recorder)))
+                    with trying():
+                        self._network(tokens, use_cache=False)
+                    seen.append({layer: queries for layer, (_, queries) in recorder.seen.items()})
+            finally:
+                self.put(before)
+            once, twice, never = seen
+            both = once.keys() & twice.keys() & never.keys()
+            turning = [layer for layer in both if not torch.equal(once[layer], never[layer])]
+            self._erases = any(torch.allclose(once[layer], twice[layer], rtol=1e-2) for layer in turning)
+        return self._erases
+
+    def _fixed(self, tokens: Tensor) -> nn.Module | None:
+        """The model's rotary module, with the angles of a text as long as this one for any positions."""
+        if not self._own.grows:
+            return self._stock
+        fixed: Any = copy.deepcopy(self._stock)
+        places = torch.arange(tokens.shape[1], device=tokens.device)[None]
+        for kind in kinds_of(fixed):
+            ask(fixed, torch.zeros(1, device=places.device), places, kind)
+        fixed.rope_type = dict.fromkeys(fixed.rope_type, "default") if isinstance(fixed.rope_type, dict) else "default"
+        return cast(nn.Module, fixed)
+
+    def _trace(self, tokens: Tensor) -> str | None:
+        """Find how each layer rotates its queries; why it cannot be told, or None."""
+        if self._stock is None:
+            return None
+        seen = []
+        for rotary in (copy.deepcopy(self._stock), self._identity()):
+            recorder = Recorder()
+            self.put(Placement(Attention(), rotary, cast(Any, recorder)))
+            self._network(tokens, use_cache=False)
+            seen.append(recorder.seen)
+        places = torch.arange(tokens.shape[1], device=tokens.device)[None]
+        after, before = seen
+        for layer in after.keys() & before.keys():
+            (module, turned), (_, unturned), kind = after[layer], before[layer], self._kinds[layer]
+            self._turns[layer] = None
+            if torch.equal(turned, unturned):
+                continue
+            if kind not in kinds_of(self._stock):
+                return f"layer {layer} rotates by angles of another kind of layers"
+            made = ask(copy.deepcopy(self._stock), turned, places.to(turned.device), kind)
+            pairs, tolerance = len(layers.frequencies(self._stock, kind)), TOLERANCE[self._network.dtype]
+            turn = turn_of(module, unturned, turned, made, pairs, tolerance)
+            if turn is None:
+                return f"how layer {layer} rotates its queries is not known here"
+            self._turns[layer] = turn
         return None
 
 
-def _stated(config: Any, name: str) -> int | None:
-    """A size in a config; None if it has none, or not one for all layers."""
-    try:
-        return cast(int | None, getattr(config, name, None))
-    except RuntimeError:  # transformers' error for a size that layers differ in
-        return None
+def _angles(part: Attention) -> tuple[Any, ...]:
+    """What of an Attention a rotary module holds; equal for equal ones."""
+    return None if part.inv_freq is None else part.inv_freq.tobytes(), part.scale, part.dynamic
 
 
-def _window(config: Any) -> int | None:
-    """Size of the smallest sliding or chunked window of any layer; None if all layers have full attention."""
-    kinds = getattr(config, "layer_types", None)
-    if kinds is not None and set(kinds) <= {"full_attention"}:
-        return None
-    sizes = [_stated(config, name) for name in ("sliding_window", "attention_chunk_size")]
-    return min((size for size in sizes if size), default=None)
+def whole_cache(config: Any) -> DynamicCache:
+    """An empty cache that keeps all keys, also of layers with a window, which our attention function masks."""
+    cache = DynamicCache(config=config)
+    cache.layers = [DynamicLayer() if type(layer) is DynamicSlidingWindowLayer else layer for layer in cache.layers]
+    return cache

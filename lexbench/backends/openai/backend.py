@@ -18,6 +18,7 @@ from lexbench.core.checkpoint import end_tokens, locate
 from lexbench.core.method import method_entries, read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
+from lexbench.core.scaled import attention_of
 from lexbench.core.task import Answer, AnyQuestion
 from lexbench.core.tokenizer import load_tokenizer
 
@@ -154,7 +155,7 @@ def started_with(serves: Any, length: int | None, model: Model) -> tuple[str, di
         listed = method_entries(serves if several else [serves])
         _, method, label = read_method({"compose": listed} if several else listed[0])
         lengths = [length] if length else [model.trained_length, 8 * model.trained_length]
-        slots = [method.attention(model, each).as_data() for each in lengths]
+        slots = [attention_of(method, model, each).as_data() for each in lengths]
     except (ValueError, Refused) as error:
         raise ValueError(f"backend.serves: {error}") from None
     if slots[0] != slots[-1]:

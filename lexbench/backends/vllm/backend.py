@@ -5,7 +5,7 @@ import importlib.metadata
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -231,7 +231,7 @@ class Vllm(Completions, Backend):
         if self.model.rope_base is None and self.model.rope_scaling is None:
             return {}
         try:
-            overrides = export.as_data(_Constant(attention), "this method", self.model, self._longest, "vllm")
+            overrides = export.of_attention(attention, "this method", self.model, self._longest, "vllm")
         except Refused as refusal:
             if attention.slots() and not self._restart:
                 return None
@@ -270,17 +270,6 @@ class Vllm(Completions, Backend):
         why = f"vllm does not rotate {self.model.name} correctly: {fault}"
         self._failed[_key(self._attention.as_data())] = why
         raise Refused(why)
-
-
-@dataclass(frozen=True)
-class _Constant:
-    """A method with the same Attention at every length."""
-
-    constant: Attention
-
-    def attention(self, model: Model, length: int) -> Attention:
-        """The same for all."""
-        return self.constant
 
 
 def _key(data: Any) -> str:

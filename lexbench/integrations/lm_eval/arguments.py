@@ -12,6 +12,7 @@ from lexbench.core.checkpoint import read_model
 from lexbench.core.method import Composed, Method, read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
+from lexbench.core.scaled import attention_of
 from lexbench.integrations.lm_eval.rooms import ROOM, ROOMS
 from lexbench.runner.backend_pool import opened
 from lexbench.runner.cells import Named
@@ -58,7 +59,7 @@ def settle(arguments: Mapping[str, Any]) -> Setting:
     max_length = given.get("max_length", _usual_length(model, method.built))
     if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 2:
         raise ValueError(f"max_length must be a whole number of at least 2, got {max_length!r}: e.g. max_length=4096")
-    return Setting(model, method, backend, max_length, method.built.attention(model, max_length))
+    return Setting(model, method, backend, max_length, attention_of(method.built, model, max_length))
 
 
 def loaded(setting: Setting) -> Backend:

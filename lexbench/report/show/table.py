@@ -22,6 +22,8 @@ from lexbench.core.attention import (
     seen_distances,
 )
 from lexbench.core.model import Model
+from lexbench.core.record import Refused
+from lexbench.core.scaled import ropes
 
 SLOTS = tuple(field.name for field in fields(Attention))
 
@@ -78,6 +80,31 @@ def own_frequencies(model: Model) -> Floats | None:
     return model.inv_freq() if model.rope_base is not None and model.rope_scaling is None else None
 
 
+def _starts(model: Model, length: int) -> Iterator[str]:
+    """What methods start from on a model that scales its RoPE, or has several: a line for each RoPE."""
+    if model.rope_scaling is None:
+        return
+    try:
+        found = ropes(model)
+    except Refused as refusal:
+        yield refusal.reason
+        yield ""
+        return
+    for rope in found:
+        layers = "" if rope.layers is None else f" of the {rope.kind} layers {ranges(rope.layers)}"
+        kind, base = rope.parameters["rope_type"], rope.parameters["rope_theta"]
+        line = f"- RoPE{layers}: {kind}, base {base:,.0f}"
+        if rope.scaled:
+            plain = rope.parameters.get("original_max_position_embeddings") or model.trained_length
+            line += (
+                f"; over=scaled (default) starts from its scaled frequencies and {model.trained_length} tokens, "
+                f"over=plain from the base and {plain} tokens"
+            )
+        kept = rope.windowed and len(found) > 1
+        yield line + ("; kept, unless layers=all" if kept else "")
+    yield ""
+
+
 def _positions(model: Model, attention: Attention, length: int) -> Positions:
     """A few positions or distances that tell a map apart: both ends, every doubling of 1/8 of the trained length."""
     steps = [0, 1, length - 1, model.trained_length - 1]
@@ -103,7 +130,13 @@ def _rows(left: str, keys: Positions, right: str, values: Floats) -> list[dict[s
 def table(model: Model, label: str, attention: Attention, length: int) -> str:
     """The same as Markdown that reads well in a terminal; slots that are left alone are named last."""
     data = as_data(model, label, attention, length)
-    parts = [headline(model, label, length), "", *_pair_table(model, attention, data["pairs"]), ""]
+    parts = [
+        headline(model, label, length),
+        "",
+        *_starts(model, length),
+        *_pair_table(model, attention, data["pairs"]),
+        "",
+    ]
     parts += [f"- {line}" for line in in_words(model, attention, data)]
     alone = [name for name in SLOTS if name not in (*attention.slots(), "layers", "otherwise", "mixture")]
     parts.append(f"- the model's own: {', '.join(alone) or 'nothing'}")

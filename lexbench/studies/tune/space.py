@@ -10,6 +10,7 @@ from lexbench.core.attention import Attention
 from lexbench.core.method import Method, method_entries, read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
+from lexbench.core.scaled import attention_of
 
 KEYS = ("low", "high", "log", "of", "least")
 DIGITS = 3
@@ -37,7 +38,7 @@ class Candidate:
             given = ", ".join(f"{key}={value!r}" for key, value in config.items() if key not in ("name", "_target_"))
             return cls(config, f"{config['name']}({given})", None, None, f"invalid: {error}")
         try:
-            return cls(config, label, method, method.attention(model, length))
+            return cls(config, label, method, attention_of(method, model, length))
         except Refused as refusal:
             return cls(config, label, method, None, f"refused: {refusal.reason}")
         except ValueError as error:

@@ -1,0 +1,282 @@
+"""What the layers of a model do by themselves: how they rotate queries and keys, and which keys they see.
+
+Both are read from the loaded model. A layer's rotation is found by comparing its queries with and without the model's
+rotary module. So partial and decoupled rotation, layers without positions, and kinds of layers with a RoPE each are
+what the model's code does, whatever its family calls them.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from lexbench.core.attention import Attention, Blocks, Positions, Remap, Window
+from lexbench.core.scaled import is_windowed
+
+WINDOWS = ("sliding_window", "attention_chunk_size")
+"""Sizes of windows in configs."""
+SMALL = 8
+"""Window of a trial, in tokens."""
+
+
+# rotary modules: one table of frequencies, or one for each kind of layers
+
+
+def kinds_of(rotary: Any) -> list[str | None]:
+    """Kinds of layers with frequencies of their own in a rotary module; [None] if all share them, [] if it has none."""
+    if hasattr(rotary, "inv_freq"):
+        return [None]
+    ends = ("_inv_freq", "_original_inv_freq", "_long_inv_freq")
+    found = [name for name, _ in rotary.named_buffers(recurse=False)]
+    return [name.removesuffix(ends[0]) for name in found if name.endswith(ends[0]) and not name.endswith(ends[1:])]
+
+
+def entry(kind: str | None, name: str) -> str:
+    """Name of a rotary module's attribute for a kind of layers."""
+    return name if kind is None else f"{kind}_{name}"
+
+
+def frequencies(rotary: Any, kind: str | None) -> Tensor:
+    """[pairs] radians per token."""
+    found: Tensor = getattr(rotary, entry(kind, "inv_freq"))
+    return found
+
+
+def scale(rotary: Any, kind: str | None) -> float:
+    """Scale of cos and sin."""
+    return float(getattr(rotary, entry(kind, "attention_scaling"), 1.0))
+
+
+def rope_types(rotary: Any) -> list[str]:
+    """Names of the scalings of a rotary module, one for each kind of layers."""
+    found = getattr(rotary, "rope_type", "default")
+    return [str(each) for each in found.values()] if isinstance(found, Mapping) else [str(found)]
+
+
+def ask(rotary: Any, x: Tensor, positions: Tensor, kind: str | None) -> Any:
+    """What a rotary module returns: cos and sin, or both as one complex tensor."""
+    return rotary(x, positions) if kind is None else rotary(x, positions, kind)
+
+
+def cos_sin(made: Any) -> tuple[Tensor, Tensor] | None:
+    """[B, T, width] cos and sin of text; None for anything else."""
+    if isinstance(made, Tensor) and made.is_complex():
+        return made.real, made.imag
+    if not (isinstance(made, tuple) and len(made) == 2 and all(isinstance(each, Tensor) for each in made)):
+        return None
+    cos, sin = (each[0] if each.dim() == 4 else each for each in made)  # of three axes, text has one
+    return cos, sin
+
+
+class IdentityRotary(nn.Module):
+    """A rotary module that does not rotate: cos 1, sin 0, in the shapes of the model's own."""
+
+    def __init__(self, own: Mapping[str | None, Any]) -> None:
+        super().__init__()
+        self._complex = any(isinstance(made, Tensor) for made in own.values())
+        self._shapes = {kind: (made if isinstance(made, Tensor) else made[0]).shape for kind, made in own.items()}
+
+    def forward(self, x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> Any:
+        """Cos and sin, [1, T, width]."""
+        *leading, _, width = self._shapes[layer_type]
+        shape = (*leading, position_ids.shape[-1], width)
+        if self._complex:
+            return torch.ones(shape, dtype=torch.complex64, device=x.device)
+        return x.new_ones(shape), x.new_zeros(shape)
+
+
+# rotation of a layer
+
+
+@dataclass(frozen=True)
+class Turn:
+    """How a layer rotates its queries and keys by cos and sin."""
+
+    pairs: int
+    layout: str
+    """half or interleaved, as the vectors reach the attention function."""
+    offset: int
+    """First rotated dimension of a head."""
+    alternating: bool
+    """Whether the tables repeat each number, not the whole row."""
+    apply: Callable[..., tuple[Tensor, Tensor]] | None = None
+    """`apply_rotary_pos_emb` of the modeling file; None: the same in ours."""
+
+    def __call__(self, vectors: Tensor, made: Any) -> Tensor:
+        """Rotate [B, H, T, D] by what a rotary module returned."""
+        if self.apply is not None:
+            cos, sin = (table.to(vectors.device) for table in made)
+            width = cos.shape[-1]
+            rotated, _ = self.apply(vectors[..., :width], vectors[:, :0, :, :width], cos, sin)  # no heads as keys
+            return torch.cat([rotated, vectors[..., width:]], dim=-1)
+        tables = cos_sin(made)
+        assert tables is not None, "the rotary module returns what it returned before"
+        places = slice(0, None, 2) if self.alternating else slice(self.pairs)
+        cos, sin = (t[..., places][..., : self.pairs].to(vectors.device, vectors.dtype)[:, None] for t in tables)
+        end = self.offset + 2 * self.pairs
+        inside = vectors[..., self.offset : end]
+        half = self.layout == "half"
+        one, two = inside.chunk(2, dim=-1) if half else (inside[..., ::2], inside[..., 1::2])
+        spun = one * cos - two * sin, two * cos + one * sin
+        joined = torch.cat(spun, dim=-1) if half else torch.stack(spun, dim=-1).flatten(-2)
+        return torch.cat([vectors[..., : self.offset], joined, vectors[..., end:]], dim=-1)
+
+
+def turn_of(module: nn.Module, before: Tensor, after: Tensor, made: Any, pairs: int, tolerance: float) -> Turn | None:
+    """The Turn that makes queries `after` [B, H, T, D] from those `before`; None if none does."""
+    ends = dict.fromkeys([0, before.shape[3] - 2 * pairs])
+    plain = [
+        Turn(pairs, layout, offset, alternating)
+        for offset in ends
+        for layout in ("half", "interleaved")
+        for alternating in (False, True)
+        if offset >= 0
+    ]
+    found = next((turn for turn in plain if _agrees(turn, before, after, made, tolerance)), None)
+    theirs = vars(sys.modules[type(module).__module__]).get("apply_rotary_pos_emb")
+    if theirs is not None:
+        family = replace(found or plain[0], apply=theirs)
+        if _agrees(family, before, after, made, tolerance):
+            return family
+    return found
+
+
+def _agrees(turn: Turn, before: Tensor, after: Tensor, made: Any, tolerance: float) -> bool:
+    try:
+        found = turn(before, made)
+    except (RuntimeError, TypeError, ValueError, IndexError):  # another signature, or other sizes
+        return False
+    moved = after - before
+    return found.shape == after.shape and bool((found - after).std() <= tolerance * moved.std())
+
+
+@dataclass
+class Recorder:
+    """An attention function that gives zeros, so that queries depend on the rotary module through one layer only."""
+
+    def __post_init__(self) -> None:
+        self.seen: dict[int, tuple[nn.Module, Tensor]] = {}
+        """Module and queries of each layer."""
+
+    def begin(self, prompt: int | None) -> None:
+        """Nothing to reset."""
+
+    def __call__(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *unused: Any, **named: Any
+    ) -> tuple[Tensor, None]:
+        """[B, T, H, D] zeros."""
+        self.seen[int(module.layer_idx)] = module, query.clone()  # type: ignore[arg-type]
+        return value.new_zeros(query.shape[0], query.shape[2], query.shape[1], value.shape[3]), None
+
+
+# which keys a layer sees
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Each query sees its own chunk of `size` keys."""
+
+    size: int
+
+    def allowed(self, queries: Positions, keys: Positions) -> NDArray[np.bool_]:
+        """[queries, keys] whether the key may be seen; causality is understood."""
+        return np.asarray(queries[:, None] // self.size == keys[None, :] // self.size)
+
+
+@dataclass(frozen=True)
+class Both:
+    """The keys that two masks allow."""
+
+    one: Window | Chunk
+    other: Window | Blocks
+
+    def allowed(self, queries: Positions, keys: Positions) -> NDArray[np.bool_]:
+        """[queries, keys] whether the key may be seen; causality is understood."""
+        return self.one.allowed(queries, keys) & self.other.allowed(queries, keys)
+
+
+def types_of(config: Any) -> Sequence[str] | None:
+    """Kind of each layer, as far as the config states it."""
+    found = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None)
+    return None if found is None else [str(each) for each in found]
+
+
+def stated(config: Any, name: str) -> int | None:
+    """A size in a config; None if it has none, or not one for all layers."""
+    try:
+        found = getattr(config, name, None)
+    except RuntimeError:  # transformers' error for a size that layers differ in
+        return None
+    return found if isinstance(found, int) else None
+
+
+def views_of(config: Any) -> list[Window | Chunk | None]:
+    """Which keys each layer sees by itself; None: all."""
+    window, chunk = (stated(config, name) for name in WINDOWS)
+    kinds = types_of(config) or ["sliding" if window else "full"] * config.num_hidden_layers
+    return [_view(kind, window, chunk) for kind in kinds]
+
+
+def _view(kind: str, window: int | None, chunk: int | None) -> Window | Chunk | None:
+    if not is_windowed(kind):
+        return None
+    if "chunk" in kind:
+        return Chunk(chunk) if chunk else None
+    return Window(window) if window else None
+
+
+@contextmanager
+def small_windows(*configs: Any) -> Iterator[None]:
+    """Windows of a few tokens inside the block, so that a short text is longer."""
+    before = [(config, name, size) for config in configs for name in WINDOWS if (size := stated(config, name))]
+    try:
+        for config, name, size in before:
+            setattr(config, name, min(SMALL, size))
+        yield
+    finally:
+        for config, name, size in before:
+            setattr(config, name, size)
+
+
+def within(attention: Attention, view: Window | Chunk | None, total: int) -> Attention:
+    """An Attention in a layer that sees a part of `total` keys by itself."""
+    if view is None or total <= view.size:
+        return attention
+    remap, mask = attention.remap, attention.mask
+    if isinstance(remap, Remap) and remap.window >= view.size:  # all keys in view are near
+        remap = None
+    if isinstance(mask, Window) and mask.size >= view.size:
+        mask = None
+    both: Any = view if mask is None else Both(view, mask)
+    return replace(attention, remap=remap, mask=both)
+
+
+def changes_nothing(attention: Attention, view: Window | Chunk | None, rotates: bool) -> bool:
+    """Whether a layer that sees `view` by itself computes the same under an Attention, however long the text."""
+    inside = within(attention, view, 1 << 60)
+    left = set(inside.slots()) - ({"mask"} if inside.mask is view else set())
+    return not (left if rotates else left - {"inv_freq", "scale", "keep_first", "head_ratios", "remap"})
+
+
+def is_relative(attention: Attention) -> bool:
+    """Whether only distances count, so that a cache may have dropped the first keys."""
+    absolute = (attention.remap, attention.query_scale, attention.head_ratios, attention.keep_first)
+    return all(slot is None for slot in absolute) and (
+        attention.mask is None or (isinstance(attention.mask, Window) and not attention.mask.sinks)
+    )
+
+
+def without_attention(config: Any) -> frozenset[int]:
+    """Layers that have no attention to change: recurrent and convolutional ones, by their kinds."""
+    kinds = types_of(config) or []
+    return frozenset(
+        layer
+        for layer, kind in enumerate(kinds)
+        if kind == "linear_attention" or not ("attention" in kind or "hybrid" in kind)
+    )

@@ -1,0 +1,145 @@
+"""What is printed for a scaled, nested or mixed config is read where the target reads it, with the method's numbers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from lexbench import Model, Refused
+from lexbench.core.checkpoint import facts
+from lexbench.core.method import named_method, read_method
+from lexbench.core.scaled import OVER, attention_of, ropes
+from lexbench.methods.export import export
+from tests.census import tiny
+from tests.scaled import families, page
+from tests.scaled.families import FAMILIES, LENGTH, TRAINED
+
+NESTED = {
+    "gemma3": {"text_config": {**families.SHARED, **FAMILIES["Gemma 3"].changes}},
+    "qwen3_5": {"text_config": {**families.SHARED, **FAMILIES["Qwen3.5"].changes}},
+}
+"""Multimodal models, whose text model has a section of config.json."""
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (family.kind, {**families.SHARED, **family.changes}) for name, family in FAMILIES.items()},
+    **{kind: (kind, changes) for kind, changes in NESTED.items()},
+}
+
+
+def saved(name: str, folder: Path) -> Model:
+    """A folder with the config of a family, and its facts as lexbench reads them."""
+    kind, changes = KINDS[name]
+    tiny.config_of(kind, **json.loads(json.dumps(changes))).save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    return Model(name="m", path=str(folder), **{**facts(config), "trained_length": TRAINED})
+
+
+MODULES: dict[str, Any] = {}
+"""Class of the rotary module, by type of model."""
+
+
+def rotary_of(config: Any) -> Any:
+    """The rotary module that transformers builds from a config."""
+    text = config.get_text_config()
+    if text.model_type not in MODULES:
+        with torch.device("meta"):
+            MODULES[text.model_type] = type(transformers.AutoModel.from_config(text).rotary_emb)
+    return MODULES[text.model_type](config=text)
+
+
+def read_back(config: Any, kind: str | None) -> tuple[np.ndarray, float]:
+    module, prefix = rotary_of(config), "" if kind is None else f"{kind}_"
+    call = (torch.zeros(1), torch.arange(LENGTH)[None], *([] if kind is None else [kind]))
+    module(*call)  # angles that follow the length follow this one
+    return getattr(module, f"{prefix}inv_freq").double().numpy(), float(getattr(module, f"{prefix}attention_scaling"))
+
+
+def assert_as_asked(config: Any, model: Model, method: Any) -> None:
+    attention = attention_of(method, model, LENGTH)
+    for rope in ropes(model):
+        part = attention.at(0 if rope.layers is None else rope.layers[0])
+        own, scale = rope.own(LENGTH)
+        given, given_scale = read_back(config, rope.kind)
+        np.testing.assert_allclose(given, own if part.inv_freq is None else part.inv_freq, rtol=2e-6, atol=1e-30)
+        assert given_scale == pytest.approx(scale if part.scale is None else part.scale)
+        extra = config.get_text_config().rope_parameters
+        assert {key: extra[key] for key in model.rope_extra or {}} == (model.rope_extra or {})
+
+
+@pytest.mark.parametrize("name", ["Llama 3.1", "Gemma 3", "Gemma 4", "gpt-oss", "DeepSeek-V3", "gemma3", "qwen3_5"])
+def test_transformers_reads_the_frequencies_back(name: str, tmp_path: Path) -> None:
+    model = saved(name, tmp_path)
+    for method in ("none", "yarn", "p_rope"):
+        for over in OVER:
+            built = named_method(method, over=over)
+            try:
+                entries = json.loads(export(built, method, model, LENGTH, "transformers"))
+            except Refused:
+                continue
+            assert_as_asked(transformers.AutoConfig.from_pretrained(tmp_path, **entries), model, built)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KINDS)
+def test_transformers_reads_every_method_back(name: str, tmp_path: Path) -> None:
+    model, count = saved(name, tmp_path), 0
+    for method in page.METHODS:
+        for over in OVER:
+            built = named_method(method, over=over)
+            try:
+                entries = json.loads(export(built, method, model, LENGTH, "transformers"))
+            except Refused:
+                continue
+            count += 1
+            assert_as_asked(transformers.AutoConfig.from_pretrained(tmp_path, **entries), model, built)
+    assert count >= 15 * len(OVER)
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_a_nested_config_is_changed_where_the_text_model_reads_it(kind: str, tmp_path: Path) -> None:
+    model = saved(kind, tmp_path)
+    entries = json.loads(export(named_method("yarn"), "yarn", model, LENGTH, "transformers"))
+    assert list(entries) == ["text_config"]
+    assert entries["text_config"]["max_position_embeddings"] == LENGTH
+    loaded = transformers.AutoConfig.from_pretrained(tmp_path, **entries)
+    assert loaded.text_config.num_hidden_layers == 4  # what is not printed stays
+
+
+def test_the_softmax_scale_of_latent_attention_stays(tmp_path: Path) -> None:
+    model = saved("DeepSeek-V3", tmp_path)
+    before = transformers.AutoConfig.from_pretrained(tmp_path)
+    for over in OVER:
+        entries = json.loads(export(named_method("yarn", over=over), "yarn", model, LENGTH, "transformers"))
+        after = transformers.AutoConfig.from_pretrained(tmp_path, **entries)
+        with torch.device("meta"):
+            scalings = [
+                transformers.AutoModel.from_config(each).layers[0].self_attn.scaling for each in (before, after)
+            ]
+        assert scalings[0] == scalings[1] != 16**-0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "target", "said"),
+    [
+        ("gpt-oss", "pi", "vllm", "its gpt-oss reads yarn's parameters only"),
+        ("DeepSeek-V3", "yarn", "vllm", "its multi-head latent attention takes any scaling for yarn"),
+        ("qwen3_5", "longrope", "vllm", "its longrope has no sections of mRoPE"),
+        ("Llama 3.1", "pi", "llama.cpp", "its flags keep the scaling in the file of m"),
+        ("Gemma 3", "pi", "llama.cpp", "its flags keep the scaling in the file of m"),
+        ("Gemma 3", "rerope", "transformers", "transformers cannot express remap"),
+        ("Gemma 3", "attention_buckets", "transformers", "transformers cannot express mixture"),
+    ],
+)
+def test_what_a_target_cannot_read_is_refused(name: str, method: str, target: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=said):
+        export(named_method(method), method, saved(name, tmp_path), LENGTH, target)
+
+
+def test_a_label_names_what_it_starts_from(tmp_path: Path) -> None:
+    model = saved("Gemma 3", tmp_path)
+    _, method, label = read_method({"_target_": "lexbench.methods.rerope.Rerope", "name": "rerope", "over": "plain"})
+    with pytest.raises(Refused, match=r"cannot express .*remap \(rerope\(over='plain'\)\)"):
+        export(method, label, model, LENGTH, "vllm")
