@@ -96,6 +96,10 @@ class AttentionInstaller:
 
     def prepare(self, attention: Attention, watch: Watch | None = None) -> Placement:
         """Prepare an Attention, and a probe if `watch` is given; Refused names slots that do not fit this model."""
+        if _stated(self._config, "num_hidden_layers") is None:
+            if wanted := attention.slots() or ([PROBES] if watch else []):
+                raise self._refusal(wanted, "its config does not state one number of layers")
+            return Placement(attention, self._own.rotary)
         for part in attention.parts():
             self._check(part)
         if self._own.grows and attention.layers is not None:
@@ -309,7 +313,7 @@ class AttentionInstaller:
         limit = min(24, self._end or 24, self._window or 24)
         tokens = (torch.arange(limit) * 7919 % self._config.vocab_size)[None].to(self._network.device)
         self.put(self._own)
-        expected = self._network(tokens, use_cache=False).logits.double()
+        expected = self._network(input_ids=tokens, use_cache=False).logits.double()
         # An Attention that changes nothing and yet needs our function: a window or a remap beyond every text.
         if rotated or self._stock is None:
             nothing = Attention(mask=Window(1 << 40))
@@ -319,7 +323,9 @@ class AttentionInstaller:
         self.put(Placement(nothing, self._own.rotary if rotated else self._identity(), hook))
         cache = DynamicCache(config=self._config)
         pieces = tokens.split([limit - 3, 1, 2], dim=1)
-        got = [self._network(piece, past_key_values=cache, use_cache=True).logits.double() for piece in pieces]
+        got = [
+            self._network(input_ids=piece, past_key_values=cache, use_cache=True).logits.double() for piece in pieces
+        ]
         if hook.calls != len(pieces) * layers:
             return "its attention does not use transformers' registry of attention functions"
         if len(hook.modules) != layers:
