@@ -70,7 +70,7 @@ FAULTS = [
     ("gemma2", uncap_scores),
     ("gpt_oss", lose_sinks),
     ("gemma3_text", widen_windows),
-    ("gpt_oss", widen_windows),
+    pytest.param("gpt_oss", widen_windows, marks=pytest.mark.slow),
 ]
 
 
@@ -86,6 +86,7 @@ def test_a_fault_of_the_network_is_caught(kind: str, fault: Callable[[Any], None
             check(hf, stock)
 
 
+@pytest.mark.slow
 def test_a_fault_becomes_a_dishonest_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = asking.open_hf
 
