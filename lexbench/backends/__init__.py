@@ -119,6 +119,10 @@ class Backend(Protocol):
         """verifiable: largest difference of computed cos, sin or weights to the method's own; None: nothing to see."""
         raise AssertionError(f"{self.name} does not state that it can")
 
+    def drops_after(self) -> int | None:
+        """verifiable: tokens after which some layers drop old keys; None: they keep all."""
+        return None
+
     def all_layers_attended(self) -> bool:
         """verifiable: whether every layer has called the attention function that was put in place, if one was."""
         raise AssertionError(f"{self.name} does not state that it can")

@@ -19,6 +19,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.core.checkpoint import read_known_model
     from lexbench.core.method import read_method
     from lexbench.core.scaled import attention_of
+    from lexbench.core.structure import properties
     from lexbench.report.show import table
 
     config, choices = hydra_config.composed(COMMAND, words)
@@ -32,7 +33,9 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         plots.plot(*shown, options.plot)
         print(options.plot)
     else:
-        print(json.dumps(table.as_data(*shown), indent=1) if options.json else table.table(*shown))
+        own = properties(config["model"])
+        data = {**table.as_data(*shown), "own": own}
+        print(json.dumps(data, indent=1) if options.json else table.table(*shown, own))
     return 0
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 CHEAP = 512
 """Tokens of the text on which a run checks its methods."""
+BEYOND = 64
+"""Tokens behind a window of the model, where layers drop keys from a cache."""
 LOGITS = {"float64": 5e-5, "float32": 5e-4, "float16": 2e-2, "bfloat16": 6e-2}
 """Tolerance of logits computed in two ways, by dtype: deviation of the difference as a share of the spread."""
 REALISED = 2e-3
@@ -166,13 +168,20 @@ class Preflight:
     def failure_of_cache(self, attention: Attention, length: int) -> str | None:
         """Why no question must be measured that goes on from a prompt, or None.
 
-        The Attention is in place. One with slots has had this check among its own; the model without a method, whose
-        family may be newer than lexbench, gets it here.
+        The Attention is in place. One with slots has had this check among its own, on a text of `CHEAP` tokens; it gets
+        it here where layers drop keys later. The model without a method, whose family may be newer than lexbench, gets
+        it here in any case.
         """
-        if not capabilities(self._backend).verifiable or attention.slots():
+        if not capabilities(self._backend).verifiable:
             return None
-        short = min(length, CHEAP)
-        return self._once(["cached", short], lambda: continues(self._backend, short))
+        drops = getattr(self._backend, "drops_after", None)  # a plug-in may lack it
+        short = min(length, max(CHEAP, ((drops and drops()) or 0) + BEYOND))
+        if attention.slots() and short <= CHEAP:
+            return None
+        what = ["cached", short, *([attention.as_data()] if attention.slots() else [])]
+        if why := self._once(what, lambda: continues(self._backend, short)):
+            return f"{why}: what it keeps of a text gives other logits than one forward pass, use tasks that score"
+        return None
 
     def _once(self, what: list[Any], checks: Callable[[], list[Check]]) -> str | None:
         """Why checks fail, or None; made once for a loaded model."""

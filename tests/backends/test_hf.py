@@ -421,7 +421,7 @@ def test_scaled_and_capped_logits_are_those_that_the_model_gives(
 
 def test_a_model_that_reads_both_ways_is_refused(tmp_path: Path) -> None:
     folder = save(tmp_path, "bert", head_dim=..., num_key_value_heads=...)
-    with pytest.raises(Refused, match="BertLMHeadModel is not causal: later tokens change the logits of earlier ones"):
+    with pytest.raises(Refused, match="BertLMHeadModel is not causal, later tokens change the logits of earlier ones"):
         Hf(Model(name="bert", trained_length=32, head_dim=8, path=str(folder)))
 
 

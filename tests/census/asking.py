@@ -15,7 +15,7 @@ from lexbench.backends.hf import Hf
 from lexbench.backends.hf.state import Handed, Keys, Unkept
 from lexbench.core.checkpoint import read_model
 from lexbench.core.task import Choose
-from lexbench.runner.verify import Preflight
+from lexbench.runner.verify import LOGITS, Preflight
 from tests.census import tiny
 
 TOLERANCE = 1e-4
@@ -23,8 +23,8 @@ TOLERANCE = 1e-4
 TOKENS = np.random.default_rng(1).integers(4, tiny.PADDING, 40)
 """Longer than a window and an index, and none of them special."""
 PROMPT, ROOM = 24, 6
-KINDS = ("score", "mark", "write", "choose", "probe", "batched", "reused")
-"""What every model is asked: five kinds of questions; texts in batches; prompts that begin alike, with reuse."""
+KINDS = ("score", "mark", "write", "choose", "probe", "near", "batched", "reused")
+"""What every model is asked: five kinds of questions, probes within a window, batches, prompts that begin alike."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,26 @@ class Asked:
         return self.right or (self.refused and bool(self.reason) and "\n" not in self.reason)
 
 
+INSIDE = {
+    **{f"{name}ForConditionalGeneration": "language_model" for name in ("Blip2", "InstructBlip", "InstructBlipVideo")},
+    **{"BlipForConditionalGeneration": "text_decoder", "Kosmos2ForConditionalGeneration": "text_model"},
+}
+"""The language models inside those that need an image."""
+
+
 class Stock:
     """A model that we never touch: its logits come from one forward pass without a cache."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
         [name] = transformers.AutoConfig.from_pretrained(folder).architectures
         made = getattr(transformers, name)
-        self.network = made.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        network = made.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
+        self.network = getattr(network, INSIDE.get(name, ""), network)
 
     @torch.inference_mode()
     def chances(self, tokens: np.ndarray) -> np.ndarray:
         """[T, vocabulary] log-probabilities."""
-        logits = self.network(torch.from_numpy(tokens)[None], use_cache=False).logits[0]
+        logits = self.network(input_ids=torch.from_numpy(tokens)[None], use_cache=False).logits[0]
         return np.asarray(logits.double().log_softmax(-1))
 
     def losses(self, tokens: np.ndarray, start: int) -> np.ndarray:
@@ -71,7 +79,7 @@ class Stock:
     @torch.inference_mode()
     def entropies(self, tokens: np.ndarray) -> np.ndarray | None:
         """[layers, heads] nats of the attention weights, a mean over the queries; None: it shows no weights."""
-        given = self.network(torch.from_numpy(tokens)[None], use_cache=False, output_attentions=True)
+        given = self.network(input_ids=torch.from_numpy(tokens)[None], use_cache=False, output_attentions=True)
         weights = [each for each in given.get("attentions") or () if isinstance(each, torch.Tensor)]
         if not weights or any(each.shape[-2:] != (len(tokens), len(tokens)) for each in weights):
             return None
@@ -121,11 +129,15 @@ def check_choose(hf: Hf, stock: Stock) -> None:
     close(hf.choose(choose(TOKENS[:PROMPT])).nll, chosen(stock, TOKENS[:PROMPT]))
 
 
-def check_probe(hf: Hf, stock: Stock) -> None:
-    given = hf.probe(Probe(index=0, cluster="", tokens=TOKENS)).statistics["entropy"]
-    expected = stock.entropies(TOKENS)
+def check_probe(hf: Hf, stock: Stock, tokens: np.ndarray = TOKENS) -> None:
+    given = hf.probe(Probe(index=0, cluster="", tokens=tokens)).statistics["entropy"]
+    expected = stock.entropies(tokens)
     assert expected is not None, "the stock model shows no weights to compare with"
     np.testing.assert_allclose(given, expected, atol=1e-3)
+
+
+def check_near(hf: Hf, stock: Stock) -> None:
+    check_probe(hf, stock, TOKENS[: tiny.WINDOW])
 
 
 def check_batched(hf: Hf, stock: Stock) -> None:
@@ -148,6 +160,27 @@ def check_reused(hf: Hf, stock: Stock) -> None:
     assert hf.write(write(longer)).tokens.tolist() == stock.written(longer)
 
 
+def check_in_bfloat16(folder: Path) -> None:
+    """Likelihoods within the tolerance of bfloat16 of the stock model's, and texts of tokens as likely as its best."""
+    hf, stock = open_hf(folder, "bfloat16"), Stock(folder, torch.bfloat16)
+    chances, prompt = stock.chances(TOKENS), TOKENS[:PROMPT]
+    slack = LOGITS["bfloat16"] * chances.std()
+    mark = Mark(index=0, cluster="", tokens=TOKENS, places=np.array([12, 20]), options=np.unique(TOKENS[[12, 20, 30]]))
+    pairs = [
+        (hf.score(score(TOKENS)).nll, stock.losses(TOKENS, 10)),
+        (hf.mark(mark).nll, -chances[np.ix_(mark.places - 1, mark.options)]),
+    ]
+    for given, expected in pairs:
+        assert np.sqrt(np.mean((np.asarray(given) - expected) ** 2)) <= slack
+    sums, sizes = hf.choose(choose(prompt)).nll, [len(option) for option in choose(prompt).options]
+    assert (abs(sums - chosen(stock, prompt)) <= 2 * slack * np.sqrt(sizes)).all()
+    tokens = prompt
+    for token in hf.write(write(prompt)).tokens:
+        row = stock.chances(tokens)[-1]
+        assert row.max() - row[token] <= 2 * slack
+        tokens = np.append(tokens, token)
+
+
 GOES_ON = ("write", "choose", "batched", "reused")
 """Kinds of questions that a run asks only of a model that has passed its preflight."""
 CHECKS: dict[str, Callable[[Hf, Stock], None]] = {
@@ -156,15 +189,16 @@ CHECKS: dict[str, Callable[[Hf, Stock], None]] = {
     "write": check_write,
     "choose": check_choose,
     "probe": check_probe,
+    "near": check_near,
     "batched": check_batched,
     "reused": check_reused,
 }
 
 
-def open_hf(folder: Path) -> Hf:
+def open_hf(folder: Path, dtype: str = "float32") -> Hf:
     known = {"trained_length": tiny.LONGEST, "head_dim": 8, "vocabulary": tiny.PADDING}
     stated = {"path": str(folder), "name": folder.name, **known}
-    return Hf(read_model(stated, offline=True), batch=3, device="cpu")
+    return Hf(read_model(stated, offline=True), batch=3, device="cpu", dtype=dtype)
 
 
 @dataclass(frozen=True)

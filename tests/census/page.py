@@ -20,10 +20,15 @@ types again.
 
 - **scores**: likelihoods and marks, each alone and in batches.
 - **writes**: texts and choices, alone, in batches, and with prompts that begin alike read once (`reuse`).
-- **probes**: attention statistics, at the length of the test; it is longer than a window of the tiny models.
+- **probes**: attention statistics. *within*: of texts no longer than the windows of the model's layers; longer ones are
+  refused.
 - **goes on by**: what the model keeps of a prompt. Keys and values can be cut, so a common beginning is read once for
   several prompts. Its own state (recurrent, convolutional, mixed) is copied for each option of a choice. Where neither
   gives the logits of one forward pass, the whole text is read again for each token: right, and slow.
+
+The text tower of a multimodal type is read alone, without images. Where the type does not run without an image, it is
+the language model inside it (Blip-2, Kosmos-2). Two types have another image tower here, as theirs needs the timm
+library (fast_vlm, perception_lm).
 
 A real model is checked in the same way before it writes or chooses: a cache whose logits differ refuses the cell.
 
@@ -35,14 +40,15 @@ SCORES, WRITES = ("score", "mark"), ("write", "choose", "batched", "reused")
 
 def row(kind: str, found: Found) -> str:
     """The line of a type."""
-    groups = {"scores": SCORES, "writes": WRITES, "probes": ("probe",)}
+    groups = {"scores": SCORES, "writes": WRITES, "probes": ("near",)}
     said = {name: _said(kind, [found.asked[each] for each in inside]) for name, inside in groups.items()}
     reasons: dict[str, list[str]] = {}
     for name, reason in said.items():
         if reason:
             reasons.setdefault(reason, []).append(name)
     why = "; ".join(reason if len(names) == 3 else f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
-    cells = [*(_mark(said[name]) for name in ("scores", "writes")), found.goes_on, _mark(said["probes"]), why]
+    probes = "within" if found.asked["near"].right and not found.asked["probe"].right else _mark(said["probes"])
+    cells = [*(_mark(said[name]) for name in ("scores", "writes")), found.goes_on, probes, why]
     return f"| {kind} | {' | '.join(cells)} |"
 
 
@@ -60,7 +66,7 @@ def _said(kind: str, asked: list[Asked]) -> str:
     reason = next((each.reason for each in asked if not each.right), "")
     reason = re.sub(rf"(hf cannot (read|realise probes on) |checkpoint \S*/){re.escape(kind)}:?", "", reason)
     reason = re.sub(r" \(\de[+-]\d+\)", "", reason)
-    return reason.strip(" :").replace("|", "/")[:160]
+    return reason.strip(" :").replace("|", "/")[:200]
 
 
 def rows() -> dict[str, str]:

@@ -29,6 +29,11 @@ def test_a_type_answers_as_the_stock_model(kind: str) -> None:
     assert page.rows()[kind].split("|")[2:4] == [" yes ", " yes "]
 
 
+@pytest.mark.parametrize("kind", REPRESENTATIVE)
+def test_a_type_answers_as_the_stock_model_in_bfloat16(kind: str, tmp_path: Path) -> None:
+    asking.check_in_bfloat16(tiny.save(tmp_path / kind, kind))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted({*tiny.types()} - {*REPRESENTATIVE, *tiny.UNMADE}))
 def test_every_type_answers_as_the_stock_model_or_says_why_not(kind: str) -> None:

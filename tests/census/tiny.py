@@ -69,6 +69,33 @@ QWEN4: dict[str, Any] = {
     **{"indexer_compress_ratio": 4, "hc_lowrank": 8},
 }
 MROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
+ROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 10000.0}
+IMAGE = {"<image>": 90}
+LLAMA4: dict[str, Any] = {"no_rope_layers": [1, 0], "floor_scale": 8}
+"""Layers without positions, and a temperature that changes within a short text."""
+DOTS: dict[str, Any] = {
+    **{"num_key_value_heads": 4, "shared_experts_intermediate_size": 16, "index_head_dim": 16, "head_dim": 16},
+    "per_layer_config": ...,
+    **{f"swa_{name}": 4 for name in ("num_attention_heads", "num_key_value_heads")},
+    **{
+        "swa_q_lora_rank": 16,
+        "swa_kv_lora_rank": 16,
+        "swa_head_dim": 16,
+        "swa_qk_nope_head_dim": 8,
+        "swa_v_head_dim": 8,
+    },
+}
+GEMMA3N: dict[str, Any] = {
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    **{"num_hidden_layers": 4, "num_kv_shared_layers": 2, "vocab_size_per_layer_input": VOCABULARY},
+    **{"intermediate_size": [48] * 4, "hidden_size_per_layer_input": 8, "laurel_rank": 4},
+    "activation_sparsity_pattern": [0.0] * 4,
+}
+SIGLIP = {
+    **{"model_type": "siglip_vision_model", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2},
+    **{"num_attention_heads": 4, "image_size": 28, "patch_size": 14},
+}
+"""An image tower in place of one that needs the timm library."""
 HALF_MROPE: dict[str, Any] = {**MROPE, "mrope_section": [1, 1, 0], "partial_rotary_factor": 0.5}
 BY_THREE_AXES = (
     *("qwen2_vl", "qwen2_5_vl", "glm4v", "glm46v", "glm_ocr", "glmga", "paddleocr_vl"),
@@ -91,19 +118,17 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     "cpmant": {"dim_ff": 48, "dim_head": 8, "prompt_length": 4, "prompt_types": 4, "position_bias_max_distance": 64},
     "ctrl": {"dff": 48},
     "falcon_h1": {"mamba_d_ssm": 64},
-    "gemma3n_text": {
-        "layer_types": ["sliding_attention", "full_attention"] * 2,
-        **{"num_hidden_layers": 4, "num_kv_shared_layers": 2, "vocab_size_per_layer_input": VOCABULARY},
-        **{"intermediate_size": [48] * 4, "hidden_size_per_layer_input": 8, "laurel_rank": 4},
-        "activation_sparsity_pattern": [0.0] * 4,
-    },
+    "gemma3n_text": GEMMA3N,
     **{key: {"text_config": {"vocab_size_per_layer_input": VOCABULARY}} for key in ("gemma4", "gemma4_unified")},
     **{key: {"vocab_size_per_layer_input": VOCABULARY} for key in ("gemma4_text", "gemma4_unified_text")},
+    **{kind: {"attn_logit_softcapping": 0.5} for kind in ("gemma2", "vaultgemma")},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "gptj": {"rotary_dim": 4},
     "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"]},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
+    "llama4": {"text_config": LLAMA4},
+    "llama4_text": LLAMA4,
     "longcat_flash": {"zero_expert_num": 2},
     "mamba2": {"num_heads": 8, "head_dim": 8, "n_groups": 1},
     **{kind: QWEN4 if kind.endswith("text") else {"text_config": QWEN4} for kind in ("qwen4_exp", "qwen4_exp_text")},
@@ -120,41 +145,69 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
         **{"num_hidden_layers": 4, "layers_block_type": ["linear_attention", "hybrid", "linear_attention", "hybrid"]},
         **{"mamba_headdim": 8, "n_mamba_heads": 8, "num_mem_blocks": 1, "adapter_rank": 8},
     },
+    "smollm3": {"no_rope_layers": [1, 0]},
     "unlimited_ocr": {"text_config": {"num_key_value_heads": 4}},
     **{key: {"text_config": {"sliding_window": None}} for key in ("qwen3_vl_moe", "qwen3_omni_moe_thinker")},
     "zaya": {"num_experts_per_tok": 1},
+    "blt": {
+        "encoder_hash_byte_group_vocab": 64,
+        **{name: {"hidden_size_global": 64, "head_dim": ...} for name in ("encoder_config", "decoder_config")},
+        "global_config": {"hidden_size": 64, "head_dim": ...},
+    },
+    "chameleon": {"vocabulary_map": IMAGE, "vq_config": {"base_channels": 32, "resolution": 32}},
+    "emu3": {"vocabulary_map": IMAGE, "vq_config": {"base_channels": 32, "codebook_size": 64}},
+    "cosmos3_edge": {"text_config": {"rope_parameters": MROPE}},
+    "cohere_compass": {"text_config": {"rope_parameters": {"full_attention": MROPE}}},
+    "cohere_compass_text": {"rope_parameters": {"full_attention": MROPE}},
+    "dbrx": {"attn_config": {"rope_theta": 10000.0, "kv_n_heads": 2, "clip_qkv": 8.0}},
+    "deepseek_ocr2": {
+        "vision_config": {"sam_config": {"output_channels": 16, "downsample_channels": [16, 32]}},
+        "text_config": {"mlp_layer_types": ["dense", "sparse"], "num_key_value_heads": 4},
+    },
+    "dots3_note": {
+        "text_config": DOTS,
+        "vision_config": {"pyramid_num_routed": [-1, 4], "adapter_in_dim": 32, "adapter_out_dim": 32},
+        "audio_config": {"adapter_input_size": 32, "adapter_out_dim": 32, "downsample_hidden_size": 16},
+    },
+    "dots3_note_text": DOTS,
+    "ernie4_5_vl_moe": {
+        "text_config": {"moe_intermediate_size": [16, 16], "rope_parameters": {**MROPE, "mrope_section": [1, 1, 2]}}
+    },
+    "exaone4_5": {"text_config": {"model_type": "exaone4"}},
+    "florence2": {
+        "vision_config": {
+            **{"patch_size": [7, 3, 3, 3], "embed_dim": [8, 8, 16, 16]},
+            **{"num_heads": [1, 1, 2, 2], "num_groups": [1, 1, 2, 2]},
+        },
+    },
+    "gemma3n": {"text_config": GEMMA3N, "vision_config": SIGLIP, "audio_config": {"conf_num_hidden_layers": 1}},
+    "fast_vlm": {"vision_config": SIGLIP},
+    "perception_lm": {"vision_config": {**SIGLIP, "model_args": {"embed_dim": 32}}},
+    "glm5_next": {"text_config": {"qk_rope_head_dim": 0}},
+    "granite4_vision": {
+        "vision_config": {"hidden_size": 64},
+        "deepstack_layer_map": [[-1, 0]],
+        "spatial_target_layers": [0, 1],
+        "downsample_rate": "1/2",
+    },
+    "hunyuan_vl": {"text_config": {"rope_parameters": {**MROPE, "mrope_section": [1, 1, 1, 1]}}},
+    "mistral4": {"head_dim": 16},
+    "molmo2": {"vision_config": {"image_size": [28, 28]}, "adapter_config": {"vision_feature_layer": [0, 1]}},
+    "muse_spark": {
+        "audio_config": {"num_hidden_layers": 1, "patch_sizes": [16], "hidden_sizes": [8], "depths": [1]},
+    },
+    "nemotron_h_omni": {"vision_config": {"video_temporal_patch_size": 2}},
 }
 """Settings of a type that the rule does not find."""
 
 
 UNMADE = {
-    "blt": "reads bytes in patches, by a second model",
-    "chameleon": "its image tokens come from a vocabulary map",
-    "cohere_compass": "its default config has no layer types",
-    "cohere_compass_text": "its default config has no layer types",
-    "cosmos3_edge": "no small sizes known yet",
-    "dbrx": "its default config cannot be built in this version of transformers",
-    "deepseek_ocr2": "no small sizes known yet",
-    "dots3_note": "no small sizes known yet",
-    "dots3_note_text": "no small sizes known yet",
-    "emu3": "its image tokens come from a vocabulary map",
-    "ernie4_5_vl_moe": "no small sizes known yet",
     "evolla": "no automatic class of transformers opens it",
-    "exaone4_5": "no small sizes known yet",
-    "fast_vlm": "needs the timm library",
-    "florence2": "no small sizes known yet",
-    "gemma3n": "needs the timm library",
+    "gemma3n": "needs the timm library; gemma3n_text is its text tower",
     "gemma4_assistant": "reads another model's keys and values",
     "gemma4_unified_assistant": "reads another model's keys and values",
-    "glm5_next": "no small sizes known yet",
-    "granite4_vision": "no small sizes known yet",
-    "mistral4": "no small sizes known yet",
-    "molmo2": "no small sizes known yet",
-    "muse_spark": "no small sizes known yet",
     "musicgen": "writes sound, not text",
     "musicgen_melody": "writes sound, not text",
-    "nemotron_h_omni": "no small sizes known yet",
-    "perception_lm": "needs the timm library",
     "pi0": "writes a robot's actions, not text",
     "shieldgemma2": "classifies images, and writes no text",
 }
@@ -232,8 +285,13 @@ def network_of(kind: str, **changes: Any) -> Any:
 def save(folder: Path, kind: str, **changes: Any) -> Path:
     """A folder with a tiny random model of a type and a tokenizer of whole words."""
     network_of(kind, **changes).save_pretrained(folder)
+    save_tokenizer(folder)
+    return folder
+
+
+def save_tokenizer(folder: Path) -> None:
+    """A tokenizer of whole words, one a token."""
     words = {f"w{number}": number for number in range(VOCABULARY)}
     spoken = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))
     spoken.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     spoken.save(str(folder / "tokenizer.json"))
-    return folder

@@ -15,7 +15,18 @@ from lexbench.backends.caches import PrefixCache, together
 from lexbench.backends.hf.head import Head, precise, states_of
 from lexbench.backends.hf.hook import Unrealisable
 from lexbench.backends.hf.memory import OutOfMemory, deferring, free_memory, is_out_of_memory, trying
-from lexbench.backends.hf.network import DTYPES, check_weights, device_of, load, positions_end, spreads, towers
+from lexbench.backends.hf.network import (
+    DTYPES,
+    check_weights,
+    device_of,
+    language_models,
+    load,
+    needs,
+    positions_end,
+    spreads,
+    towers,
+    windows_of,
+)
 from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller
 from lexbench.backends.hf.state import Keys, State, Unkept, state_of
 from lexbench.core.attention import Attention
@@ -349,7 +360,7 @@ class Hf(Backend):
             for placement in self._passes:
                 self._installer.put(placement)
                 places = (real.cumsum(1) - 1).clamp_min(0)
-                read = self._base(feed, attention_mask=real, position_ids=places, use_cache=False)
+                read = self._base(input_ids=feed, attention_mask=real, position_ids=places, use_cache=False)
                 passes.append(states_of(read).to(self._head.device))
             states = torch.stack(passes)
             return [self._columns(states[:, number, width - len(row) :]) for number, row in enumerate(rows)]
@@ -367,6 +378,10 @@ class Hf(Backend):
         found = [self._installer.realised(placement, self.model, length) for placement in self._passes]
         return None if None in found else max(error for error in found if error is not None)
 
+    def drops_after(self) -> int | None:
+        """Size of the largest window of any layer that keeps no keys beyond it; None: all layers keep all keys."""
+        return max(windows_of(self._network.config.get_text_config()), default=None)
+
     def all_layers_attended(self) -> bool:
         """Whether every layer has called our attention function, if one is installed."""
         hooks = [placement.hook for placement in self._passes if placement.hook is not None]
@@ -382,7 +397,11 @@ class Hf(Backend):
                 self._installer.put(placement)
             if begins:
                 self._installer.begin(prompt)
-            read = states_of(self._base(tokens, use_cache=False)) if state is None else state.read(self._base, tokens)
+            read = (
+                states_of(self._base(input_ids=tokens, use_cache=False))
+                if state is None
+                else state.read(self._base, tokens)
+            )
             found.append(read)
         return torch.stack(found).to(self._head.device)
 
@@ -397,7 +416,7 @@ class Hf(Backend):
         try:
             with self._answering(question.length):
                 self._installer.put(watched)
-                self._base(self._ids(question.tokens), use_cache=False)
+                self._base(input_ids=self._ids(question.tokens), use_cache=False)
         finally:
             self._installer.put(placement)
         return Probed(statistics=observer.statistics())
@@ -424,27 +443,48 @@ class Hf(Backend):
 
     @torch.inference_mode()
     def _split(self) -> tuple[Any, Head]:
-        """The network's text tower and the head behind it; Refused unless logits follow from text read in order."""
-        name = f"hf cannot read {self.model.name}: {type(self._network).__name__}"
-        found = towers(self._network)
+        """The network's text tower and the head behind it; Refused unless logits follow from text read in order.
+
+        Where the network needs an image, the language model inside it is taken in its place.
+        """
+        refusals = []
+        for network in language_models(self._network):
+            try:
+                found = self._parts(network)
+            except Refused as refusal:
+                refusals.append(refusal)
+            else:
+                self._network = network
+                return found
+        raise refusals[0]
+
+    def _parts(self, network: Any) -> tuple[Any, Head]:
+        name = f"hf cannot read {self.model.name}: {type(network).__name__}"
+        found = towers(network)
         try:
             tokens = self._sample(min(8, positions_end(found[0], self._sample(1)) or 8))
             other = torch.cat([tokens[:, :-1], tokens[:, :1]], dim=1)
-            first, second = (precise(self._network(each, use_cache=False).logits) for each in (tokens, other))
+            first, second = (precise(network(input_ids=each, use_cache=False).logits) for each in (tokens, other))
         except Exception as error:  # whatever a family's code raises without an image, an encoder's states, ...
             if is_out_of_memory(error):
                 raise
-            said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            raise Refused(f"{name} does not run on tokens alone ({said})") from None
-        tolerance = TOLERANCE[self._network.dtype]
+            raise Refused(f"{name} {needs(network, error)}") from None
+        if first.shape[1] != tokens.shape[1]:
+            raise Refused(
+                f"{name} does not give one row of logits a token: use a model that continues the text it reads"
+            )
+        tolerance = TOLERANCE[network.dtype]
         if tokens.shape[1] > 1 and not (first - second)[:, :-1].std() <= tolerance * first.std():
-            raise Refused(f"{name} is not causal: later tokens change the logits of earlier ones")
+            raise Refused(f"{name} is not causal, later tokens change the logits of earlier ones: use a causal model")
         for tower in found:
             with trying():
-                head = Head(self._network, tower, tokens, tolerance)
+                head = Head(network, tower, tokens, tolerance)
                 if head.right:
                     return tower, head
-        raise Refused(f"{name} computes logits that do not follow from the last states of its text tower")
+        raise Refused(
+            f"{name} has logits that do not follow from the last states of its text tower, as chunked likelihoods "
+            "need: use another model"
+        )
 
     @torch.inference_mode()
     def _state_of(self) -> Callable[[], State]:

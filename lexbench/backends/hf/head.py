@@ -34,11 +34,11 @@ class Head:
         seen: list[Any] = []
         handle = tower.register_forward_hook(lambda module, given, returned: seen.append(returned))
         try:
-            theirs = precise(network(tokens, use_cache=False).logits).to(self.device)
+            theirs = precise(network(input_ids=tokens, use_cache=False).logits).to(self.device)
         finally:
             handle.remove()
         self._returned: Any = seen[-1] if seen else None
-        states = states_of(tower(tokens, use_cache=False)).to(self.device)
+        states = states_of(tower(input_ids=tokens, use_cache=False)).to(self.device)
 
         def fits(ours: Tensor) -> bool:
             return ours.shape == theirs.shape and bool((ours - theirs).std() <= tolerance * theirs.std())
@@ -51,7 +51,7 @@ class Head:
     def __call__(self, states: Tensor) -> Tensor:
         """[P, T, V] logits of [P, T, width] states, in float32 or float64; a plain product is rounded before."""
         if self.plain and self._last is not None:
-            return precise(self._last(states))
+            return precise(self._last(states.to(self._last.weight.dtype)))  # some towers add up in float32
         return self._replayed(states)
 
     def exact(self) -> ToLogits:
@@ -65,7 +65,7 @@ class Head:
         """Logits by the network's own code behind the tower."""
         ids = torch.zeros(states.shape[:2], dtype=torch.int64, device=states.device)
         with self._given(states):
-            return precise(self._network(ids, use_cache=False).logits)
+            return precise(self._network(input_ids=ids, use_cache=False).logits)
 
     @contextmanager
     def _given(self, states: Tensor) -> Iterator[None]:

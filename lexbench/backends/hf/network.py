@@ -1,6 +1,8 @@
 """Load a network of transformers, complete and unchanged, onto a device."""
 
+import contextlib
 import importlib.util
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,11 @@ DTYPES = {
 }
 
 
+WAYS = (
+    (AutoModelForCausalLM, transformers.MODEL_FOR_CAUSAL_LM_MAPPING),
+    (AutoModelForImageTextToText, transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING),
+)
+"""What opens a checkpoint, in this order: the text tower alone where its weights have that form, else all towers."""
 FILLED = 0.8
 """Share of a GPU's free memory that weights may take; the rest is for activations."""
 
@@ -63,18 +70,21 @@ def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
     transformers.utils.logging.disable_progress_bar()
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        seeing = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
-        alone = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
-        auto = AutoModelForImageTextToText if seeing and not alone else AutoModelForCausalLM
-        network, found = auto.from_pretrained(
-            folder,
-            dtype=dtype,
-            device_map="auto" if spread else None,
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
+        network, missing = None, []
+        for auto, known in WAYS:
+            if type(config) in known and (network is None or missing):
+                network, found = auto.from_pretrained(
+                    folder,
+                    dtype=dtype,
+                    device_map="auto" if spread else None,
+                    use_safetensors=True,
+                    local_files_only=True,
+                    trust_remote_code=False,
+                    output_loading_info=True,
+                )
+                missing = sorted(found["missing_keys"])
+    except ImportError as error:
+        raise ValueError(f"checkpoint {folder} needs a library that is not here ({_line(error)}): install it") from None
     except Exception as error:  # transformers raises many classes for broken files
         plain = isinstance(error, ValueError) and "\n" not in str(error)
         if plain or isinstance(error, OSError | MemoryError) or is_out_of_memory(error):
@@ -86,9 +96,19 @@ def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
     finally:
         if bars:
             transformers.utils.logging.enable_progress_bar()
-    if missing := sorted(found["missing_keys"]):
+    if network is None:
+        raise ValueError(
+            f"model_type {config.model_type} of {folder} is no causal language model in transformers "
+            f"{transformers.__version__}: use a checkpoint that AutoModelForCausalLM opens"
+        )
+    if missing:
         raise ValueError(f"checkpoint {folder} lacks {len(missing)} weights ({missing[0]}, ...): download it again")
     return network.eval()
+
+
+def _line(error: Exception) -> str:
+    """The first sentence of an error of several lines."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def check_weights(network: Any) -> None:
@@ -98,6 +118,39 @@ def check_weights(network: Any) -> None:
             raise ValueError(
                 f"weight {name} must be finite, it has NaN or inf: download the checkpoint again, or use another dtype"
             )
+
+
+def language_models(network: Any) -> list[Any]:
+    """The network, then the language models inside it with a head of their own, as in Blip-2 or Kosmos-2.
+
+    None inside an encoder with a decoder: that decoder reads the encoder's states.
+    """
+    if network.config.is_encoder_decoder:
+        return [network]
+    inside = [module for module in network.modules() if isinstance(module, PreTrainedModel) and module is not network]
+    return [network, *(module for module in inside if module.get_output_embeddings() is not None)]
+
+
+def needs(network: Any, error: Exception) -> str:
+    """What a network needs that did not run on tokens alone, and what to do."""
+    if network.config.is_encoder_decoder:
+        return (
+            "is an encoder with a decoder, which reads another text or an image first: "
+            "use a model that continues the text it reads"
+        )
+    if "pixel_values" in inspect.signature(network.forward).parameters:
+        return "does not run without an image, a question here is text: use a model that reads text alone"
+    said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    return f"does not run on tokens alone, a question here has nothing else: use another model ({said})"
+
+
+def windows_of(config: Any) -> list[int]:
+    """Sizes of the sliding and chunked windows that a text config states."""
+    found = []
+    for name in ("sliding_window", "attention_chunk_size", "attention_window_size"):
+        with contextlib.suppress(RuntimeError):  # transformers' error for a size that layers differ in
+            found.append(getattr(config, name, None))
+    return [size for size in found if isinstance(size, int) and size > 0]
 
 
 def towers(network: Any) -> list[Any]:
@@ -138,7 +191,7 @@ def positions_end(tower: Any, token: Tensor) -> int | None:
     handles = [table.register_forward_hook(lambda module, given, made: used.append(module)) for table in tables]
     try:
         if tables:
-            tower(token, use_cache=False)
+            tower(input_ids=token, use_cache=False)
     finally:
         for handle in handles:
             handle.remove()

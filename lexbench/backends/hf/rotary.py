@@ -119,6 +119,10 @@ class AttentionInstaller:
 
     def prepare(self, attention: Attention, watch: Watch | None = None) -> Placement:
         """Prepare an Attention, and a probe if `watch` is given; Refused names slots that do not fit this model."""
+        if stated(self._config, "num_hidden_layers") is None:
+            if wanted := attention.slots() or ([PROBES] if watch else []):
+                raise self._refusal(wanted, "its config does not state one number of layers")
+            return Placement(attention, self._own.rotary)
         for part in attention.parts():
             self._check(part)
         if self._own.grows and any(part.inv_freq is None for part in attention.parts() if attention.layers is not None):
@@ -382,7 +386,7 @@ class AttentionInstaller:
             return why
         with small_windows(self._config, self._base.config):
             self.put(self._own)
-            expected = self._network(tokens, use_cache=False).logits.double()
+            expected = self._network(input_ids=tokens, use_cache=False).logits.double()
             # An Attention that changes nothing and yet needs our function: a window or a remap beyond every text.
             if rotated or self._stock is None:
                 nothing = Attention(mask=Window(1 << 40))
@@ -397,11 +401,14 @@ class AttentionInstaller:
             hook = Hook(held, stock, rotated, frozenset(range(count)) - idle)
             self.put(Placement(nothing, self._own.rotary if rotated else self._identity(), hook))
             if idle:
-                got, pieces = [self._network(tokens, use_cache=False).logits.double()], [tokens]
+                got, pieces = [self._network(input_ids=tokens, use_cache=False).logits.double()], [tokens]
             else:
                 cache = whole_cache(self._config)
                 pieces = tokens.split([limit - 3, 1, 2], dim=1)
-                got = [self._network(piece, past_key_values=cache, use_cache=True).logits.double() for piece in pieces]
+                got = [
+                    self._network(input_ids=piece, past_key_values=cache, use_cache=True).logits.double()
+                    for piece in pieces
+                ]
         if not hook.modules or hook.calls != len(pieces) * (count - len(idle)):
             return UNREGISTERED
         if set(hook.modules) != set(range(count)) - idle:
@@ -427,7 +434,7 @@ class AttentionInstaller:
                     recorder = Recorder()
                     self.put(Placement(Attention(), rotary, cast(Any, recorder)))
                     with trying():
-                        self._network(tokens, use_cache=False)
+                        self._network(input_ids=tokens, use_cache=False)
                     seen.append({layer: queries for layer, (_, queries) in recorder.seen.items()})
             finally:
                 self.put(before)
@@ -456,7 +463,7 @@ class AttentionInstaller:
         for rotary in (copy.deepcopy(self._stock), self._identity()):
             recorder = Recorder()
             self.put(Placement(Attention(), rotary, cast(Any, recorder)))
-            self._network(tokens, use_cache=False)
+            self._network(input_ids=tokens, use_cache=False)
             seen.append(recorder.seen)
         places = torch.arange(tokens.shape[1], device=tokens.device)[None]
         after, before = seen

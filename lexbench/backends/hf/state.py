@@ -52,7 +52,7 @@ class Keys(State):
     def read(self, tower: Any, tokens: Tensor) -> Tensor:
         """[B, T, width] last hidden states of the next tokens [B, T]."""
         self.tokens += tokens.shape[1]
-        return states_of(tower(tokens, past_key_values=self.cache, use_cache=True))
+        return states_of(tower(input_ids=tokens, past_key_values=self.cache, use_cache=True))
 
     @classmethod
     def of(cls, cache: DynamicCache, tokens: int) -> "Keys":
@@ -93,7 +93,9 @@ class Handed(State):
         found = []
         for part in tokens.split(1, dim=1) if self._singly and self.tokens else [tokens]:  # type: ignore[no-untyped-call]
             places = torch.arange(self.tokens, self.tokens + part.shape[1], device=part.device).expand_as(part)
-            given = tower(part, use_cache=True, **self._kept, **({"position_ids": places} if self._placed else {}))
+            given = tower(
+                input_ids=part, use_cache=True, **self._kept, **({"position_ids": places} if self._placed else {})
+            )
             self._kept = {name: given[name] for name in self._names}
             self.tokens += part.shape[1]
             found.append(states_of(given))
@@ -112,7 +114,7 @@ class Unkept(State):
         """[B, T, width] last hidden states of the next tokens [B, T]."""
         whole = tokens if self._before is None else torch.cat([self._before, tokens], dim=1)
         self._before, self.tokens = whole, whole.shape[1]
-        return states_of(tower(whole, use_cache=False))[:, -tokens.shape[1] :]
+        return states_of(tower(input_ids=whole, use_cache=False))[:, -tokens.shape[1] :]
 
     @contextmanager
     def aside(self) -> Iterator[Self]:
@@ -123,12 +125,14 @@ class Unkept(State):
 def state_of(tower: Any, tokens: Tensor, tolerance: float) -> Callable[[], State]:
     """What makes an empty state of the first kind that reads `tokens` in pieces as at once.
 
+    Between the pieces another end is read and taken back.
+
     Args:
         tower: makes last hidden states of tokens.
         tokens: [B, T] ids to try it on.
         tolerance: largest difference of states, as a fraction of their standard deviation.
     """
-    whole = states_of(tower(tokens, use_cache=False))
+    whole = states_of(tower(input_ids=tokens, use_cache=False))
     size = tokens.shape[1]
     pieces = [size - size // 2, *[1] * min(2, size // 2), max(0, size // 2 - 2)]
     parts = tokens.split([piece for piece in pieces if piece], dim=1)  # type: ignore[no-untyped-call]
@@ -136,14 +140,17 @@ def state_of(tower: Any, tokens: Tensor, tolerance: float) -> Callable[[], State
     def fits(make: Callable[[], State]) -> bool:
         state = make()
         with trying():
-            found = torch.cat([state.read(tower, part) for part in parts], dim=1)
-            return bool((found - whole).std() <= tolerance * whole.std())
+            found = [state.read(tower, parts[0])]
+            with state.aside() as other:  # another end, which is taken back
+                other.read(tower, tokens[:, -3:].flip(1))
+            pieced = torch.cat([*found, *(state.read(tower, part) for part in parts[1:])], dim=1)
+            return bool((pieced - whole).std() <= tolerance * whole.std())
         return False
 
     cache, names = None, tuple[str, ...]()
     taken = inspect.signature(tower.forward).parameters
     with trying():
-        given = tower(tokens, use_cache=True)
+        given = tower(input_ids=tokens, use_cache=True)
         cache = given.get("past_key_values")
         names = tuple(name for name, value in given.items() if name in taken and value is not None)
     kinds: list[Callable[[], State]] = [Keys] if keeps_all(cache, size) else []

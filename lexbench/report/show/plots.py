@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
+from lexbench.core.structure import ranges
 from lexbench.report.plots.style import LABEL, STYLE, characters, said, save, save_as, save_numbers
 from lexbench.report.show.panels import (
     Panel,
@@ -22,7 +23,7 @@ from lexbench.report.show.panels import (
     slower,
     wavelengths,
 )
-from lexbench.report.show.table import as_data, headline, in_words, ranges
+from lexbench.report.show.table import as_data, headline, in_words
 
 COLUMNS = 3
 """Panels side by side, at most."""

@@ -1,8 +1,9 @@
 """`lexbench show`: what a method does to a model at one length, as data and as text; `show_plots` draws it."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from lexbench.core.attention import (
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.scaled import ropes
+from lexbench.core.structure import ranges
 
 SLOTS = tuple(field.name for field in fields(Attention))
 
@@ -127,8 +129,13 @@ def _rows(left: str, keys: Positions, right: str, values: Floats) -> list[dict[s
 # as text
 
 
-def table(model: Model, label: str, attention: Attention, length: int) -> str:
-    """The same as Markdown that reads well in a terminal; slots that are left alone are named last."""
+def table(
+    model: Model, label: str, attention: Attention, length: int, own: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """The same as Markdown that reads well in a terminal; slots that are left alone are named last, then `own`.
+
+    These are the model's own properties (`lexbench.core.structure`).
+    """
     data = as_data(model, label, attention, length)
     parts = [
         headline(model, label, length),
@@ -140,6 +147,8 @@ def table(model: Model, label: str, attention: Attention, length: int) -> str:
     parts += [f"- {line}" for line in in_words(model, attention, data)]
     alone = [name for name in SLOTS if name not in (*attention.slots(), "layers", "otherwise", "mixture")]
     parts.append(f"- the model's own: {', '.join(alone) or 'nothing'}")
+    if own:
+        parts += ["", "The model itself, under every method:", "", *(f"- {name}: {said}" for name, said in own.items())]
     return "\n".join(parts)
 
 
@@ -212,17 +221,6 @@ def in_words(model: Model, attention: Attention, data: dict[str, Any]) -> Iterat
             yield f"pass {number + 1}: inv_freq, {slowest} radians per token at the slowest"
         for line in in_words(model, one, inner):
             yield f"pass {number + 1}: {line}"
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Whole numbers in words, runs by their ends: `0, 2-31`."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def _remap(remap: Remapping) -> str:
