@@ -18,7 +18,7 @@ import json
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lexbench.stats.combine import Summary, shared_lengths
@@ -61,6 +61,7 @@ class Cost:
         interval = cluster_bootstrap(seconds, tokens, [str(place) for place in range(len(timings))])
         if interval is None or not sum(seconds) > 0:
             return None
+        interval = replace(interval, low=max(0.0, interval.low))
         return Rate(math.fsum(seconds) / sum(tokens), interval, len(timings))
 
 
