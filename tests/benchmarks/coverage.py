@@ -2,11 +2,11 @@
 
     python tests/benchmarks/coverage.py
 
-Prints tables of simulations with fixed seeds: the coverage of 95 % intervals, and the share of families of 12 comparisons
-with a finding, each of a true difference of 0 (`stars`) or a true loss of just the tolerance (`check`). Noise of mean 0:
-normal, exponential, lognormal (of one standard normal), and pairs, a lognormal value less 0.4 times another. Documents
-have three windows of unlike numbers of targets, and half of the noise in common. Answers are right or wrong, alone, in
-haystacks of 4, and as paired differences.
+Prints tables of simulations with fixed seeds: the coverage of 95 % intervals, and the share of families of 12
+comparisons with a finding, each of a true difference of 0 (`stars`) or a true loss of just the tolerance (`check`).
+Noise of mean 0: normal, exponential, lognormal (of one standard normal), and pairs, a lognormal value less 0.4 times
+another. Documents have three windows of unlike numbers of targets, and half of the noise in common. Answers are right
+or wrong, alone, in haystacks of 4, and as paired differences.
 """
 
 import argparse
@@ -92,7 +92,7 @@ def coverage(kind: str, n: int, repeats: int) -> float:
 
 
 def p_value(test: str, noise: str, n: int, rng: np.random.Generator) -> float:
-    """Of one comparison: of a difference of 0, two-sided; or of a loss of just the tolerance beyond it, one-sided."""
+    """Of one comparison: of a true difference of 0, two-sided, or of a true loss of the tolerance, one-sided."""
     if test.startswith("stars"):
         found = clustered(noise)(rng, n)[..., 0].sum(axis=1) if "documents" in test else NOISE[noise](rng, n)
         return difference_p(found) if doubtful(found) else 1.0
