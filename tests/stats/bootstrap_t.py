@@ -1,4 +1,4 @@
-"""The bootstrap-t by its definition, in loops and with draws of its own: another route to `intervals.reaches`."""
+"""The bootstrap-t by its definition, with drawn samples of its own: another route to `intervals.reaches`."""
 
 import math
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ def bootstrap_t(
     error = linear.std(ddof=1) / math.sqrt(count)
     rng = np.random.default_rng(12345)
     bound = 3 * t.ppf(0.975, count - 1)
-    found = []
-    for _ in range(resamples):
-        drawn = rng.choice(linear, count)
-        spread = drawn.std(ddof=1) / math.sqrt(count)
-        mean = drawn.mean() if abs(drawn.mean()) > 1e-9 * error else 0.0
-        found.append(mean / spread if spread > 1e-6 * error else math.copysign(math.inf, mean) if mean else 0.0)
+    drawn = rng.choice(linear, (resamples, count))
+    means, spreads = drawn.mean(axis=1), drawn.std(axis=1, ddof=1) / math.sqrt(count)
+    found = [
+        0.0 if abs(mean) <= 1e-9 * error else math.copysign(math.inf, mean) if spread <= 1e-6 * error else mean / spread
+        for mean, spread in zip(means.tolist(), spreads.tolist(), strict=True)
+    ]
     tail = 0.0125 if count <= 32 else 0.025 * (1 - 16 / count)
     low, high = np.quantile(np.clip(found, -bound, bound), [tail, 1 - tail])
     return value - high * error, value - low * error

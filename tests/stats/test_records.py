@@ -193,7 +193,7 @@ def test_the_shipped_schema_is_that_of_the_dataclass() -> None:
 
 def test_every_row_satisfies_the_shipped_schema(tmp_path: Path) -> None:
     store = keep(
-        tmp_path, [*fake_cells(), Finished(cell("probe", "none", 256), [Sample(index=0, cluster="a", tokens=1)])]
+        tmp_path, [*fake_cells(), Finished(cell("probe", "none", 256, n=1), [Sample(index=0, cluster="a", tokens=1)])]
     )
     validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
     rows = [json.loads(line) for line in (tmp_path / "records.jsonl").open()]
@@ -225,7 +225,7 @@ def test_a_record_says_what_the_method_came_to(method: str, said: str | None) ->
 
 @pytest.mark.parametrize("order", [("defer", "measured"), ("measured", "defer")])
 def test_a_measured_cell_is_shown_though_another_folder_put_it_off(tmp_path: Path, order: tuple[str, str]) -> None:
-    this = cell("last_segment", "none", 256)
+    this = cell("last_segment", "none", 256, n=1)
     Store(tmp_path / "defer").defer(this, "server is down")
     measured = Store(tmp_path / "measured")
     measured.append(this, text(0, [1, 2, 3]))
