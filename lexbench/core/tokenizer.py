@@ -206,7 +206,9 @@ def _convert(folder: Path) -> tokenizers.Tokenizer:
 def _from_file(file: Path) -> tokenizers.Tokenizer:
     try:
         return tokenizers.Tokenizer.from_file(str(file))
-    except Exception as error:  # tokenizers raises plain Exception
+    except BaseException as error:  # tokenizers raises plain Exception; a panic of its own is no Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
+            raise
         raise ValueError(f"tokenizer {file} cannot be read ({str(error)[:200]}): download it again") from None
 
 

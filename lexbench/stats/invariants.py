@@ -25,6 +25,7 @@ from lexbench.store.format import Finished
 
 WHOLE = "longbench"
 """Tasks of this name take what their data hold, up to n."""
+HUGE = 1e30
 ROUNDED = 1e-3
 """Nats: how far below 0 log-softmax in half precision may fall."""
 
@@ -42,11 +43,16 @@ def sample_faults(sample: Sample, length: int | None = None) -> Iterator[str]:
     if sample.failed is not None:
         return
     for name, value in sample.scores.items():
-        if not math.isfinite(value) or (is_score(name) and not 0 <= value <= 1):
+        if not possible(name, value):
             yield f"{name} {value:g}, which must be {'in [0, 1]' if is_score(name) else 'finite'}"
     if sample.nll is not None and not _possible(sample.nll):
         least = float(np.nan_to_num(sample.nll, nan=-math.inf).min())
         yield f"a negative log-likelihood of {least:g}, which must be finite and at least 0"
+
+
+def possible(metric: str, amount: float) -> bool:
+    """Whether one answer may have this score, measure, or sum of nats (`nll`): none is beyond 1e30."""
+    return (0 <= amount <= 1) if is_score(metric) else abs(amount) <= HUGE and (metric != "nll" or amount >= -1.0)
 
 
 def _possible(nll: NDArray[np.float32]) -> bool:

@@ -92,7 +92,7 @@ def coverage(kind: str, n: int, repeats: int) -> float:
 
 
 def p_value(test: str, noise: str, n: int, rng: np.random.Generator) -> float:
-    """Of one comparison: of a true difference of 0, two-sided, or of a true loss of the tolerance, one-sided."""
+    """Of a true difference of 0, two-sided; or of a true loss of just the tolerance, one-sided."""
     if test.startswith("stars"):
         found = clustered(noise)(rng, n)[..., 0].sum(axis=1) if "documents" in test else NOISE[noise](rng, n)
         return difference_p(found) if doubtful(found) else 1.0
@@ -121,7 +121,7 @@ def false_families(test: str, noise: str, n: int, repeats: int) -> float:
 
 
 def power(n: int, loss: float, repeats: int) -> tuple[float, float]:
-    """Share of differences of `loss` standard deviations of normal noise found, first of 12: by flips alone; by both."""
+    """Share of differences of `loss` deviations of normal noise found, first of 12: by flips alone; by both."""
     rng = np.random.default_rng([n])
     drawn = [rng.normal(size=n) + loss for _ in range(repeats)]
     level = LEVEL / FAMILY

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import t
 
 from lexbench.stats.costs import Cost, batches, cost_summaries, load, prices
 from lexbench.stats.records import load as load_records
@@ -110,9 +109,9 @@ def test_seconds_per_token_are_those_of_the_longest_length_that_all_have(tmp_pat
         {"none": 2e-6, "ntk": 4e-6, "rerope": 2e-6}
     )
     assert found["ntk"].note.startswith("at 1024; wall clock")
-    # two timings of equally many tokens, 0.8 and 1.2 of the mean: Student's error is 0.2 of it; nothing takes no time
+    # two timings of equally many tokens, 0.8 and 1.2 of the mean: resamples are (0.8, 1.0 or 1.2) of it
     ends = (found["ntk"].low, found["ntk"].high)
-    assert ends == pytest.approx((0.0, (1 + 0.2 * t.ppf(0.975, 1)) * 4e-6))
+    assert ends == pytest.approx((0.8 * 4e-6, 1.2 * 4e-6))
     assert (found["ntk"].interval, found["ntk"].unit) == ("cluster_bootstrap", "seconds per token")
     del costs[table.entries["ntk", 1024].cell]
     assert by_method(cost_summaries(table, costs), "seconds_per_token")["none"].note.startswith("at 512;")
@@ -163,9 +162,8 @@ def test_seconds_per_token_are_those_of_all_timings_together() -> None:
     timings = ((1.0, 10), (2.0, 30), (4.0, 60))
     rate = Cost(seconds=9.0, tokens=100, peak_bytes=None, timings=timings).rate
     assert rate is not None and rate.value == pytest.approx(7 / 100) and rate.timings == 3
-    error = math.sqrt(3 / 2 * (0.3**2 + 0.1**2 + 0.2**2)) / 100  # 1, 2 and 4 seconds are not 0.7, 2.1 and 4.2
-    ends = (0.07 - t.ppf(0.975, 2) * error, 0.07 + t.ppf(0.975, 2) * error)
-    assert (rate.interval.low, rate.interval.high) == pytest.approx(ends)
+    # no resample is below the fastest answer or above the slowest
+    assert 2 / 30 <= rate.interval.low < 0.07 < rate.interval.high <= 1 / 10
 
 
 @pytest.mark.parametrize("peaks", [{1024: 100}, {512: 9_000_000}, {128: 5_102_400}])
