@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import binom, binomtest, bootstrap, norm, permutation_test, t
+from scipy.stats import binom, binomtest, bootstrap, norm, permutation_test, t, ttest_ind
 
 from lexbench.stats.intervals import (
     cluster_bootstrap,
@@ -18,6 +18,8 @@ from lexbench.stats.intervals import (
     mean_interval,
     sign_flip_p,
     skewed_p,
+    unpaired_interval,
+    unpaired_p,
     wilson,
 )
 from tests.stats.bootstrap_t import bootstrap_t
@@ -380,3 +382,29 @@ def test_holm_keeps_a_table_of_true_hypotheses_at_one_in_twenty() -> None:
         naive += min(p_values) <= 0.05
     assert wrong / 300 <= 0.06
     assert naive / 300 > 0.15
+
+
+@pytest.mark.parametrize("counts", [(6, 9), (12, 5)])
+def test_other_questions_are_compared_by_welch_as_scipy_does(counts: tuple[int, int]) -> None:
+    rng = np.random.default_rng(counts)
+    sides = [rng.normal(size, 0.3, size) for size in counts]
+    ours = unpaired_interval(*(np.stack([side, np.ones(len(side))], axis=1) for side in sides))
+    theirs = ttest_ind(sides[1], sides[0], equal_var=False)
+    low, high = theirs.confidence_interval(0.95)
+    assert ours and (ours.low, ours.high) == pytest.approx((low, high))
+    margin = 0.9 * (sides[1].mean() - sides[0].mean())
+    expected = ttest_ind(sides[1] - margin, sides[0], equal_var=False, alternative="greater").pvalue
+    pairs = [np.stack([side, np.ones(len(side))], axis=1) for side in sides]
+    assert unpaired_p(pairs[0], pairs[1], margin) == pytest.approx(expected)
+
+
+def test_welch_weighs_clusters_by_their_units() -> None:
+    left, right = np.array([[1.0, 1.0], [6.0, 2.0]]), np.array([[2.0, 1.0], [3.0, 2.0], [10.0, 2.0]])
+    # ratios 7/3 and 3; residuals 4/3 of 3 units, and 1, 3, 4 of 5
+    parts = [2 / 1 * 2 * (4 / 3) ** 2 / 9, 3 / 2 * (1 + 9 + 16) / 25]
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / 1 + parts[1] ** 2 / 2)
+    reach = t.ppf(0.975, freedom) * math.sqrt(sum(parts))
+    ours = unpaired_interval(left, right)
+    assert ours and (ours.low, ours.high) == pytest.approx((2 / 3 - reach, 2 / 3 + reach))
+    assert unpaired_interval(left[:1], right) is None and unpaired_p(left, left[:1], 0.0) is None
+    assert unpaired_interval(left * [0, 1], right * [0, 1]) is None  # nothing varies
