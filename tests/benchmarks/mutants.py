@@ -83,7 +83,7 @@ class Mutant:
 
 def places(tree: ast.Module) -> Iterator[ast.AST]:
     """What can be changed: expressions in functions, but for annotations, messages of errors and asserts."""
-    pending = [(node, False) for node in reversed(tree.body)]
+    pending: list[tuple[ast.AST, bool]] = [(node, False) for node in reversed(tree.body)]
     while pending:
         node, inside = pending.pop()
         if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr):
