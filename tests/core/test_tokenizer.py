@@ -291,5 +291,5 @@ def test_a_hostile_expression_in_a_tokenizer_is_one_line(tmp_path: Path) -> None
     expression = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
     (tmp_path / "tokenizer.json").write_text(json.dumps({**page, "pre_tokenizer": expression}))
     spoken = load_tokenizer(tmp_path, bos=False)
-    with pytest.raises(ValueError, match="tokenizer cannot read a text .*: download tokenizer.json again"):
+    with pytest.raises(ValueError, match=r"tokenizer cannot read a text .*: download tokenizer\.json again"):
         spoken.encode("a" * 28 + "b")
