@@ -5,7 +5,8 @@ tests/golden/demo.jsonl holds the records of
     lexbench run -m method=none,pi,ntk,yarn,rerope task=demo corpus=synthetic n=6 multiples=[0.5,2,4]
 
 at the commit c9954eb. Added since: the columns uniform, unigram and bigram, and the price cells `pi(factor=4.0)`,
-`ntk(factor=4.0)` and `yarn(factor=4.0)` at 128. A change of these numbers needs a version of the task or method that
+`ntk(factor=4.0)` and `yarn(factor=4.0)` at 128. Changed since: the ends of intervals, now of the bootstrap-t
+(`lexbench.stats.intervals.reaches`). A change of these numbers needs a version of the task or method that
 says why.
 """
 

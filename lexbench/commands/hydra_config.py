@@ -178,6 +178,9 @@ def _overrides(command: Command, words: list[str]) -> list[str]:
     flags, settings = _split(words)
     settings = [_setting(command, each) for word in _ray_executor(settings) for each in _model_path(word)]
     extra = registry.config_dirs()[1:]
+    for folder in extra:
+        for file in folder.rglob("*.yaml"):
+            registry.check_aliases(file)
     search = [f"hydra.searchpath=[{','.join(f'file://{folder.resolve()}' for folder in extra)}]"] if extra else []
     return [*flags, *search, *settings]
 

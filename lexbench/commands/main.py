@@ -10,6 +10,7 @@ from lexbench.commands import (
     check,
     compare,
     convert,
+    doctor,
     export,
     figure,
     hydra_config,
@@ -36,7 +37,7 @@ from lexbench.core.record import Refused
 from lexbench.core.version import __version__
 
 MODULES = (
-    *(run, versus, report, figure, view, leaderboard, compare, check, share, import_, tune, show),
+    *(run, versus, report, figure, view, leaderboard, compare, check, doctor, share, import_, tune, show),
     *(search, score, keys, export, convert, verify, lm_eval, list_, train, study),
 )
 COMMANDS: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module in MODULES}

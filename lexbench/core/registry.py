@@ -36,6 +36,10 @@ def config_dirs() -> list[Path]:
     return [asset("configs"), *extra]
 
 
+MOST_VALUES = 10_000
+"""Values that a yaml may hold, those of its aliases counted where they stand."""
+
+
 def names(group: str) -> list[str]:
     """All names of a group, sorted."""
     return sorted({file.stem for folder in config_dirs() for file in (folder / group).glob("*.yaml")})
@@ -64,7 +68,30 @@ def model_named(given: str) -> tuple[str, str | None]:
     return "local", given
 
 
+def check_aliases(file: Path) -> None:
+    """ValueError for a yaml whose aliases stand for more than 10,000 values: copies of it would fill the memory."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        root = yaml.compose(text, yaml.SafeLoader) if "*" in text and "&" in text else None
+        counts: dict[int, int] = {}
+        if root is not None and _count(root, counts) > MOST_VALUES:
+            raise ValueError(f"config {file} stands for more than {MOST_VALUES:,} values by its aliases: write fewer")
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, OSError):
+        return  # said where it is read
+
+
+def _count(node: Any, counts: dict[int, int]) -> int:
+    """Values below a node of yaml, those of aliases at each place where they stand."""
+    if id(node) not in counts:
+        counts[id(node)] = MOST_VALUES + 1  # below itself: without end
+        below = [each for pair in node.value for each in pair] if isinstance(node, yaml.MappingNode) else node.value
+        inside = below if isinstance(node, yaml.CollectionNode) else ()
+        counts[id(node)] = 1 + sum(_count(each, counts) for each in inside)
+    return counts[id(node)]
+
+
 def _mapping(file: Path) -> dict[str, Any]:
+    check_aliases(file)
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # also: no text, a wrong date, nested too deeply

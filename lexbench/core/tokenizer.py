@@ -58,7 +58,13 @@ class FastTokenizer:
         another text: it gets no such blank, and has the tokens that it would have there.
         """
         given = self._prepends and len(text) > 1 and text.startswith(" ")  # the tokenizer prepends the text's own blank
-        encoding = self._tokenizer.encode(text[given:], add_special_tokens=False)
+        try:
+            encoding = self._tokenizer.encode(text[given:], add_special_tokens=False)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # of tokenizers' own library; it is no Exception
+                raise
+            said = " ".join(str(error).split())[:100]
+            raise ValueError(f"tokenizer cannot read a text ({said}): download tokenizer.json again") from None
         ids = np.asarray(encoding.ids, dtype=np.int64)
         offsets = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2) + given
         if self._prepends and not given and text[:1].isspace() and encoding.tokens[0] == BLANK:

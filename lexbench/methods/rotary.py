@@ -12,13 +12,18 @@ from lexbench.core.attention import Floats
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 
+MOST = 1e6
+"""Bound of a factor: with a larger one, all frequencies are 0 in float32 at any length."""
+
 
 def check_factor(method: str, factor: float | None) -> None:
-    """ValueError unless the factor is left out, or finite and at least 1."""
+    """ValueError unless the factor is left out, or from 1 to a million."""
     if factor is not None and not 1 <= factor < math.inf:
         raise ValueError(
             f"{method}'s factor must be finite and at least 1, got {factor}: leave it out for length / trained_length"
         )
+    if factor is not None and factor > MOST:
+        raise ValueError(f"{method}'s factor must be at most {MOST:,.0f}, got {factor:g}: e.g. 8")
 
 
 def check_trained_length(method: str, trained_length: int | None) -> None:

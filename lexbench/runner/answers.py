@@ -15,6 +15,7 @@ from lexbench.runner.fence import fenced
 from lexbench.runner.plan import least_memory
 from lexbench.runner.reuse import Prefixes, by_prefix
 from lexbench.runner.verify import Preflight
+from lexbench.stats.invariants import sample_faults
 from lexbench.taskkit.excerpt import excerpt
 
 
@@ -104,6 +105,8 @@ def scored(task: Task, tokenizer: Tokenizer, question: AnyQuestion, given: Answe
     with fenced(f"{type(task).__name__}.score"):
         sample = task.score(question, given)
         assert isinstance(sample, Sample) and sample.index == question.index, f"no sample of question {question.index}"
+        fault = next(sample_faults(sample), None)
+        assert fault is None, f"sample {question.index} with {fault}"
         return replace(sample, prompt=excerpt(question, tokenizer))
 
 

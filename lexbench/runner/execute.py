@@ -22,6 +22,7 @@ from lexbench.runner.loop import measure
 from lexbench.runner.plan import cell_of, describe, keep_job, plan
 from lexbench.runner.run import Run
 from lexbench.runner.verify import Preflight
+from lexbench.stats.invariants import wrong
 from lexbench.stats.records import records_of
 from lexbench.store.store import Store
 
@@ -59,6 +60,8 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
         with Run(job, store, cells, quiet) as run:
             models.measure(run, tokenizer)
     store.write_records(records_of)
+    if odd := wrong(store.load({cell.id for cell in cells})):
+        raise ValueError(next(iter(odd.values())))
     return list[Cell](cells)
 
 

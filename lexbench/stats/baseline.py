@@ -21,6 +21,7 @@ from lexbench.core.record import Cell
 from lexbench.core.values import fitting
 from lexbench.stats import records
 from lexbench.stats.cell_outcomes import Kept, changes, doubled, kept
+from lexbench.stats.invariants import possible
 from lexbench.stats.pairs import Outcome
 from lexbench.stats.regressions import same_cell
 from lexbench.stats.wording import plain, several
@@ -56,6 +57,13 @@ def update(folders: Sequence[Path], file: Path) -> Baseline:
     loaded = records.load(folders)
     if loaded.problems:
         raise ValueError(f"run cannot become a baseline: {loaded.problems[0]}")
+    if off := [each for each in loaded.finished if each.again]:
+        count, reason = several(len(off), "cell"), plain(off[0].refused or "")
+        raise ValueError(f"run has {count} that could not be measured ({reason}): repeat the run command")
+    for each in loaded.finished:
+        if each.samples and all(sample.failed is not None for sample in each.samples):
+            name = plain(f"{each.cell.method} {each.cell.task} at {each.cell.length}")
+            raise ValueError(f"run has no answer of {name} ({plain(each.samples[0].failed)}): mend that, run it anew")
     if loaded.unfinished:
         count = several(len(loaded.unfinished), "unfinished cell")
         raise ValueError(f"run has {count} and cannot become a baseline: repeat the run command to finish it")
@@ -140,16 +148,19 @@ def _kept(row: Mapping[str, Any], questions: Mapping[str, Any]) -> Kept:
     return Kept(
         id=str(row["id"]),
         cell=Cell(**fitting(Cell, row["cell"], "a cell")),
-        outcomes={metric: _outcomes(given, questions) for metric, given in row["outcomes"].items()},
+        outcomes={metric: _outcomes(metric, given, questions) for metric, given in row["outcomes"].items()},
         refused=row.get("refused"),
         failure=row.get("failure"),
     )
 
 
-def _outcomes(given: Mapping[str, Any], questions: Mapping[str, Any]) -> list[Outcome]:
+def _outcomes(metric: str, given: Mapping[str, Any], questions: Mapping[str, Any]) -> list[Outcome]:
     columns = {**questions[given["questions"]], **{name: given[name] for name in ANSWER if name in given}}
     for name in ("failed", "truncated"):
         columns[name] = [bool(each) for each in columns.get(name, [0] * len(columns["index"]))]
     rows = zip(*columns.values(), strict=True)
-    found = (dict(zip(columns, row, strict=True)) for row in rows)
-    return [Outcome(**fitting(Outcome, each, "an answer")) for each in found]
+    found = [Outcome(**fitting(Outcome, dict(zip(columns, row, strict=True)), "an answer")) for row in rows]
+    for each in found:
+        if each.amount is not None and not possible(metric, each.amount):
+            raise ValueError(f"an answer has a {plain(metric)} of {each.amount:g}")
+    return found

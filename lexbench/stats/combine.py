@@ -1,12 +1,12 @@
 """Weighted sums of several cells' values with intervals, from which summaries of curves are built.
 
 A level is the value of a group of outcomes, a cell or a part of it: sum of amounts / sum of units. Levels whose groups
-share clusters (documents) are resampled together, so their common part cancels in a difference; others independently.
+share clusters (documents) vary together, so their common part cancels in a difference; others independently.
 A combination is sum of weight * level. Its 95 % interval is
 
-    likelihoods    the percentiles of the combination over 2000 joint resamples of clusters
+    likelihoods    the bootstrap-t of the combination over joint resamples of clusters (`intervals.reaches`)
     scores         value -+ sqrt(sum_ij r_ij d_i d_j), d_i the distance from weight_i level_i to that end of its own
-                   interval (Wilson's where it is one), r_ij the correlation of both over the joint resamples
+                   interval (Wilson's), r_ij the correlation of both over clusters
 
 The second has a width at accuracies of 0 and 1, unlike resampling. Of two levels it is method 10 of Newcombe
 (1998, Statistics in Medicine 17:873 of independent and 17:2635 of paired proportions); of more, Zou, Huang and Zhang
@@ -22,7 +22,7 @@ import numpy as np
 
 from lexbench.core.record import Sample
 from lexbench.stats.differences import BASELINE
-from lexbench.stats.intervals import CONFIDENCE, Floats, Interval, mean_interval, resampled
+from lexbench.stats.intervals import Floats, Interval, correlations, mean_interval, ratio, reaches, recovered
 from lexbench.stats.pairs import Outcome, outcomes
 from lexbench.stats.tables import Place, Table
 
@@ -47,8 +47,10 @@ class Level:
     value: float
     own: Interval | None
     """Interval of a score alone; likelihoods need none."""
-    draws: Floats | None
-    """[resamples] the value over resampled clusters; None for one cluster, or where a resample is empty."""
+    influence: Floats | None
+    """[clusters of the family] of each cluster on the value (`intervals.ratio`); None for one cluster of its own."""
+    family: int = 0
+    """Levels of one number share clusters; those of others vary independently."""
 
 
 def levels(groups: Mapping[Key, Sequence[Outcome]], scored: bool) -> dict[Key, Level]:
@@ -57,18 +59,20 @@ def levels(groups: Mapping[Key, Sequence[Outcome]], scored: bool) -> dict[Key, L
     used = {key: group for key, group in used.items() if sum(each.units for each in group) > 0}
     found = {}
     for number, keys in enumerate(_families({key: {each.cluster for each in used[key]} for key in used})):
-        ratios = _resampled([used[key] for key in keys])
-        if number:  # the same draws in another order: apart from those of other families
-            ratios = ratios[np.random.default_rng(number).permutation(len(ratios))]
-        for key, draws in zip(keys, ratios.T, strict=True):
+        names = dict.fromkeys(each.cluster for key in keys for each in used[key])
+        places = {name: place for place, name in enumerate(names)}
+        for key in keys:
             group = used[key]
             clusters = [each.cluster for each in group]
             amounts = [each.amount or 0.0 for each in group]
-            drawn = len(set(clusters)) > 1 and bool(np.isfinite(draws).all())
+            sums = np.zeros((len(places), 2))
+            np.add.at(sums, [places[name] for name in clusters], np.array([amounts, [e.units for e in group]]).T)
+            value, influence = ratio(sums)
             found[key] = Level(
-                value=math.fsum(amounts) / math.fsum(each.units for each in group),
+                value=value,
                 own=mean_interval(amounts, clusters) if scored else None,
-                draws=draws if drawn else None,
+                influence=influence if len(set(clusters)) > 1 else None,
+                family=number,
             )
     return found
 
@@ -84,20 +88,6 @@ def _families(clusters: Mapping[Key, set[str]]) -> list[list[Key]]:
     return [keys for keys, _ in families]
 
 
-def _resampled(groups: Sequence[Sequence[Outcome]]) -> Floats:
-    """[resamples, groups] values over resampled clusters; not finite where a resample misses a group."""
-    names = dict.fromkeys(each.cluster for group in groups for each in group)
-    places = {name: place for place, name in enumerate(names)}
-    sums = np.zeros((len(places), 2 * len(groups)))
-    for column, group in enumerate(groups):
-        rows = [places[each.cluster] for each in group]
-        np.add.at(sums[:, 2 * column], rows, [each.amount or 0.0 for each in group])
-        np.add.at(sums[:, 2 * column + 1], rows, [each.units for each in group])
-    totals = resampled(sums)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(totals[:, ::2] / totals[:, 1::2])
-
-
 def combination(terms: Sequence[tuple[float, Level]], scored: bool) -> Estimate:
     """sum of weight * level; the weights of a level in several terms add up; a total of 0 removes it."""
     weights: dict[Level, float] = {}
@@ -109,37 +99,45 @@ def combination(terms: Sequence[tuple[float, Level]], scored: bool) -> Estimate:
         return Estimate(value, value, value, "mover" if scored else "cluster_bootstrap")
     if scored:
         return _recovered(value, weights)
-    known = [weight * level.draws for level, weight in weights.items() if level.draws is not None]
-    if len(known) < len(weights):
+    if any(level.influence is None for level in weights):
         return Estimate(value)
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(np.sum(known, axis=0), [tail, 1 - tail])
-    return Estimate(value, float(low), float(high), "cluster_bootstrap")
+    below, above = reaches(_by_family(weights))
+    return Estimate(value, value - float(below), value + float(above), "cluster_bootstrap")
+
+
+def _by_family(weights: Mapping[Level, float]) -> list[Floats]:
+    """[clusters] the influences on a combination, of each family."""
+    found: dict[int, Floats] = {}
+    for level, weight in weights.items():
+        if level.influence is not None:
+            found[level.family] = found.get(level.family, 0.0) + weight * level.influence
+    return list(found.values())
 
 
 def _recovered(value: float, weights: Mapping[Level, float]) -> Estimate:
     """The interval of a combination of scores, from those of its levels."""
-    below, above = [], []
+    if any(level.own is None for level in weights):
+        return Estimate(value)
+    values, lows, highs = [], [], []
     for level, weight in weights.items():
-        if level.own is None:
-            return Estimate(value)
-        ends = weight * level.own.low, weight * level.own.high
-        below.append(weight * level.value - min(ends))
-        above.append(max(ends) - weight * level.value)
-    alike = _correlations(weights)
-    down, up = (math.sqrt(max(0.0, float(np.array(ends) @ alike @ np.array(ends)))) for ends in (below, above))
-    return Estimate(value, value - down, value + up, "mover")
+        assert level.own is not None
+        low, high = sorted((weight * level.own.low, weight * level.own.high))
+        values.append(weight * level.value)
+        lows.append(low)
+        highs.append(high)
+    return Estimate(value, *recovered(values, lows, highs, _correlations(weights)), "mover")
 
 
 def _correlations(weights: Mapping[Level, float]) -> Floats:
-    """[levels, levels] of the weighted levels over joint resamples; 0 beside one that never varies."""
-    found = np.eye(len(weights))
-    varied = [place for place, level in enumerate(weights) if level.draws is not None and np.ptp(level.draws) > 0]
-    if len(varied) > 1:
-        draws = [level.draws for level in weights if level.draws is not None and np.ptp(level.draws) > 0]
-        found[np.ix_(varied, varied)] = np.corrcoef(draws)
-    signs = np.sign(list(weights.values()))
-    return np.asarray(found * np.outer(signs, signs))
+    """[levels, levels] of the weighted levels; 0 between families, and beside a level that never varies."""
+    every = list(weights)
+    found = np.eye(len(every))
+    for family in {level.family for level in every}:
+        places = [place for place, level in enumerate(every) if level.family == family and level.influence is not None]
+        if places:
+            own = [weights[every[place]] * np.asarray(every[place].influence) for place in places]
+            found[np.ix_(places, places)] = correlations(np.stack(own, axis=1))
+    return found
 
 
 def halves(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:

@@ -2,8 +2,8 @@
 
 A side is one or more run folders, narrowed by selectors. Cells match by task, length, seed and corpus; their questions
 are paired (`pairs.paired`). The sides may differ in everything else: method, model (of one tokenizer), backend, dtype,
-version of lexbench. P-values are two-sided, by sign flips over documents or
-haystacks, with Holm's correction over all lengths and tasks of the comparison.
+version of lexbench. P-values are two-sided, over documents or
+haystacks (`intervals.difference_p`), with Holm's correction over all lengths and tasks of the comparison.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,7 +25,7 @@ from lexbench.stats.cell_outcomes import (
     other_questions,
     unlike_questions,
 )
-from lexbench.stats.intervals import LEVEL
+from lexbench.stats.intervals import LEVEL, detectable
 from lexbench.stats.pairs import Paired, corrected, paired
 from lexbench.stats.tables import price_rows
 from lexbench.stats.wording import listed, plain, scale, several, short_unit, small, some
@@ -62,7 +62,8 @@ class Compared:
     entries: list[AtLength]
     verdict: str
     smallest: float | None = None
-    """Half the width of the widest interval, in the table's unit: a smaller difference may be missed."""
+    """In the table's unit: the largest of the differences that would be significant as the first of all comparisons,
+    of half the widths of intervals, and of the differences that are not significant. A smaller one may be missed."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -249,11 +250,22 @@ def _verdicts(tasks: Sequence[Compared]) -> list[Compared]:
     comparisons = sum(entry.found is not None for task in tasks for entry in task.entries)
     made = []
     for task in tasks:
-        ends = [entry.found.interval for entry in task.entries if entry.found and entry.found.interval]
-        halves = [scale(task.metric or "") * (each.high - each.low) / 2 for each in ends]
-        settled = replace(task, smallest=max(halves, default=None))
+        sizes = [_missed(entry.found, task.metric or "", comparisons) for entry in task.entries if entry.found]
+        smallest = scale(task.metric or "") * max(sizes) if any(sizes) else None
+        settled = replace(task, smallest=smallest)
         made.append(replace(settled, verdict=_verdict(settled, comparisons)))
     return made
+
+
+def _missed(found: Paired, metric: str, comparisons: int) -> float:
+    """The largest difference that the comparison may have missed, in the metric's own unit; 0 where nothing varied."""
+    if not found.error and not found.difference:
+        return 0.0
+    sure = (
+        detectable(found.error, found.clusters, LEVEL / comparisons, metrics.is_score(metric)) if found.error else 0.0
+    )
+    half = (found.interval.high - found.interval.low) / 2 if found.interval else 0.0
+    return max(sure, half, 0.0 if found.significant else abs(found.difference or 0.0))
 
 
 def _verdict(task: Compared, comparisons: int) -> str:

@@ -21,8 +21,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from lexbench.stats.combine import Summary, shared_lengths
-from lexbench.stats.intervals import Interval, cluster_bootstrap
+from lexbench.stats.intervals import CONFIDENCE, Interval, resampled
 from lexbench.stats.records import run_folders
 from lexbench.stats.tables import Table
 
@@ -58,9 +60,12 @@ class Cost:
         """Seconds per token of the timed answers with an interval; None for fewer than two timings."""
         timings = batches(self.timings)
         seconds, tokens = [each for each, _ in timings], [count for _, count in timings]
-        interval = cluster_bootstrap(seconds, tokens, [str(place) for place in range(len(timings))])
-        if interval is None or not sum(seconds) > 0:
+        if len(timings) < 2 or not sum(seconds) > 0:
             return None
+        drawn = resampled(np.array([seconds, tokens]).T)  # percentiles: no rate below the fastest answer's
+        tail = (1 - CONFIDENCE) / 2
+        low, high = np.quantile(drawn[:, 0] / drawn[:, 1], [tail, 1 - tail]).tolist()
+        interval = Interval(low, high, "cluster_bootstrap")
         return Rate(math.fsum(seconds) / sum(tokens), interval, len(timings))
 
 

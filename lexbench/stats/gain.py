@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core.record import Sample
-from lexbench.stats.intervals import Floats, cluster_bootstrap, cluster_sums, sign_flip_p
+from lexbench.stats.intervals import Floats, cluster_bootstrap, cluster_sums, difference_p
 from lexbench.stats.tables import Place, Table
 
 
@@ -34,7 +34,7 @@ class Drop:
     left_out: int
     """Targets that failed at either length."""
     p: float | None = None
-    """Two-sided, by sign flips over documents, uncorrected."""
+    """Two-sided, over documents (`intervals.difference_p`), uncorrected."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _drop(left: Targets, right: Targets) -> Drop | None:
         targets=sum(targets),
         clusters=len(set(clusters)),
         left_out=sum(map(len, gaps.values())) - sum(targets),
-        p=sign_flip_p(cluster_sums(sums, targets, clusters)[:, 0]),
+        p=difference_p(cluster_sums(sums, targets, clusters)[:, 0]),
     )
 
 

@@ -12,12 +12,15 @@ from lexbench.stats.intervals import (
     LEVEL,
     Floats,
     Interval,
+    balanced,
     cluster_bootstrap,
     cluster_sums,
     difference_interval,
     holm,
     least_p,
+    ratio,
     sign_flip_p,
+    skewed_p,
     unpaired_interval,
     unpaired_p,
 )
@@ -71,10 +74,14 @@ class Paired:
     """p value of this comparison alone: two-sided; with a tolerance one-sided, of a loss beyond it, and 1 within it."""
     p_holm: float | None = None
     """Adjusted for all comparisons of the family."""
+    p_flips: float | None = None
+    """As p, were the clusters' differences symmetric under the null hypothesis; `corrected` adjusts it."""
     p_gain: float = 1.0
     """With a tolerance: of a gain beyond it; `corrected` adjusts it."""
     least: float = 1.0
     """The smallest p that so many clusters allow."""
+    error: float = 0.0
+    """Standard error of the difference over clusters."""
     pairs: int = 0
     """Pairs behind the difference."""
     clusters: int = 0
@@ -126,6 +133,7 @@ class Paired:
             value=found["value"],
             difference=found["difference"],
             interval=at and Interval(scale * at.low, scale * at.high, at.kind),
+            error=scale * self.error,
         )
 
 
@@ -164,8 +172,8 @@ def paired(
     """The difference over pairs, sum (other - baseline) / sum units, with its interval and p-value.
 
     With a tolerance, in the metric's own unit, the p-values are those of a loss and of a gain beyond it: the other side
-    gets the tolerance on every question as a gift or as a burden, and the rest is tested by sign flips. The flips are
-    symmetric, so the one-sided p is half of the two-sided one.
+    gets the tolerance on every question as a gift or as a burden, and the rest is tested. Sign flips are symmetric, so
+    their one-sided p is half of the two-sided one; skewed noise errs on one side alone, so its p stays two-sided.
 
     A pair is two outcomes of one index. Where one index is not one question (another document, depth or number of
     targets), nothing is paired.
@@ -189,6 +197,9 @@ def paired(
     clusters = [one.cluster for one, _ in used]
     scored = is_score(metric)
     base_value, other_value, difference = (math.fsum(sums) / math.fsum(units) for sums in (base, value, differences))
+    sums = cluster_sums(differences, units, clusters)
+    count = len(sums)
+    flips, skewed = sign_flip_p(sums[:, 0]), skewed_p(sums[:, 0])
     found = replace(
         counted,
         baseline_value=base_value,
@@ -197,25 +208,35 @@ def paired(
         interval=difference_interval(differences, clusters)
         if scored
         else cluster_bootstrap(differences, units, clusters),
-        p=sign_flip_p(cluster_sums(differences, units, clusters)[:, 0]),
+        p=max(flips, skewed),
+        p_flips=flips,
+        error=math.sqrt(count / (count - 1) * float(np.square(ratio(sums)[1]).sum())) if count > 1 else 0.0,
         pairs=len(used),
-        clusters=len(set(clusters)),
-        least=least_p(len(set(clusters))),
+        clusters=count,
+        least=least_p(count),
     )
     if tolerance is None:
         return found
-    loss, gain = (_beyond(found, baseline, other, metric, side * tolerance) for side in (1, -1))
-    return replace(found, p=loss, p_gain=gain, least=found.least / 2)
+    (flips, loss), (_, gain) = (_beyond(found, baseline, other, metric, side * tolerance) for side in (1, -1))
+    return replace(found, p=loss, p_flips=flips, p_gain=gain, least=found.least / 2)
 
 
-def _beyond(found: Paired, baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, margin: float) -> float:
-    """One-sided p of a loss of more than the margin; of a gain where the margin is negative."""
+def _beyond(
+    found: Paired, baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, margin: float
+) -> tuple[float, float]:
+    """One-sided p_flips and p of a loss of more than the margin; of a gain where the margin is negative."""
     loss = -better(metric) * (found.difference or 0.0)
     if math.copysign(1.0, margin) * loss <= abs(margin):
-        return 1.0
+        return 1.0, 1.0
     gift = better(metric) * margin
     given = [each if each.amount is None else replace(each, amount=each.amount + gift * each.units) for each in other]
-    return (paired(baseline, given, metric).p or 1.0) / 2
+    rest = gaps(baseline, given)
+    units, clusters = [each.units for each in rest], [each.cluster for each in rest]
+    sums = cluster_sums([each.amount or 0.0 for each in rest], units, clusters)[:, 0]
+    flips = sign_flip_p(sums) / 2
+    plain = gaps(baseline, other)
+    skewed = 0.0 if balanced(cluster_sums([e.amount or 0.0 for e in plain], units, clusters)[:, 0]) else skewed_p(sums)
+    return flips, max(flips, skewed)
 
 
 def unpaired(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, tolerance: float) -> Paired | None:
@@ -243,6 +264,7 @@ def unpaired(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str,
         failed=sum(each.failed for each in (*baseline, *other)),
         truncated=sum(each.truncated for each in (*baseline, *other)),
         p=p if p is not None and loss > tolerance else 1.0,
+        p_flips=p if p is not None and loss > tolerance else 1.0,
         p_gain=p_gain if p_gain is not None and -loss > tolerance else 1.0,
         least=1.0 if p is None else 0.0,
     )
@@ -257,9 +279,12 @@ def _sums(outcomes: Sequence[Outcome]) -> Floats:
 def corrected(family: Mapping[Key, Found]) -> dict[Key, Found]:
     """Holm's correction over all comparisons of a family that have a p-value."""
     tested = [key for key, found in family.items() if found.p is not None]
-    losses, gains = (holm([getattr(family[key], name) for key in tested]) for name in ("p", "p_gain"))
-    adjusted = zip(tested, losses, gains, strict=True)
-    return {**family, **{key: replace(family[key], p_holm=p, p_gain=gain) for key, p, gain in adjusted}}
+    losses, flips, gains = (holm([getattr(family[key], name) for key in tested]) for name in ("p", "p_flips", "p_gain"))
+    adjusted = zip(tested, losses, flips, gains, strict=True)
+    return {
+        **family,
+        **{key: replace(family[key], p_holm=p, p_flips=flip, p_gain=gain) for key, p, flip, gain in adjusted},
+    }
 
 
 def gaps(baseline: Sequence[Outcome], other: Sequence[Outcome]) -> list[Outcome]:

@@ -9,7 +9,8 @@ with the position; one bin begins at the trained length.
 
 The level is the method's own at that length: a method that is worse everywhere does not collapse, so tables show both.
 Texts that become easier towards their end hide a collapse, and the reverse; methods of one table read the same texts.
-Intervals resample documents, and the level with them.
+Intervals are those of clusters (`intervals.reaches`), here documents; that of the collapse position reaches from the
+2.5th to the 97.5th percentile over resampled documents, the level with them.
 """
 
 import itertools
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lexbench.core.record import Sample
-from lexbench.stats.intervals import CONFIDENCE, Floats, resampled
+from lexbench.stats.intervals import CONFIDENCE, Floats, reaches, resampled
 from lexbench.stats.tables import Table
 
 RISE = 0.5
@@ -35,7 +36,7 @@ WIDTH = 16
 
 @dataclass(frozen=True)
 class BinValue:
-    """A value and its 95 % interval over resampled clusters; NaN where missing."""
+    """A value and its 95 % interval over clusters; NaN where missing."""
 
     value: float
     low: float = math.nan
@@ -145,12 +146,12 @@ def _curve(row: str, length: int, trained: int, targets: _Targets, likelihood: b
     )
     whole = _ratios(sums.sum(axis=0))
     several = len(sums) > 1
-    draws = _ratios(resampled(sums.reshape(len(sums), -1)).reshape(-1, *sums.shape[1:])) if several else whole[None]
-    *values, level, beyond = (_bin_value(*each, several) for each in zip(whole, draws.T, strict=True))
+    *values, level, beyond = _bin_values(whole, sums)
     collapse = None
     if likelihood and np.isfinite(whole[-2:]).all():
+        draws = _ratios(resampled(sums.reshape(len(sums), -1)).reshape(-1, *sums.shape[1:])) if several else whole[None]
         place, places = (collapse_position(each[..., :-2], each[..., -2], edges[:-1]) for each in (whole, draws))
-        collapse = _bin_value(float(place), places, several)
+        collapse = _drawn(float(place), places, several)
     counts = sums[:, :-2, 1].sum(axis=0).astype(np.int64)
     return PositionCurve(row, length, edges, counts, values, level, beyond, collapse, targets.samples, targets.clusters)
 
@@ -182,7 +183,18 @@ def collapse_position(values: Floats, level: ArrayLike, begins: NDArray[np.int64
     return np.where(np.isnan(level), math.nan, places)
 
 
-def _bin_value(value: float, draws: Floats, several: bool) -> BinValue:
+def _bin_values(whole: Floats, sums: Floats) -> list[BinValue]:
+    """[ranges] values of sums [clusters, ranges, 2]; without an interval where fewer than 2 clusters have targets."""
+    several = (sums[..., 1] > 0).sum(axis=0) > 1
+    own = (sums[..., 0] - np.where(several, whole, 0.0) * sums[..., 1])[:, several] / sums[..., 1].sum(axis=0)[several]
+    ends = np.full((2, len(whole)), math.nan)
+    if several.any():
+        below, above = reaches([own])
+        ends[:, several] = whole[several] - below, whole[several] + above
+    return [BinValue(*map(float, each)) for each in zip(whole, *ends, strict=True)]
+
+
+def _drawn(value: float, draws: Floats, several: bool) -> BinValue:
     """A value with the percentile interval of its draws; without one for a single cluster or a draw without a value."""
     if not several or np.isnan(draws).any():
         return BinValue(float(value))

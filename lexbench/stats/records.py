@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lexbench.core.record import Cell, Record, Sample
+from lexbench.stats import invariants
 from lexbench.stats.floors import of_samples
 from lexbench.stats.intervals import Interval, cluster_bootstrap, mean_interval
 from lexbench.stats.metrics import is_score
@@ -43,13 +44,19 @@ def build(folders: Iterable[Path]) -> list[Record]:
 
 
 def load(folders: Iterable[Path]) -> Loaded:
-    """All cells of run folders; files that cannot be read are also logged as warnings."""
+    """All cells of run folders; files that cannot be read, and cells that break an invariant (`stats.invariants`), are
+    left out, listed, and logged as warnings."""
     stores = [Store(folder) for folder in run_folders(folders)]
     finished: dict[str, Finished] = {}
     left: dict[str, Cell] = {}
     problems: list[str] = []
     for store in stores:
-        for cell in store.load():
+        cells = store.load()
+        odd = invariants.wrong(cells)
+        problems += [f"run folder {store.folder}: {said}" for said in odd.values()]
+        for cell in cells:
+            if cell.cell.id in odd:
+                continue
             known = finished.get(cell.cell.id)
             if known is None or (known.again and not cell.again):
                 finished[cell.cell.id] = cell

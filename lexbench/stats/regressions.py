@@ -5,7 +5,8 @@ run is, in nats per token or points. The null hypothesis is L <= tolerance; the 
 
 - The same questions: sign flips over clusters, after the tolerance is added to every question (`pairs.paired`). Exact
   where the clusters' losses are symmetric about the tolerance. Where most clusters lose a little and a few gain much,
-  a mean loss of just the tolerance alarms too often, less so the larger n is.
+  a mean loss of just the tolerance would alarm too often: the loss must also be significant under noise as skewed as a
+  lognormal one (`intervals.skewed_p`).
 - Other questions (another seed, another state of the corpus): Welch's test over clusters (`pairs.unpaired`).
 - Holm's correction over all comparisons of the check: models, methods, tasks, lengths and seeds. Where no
   loss exceeds the tolerance, at most 5 % of checks alarm, as far as each test is exact.
@@ -13,9 +14,10 @@ run is, in nats per token or points. The null hypothesis is L <= tolerance; the 
 Rules decide the rest. Regressed: a measured cell that is now refused, or a likelihood that newly fails. Not comparable,
 because a gate that skips such cells would pass everything in the end: a missing cell, missing or changed questions,
 another protocol or task version, fewer questions; and a loss beyond the tolerance with too few clusters to be
-significant at any size, or on other questions without significance. Held: a loss within the tolerance. New cells and
-gains are reported and fail nothing. Where run and baseline are both at a floor or at the ceiling (`stats.floors`), a
-verdict other than regressed is held, and says so.
+significant at any size, on other questions without significance, or significant by sign flips alone. Held: a loss
+within the tolerance, or beyond it and not significant by any test. New cells and gains are reported and fail nothing.
+Where run and baseline are both at a floor or at the ceiling (`stats.floors`), a verdict other than regressed is held,
+and says so.
 """
 
 import math
@@ -227,4 +229,7 @@ def _settled(verdict: Verdict, found: Paired, comparisons: int) -> Verdict:
         remedy = f"run with seed={other.one}" if other.name == "seed" else "run on the baseline's corpus"
         reason = f"a loss beyond the tolerance, not significant on different questions: {remedy}, or raise n"
         return replace(verdict, status="not comparable", reason=reason)
+    if found.p_flips is not None and found.p_flips <= LEVEL:
+        skew = f"a loss beyond the tolerance, unless the noise of {several(found.clusters, 'cluster')} is skewed"
+        return replace(verdict, status="not comparable", reason=f"{skew}: raise n")
     return replace(verdict, reason="a loss beyond the tolerance, not significant")

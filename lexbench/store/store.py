@@ -230,6 +230,26 @@ class Store:
         finally:
             os.close(held)
 
+    def stale(self, records_of: Callable[[Finished], Iterable[Record]], cells: Iterable[Finished]) -> list[str]:
+        """One line where records.jsonl does not say what these cells do; nothing where the file does not exist."""
+        file = self.folder / "records.jsonl"
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+            held = {
+                as_json({key: row[key] for key in ("cell", "metric", "part", "n", "refused")})
+                for row in map(json.loads, lines)
+            }
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            return [f"{file} cannot be read ({type(error).__name__}): the same run command writes it again"]
+        rows = (record for each in cells for record in records_of(each))
+        due = {
+            as_json({"cell": r.cell, "metric": r.metric, "part": r.part, "n": r.n, "refused": r.refused}) for r in rows
+        }
+        apart = len(due - held)
+        return [f"{file} lacks {apart} of {len(due)} records: the same run command writes it again"] if apart else []
+
     def _kept(self, now: Mapping[str, State]) -> tuple[list[Row] | None, dict[str, list[Row]]]:
         """All rows of records.jsonl, None if unreadable; and by cell the rows to keep. Refused cells are read again."""
         file = self.folder / "records.jsonl"

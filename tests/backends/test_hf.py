@@ -100,6 +100,14 @@ def open_hf(folder: Path, **options: Any) -> Hf:
     return Hf(read_model({"path": str(folder), "name": folder.name}), **options)
 
 
+def test_a_checkpoint_with_weights_of_further_layers_is_refused(tmp_path: Path) -> None:
+    file = save(tmp_path / "deep", "llama") / "config.json"
+    page = json.loads(file.read_text())
+    file.write_text(json.dumps({**page, "num_hidden_layers": page["num_hidden_layers"] - 1, "layer_types": None}))
+    with pytest.raises(ValueError, match=r"holds weights of more layers than config\.json states \(model\.layers\.\d"):
+        open_hf(tmp_path / "deep")
+
+
 def stock_logits(folder: Path, tokens: np.ndarray = TOKENS, **changes: Any) -> torch.Tensor:
     """[T, vocabulary] float32 logits of a model that we never touched."""
     network = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **changes)

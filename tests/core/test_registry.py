@@ -191,3 +191,17 @@ def test_the_label_of_a_corpus_names_no_private_folder(path: str) -> None:
 )
 def test_a_model_is_named_by_its_yaml_or_its_path(given: str, found: tuple[str, str | None]) -> None:
     assert registry.model_named(given) == found
+
+
+def test_a_yaml_whose_aliases_multiply_is_refused_before_it_is_copied(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" for k in range(1, 9)]  # 10^9 values
+    file = tmp_path / "bomb.yaml"
+    file.write_text("\n".join(lines))
+    with pytest.raises(ValueError, match=r"bomb\.yaml stands for more than 10,000 values by its aliases"):
+        registry.check_aliases(file)
+    file.write_text("a: &a [1, 2]\nb: [*a, *a]\n")
+    registry.check_aliases(file)
+    file.write_text("a: &a [*a]\n")  # below itself
+    with pytest.raises(ValueError, match="by its aliases"):
+        registry.check_aliases(file)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lexbench import Corpus, Encoded, Score, Scored, Task, Write
+from lexbench.core.task import Choose, Mark
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.taskkit.scoring import score_likelihood
 
@@ -110,3 +111,13 @@ def test_how_a_question_is_asked_has_no_part_in_its_randomness() -> None:
         seeded = np.random.default_rng(np.frombuffer(hashlib.sha256(key.encode()).digest(), dtype=np.uint32))
         drawn = Formed(digits, room).rng(256, 0, 3).integers(1 << 40, size=4)
         assert drawn.tolist() == seeded.integers(1 << 40, size=4).tolist()
+
+
+def test_chance_is_that_of_the_options_or_the_stated_guess() -> None:
+    options = tuple(np.array([place]) for place in range(4))
+    for guess, chance in ((None, 1 / 4), (0.19, 0.19)):
+        choice = Choose(index=0, cluster="a", prompt=np.array([1, 2]), options=options, expected=0, guess=guess)
+        marks = Mark(
+            index=0, cluster="a", tokens=np.arange(4), places=np.array([1, 3]), options=np.arange(4), guess=guess
+        )
+        assert (choice.chance, marks.chance) == (chance, chance)

@@ -11,6 +11,7 @@ import pytest
 import tokenizers
 from tokenizers import models, processors
 
+from lexbench.core.checkpoint import locate
 from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 
 TEXTS = [
@@ -282,3 +283,13 @@ def test_pieces_of_a_text_join_where_a_tokenizer_puts_a_blank_before_each(shared
         assert encoded.starts[0] == 0
         assert (np.diff(encoded.starts) >= 0).all()
         assert encoded.units(0, len(encoded.ids)) == (len(piece.encode()), len(piece.split()))
+
+
+def test_a_hostile_expression_in_a_tokenizer_is_one_line(tmp_path: Path) -> None:
+    source = locate("lexbench:lexlet", None)
+    page = json.loads((source / "tokenizer.json").read_text())
+    expression = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**page, "pre_tokenizer": expression}))
+    spoken = load_tokenizer(tmp_path, bos=False)
+    with pytest.raises(ValueError, match=r"tokenizer cannot read a text .*: download tokenizer\.json again"):
+        spoken.encode("a" * 28 + "b")

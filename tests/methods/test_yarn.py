@@ -117,3 +117,8 @@ def test_models_without_plain_rope_are_refused(nope: Model, scaled: Model) -> No
     for model in (nope, scaled):
         with pytest.raises(Refused, match=model.name):
             Yarn().attention(model, 1024)
+
+
+def test_a_factor_has_a_bound() -> None:
+    with pytest.raises(ValueError, match=r"yarn's factor must be at most 1,000,000, got 1e\+20: e\.g\. 8"):
+        Yarn(factor=1e20)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from markdown_it import MarkdownIt
 from numpy.typing import ArrayLike
-from scipy.stats import binomtest
+from scipy.stats import binomtest, t
 
 from lexbench.core.record import Sample
 from lexbench.report.formats import columns
@@ -119,11 +119,12 @@ def test_the_mean_is_of_nats_and_exponentiated_once() -> None:
     made = board(found)
     mean = made.entries["none", "mean"]
     assert mean.value == 0.5 * (2.0 + 3.5)
-    # two documents at both lengths, drawn together: the first alone (1 and 2) or the second alone (3 and 5)
-    assert (mean.low, mean.high) == (1.5, 4.0)
+    # two documents at both lengths, means 1.5 and 4.0: Student's error is 1.25
+    ends = (2.75 - 1.25 * t.ppf(0.975, 1), 2.75 + 1.25 * t.ppf(0.975, 1))
+    assert (mean.low, mean.high) == pytest.approx(ends)
     assert (mean.n, mean.clusters) == (4, 2)
     perplexity = made.entries["none", "perplexity"]
-    assert [perplexity.value, perplexity.low, perplexity.high] == pytest.approx([math.exp(x) for x in (2.75, 1.5, 4)])
+    assert [perplexity.value, perplexity.low, perplexity.high] == pytest.approx([math.exp(x) for x in (2.75, *ends)])
     assert [each.head for each in made.columns] == ["512 (2x)", "1024 (4x)", "mean of 2", "its perplexity"]
 
 
@@ -199,7 +200,7 @@ def test_documents_that_stand_at_both_lengths_are_one_cluster_of_the_test() -> N
 
 @pytest.mark.slow
 def test_equal_rows_are_shown_as_behind_as_often_as_the_legend_says() -> None:
-    """One column in eight of 10 rows; of 2 rows the test keeps its level."""
+    """Up to one column in eight of 10 rows; of 2 rows the test keeps its level."""
     shares = {}
     for rows in (2, 10):
         behind = 0
@@ -215,8 +216,8 @@ def test_equal_rows_are_shown_as_behind_as_often_as_the_legend_says() -> None:
             made = marks({row: [record] for row, record in records.items()}, records, samples)
             behind += any(not mark.best and not mark.level for mark in made.values())
         shares[rows] = behind / 120
-    assert shares[2] == pytest.approx(0.05, abs=0.05)
-    assert shares[10] == pytest.approx(1 / 8, abs=0.07)
+    assert shares[2] <= 0.1
+    assert 0 < shares[10] <= 1 / 8 + 0.03
 
 
 def test_everything_a_reader_must_know_stands_in_the_entries() -> None:

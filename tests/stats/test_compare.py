@@ -1,6 +1,7 @@
 """Two sides on the same questions: what is paired, what is refused, and what may be said of it."""
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import permutation_test
+from scipy.stats import permutation_test, t
 
 from lexbench.report.check.comparison import command, markdown
 from lexbench.stats.cell_outcomes import Change, changes, kept, unlike_questions
 from lexbench.stats.compare import Compared, Comparison, compare
+from lexbench.stats.intervals import skewed_p
 from lexbench.store.format import Finished
 from tests.report.fake_run import cell
 from tests.report.outcomes import answers, folder, refused, right, texts
@@ -32,7 +34,7 @@ def verdicts(found: Comparison) -> list[str]:
 def test_values_differences_and_p_values_are_those_of_the_pairs(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     left = rng.normal(3.0, 0.5, (3, 10)).astype(np.float32).astype(np.float64)
-    other = (left + rng.normal([[0.0], [-0.05], [-0.5]], 0.1, (3, 10))).astype(np.float32).astype(np.float64)
+    other = (left + rng.normal([[0.0], [-0.2], [-0.5]], 0.1, (3, 10))).astype(np.float32).astype(np.float64)
     lengths = (256, 512, 1024)
     cells = [
         [texts(method, row.tolist(), length) for length, row in zip(lengths, side, strict=True)]
@@ -40,7 +42,9 @@ def test_values_differences_and_p_values_are_those_of_the_pairs(tmp_path: Path) 
     ]
     [task] = sides(tmp_path, *cells).tasks
     gaps = other - left
-    raw = [permutation_test((row,), np.sum, permutation_type="samples", n_resamples=5000).pvalue for row in gaps]
+    flips = [permutation_test((row,), np.sum, permutation_type="samples", n_resamples=5000).pvalue for row in gaps]
+    raw = [max(p, skewed_p(row)) for p, row in zip(flips, gaps, strict=True)]
+    assert raw[0] > flips[0]
     order = np.argsort(raw)
     steps = np.minimum(np.maximum.accumulate(np.array(raw)[order] * [3, 2, 1]), 1)  # Holm
     for place, entry in enumerate(task.entries):
@@ -101,13 +105,11 @@ def test_what_may_be_said_of_a_task(tmp_path: Path) -> None:
 
 
 def test_a_difference_that_did_not_show_has_a_size_that_could_be_missed(tmp_path: Path) -> None:
-    """Of 8 answers 2 differ to each side: of the mean of 8 draws from -1 -1 0 0 0 0 1 1."""
+    """Of 8 answers 2 differ to each side: a mean of 0 with variance (4 / 7) / 8, judged by Student."""
     left = answers("none", [1, 1, 0, 0, 1, 1, 0, 0])
     other = answers("yarn", [0, 0, 1, 1, 1, 1, 0, 0])
     [task] = sides(tmp_path, [left], [other]).tasks
-    draws = np.random.default_rng(7).choice([-1, -1, 1, 1, 0, 0, 0, 0], (400_000, 8)).mean(1)
-    low, high = np.quantile(draws, [0.025, 0.975])
-    assert task.smallest == pytest.approx(100 * (high - low) / 2, abs=6.3)  # an eighth of a point on the grid
+    assert task.smallest == pytest.approx(100 * t.ppf(0.975, 7) * math.sqrt(4 / 7 / 8))
     assert task.verdict == f"no difference detected: one of up to {task.smallest:.3g} points may be missed"
 
 
@@ -300,7 +302,25 @@ def test_the_committed_records_say_what_their_differences_said() -> None:
     assert [f"{entry.found.difference:+.3f}" for entry in nll.entries if entry.found and entry.significant] == shown
     assert nll.verdict == "B is better at 512, 1024, 2048"
     told = "cannot be told at 128, 256: both at the ceiling (1.00)"
-    assert passkey.verdict == f"no difference detected: one of up to 25 points may be missed; {told}"
+    assert passkey.smallest is not None and f"{passkey.smallest:.3g}" == "39.5"
+    assert passkey.verdict == f"no difference detected: one of up to 39.5 points may be missed; {told}"
+
+
+def test_what_could_be_missed_follows_the_correction_for_all_comparisons(tmp_path: Path) -> None:
+    """No difference without a star is larger than what its task says could be missed."""
+    rng = np.random.default_rng(5)
+    lengths = (256, 512, 1024, 2048)
+    gaps = {length: rng.normal(0.09, 0.1, 12) for length in lengths}
+    left = [texts("none", [3.0] * 12, length) for length in lengths]
+    other = [texts("yarn", (3 + gaps[length]).tolist(), length) for length in lengths]
+    [task] = sides(tmp_path, left, other).tasks
+    quantile = t.ppf(1 - 0.05 / 4 / 2, 0.75 * math.sqrt(12))  # Holm: the first of four
+    errors = [np.std(each, ddof=1) / math.sqrt(12) for each in gaps.values()]
+    assert task.smallest is not None
+    assert task.smallest == pytest.approx(quantile * max(errors), rel=1e-5)
+    alone = [entry.found for entry in task.entries if entry.found and not entry.significant]
+    assert len(alone) >= 2 and max(abs(each.difference or 0) for each in alone) <= task.smallest
+    assert any(each.interval is not None and each.interval.low > 0 for each in alone)  # no interval is that careful
 
 
 def test_numbers_that_are_equal_and_written_otherwise_are_named() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike
+from scipy.stats import t
 
 import lexbench
 from lexbench import Sample, Score, Scored
@@ -117,7 +118,9 @@ def test_what_may_be_chance_does_not_hurt() -> None:
     rows = {128: [[4.0], [4.0], [4.0], [4.0]], 256: [[3.0], [3.0], [6.0], [6.0]]}  # one document better, one worse
     [each] = by_length(cells(rows)).values()
     assert each.gain is not None
-    assert (each.gain.value, each.gain.low, each.gain.high) == (-0.5, -2.0, 1.0)
+    reach = t.ppf(0.975, each.gain.clusters - 1) * np.std([1, -2], ddof=1) / math.sqrt(2)  # two documents of two texts
+    assert each.gain.clusters == 2
+    assert (each.gain.value, each.gain.low, each.gain.high) == pytest.approx((-0.5, -0.5 - reach, -0.5 + reach))
     assert gain.hurts_from([each]) is None
 
 

@@ -6,18 +6,23 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import binom, binomtest, bootstrap, norm, permutation_test, t
+from scipy.stats import binom, binomtest, bootstrap, norm, permutation_test, t, ttest_ind
 
 from lexbench.stats.intervals import (
-    Interval,
     cluster_bootstrap,
     cluster_sums,
+    detectable,
     difference_interval,
+    difference_p,
     holm,
     mean_interval,
     sign_flip_p,
+    skewed_p,
+    unpaired_interval,
+    unpaired_p,
     wilson,
 )
+from tests.stats.bootstrap_t import bootstrap_t
 
 Z = 1.959963984540054
 
@@ -53,10 +58,34 @@ def test_wilson_covers_nominally() -> None:
     assert np.mean(covered) == pytest.approx(0.95, abs=0.01)
 
 
-def test_two_clusters_have_three_resamples() -> None:
-    # sums (1, 1) and (9, 3): drawn twice the one, each once, twice the other: 1, 10/4, 3, with chances 1/4, 1/2, 1/4
+def test_few_clusters_have_students_interval() -> None:
+    # sums (1, 1) and (9, 3): 10 / 4; residuals -1.5 and 1.5 over 4 units
     interval = cluster_bootstrap([0.5, 4.0, 0.5, 5.0], [0.5, 1.0, 0.5, 2.0], ["a", "b", "a", "b"])
-    assert interval == Interval(1.0, 3.0, "cluster_bootstrap")
+    reach = t.ppf(0.975, 1) * math.sqrt(2 * 2 * (1.5 / 4) ** 2)
+    assert interval and (interval.low, interval.high) == pytest.approx((2.5 - reach, 2.5 + reach))
+    values = [1.0, 2.0, 4.5]
+    interval = cluster_bootstrap(values, np.ones(3), list("abc"))
+    assert interval and (interval.low, interval.high) == pytest.approx(
+        t.interval(0.95, 2, 2.5, np.std(values, ddof=1) / 3**0.5)
+    )
+
+
+@pytest.mark.parametrize("count", [5, 12, 60])
+def test_the_bootstrap_is_studentised_on_either_side(count: int) -> None:
+    rng = np.random.default_rng(count)
+    targets = rng.integers(20, 90, count).astype(float)
+    nats = targets * rng.lognormal(size=count)
+    ours = cluster_bootstrap(nats, targets, [str(place) for place in range(count)])
+    low, high = bootstrap_t(nats, targets)
+    assert ours
+    assert (ours.low, ours.high) == pytest.approx((low, high), abs=0.08 * (high - low))
+    assert ours.high - nats.sum() / targets.sum() > 1.5 * (nats.sum() / targets.sum() - ours.low)  # the far tail's side
+
+
+def test_no_end_is_further_than_three_times_students() -> None:
+    values = [0.0] * 15 + [1.0]  # a resample without the one has no spread
+    ours = cluster_bootstrap(values, np.ones(16), [str(place) for place in range(16)])
+    assert ours and ours.high == pytest.approx(1 / 16 + 3 * t.ppf(0.975, 15) / 16)  # its error is 1 / 16, too
 
 
 def test_one_cluster_allows_no_interval() -> None:
@@ -69,8 +98,8 @@ def test_many_independent_values_give_the_normal_interval() -> None:
     interval = cluster_bootstrap(values, np.ones(1500), [str(place) for place in range(1500)])
     assert interval is not None
     error = values.std() / math.sqrt(1500)
-    assert interval.low == pytest.approx(values.mean() - Z * error, abs=0.15 * error)
-    assert interval.high == pytest.approx(values.mean() + Z * error, abs=0.15 * error)
+    assert interval.low == pytest.approx(values.mean() - Z * error, abs=0.2 * error)
+    assert interval.high == pytest.approx(values.mean() + Z * error, abs=0.2 * error)
 
 
 def test_the_same_input_gives_the_same_interval_and_its_order_does_not_matter() -> None:
@@ -120,12 +149,27 @@ def test_a_mean_of_independent_zeros_and_ones_is_wilsons() -> None:
     assert mean_interval([1.0, 0.0, 1.0], ["a", "b", "c"]) == wilson(2, 3)
 
 
-def test_clustered_or_fractional_means_are_bootstrapped() -> None:
-    for values, clusters in (([1.0, 0.0, 1.0], ["a", "b", "b"]), ([0.5, 0.0, 1.0], ["a", "b", "c"])):
+def test_clustered_or_fractional_means_are_wilsons_of_an_effective_number() -> None:
+    for values, clusters, sums, sizes in (
+        ([1.0, 0.0, 1.0, 1.0, 1.0], list("abbcc"), [1.0, 1.0, 2.0], [1, 2, 2]),
+        ([0.5, 0.0, 1.0, 0.3], list("abcd"), [0.5, 0.0, 1.0, 0.3], [1] * 4),
+    ):
+        share, k = sum(values) / len(values), len(sums)
+        residuals = [each - share * size for each, size in zip(sums, sizes, strict=True)]
+        variance = k / (k - 1) * sum(each**2 for each in residuals) / len(values) ** 2
+        count = share * (1 - share) / variance * (Z / t.ppf(0.975, k - 1)) ** 2
+        expected = wilson(share * count, count)
         interval = mean_interval(values, clusters)
-        assert interval is not None
-        assert interval.kind == "cluster_bootstrap"
-        assert interval == cluster_bootstrap(values, [1.0] * 3, clusters)
+        assert interval and interval.kind == "wilson"
+        assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
+    assert mean_interval([0.2, 0.7], ["a", "a"]) is None
+
+
+def test_clusters_never_count_for_more_than_their_answers() -> None:
+    # half right in each haystack: nothing varies between haystacks, and there are 8 answers
+    shrunk = 8 * (Z / t.ppf(0.975, 3)) ** 2
+    ours, expected = mean_interval([1.0, 0.0] * 4, list("aabbccdd")), wilson(shrunk / 2, shrunk)
+    assert ours and (ours.low, ours.high) == pytest.approx((expected.low, expected.high))
 
 
 def test_at_none_and_all_wilson_counts_clusters() -> None:
@@ -142,16 +186,30 @@ def test_sums_of_clusters_are_those_of_pandas() -> None:
     assert cluster_sums(frame.x, frame.y, list(frame.c)) == pytest.approx(expected, rel=1e-12)
 
 
-def test_differences_of_scores_are_bootstrapped_as_scipy_does() -> None:
+def test_differences_of_many_scores_are_bootstrapped_as_scipy_does() -> None:
     rng = np.random.default_rng(5)
-    gaps = rng.choice([-1.0, 0.0, 0.25, 1.0], 120, p=[0.1, 0.4, 0.2, 0.3])
-    clusters = [str(place // 3) for place in range(120)]
+    gaps = rng.choice([-1.0, 0.0, 0.25, 1.0], 1200, p=[0.1, 0.4, 0.2, 0.3])
+    clusters = [str(place // 3) for place in range(1200)]
     ours = difference_interval(gaps, clusters)
-    means = gaps.reshape(40, 3).mean(axis=1)  # equal clusters: the mean of their means
+    means = gaps.reshape(400, 3).mean(axis=1)  # equal clusters: the mean of their means
     theirs = bootstrap((means,), np.mean, n_resamples=9999, method="percentile", rng=1).confidence_interval
-    spread = means.std(ddof=1) / math.sqrt(40)
+    spread = means.std(ddof=1) / math.sqrt(400)
     assert ours
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.12 * spread)
+
+
+@pytest.mark.parametrize(("gained", "lost", "n"), [(6, 2, 20), (0, 3, 12), (5, 5, 32)])
+def test_pairs_of_right_and_wrong_answers_have_newcombes_interval_of_gained_and_lost(
+    gained: int, lost: int, n: int
+) -> None:
+    gaps = [1.0] * gained + [-1.0] * lost + [0.0] * (n - gained - lost)
+    up, down = (binomtest(k, n).proportion_ci(method="wilson") for k in (gained, lost))
+    p, q = gained / n, lost / n
+    phi = -p * q / math.sqrt(p * (1 - p) * q * (1 - q)) if p * q else 0.0  # nobody gains and loses
+    below, above = (p - up.low, down.high - q), (up.high - p, q - down.low)
+    low, high = (math.sqrt(x * x + y * y - 2 * phi * x * y) for x, y in (below, above))
+    ours = difference_interval(gaps, [str(place) for place in range(n)])
+    assert ours and (ours.low, ours.high) == pytest.approx((p - q - low, p - q + high))
 
 
 def test_many_paired_differences_have_students_interval() -> None:
@@ -163,9 +221,10 @@ def test_many_paired_differences_have_students_interval() -> None:
     assert (ours.low, ours.high) == pytest.approx((low, high), abs=0.12 * error)
 
 
-def test_scores_that_never_differ_have_no_width() -> None:
-    assert difference_interval([0.0] * 6, list("aabbcd")) == Interval(0.0, 0.0, "cluster_bootstrap")
-    assert difference_interval([0.5] * 4, list("aabb")) == Interval(0.5, 0.5, "cluster_bootstrap")
+def test_scores_that_never_differ_could_still_do_so_in_other_clusters() -> None:
+    share = Z**2 / (4 + Z**2)  # of 0 in 4 clusters, by Wilson; below and above
+    interval = difference_interval([0.0] * 6, list("aabbcd"))
+    assert interval and (interval.low, interval.high) == pytest.approx((-share, share))
     assert difference_interval([0.5], ["a"]) is None
     assert difference_interval([], []) is None
 
@@ -178,7 +237,7 @@ def test_where_all_pairs_differ_by_the_whole_score_newcombe_counts_clusters() ->
     assert far == pytest.approx(1 - math.sqrt(2) * Z**2 / (n + Z**2))
     for sign, ends in ((1.0, [far, 1.0]), (-1.0, [-1.0, -far])):
         interval = difference_interval([sign] * 5, list("aabbc"))
-        assert interval and interval.kind == "newcombe"
+        assert interval and interval.kind == "mover"
         assert [interval.low, interval.high] == pytest.approx(ends, abs=1e-12)
 
 
@@ -209,7 +268,7 @@ def test_a_sign_flip_p_counts_every_flip_exactly() -> None:
     assert sign_flip_p([]) == sign_flip_p([0.0, 0.0]) == 1.0
 
 
-@pytest.mark.parametrize("clusters", [2, 5, 9, 13])
+@pytest.mark.parametrize("clusters", [2, 5, 9, 13, 16])
 def test_a_sign_flip_p_is_that_of_scipy(clusters: int) -> None:
     sums = np.random.default_rng(clusters).normal(0.5, 1.0, clusters)
     theirs = permutation_test((sums,), np.sum, permutation_type="samples", n_resamples=2**clusters)
@@ -228,8 +287,50 @@ def test_rounding_breaks_no_ties() -> None:
 def test_right_or_wrong_answers_give_mcnemars_exact_test(better: int, worse: int) -> None:
     ours = sign_flip_p([1.0] * better + [-1.0] * worse + [0.0] * 40)
     exact = binomtest(better, better + worse).pvalue
-    drawn = better + worse > 14
+    drawn = better + worse > 32
     assert ours == pytest.approx(exact, rel=1e-9, abs=3 * math.sqrt(exact * (1 - exact) / 20_000) if drawn else 0)
+
+
+def test_up_to_32_clusters_every_sign_counts() -> None:
+    """Against the number of ways to each sum, in whole numbers."""
+    rng = np.random.default_rng(13)
+    whole = rng.integers(-40, 60, 32)
+    ways = np.zeros(1, object)
+    ways[0] = 1  # ways to each sum, by convolution with {-d, d}: exact integers
+    for size in np.abs(whole).tolist():
+        wider = np.zeros(len(ways) + 2 * size, object)
+        wider[: len(ways)] += ways
+        wider[2 * size :] += ways
+        ways = wider
+    sums = np.arange(len(ways)) - np.abs(whole).sum()  # in steps of 1, of which every other one has ways
+    expected = sum(ways[np.abs(sums) >= abs(whole.sum())]) / 2**32
+    assert sign_flip_p(whole / 8) == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_a_mean_away_from_the_far_tail_needs_more() -> None:
+    """All but two a little below zero, two far above it: the mean may be 0 with a few more of those."""
+    small = [-1.0, -1.1, -0.9, -1.2, -0.8, -1.05, -0.95, -1.15, -0.85, -1.0, -1.1, -0.9]
+    towards = [*small, -0.2, 0.1]
+    mean, error = np.mean(towards), np.std(towards, ddof=1) / math.sqrt(14)
+    assert skewed_p(towards) == pytest.approx(2 * t.sf(abs(mean) / error, 0.75 * math.sqrt(14)))
+    assert difference_p(towards) == skewed_p(towards) > sign_flip_p(towards)
+    away = [*small, -3.0, -4.0]
+    assert skewed_p(away) == 0 and difference_p(away) == sign_flip_p(away)
+    assert skewed_p([1.0] * 9 + [-1.0, 0.0]) == 0  # right and wrong: symmetric under a mean of 0
+    assert skewed_p([2.0]) == skewed_p([0.0, 0.0]) == 0
+
+
+def test_what_is_detectable_is_just_significant() -> None:
+    rng = np.random.default_rng(14)
+    values = rng.normal(size=24)
+    values -= values.mean()
+    values = -np.sort(-values)
+    error = values.std(ddof=1) / math.sqrt(24)
+    size = detectable(error, 24, 0.05 / 12, False)
+    for sign in (1, -1):
+        beyond, below = (skewed_p(values + sign * factor * size) for factor in (1.001, 0.999))
+        assert beyond == 0 or beyond <= 0.05 / 12 < below
+    assert detectable(0.1, 10, 0.05, True) == pytest.approx(0.1 * t.ppf(0.975, 9))
 
 
 def test_drawn_flips_never_give_a_p_of_zero() -> None:
@@ -281,3 +382,29 @@ def test_holm_keeps_a_table_of_true_hypotheses_at_one_in_twenty() -> None:
         naive += min(p_values) <= 0.05
     assert wrong / 300 <= 0.06
     assert naive / 300 > 0.15
+
+
+@pytest.mark.parametrize("counts", [(6, 9), (12, 5)])
+def test_other_questions_are_compared_by_welch_as_scipy_does(counts: tuple[int, int]) -> None:
+    rng = np.random.default_rng(counts)
+    sides = [rng.normal(size, 0.3, size) for size in counts]
+    ours = unpaired_interval(*(np.stack([side, np.ones(len(side))], axis=1) for side in sides))
+    theirs = ttest_ind(sides[1], sides[0], equal_var=False)
+    low, high = theirs.confidence_interval(0.95)
+    assert ours and (ours.low, ours.high) == pytest.approx((low, high))
+    margin = 0.9 * (sides[1].mean() - sides[0].mean())
+    expected = ttest_ind(sides[1] - margin, sides[0], equal_var=False, alternative="greater").pvalue
+    pairs = [np.stack([side, np.ones(len(side))], axis=1) for side in sides]
+    assert unpaired_p(pairs[0], pairs[1], margin) == pytest.approx(expected)
+
+
+def test_welch_weighs_clusters_by_their_units() -> None:
+    left, right = np.array([[1.0, 1.0], [6.0, 2.0]]), np.array([[2.0, 1.0], [3.0, 2.0], [10.0, 2.0]])
+    # ratios 7/3 and 3; residuals 4/3 of 3 units, and 1, 3, 4 of 5
+    parts = [2 / 1 * 2 * (4 / 3) ** 2 / 9, 3 / 2 * (1 + 9 + 16) / 25]
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / 1 + parts[1] ** 2 / 2)
+    reach = t.ppf(0.975, freedom) * math.sqrt(sum(parts))
+    ours = unpaired_interval(left, right)
+    assert ours and (ours.low, ours.high) == pytest.approx((2 / 3 - reach, 2 / 3 + reach))
+    assert unpaired_interval(left[:1], right) is None and unpaired_p(left, left[:1], 0.0) is None
+    assert unpaired_interval(left * [0, 1], right * [0, 1]) is None  # nothing varies

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike
-from scipy.stats import bootstrap
+from scipy.stats import t
 
 import lexbench
 from lexbench import Mark, Marked, Sample, Score, Scored
@@ -28,6 +28,7 @@ from lexbench.stats.tables import Table, tables
 from lexbench.store.format import Finished
 from lexbench.taskkit.scoring import score_marks
 from tests.report.fake_run import cell, finished, keep
+from tests.stats.bootstrap_t import bootstrap_t
 
 TRAINED = 256
 
@@ -130,13 +131,13 @@ def test_bins_weight_by_targets_and_resample_clusters_as_everything_does() -> No
         assert curve.targets[number] == sum(targets)
 
 
-def test_the_interval_of_the_level_is_scipys_over_documents() -> None:
+def test_the_interval_of_the_level_is_that_of_documents_studentised() -> None:
     rng = np.random.default_rng(3)
     losses = [rng.gamma(2.0, 1.0, 1023) + rng.normal() for _ in range(40)]
     [curve] = curves(cells({"none": [prefix(i, nll) for i, nll in enumerate(losses)]}))
     for estimate, part in ((curve.level, slice(127, 255)), (curve.beyond, slice(255, None))):
         means = np.array([nll[part].mean() for nll in losses])
-        low, high = bootstrap((means,), np.mean, n_resamples=9999, method="percentile", rng=1).confidence_interval
+        low, high = bootstrap_t(means)
         assert estimate.value == pytest.approx(means.mean(), rel=1e-6)
         assert [estimate.low, estimate.high] == pytest.approx([low, high], abs=0.04 * float(high - low))
 
@@ -270,13 +271,15 @@ def shown() -> tuple[Table, dict[str, list[Sample]]]:
 def test_the_table_reads_as_it_should() -> None:
     table, samples = shown()
     beyond = (2 * 106 + 4.5 * 662) / 768  # positions 256 to 361, and 362 to 1023
-    low, high = beyond - 0.5 * 662 / 768, beyond + 0.5 * 662 / 768  # either text alone
+    reach = t.ppf(0.975, 1) * 0.5 * 662 / 768  # either text alone
+    low, high = beyond - reach, beyond + reach
+    ends = f"[{2.5 - t.ppf(0.975, 1) / 4:.3f}, {2.5 + t.ppf(0.975, 1) / 4:.3f}]"
     found = curves_by_position(table, samples)
     assert markdown(table, found) == (
-        "| method |    NLL at 128 to 255 |   NLL at 256 to 1023 |       collapse |\n"
-        "| ------ | -------------------: | -------------------: | -------------: |\n"
-        f"| none   | 2.000 [2.000, 2.000] | {beyond:.3f} [{low:.3f}, {high:.3f}] | 362 [362, 362] |\n"
-        "| yarn   | 2.500 [2.250, 2.750] | 2.500 [2.250, 2.750] |          never |\n"
+        "| method |     NLL at 128 to 255 |    NLL at 256 to 1023 |       collapse |\n"
+        "| ------ | --------------------: | --------------------: | -------------: |\n"
+        f"| none   |  2.000 [2.000, 2.000] | {beyond:.3f} [{low:.3f}, {high:.3f}] | 362 [362, 362] |\n"
+        f"| yarn   | 2.500 {ends} | 2.500 {ends} |          never |\n"
     )
 
 
@@ -302,7 +305,8 @@ def test_the_figure_stands_beside_its_numbers_the_same_bytes_every_time(tmp_path
     rows = list(reader.DictReader((tmp_path / "a.csv").open()))
     assert len(rows) == sum(int((curve.targets > 0).sum()) for curve in found)
     row = next(row for row in rows if (row["method"], row["length"], row["begin"]) == ("none", "1024", "362"))
-    assert (float(row["value"]), float(row["low"]), float(row["high"])) == (4.5, 4.0, 5.0)
+    reach = t.ppf(0.975, 1) * 0.5
+    assert [float(row[name]) for name in ("value", "low", "high")] == pytest.approx([4.5, 4.5 - reach, 4.5 + reach])
     assert (row["end"], row["targets"]) == ("431", str(2 * 69))
     picture = (tmp_path / "a.svg").read_text()
     assert "<!-- collapses here -->" in picture and "<!-- trained length -->" in picture

@@ -9,6 +9,7 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import pytest
+from scipy.stats import t
 
 import lexbench
 from lexbench.core.record import Record, Sample
@@ -45,7 +46,8 @@ def test_likelihood_metrics_are_those_computed_by_hand() -> None:
     assert found["bits_per_byte"].value == pytest.approx(0.7213475204444817)  # 10 / (20 ln 2)
     assert found["word_perplexity"].value == pytest.approx(7.38905609893065)  # e^2
     assert (found["nll"].n, found["nll"].clusters, found["nll"].interval) == (2, 2, "cluster_bootstrap")
-    assert (found["nll"].low, found["nll"].high) == (2.0, 4.0)  # either text alone
+    reach = t.ppf(0.975, 1) * 2 * 1.5 / 4  # residuals -1.5 and 1.5 over 4 targets
+    assert (found["nll"].low, found["nll"].high) == pytest.approx((2.5 - reach, 2.5 + reach))
 
 
 def test_floors_are_weighted_by_targets_and_turned_into_the_units_of_the_metric() -> None:
@@ -191,7 +193,7 @@ def test_the_shipped_schema_is_that_of_the_dataclass() -> None:
 
 def test_every_row_satisfies_the_shipped_schema(tmp_path: Path) -> None:
     store = keep(
-        tmp_path, [*fake_cells(), Finished(cell("probe", "none", 256), [Sample(index=0, cluster="a", tokens=1)])]
+        tmp_path, [*fake_cells(), Finished(cell("probe", "none", 256, n=1), [Sample(index=0, cluster="a", tokens=1)])]
     )
     validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
     rows = [json.loads(line) for line in (tmp_path / "records.jsonl").open()]
@@ -223,7 +225,7 @@ def test_a_record_says_what_the_method_came_to(method: str, said: str | None) ->
 
 @pytest.mark.parametrize("order", [("defer", "measured"), ("measured", "defer")])
 def test_a_measured_cell_is_shown_though_another_folder_put_it_off(tmp_path: Path, order: tuple[str, str]) -> None:
-    this = cell("last_segment", "none", 256)
+    this = cell("last_segment", "none", 256, n=1)
     Store(tmp_path / "defer").defer(this, "server is down")
     measured = Store(tmp_path / "measured")
     measured.append(this, text(0, [1, 2, 3]))

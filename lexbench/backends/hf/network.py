@@ -3,6 +3,8 @@
 import contextlib
 import importlib.util
 import inspect
+import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -103,12 +105,23 @@ def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
         )
     if missing:
         raise ValueError(f"checkpoint {folder} lacks {len(missing)} weights ({missing[0]}, ...): download it again")
+    known = network.state_dict().keys()
+    if extra := sorted(name for name in found["unexpected_keys"] if _of_a_layer(name, known)):
+        raise ValueError(
+            f"checkpoint {folder} holds weights of more layers than config.json states ({extra[0]}, ...): "
+            "download it again"
+        )
     return network.eval()
 
 
 def _line(error: Exception) -> str:
     """The first sentence of an error of several lines."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _of_a_layer(name: str, known: Collection[str]) -> bool:
+    """Whether an unused weight is one of a further layer: the network has the same weight in its layer 0."""
+    return any(f"{name[: at.start()]}.0.{name[at.end() :]}" in known for at in re.finditer(r"\.\d+\.", name))
 
 
 def check_weights(network: Any) -> None:

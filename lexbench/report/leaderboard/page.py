@@ -24,7 +24,7 @@ BEST = (
 LEVEL = (
     "`≈`: ties with the best statistically, by a paired two-sided sign-flip test on the same questions at 0.05, after "
     "Holm's correction over the column. The best is picked from the same data, which flatters it: were all rows equal, "
-    "one column in eight of 10 rows, and one in three of 37, would still show a row as behind. So `≈` names "
+    "one column in eight of 10 rows, and one in three of 37, could still show a row as behind. So `≈` names "
     "candidates; a claim about two methods needs them chosen beforehand, or fresh questions (another seed, "
     "`lexbench compare`)."
 )

@@ -17,7 +17,7 @@ from lexbench.report.check.formats import annotations, command, data_of, junit
 from lexbench.report.check.text import markdown, text
 from lexbench.stats import baseline
 from lexbench.stats.cell_outcomes import Kept, kept
-from lexbench.stats.intervals import cluster_sums, unpaired_interval, unpaired_p
+from lexbench.stats.intervals import cluster_sums, skewed_p, unpaired_interval, unpaired_p
 from lexbench.stats.regressions import Verdict, judge
 from lexbench.store.format import Finished
 from tests.report.outcomes import answers, folder, refused, right, texts
@@ -64,7 +64,9 @@ def test_the_tolerance_is_given_to_every_question_before_the_test() -> None:
         expected = permutation_test(
             (beyond,), np.sum, permutation_type="samples", alternative="greater", n_resamples=5000
         )
-        assert verdict.p == pytest.approx(expected.pvalue if beyond.mean() > 0 else 1.0, rel=1e-9)
+        flips = expected.pvalue if beyond.mean() > 0 else 1.0
+        assert verdict.p == pytest.approx(max(flips, skewed_p(beyond)), rel=1e-9)
+        assert verdict.found is not None and verdict.found.p_flips == pytest.approx(flips, rel=1e-9)
         assert verdict.found is not None and verdict.found.difference == pytest.approx((stored[1] - stored[0]).mean())
 
 
@@ -527,7 +529,7 @@ def mixed(tmp_path: Path) -> Check:
 def test_the_terminal_shows_one_table_and_what_it_takes(mixed: Check) -> None:
     assert mixed.code == 1
     shown = text(mixed)
-    # 14 of 16 flips: 2^-14, times 3 comparisons; the interval is binomial: 16 draws of 14 in 16
+    # 14 of 16 flips: 2^-14, times 3 comparisons; the intervals are Newcombe's of 14 and 2 of 16 lost and none gained
     expected = f"""\
 REGRESSED: 1 held, 1 improved, 1 regressed, 1 not comparable, 1 new
 
@@ -539,11 +541,11 @@ REGRESSED: 1 held, 1 improved, 1 regressed, 1 not comparable, 1 new
 | passkey accuracy (points): rerope | {"new":>12} |
 | passkey accuracy (points): yarn   | {"-87.5 LOST":>12} |
 
-lost: passkey accuracy of yarn on lexlet at 512: 100.0 -> 12.5 points (-87.5 [-100.0, -68.8], tolerance 2, p """
+lost: passkey accuracy of yarn on lexlet at 512: 100.0 -> 12.5 points (-87.5 [-96.5, -57.0], tolerance 2, p """
     assert shown.startswith(expected)
     assert "not comparable: passkey accuracy of none on lexlet at 512: the run has no such cell" in shown
     assert (
-        "~ passkey accuracy of pi on lexlet at 512: 100.0 -> 87.5 points (-12.5 [-31.2, 0.0], tolerance 2, p 0.5 "
+        "~ passkey accuracy of pi on lexlet at 512: 100.0 -> 87.5 points (-12.5 [-36.0, +8.9], tolerance 2, p 0.5 "
         in shown
     )
     assert "gained, --update keeps it: passkey accuracy of ntk on lexlet at 512: 12.5 -> 100.0 points" in shown

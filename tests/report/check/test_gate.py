@@ -53,11 +53,18 @@ def test_a_method_that_is_not_applied_fails_with_its_lengths(
     assert main(["check", str(tmp_path / "bad"), "--baseline", file, "--json"]) == 1
     page = json.loads(capsys.readouterr().out)
     lost = {(row["task"], row["method"], row["length"]) for row in page["verdicts"] if row["status"] == "regressed"}
-    assert lost == {("last_segment", "ntk", length) for length in (512, 1024, 2048)} | {("passkey", "ntk", 512)}
+    assert lost == {("last_segment", "ntk", length) for length in (512, 1024)} | {("passkey", "ntk", 512)}
+    unsure = {
+        (row["task"], row["method"], row["length"]): row["reason"]
+        for row in page["verdicts"]
+        if row["status"] == "not comparable"
+    }
+    assert unsure.keys() == {("last_segment", "ntk", 2048)}  # few documents lose much of it, and 40 are compared
+    assert all("unless the noise of " in reason and " is skewed: raise n" in reason for reason in unsure.values())
     assert main(["check", str(tmp_path / "bad"), "--baseline", file]) == 1
     said = capsys.readouterr().out
     assert (
-        "lost: last_segment nll of ntk on lexlet at 2048: " in said
+        "lost: last_segment nll of ntk on lexlet at 1024: " in said
         and "lost: passkey accuracy of ntk on lexlet at 512: " in said
     )
 

@@ -1,0 +1,27 @@
+"""`lexbench doctor`."""
+
+import argparse
+
+from lexbench.commands.command import Command, run_folders
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    run_folders(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def call(options: argparse.Namespace, words: list[str]) -> int:
+    """Print what is wrong with the cells of run folders."""
+    from lexbench.report import doctor
+
+    said, code = doctor.command(options.runs, as_data=options.json)
+    print(said)
+    return code
+
+
+COMMAND = Command(
+    name="doctor",
+    help="check that every finished cell holds what was asked, undamaged and possible; exit code 1 if one does not",
+    call=call,
+    arguments=_arguments,
+)

@@ -1,0 +1,61 @@
+"""`lexbench doctor`: what is wrong with run folders, as text and as data."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lexbench.report import formats
+from lexbench.stats import invariants
+from lexbench.stats.records import records_of, run_folders
+from lexbench.stats.wording import several
+from lexbench.store.store import Store
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Run folders, examined."""
+
+    folders: int
+    cells: int
+    """Finished ones, refused ones among them."""
+    unfinished: int
+    faults: list[str]
+    """One line each."""
+    milliseconds: float
+    """Of a cell, without reading it."""
+
+
+def examine(folders: Sequence[Path]) -> Diagnosis:
+    """Examine every finished cell: its file's checksums, the hash of its identity, its invariants, and its records.
+
+    ValueError where there is no run folder.
+    """
+    faults, cells, unfinished, seconds = [], 0, 0, 0.0
+    runs = run_folders(folders)
+    for folder in runs:
+        store = Store(folder)
+        found = store.load()
+        unread = list(store.problems)
+        start = time.perf_counter()
+        said = invariants.wrong(found)
+        seconds += time.perf_counter() - start
+        good = [each for each in found if each.cell.id not in said]
+        stale = store.stale(records_of, good)
+        left = store.unfinished()
+        faults += [f"{folder}: {each}" for each in (*unread, *said.values(), *stale, *store.problems[len(unread) :])]
+        cells += len(found)
+        unfinished += len(left)
+    return Diagnosis(len(runs), cells, unfinished, list(dict.fromkeys(faults)), 1000 * seconds / max(1, cells))
+
+
+def command(folders: Sequence[Path], *, as_data: bool = False) -> tuple[str, int]:
+    """The text to print and the exit code: 1 where something is wrong."""
+    found = examine(folders)
+    code = 1 if found.faults else 0
+    if as_data:
+        return formats.as_json(vars(found)), code
+    held = f"{several(found.cells, 'finished cell')} in {several(found.folders, 'run folder')}"
+    left = f", {several(found.unfinished, 'unfinished cell')}" if found.unfinished else ""
+    end = f"{len(found.faults)} wrong" if found.faults else "all sound"
+    return "\n".join([f"{held}{left}: {end} ({found.milliseconds:.2f} ms per cell)", *found.faults]), code

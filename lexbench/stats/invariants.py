@@ -1,0 +1,141 @@
+"""What holds of every finished cell, whatever was measured: a cell that breaks it is never shown, ranked or compared.
+
+    identity     the shown length, seed, n, trained length, backend, dtype and kernel are those of the identity
+    refusal      a refused cell has no samples; a measured one has n, each index once (LongBench: at most n)
+    questions    cells that were asked the same (task, corpus, texts' start, length, seed, n) hold the same questions:
+                 indices, clusters and depths
+    samples      no longer than the length; scores and chances in [0, 1]; depths in [0, 1]; every number finite, unless
+                 the sample failed; negative log-likelihoods and floors at least 0: probabilities are at most 1
+
+Page checksums of a cell's file and the hash of its identity are verified where it is read (`lexbench.store.format`).
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lexbench.core.record import Sample
+from lexbench.stats.metrics import is_score
+from lexbench.stats.wording import plain
+from lexbench.store.format import Finished
+
+WHOLE = "longbench"
+"""Tasks of this name take what their data hold, up to n."""
+HUGE = 1e30
+ROUNDED = 1e-3
+"""Nats: how far below 0 log-softmax in half precision may fall."""
+
+
+def sample_faults(sample: Sample, length: int | None = None) -> Iterator[str]:
+    """What no sample may be, in words; nothing of a good one."""
+    if length is not None and sample.tokens > length:
+        yield f"{sample.tokens} tokens, more than the length"
+    for name, share in (("chance", sample.chance), ("depth", sample.depth)):
+        if share is not None and not 0 <= share <= 1:
+            yield f"{name} {share:g}, which must be in [0, 1]"
+    for name, floor in sample.floors.items():
+        if not (math.isfinite(floor) and floor >= 0):
+            yield f"{name} floor {floor:g}, which must be finite and at least 0"
+    if sample.failed is not None:
+        return
+    for name, value in sample.scores.items():
+        if not possible(name, value):
+            yield f"{name} {value:g}, which must be {'in [0, 1]' if is_score(name) else 'finite'}"
+    if sample.nll is not None and not _possible(sample.nll):
+        least = float(np.nan_to_num(sample.nll, nan=-math.inf).min())
+        yield f"a negative log-likelihood of {least:g}, which must be finite and at least 0"
+
+
+def possible(metric: str, amount: float) -> bool:
+    """Whether one answer may have this score, measure, or sum of nats (`nll`): none is beyond 1e30."""
+    return (0 <= amount <= 1) if is_score(metric) else abs(amount) <= HUGE and (metric != "nll" or amount >= -1.0)
+
+
+def _possible(nll: NDArray[np.float32]) -> bool:
+    """Whether these are negative logarithms of probabilities: NaN and infinity make one of the comparisons false."""
+    return len(nll) == 0 or bool(nll.min() >= -ROUNDED and nll.max() < math.inf)
+
+
+def faults(finished: Finished) -> list[str]:
+    """What is wrong with a cell by itself, in words."""
+    cell, samples = finished.cell, finished.samples
+    found = list(_apart(finished))
+    if finished.refused is not None:
+        return found + (["samples, though it is refused"] if samples else [])
+    if len(samples) > cell.n or (len(samples) < cell.n and not cell.task.startswith(WHOLE)) or not samples:
+        found.append(f"{len(samples)} of {cell.n} samples")
+    indices = {sample.index for sample in samples}
+    if len(indices) < len(samples):
+        found.append("an index twice")
+    for sample in samples:
+        found += [f"sample {sample.index} with {fault}" for fault in sample_faults(sample, cell.length)]
+    return found
+
+
+def _apart(finished: Finished) -> Iterator[str]:
+    """Shown settings that are not those of the identity; one that it lacks is not compared."""
+    cell, known = finished.cell, finished.cell.identity
+    model, backend = known.get("model"), known.get("backend")
+    pairs = [(name, getattr(cell, name), known.get(name)) for name in ("length", "seed", "n")]
+    if isinstance(model, dict):
+        pairs.append(("trained_length", cell.trained_length, model.get("trained_length")))
+    if isinstance(backend, dict):
+        pairs += [(name, getattr(cell, name), backend.get(name)) for name in ("dtype", "kernel")]
+    for name, shown, asked in pairs:
+        if asked is not None and shown != asked:
+            yield f"{name} {shown}, though its identity says {asked}"
+
+
+def unlike(cells: Iterable[Finished]) -> dict[str, str]:
+    """By cell id what is wrong among cells that were asked the same: other questions than most of them."""
+    groups: dict[str, list[Finished]] = {}
+    for each in cells:
+        if each.refused is None and not each.again:
+            groups.setdefault(_asked(each), []).append(each)
+    found = {}
+    for group in groups.values():
+        if len(group) < 2:
+            continue
+        questions = [_questions(each) for each in group]
+        counts = Counter(questions)
+        most = max(counts, key=lambda asked: (len(asked), counts[asked]))
+        for each, asked in zip(group, questions, strict=True):
+            if asked != most:
+                missing = len({index for index, *_ in most} - {index for index, *_ in asked})
+                said = f"{missing} of {len(most)} questions missing" if missing else "other questions"
+                found[each.cell.id] = f"{said} than cells that were asked the same"
+    return found
+
+
+def _asked(finished: Finished) -> str:
+    """What a cell's questions follow from."""
+    known, cell = finished.cell.identity, finished.cell
+    model = known.get("model")
+    start = model.get("begins_with") if isinstance(model, dict) else None
+    asked = [cell.model, start, known.get("task", cell.task), known.get("corpus", cell.corpus), cell.length, cell.seed]
+    return json.dumps([*asked, cell.n, cell.protocol], sort_keys=True, default=str)
+
+
+def _questions(finished: Finished) -> tuple[tuple[int, str, float | None], ...]:
+    """Index, cluster and depth of each question."""
+    return tuple((sample.index, sample.cluster, sample.depth) for sample in finished.samples)
+
+
+def wrong(cells: Iterable[Finished]) -> dict[str, str]:
+    """By cell id what is wrong with cells of one folder, in one line; cells that are right are left out."""
+    known = list(cells)
+    found = {each.cell.id: faults(each) for each in known}
+    for name, said in unlike(known).items():
+        found[name].append(said)
+    return {each.cell.id: _line(each, found[each.cell.id]) for each in known if found[each.cell.id]}
+
+
+def _line(finished: Finished, said: list[str]) -> str:
+    cell = finished.cell
+    more = f", and {len(said) - 1} more faults" if len(said) > 1 else ""
+    name = f"{cell.id} ({plain(f'{cell.method} {cell.task}')} at {cell.length}, seed {cell.seed})"
+    return f"cell {name} has {plain(said[0])}{more}: delete cells/{cell.id}.parquet and run the same command again"

@@ -1,0 +1,209 @@
+"""Do the everyday tests notice a random change? python tests/benchmarks/mutants.py --count 8
+
+Draws mutants of central modules: an operator, a comparison, a boolean, or a number in a function is changed, one at a
+time, in a copy of the repository. A mutant dies where its module's own everyday tests fail, or do not end in time.
+Prints a table in Markdown, and below it the mutants that survive: what stood there, and what stands there.
+"""
+
+import argparse
+import ast
+import copy
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+MODULES: dict[str, tuple[str, ...]] = {
+    "lexbench/stats/intervals.py": ("tests/stats/test_intervals.py",),
+    "lexbench/stats/pairs.py": ("tests/stats/test_differences.py", "tests/report/check/test_check.py"),
+    "lexbench/stats/regressions.py": ("tests/report/check/test_check.py",),
+    "lexbench/stats/compare.py": ("tests/stats/test_compare.py",),
+    "lexbench/stats/summaries.py": ("tests/stats/test_summaries.py",),
+    "lexbench/store/store.py": ("tests/store",),
+    "lexbench/runner/plan.py": (
+        "tests/runner/test_plan.py",
+        "tests/runner/test_forecast.py",
+        "tests/runner/test_price.py",
+    ),
+    "lexbench/runner/reuse.py": ("tests/runner/test_reuse.py",),
+    "lexbench/core/task.py": ("tests/core/test_task.py",),
+    "lexbench/taskkit/scoring.py": ("tests/core/test_task.py", "tests/tasks/test_passkey.py"),
+    "lexbench/methods/rotary.py": (
+        "tests/methods/test_yarn.py",
+        "tests/methods/test_vectors.py",
+        "tests/methods/test_ntk.py",
+    ),
+}
+PATIENCE = 6.0
+"""Times of the unchanged tests after which a mutant hangs."""
+OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+    ast.LShift: ast.RShift,
+}
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of a module."""
+
+    module: str
+    line: int
+    before: str
+    after: str
+    source: str
+    """The changed module."""
+
+
+def places(tree: ast.Module) -> Iterator[ast.AST]:
+    """What can be changed: expressions in functions, but for annotations, messages of errors and asserts."""
+    pending: list[tuple[ast.AST, bool]] = [(node, False) for node in reversed(tree.body)]
+    while pending:
+        node, inside = pending.pop()
+        if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr):
+            continue
+        if (
+            inside
+            and isinstance(node, ast.BinOp | ast.BoolOp | ast.Compare | ast.Constant)
+            and _mutated(node) is not None
+        ):
+            yield node
+        notes = ("annotation", "returns", "decorator_list", "type_params")
+        below = [each for name, part in ast.iter_fields(node) if name not in notes for each in _nodes(part)]
+        function = isinstance(node, ast.FunctionDef | ast.Lambda)
+        pending += [(each, inside or function) for each in reversed(below)]
+
+
+def _nodes(part: object) -> list[ast.AST]:
+    return [each for each in (part if isinstance(part, list) else [part]) if isinstance(each, ast.AST)]
+
+
+def _mutated(node: ast.AST) -> ast.expr | None:
+    """The changed node; None where nothing of it is changed."""
+    new = copy.deepcopy(node)
+    if isinstance(new, ast.BinOp) and type(new.op) in OPERATORS:
+        text = any(
+            isinstance(side, ast.JoinedStr | ast.Constant) and not _number(side) for side in (new.left, new.right)
+        )
+        new.op = OPERATORS[type(new.op)]()
+        return None if text else new
+    if isinstance(new, ast.BoolOp):
+        new.op = ast.And() if isinstance(new.op, ast.Or) else ast.Or()
+        return new
+    if isinstance(new, ast.Compare) and type(new.ops[0]) in COMPARISONS:
+        new.ops[0] = COMPARISONS[type(new.ops[0])]()
+        return new
+    if isinstance(new, ast.Constant) and _number(new):
+        new.value = not new.value if isinstance(new.value, bool) else new.value + 1  # type: ignore[operator]
+        return new
+    return None
+
+
+def _number(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float)
+
+
+def drawn(module: str, count: int, rng: random.Random) -> list[Mutant]:
+    """Random mutants of a module, each of another place."""
+    text = (ROOT / module).read_text(encoding="utf-8")
+    known = list(places(ast.parse(text)))
+    return [_mutant(module, text, node) for node in rng.sample(known, min(count, len(known)))]
+
+
+def _mutant(module: str, text: str, node: ast.AST) -> Mutant:
+    assert isinstance(node, ast.expr) and node.end_lineno is not None and node.end_col_offset is not None
+    lines = [line.encode() for line in text.splitlines(keepends=True)]
+    begin = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
+    end = sum(map(len, lines[: node.end_lineno - 1])) + node.end_col_offset
+    whole, new = text.encode(), _mutated(node)
+    assert new is not None
+    said = ast.unparse(new)
+    if not isinstance(node, ast.Constant):
+        said = f"({said})"
+    source = (whole[:begin] + said.encode() + whole[end:]).decode()
+    return Mutant(module, node.lineno, ast.unparse(node), said, source)
+
+
+def fails(folder: Path, tests: tuple[str, ...], limit: float | None = None) -> bool:
+    """Whether the tests fail in a copy of the repository, or do not end."""
+    words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *tests]
+    about = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+    try:
+        return (
+            subprocess.run(words, cwd=folder, env=about, capture_output=True, timeout=limit, check=False).returncode
+            != 0
+        )
+    except subprocess.TimeoutExpired:
+        return True
+
+
+def main() -> int:
+    """Print the table; exit code 1 where fewer than 85 % die."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=8, help="mutants of each module")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="+", default=list(MODULES), metavar="MODULE", help="of these modules alone")
+    asked = parser.parse_args()
+    alive: list[Mutant] = []
+    tried = 0
+    print("| module | mutants | killed | seconds of its tests |\n| --- | ---: | ---: | ---: |", flush=True)
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root) / "copy"
+        skipped = shutil.ignore_patterns(".git", ".venv", "*cache*", "__pycache__", "site", "runs", "shared")
+        shutil.copytree(ROOT, folder, ignore=skipped)
+        for module in asked.only:
+            tests = MODULES[module]
+            start = time.monotonic()
+            assert not fails(folder, tests), f"the unchanged tests of {module} fail"
+            usual = time.monotonic() - start
+            known = drawn(module, asked.count, random.Random(f"{asked.seed} {module}"))
+            survivors = []
+            for each in known:
+                (folder / module).write_text(each.source, encoding="utf-8")
+                if not fails(folder, tests, 10 + PATIENCE * usual):
+                    survivors.append(each)
+            (folder / module).write_text((ROOT / module).read_text(encoding="utf-8"), encoding="utf-8")
+            alive += survivors
+            tried += len(known)
+            print(f"| {module} | {len(known)} | {len(known) - len(survivors)} | {usual:.1f} |", flush=True)
+            for each in survivors:
+                print(
+                    f"survives: {each.module}, line {each.line}: {each.before}  ->  {each.after}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+    dead = tried - len(alive)
+    print(f"| all | {tried} | {dead} ({100 * dead / tried:.0f} %) | |")
+    for each in alive:
+        print(f"\n{each.module}, line {each.line}: `{each.before}` -> `{each.after}`")
+    return 0 if dead >= 0.85 * tried else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""What cannot be a baseline: an outage, and numbers that no answer has."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lexbench.commands.main import main
+from lexbench.stats import baseline
+from lexbench.stats.cell_outcomes import kept
+from lexbench.store.store import Store
+from tests.report.outcomes import answers, folder, right, texts
+
+GOOD = texts("none", [3.0, 2.5, 2.0, 2.25, 3.25, 2.75])
+
+
+def test_an_outage_is_no_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "b.json"
+    run = folder(tmp_path / "run", GOOD)
+    Store(run[0]).defer(answers("yarn", right(3, 4)).cell, "server is down")
+    assert main(["check", str(run[0]), "--baseline", str(file), "--update"]) == 2
+    assert "run has 1 cell that could not be measured (server is down)" in capsys.readouterr().err
+    lost = replace(GOOD, samples=[replace(each, failed="HTTP 500", nll=None) for each in GOOD.samples])
+    failed = folder(tmp_path / "failed", lost)
+    assert main(["check", str(failed[0]), "--baseline", str(file), "--update"]) == 2
+    assert "run has no answer of none last_segment at 512 (HTTP 500)" in capsys.readouterr().err
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("amount", ["NaN", "Infinity", "1e308", "-5.0", "1e999"])
+def test_numbers_that_no_answer_has_are_no_baseline(
+    amount: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = folder(tmp_path / "run", GOOD)
+    file = tmp_path / "b.json"
+    content = baseline.as_text([kept(GOOD)], [])
+    assert '"amount":[12,' in content
+    file.write_text(content)
+    assert main(["check", str(run[0]), "--baseline", str(file)]) == 0
+    file.write_text(content.replace('"amount":[12,', f'"amount":[{amount},'))
+    assert main(["check", str(run[0]), "--baseline", str(file)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "cannot be read" in line and "an answer has a nll of" in line

@@ -1,0 +1,22 @@
+"""Intervals and tests hold what docs/statistics.md promises, by short runs of tests/benchmarks/coverage.py."""
+
+import pytest
+from scipy.stats import binom
+
+from tests.benchmarks.coverage import KINDS, coverage, false_families
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_intervals_cover(kind: str) -> None:
+    for clusters, promised in ((8, 0.90), (16, 0.93)):
+        held = round(300 * coverage(kind, clusters, 300))
+        assert held >= binom.ppf(0.001, 300, promised), f"{held} of 300 at {clusters} clusters"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", ["normal", "exponential", "lognormal"])
+@pytest.mark.parametrize("test", ["stars", "check, few gain", "check, other questions"])
+def test_families_of_twelve_rarely_find_what_is_not_there(test: str, noise: str) -> None:
+    found = round(100 * false_families(test, noise, 16, 100))
+    assert found <= binom.ppf(0.999, 100, 0.07), f"{found} of 100 families"
