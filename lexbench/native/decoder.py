@@ -150,8 +150,8 @@ class Decoder(nn.Module):
         """Draw normal weights.
 
             gpt2      deviation 0.02; of the outputs of layers 0.02 / sqrt(2 layers)
-            fan_in    deviation 1 / sqrt(columns), so that outputs have the size of inputs, and embeddings a size that
-                      the first hundred updates do not erase; the outputs of layers begin with 0
+            fan_in    deviation 1 / sqrt(columns), so that outputs have the size of inputs; the outputs of layers begin
+                      with 0, embeddings have 0.02
 
         The encoding draws its weights from another generator, so that all others are the same under every encoding.
         """
@@ -160,7 +160,7 @@ class Decoder(nn.Module):
             if weight.dim() == 2 and not name.startswith("encoding."):
                 deviation = 0.02
                 writes = name.endswith(("o_proj.weight", "down_proj.weight"))
-                if rule == "fan_in":
+                if rule == "fan_in" and not name.startswith("embed_tokens."):
                     deviation = 0.0 if writes else weight.shape[1] ** -0.5
                 elif writes:
                     deviation /= (2 * self.shape.layers) ** 0.5

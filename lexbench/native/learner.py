@@ -76,9 +76,7 @@ def optimizers(decoder: Decoder, recipe: Recipe, half: bool) -> Optimizers:
         {"params": others, "weight_decay": 0.0},
     ]
     found.append(
-        torch.optim.AdamW(
-            [each for each in groups if each["params"]], lr=recipe.rate, betas=(0.9, recipe.beta2), fused=True
-        )
+        torch.optim.AdamW([each for each in groups if each["params"]], lr=recipe.rate, betas=(0.9, 0.95), fused=True)
     )
     return Optimizers(found)
 

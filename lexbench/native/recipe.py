@@ -50,9 +50,6 @@ class Recipe:
     """Peak learning rate of AdamW; linear warm-up, then a cosine down to `last` of it."""
     optimizer: str = "adamw"
     """adamw: of all weights; muon: `lexbench.native.muon` for the matrices of the layers, AdamW for the rest."""
-    beta2: float = 0.95
-    """Memory of AdamW for squared gradients. With few rows per step a rare token is met every few hundred steps: 0.999
-    remembers it, and keeps the steps between from moving its embedding at full rate."""
     matrix_rate: float = 0.02
     """Peak learning rate of Muon, with the same warm-up and cosine."""
     warmup: int = 100
@@ -88,8 +85,6 @@ class Recipe:
             raise ValueError(f"recipe.seed must be below 2^63, got {self.seed}: give a smaller one")
         for name in ("rate", "matrix_rate", "clip"):
             _check_positive(name, getattr(self, name))
-        if not _is_number(self.beta2) or not 0 <= self.beta2 < 1:
-            raise ValueError(f"recipe.beta2 must be at least 0 and below 1, got {self.beta2!r}: e.g. 0.95")
         for name in ("decay", "last"):
             if not _is_number(value := getattr(self, name)) or value < 0:
                 raise ValueError(f"recipe.{name} must be a number of at least 0, got {value!r}: e.g. 0.1")

@@ -35,7 +35,7 @@ HELD_OUT = 32
 """Rows that measure the held-out loss."""
 ASIDE = ("save", "evaluate")
 """Parameters of a recipe that do not change the weights."""
-LATER = ("optimizer", "matrix_rate", "beta2", "last", "initial", "precision")
+LATER = ("optimizer", "matrix_rate", "last", "initial", "precision")
 """Parameters that older folders do not know: they count only where they are no default."""
 
 

@@ -35,7 +35,6 @@ def test_recipes_of_the_registry_are_read(name: str) -> None:
         ({"decay": -0.1}, "recipe.decay must be a number of at least 0, got -0.1"),
         ({"last": -0.1}, "recipe.last must be a number of at least 0, got -0.1"),
         ({"matrix_rate": 0}, "recipe.matrix_rate must be a number above 0, got 0"),
-        ({"beta2": 1}, "recipe.beta2 must be at least 0 and below 1, got 1"),
         ({"optimizer": "sgd"}, "recipe.optimizer must be adamw or muon, got sgd"),
         ({"precision": "float16"}, "recipe.precision must be float32 or bfloat16 or null, got float16"),
         ({"weights": "int8"}, "recipe.weights must be float32 or bfloat16 or float16"),
