@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lexbench.core.files import write_bytes
-from lexbench.core.task import Encoded, Tokens
+from lexbench.core.task import Encoded
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora import Corpus, hash_documents
 from lexbench.native.lessons import Lesson, gather, row
@@ -74,11 +74,6 @@ class Rows:
     def _lessons(self) -> Mapping[str, Lesson]:
         return gather(self._recipe.kinds, self._corpora, self._tokenizer, self._recipe.length)
 
-    @property
-    def ahead(self) -> bool:
-        """Whether they were drawn ahead."""
-        return self._drawn is not None
-
     def step(self, step: int) -> tuple[list[str], Tensor]:
         """Kinds and [B, T] rows of a step, counted from 0."""
         if self._drawn is None:
@@ -87,15 +82,6 @@ class Rows:
         some = slice(step * self._recipe.batch, (step + 1) * self._recipe.batch)
         names = self._recipe.kinds
         return [names[kind] for kind in kinds[some]], torch.from_numpy(tokens[some].astype(np.int64))
-
-    def texts(self) -> list[Tokens]:
-        """All rows of text, each without the tokens that begin every text."""
-        skipped = len(self._tokenizer.prefix)
-        found: list[Tokens] = []
-        for step in range(self._recipe.steps):
-            kinds, tokens = self.step(step)
-            found += [each[skipped:] for kind, each in zip(kinds, tokens.numpy(), strict=True) if kind == "text"]
-        return found
 
     def _ahead(self, folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
         """Tokens and kinds, from the files; drawn into them first, by one process."""

@@ -171,21 +171,28 @@ def _train(prepared: Prepared, out: Path) -> None:
     stated |= {"command": job.command, "encoding": stated["encoding"] | spec}
     if begun is not None:
         stated["encoding_weights"] = "the start's" if kept else "begun anew"
-    stated["floors"] = _floors(rows, unseen, tokenizer, recipe)
+    stated["floors"] = _floors(job.corpora, unseen, tokenizer, recipe)
     progress.finish(stated, recipe.steps * recipe.batch * recipe.length, learner.device, learner.half)
 
 
-def _floors(rows: Rows, unseen: Sequence[Corpus], tokenizer: FastTokenizer, recipe: Recipe) -> dict[str, float] | None:
-    """What counting the rows of text reaches on the held-out rows, in nats per token; None without either.
-
-    Only of rows drawn ahead: to draw them again takes longer than to count them.
-    """
-    texts = rows.texts() if rows.ahead else []
-    if not texts or not unseen:
+def _floors(
+    corpora: Sequence[Corpus], unseen: Sequence[Corpus], tokenizer: FastTokenizer, recipe: Recipe
+) -> dict[str, float] | None:
+    """What counting the texts of the training reaches on the held-out rows, in nats per token; None without either."""
+    if "text" not in recipe.kinds or not unseen:
         return None
     held_out = held_out_rows(unseen, tokenizer, recipe.length).numpy()
-    counted = WittenBell(texts, tokenizer.vocabulary)
-    return {name: round(float(nll.mean()), 4) for name, nll in counted.nll(held_out, recipe.length - 1).items()}
+    found = counted(corpora, tokenizer).nll(held_out, recipe.length - 1)
+    return {name: round(float(nll.mean()), 4) for name, nll in found.items()}
+
+
+def counted(corpora: Sequence[Corpus], tokenizer: FastTokenizer) -> WittenBell:
+    """N-grams of the documents that rows of text are drawn from, each counted once, however often rows repeat it.
+
+    Repeated text would make its n-grams look certain, and the floor too easy.
+    """
+    documents = [tokenizer.encode(document.text).ids for corpus in corpora for document in corpus.documents()]
+    return WittenBell(documents, tokenizer.vocabulary)
 
 
 def _key(stated: Mapping[str, Any]) -> str:

@@ -20,7 +20,6 @@ from lexbench.native import train as training
 from lexbench.native.folder import load
 from lexbench.native.learner import Learner
 from lexbench.native.recipe import Recipe
-from lexbench.native.rows import Rows
 from lexbench.native.train import Job, Prepared, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -90,18 +89,16 @@ def test_a_training_that_was_broken_off_goes_on_to_the_same_weights(
         assert torch.equal(weight, weights(tmp_path / "killed")[name]), name
 
 
-def test_the_record_has_what_counting_the_rows_of_text_reaches(tmp_path: Path) -> None:
-    settings = recipe(stages=stages(2, 2))
-    train(prepared(settings, rows=tmp_path / "rows"), tmp_path / "model")
-    tokenizer = load_tokenizer(tmp_path / "model")
-    counted: Counter[int] = Counter()
-    for step in range(2):  # the steps of text; the others are key_values
-        _, tokens = Rows(settings, TEXTS, tokenizer, None).step(step)
-        counted.update(tokens[:, 1:].flatten().tolist())
+def test_the_record_has_what_counting_the_texts_once_reaches(tmp_path: Path) -> None:
+    train(prepared(recipe()), tmp_path)
+    tokenizer = load_tokenizer(tmp_path)
+    tokens = Counter(
+        token for corpus in TEXTS for each in corpus.documents() for token in tokenizer.encode(each.text).ids.tolist()
+    )
     targets = training.held_out_rows(UNSEEN, tokenizer, 32)[:, 1:].flatten().tolist()
-    total = sum(counted.values()) + 300
-    expected = -math.fsum(math.log((counted[token] + 1) / total) for token in targets) / len(targets)
-    floors = json.loads((tmp_path / "model" / "training.json").read_text())["floors"]
+    total = sum(tokens.values()) + 300
+    expected = -math.fsum(math.log((tokens[token] + 1) / total) for token in targets) / len(targets)
+    floors = json.loads((tmp_path / "training.json").read_text())["floors"]
     assert floors["unigram"] == pytest.approx(expected, abs=6e-5)
     assert floors["uniform"] == pytest.approx(math.log(300), abs=6e-5)
 

@@ -16,6 +16,7 @@ from lexbench.studies.encodings.gates import Gate
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CORPORA = [{"name": "synthetic", "count": 2, "words": 400}]
+UNSEEN = {"name": "synthetic", "seed": 1, "count": 3, "words": 800}
 RECIPE = Recipe(
     stages=[{"steps": 2, "lessons": {"text": 1.0}}],
     shape={"layers": 1, "width": 16, "heads": 2, "kv_heads": 1, "hidden": 16},
@@ -32,10 +33,10 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Gate]
     place = tmp_path_factory.mktemp("gates")
     torch.set_num_threads(1)
     texts = [Synthetic(count=2, words=400)]
-    train(Prepared(Job(recipe=RECIPE, corpora=texts, held_out=texts, rows=place / "rows")), place / "model")
+    train(Prepared(Job(recipe=RECIPE, corpora=texts, held_out=texts)), place / "model")
     file = place / "model" / "model.safetensors"
     save_file({name: torch.zeros_like(weight) for name, weight in load_file(file).items()}, file, {"format": "pt"})
-    return place, gates.gates(place / "model", "synthetic", CORPORA, place / "rows", places=6, questions=2)
+    return place, gates.gates(place / "model", UNSEEN, CORPORA, places=6, questions=2)
 
 
 def test_a_model_without_weights_has_the_uniform_nll_and_gains_nothing(measured: tuple[Path, list[Gate]]) -> None:

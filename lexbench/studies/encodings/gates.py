@@ -6,7 +6,7 @@
     beyond    NLL at 8 times the trained length minus NLL at the trained length                           >= ln 2
 
 All NLLs are of the same held-out tokens (task last_segment). The trigram is Witten and Bell's
-(`lexbench.taskkit.floors.WittenBell`), counted over the very rows of text that the model was trained on.
+(`lexbench.taskkit.floors.WittenBell`), of all documents that the rows of text were drawn from, each counted once.
 """
 
 import json
@@ -26,11 +26,9 @@ from lexbench.core.files import read_object
 from lexbench.core.record import Refused, Sample
 from lexbench.core.task import Score
 from lexbench.native.recipe import Recipe
-from lexbench.native.rows import Rows
-from lexbench.native.train import texts
+from lexbench.native.train import counted, texts
 from lexbench.runner.answers import answer
 from lexbench.stats.intervals import Interval, cluster_bootstrap, mean_interval
-from lexbench.taskkit.floors import WittenBell
 
 LEAST = {"text": 0.3, "context": 0.1, "tasks": 0.95, "beyond": math.log(2)}
 TARGETS = 24
@@ -61,9 +59,8 @@ class Gate:
 
 def gates(
     folder: Path,
-    corpus: str,
+    corpus: Any,
     corpora: Sequence[Any] | None,
-    rows: Path,
     places: int = PLACES,
     questions: int = QUESTIONS,
 ) -> list[Gate]:
@@ -71,9 +68,8 @@ def gates(
 
     Args:
         folder: of `lexbench train`.
-        corpus: of the held-out texts, by name.
+        corpus: of the held-out texts: a name, or a name with parameters.
         corpora: texts of the training; None: those of `lexbench train`.
-        rows: folder of the rows drawn ahead.
         places: of text.
         questions: of each task and length.
     """
@@ -84,7 +80,7 @@ def gates(
     task = registry.build(
         {**registry.read("task", "last_segment"), "targets": TARGETS},
         "task",
-        corpus=registry.build(registry.read("corpus", corpus), "corpus"),
+        corpus=texts([corpus], "test", "corpus")[0],
     ).for_lengths([length // 2, length, BEYOND * length])
     losses, found = {}, []
     scored: list[Score] = []
@@ -93,8 +89,7 @@ def gates(
         losses[at] = np.stack([backend.score(question).nll for question in scored]).astype(np.float64)
     clusters = [question.cluster for question in scored]
     trained_on = texts(list(corpora or _usual_corpora()), "train", "corpora")
-    counted = WittenBell(Rows(recipe, trained_on, backend.tokenizer, rows).texts(), backend.tokenizer.vocabulary)
-    floors = counted.nll(np.stack([question.tokens for question in scored]), TARGETS)
+    floors = counted(trained_on, backend.tokenizer).nll(np.stack([question.tokens for question in scored]), TARGETS)
     for name, nll in (("model", losses[length]), *floors.items()):
         said = f"nats per token at {length} tokens" if name == "model" else "nats per token by counting"
         found.append(_mean(name, said, nll, clusters, None))

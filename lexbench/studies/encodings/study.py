@@ -18,7 +18,7 @@ from typing import Any
 from lexbench.core import checkpoint
 from lexbench.core.files import write_text
 from lexbench.studies.encodings import page as records_page
-from lexbench.studies.encodings.plan import described, estimated, folder, model_name, rows_folder, run_folder, steps
+from lexbench.studies.encodings.plan import described, estimated, folder, model_name, run_folder, steps
 from lexbench.studies.encodings.processes import alone, work
 from lexbench.studies.encodings.settings import Entry, Suite, read
 
@@ -54,7 +54,7 @@ def print_gates(suite: Suite, failed: Mapping[str, str]) -> None:
     for entry, seed in suite.models:
         place = folder(suite, entry, seed)
         if (place / "training.json").is_file():
-            found = gates.gates(place, suite.corpus, suite.corpora, rows_folder(suite))
+            found = gates.gates(place, suite.corpus, suite.corpora)
             write_text(place.with_suffix(".gates.json"), gates.as_json(found))
             print(gates.markdown(place.name, found), flush=True)
 
