@@ -9,6 +9,12 @@ from lexbench.commands.command import CONFIG_DIR, RESUMES, Command, Setting
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("study", metavar="NAME", help="a yaml of configs/suite: encodings")
+    parser.add_argument(
+        "--gates",
+        action="store_true",
+        help="train what is missing, print the four gates of each model (does it beat a trigram, does it use context, "
+        "does it find and copy, does it break beyond its length), and stop",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the plan and every command, and stop")
 
 
@@ -19,7 +25,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     def job(config: dict[str, Any], choices: dict[str, str]) -> None:
         from lexbench.studies.encodings import study
 
-        codes.append(study.run(study.read(config, choices["suite"]), options.dry_run))
+        codes.append(study.run(study.read(config, choices["suite"]), options.dry_run, options.gates))
 
     hydra_config.jobs(COMMAND, job, [f"suite={options.study}", *words])
     return max(codes, default=0)

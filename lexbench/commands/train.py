@@ -14,18 +14,19 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     """Train, and print the model's folder."""
 
     def job(config: dict[str, Any], choices: dict[str, str]) -> None:
-        from lexbench.native.train import Job, Prepared, train
+        from lexbench.native.train import Job, Prepared, texts, train
 
         named = {"name": choices["encoding"]} if choices.get("encoding") else {}
         unseen = config["corpora"] if config["held_out"] is None else config["held_out"]
         asked = Job(
             recipe=registry.build(config["recipe"], "recipe"),
-            corpora=_texts(config["corpora"], "train", "corpora"),
-            held_out=_texts(unseen, "test", "corpora" if config["held_out"] is None else "held_out"),
+            corpora=texts(config["corpora"], "train", "corpora"),
+            held_out=texts(unseen, "test", "corpora" if config["held_out"] is None else "held_out"),
             encoding={**(config.get("encoding") or {}), **named},
             start=config["start"],
             method=part(config, choices, "method"),
             command=shlex.join(["lexbench", "train", *words]),
+            rows=None if config["rows"] is None else Path(config["rows"]),
         )
         prepared = Prepared(asked)
         out = Path(config["out"] or Path("runs", "trained", choices["recipe"], prepared.name))
@@ -34,22 +35,6 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
     hydra_config.jobs(COMMAND, job, words)
     return 0
-
-
-def _texts(entries: Any, split: str, setting: str) -> list[Any]:
-    """Corpora, each given by name or by name and parameters; their train or test split if they have splits."""
-    if not isinstance(entries, list) or not entries:
-        raise ValueError(f"{setting} must be a list of corpora, got {entries!r}: e.g. [stdlib,pydoc]")
-    found = []
-    for entry in entries:
-        given = {"name": entry} if isinstance(entry, str) else entry
-        if not isinstance(given, dict) or not isinstance(given.get("name"), str):
-            raise ValueError(
-                f"{setting} has names, or names and parameters, got {entry!r}: e.g. {{name: files, path: a}}"
-            )
-        own = {key: value for key, value in given.items() if key != "name"}
-        found.append(registry.build({**registry.read("corpus", given["name"]), **own}, "corpus", split=split))
-    return found
 
 
 COMMAND = Command(
@@ -78,6 +63,7 @@ COMMAND = Command(
             "corpora=[stdlib,pydoc]",
             "texts to train on (of their train split), each a name or {name:files,path:book.txt}",
         ),
+        Setting("rows=DIR", "folder of rows drawn ahead, shared by trainings that differ in their encoding only"),
         Setting("held_out=[pydoc]", "texts of the held-out loss", default="the test split of corpora"),
     ),
     epilog=f"{RESUMES}{SWEEPS}Example of several trainings: -m encoding=rope,alibi,xpos recipe.seed=0,1,2\n",

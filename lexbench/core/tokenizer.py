@@ -2,6 +2,7 @@
 
 import datetime
 import functools
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,11 @@ class FastTokenizer:
     def vocabulary(self) -> int:
         """Number of token ids, with added tokens."""
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Hash of its rules and tokens."""
+        return hashlib.sha256(self._tokenizer.to_str().encode()).hexdigest()[:16]
 
     def encode(self, text: str) -> Encoded:
         """Tokens of a text, without special tokens; a special token's name in the text stays text.

@@ -1,8 +1,9 @@
-"""Update a decoder with AdamW on rows of tokens, in pieces; in bfloat16 on a GPU."""
+"""Update a decoder with AdamW, or with Muon and AdamW, on rows of tokens, in pieces."""
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,15 +14,75 @@ from lexbench.core.attention import Attention
 from lexbench.encodings.base import Encoding
 from lexbench.native import attend
 from lexbench.native.decoder import Decoder
+from lexbench.native.muon import Muon
 from lexbench.native.recipe import Recipe
 
 COMPILERS = ("c++", "g++", "clang++")
 
 
-class Learner:
-    """A decoder on its device, and its optimizer.
+class Optimizers:
+    """Several optimizers as one, for a checkpoint and for the learning rate.
+
+    Args:
+        optimizers: with their peak learning rates.
+    """
+
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        self._optimizers = optimizers
+        self._peaks = [group["lr"] for group in self.param_groups]
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Groups of all."""
+        return [group for each in self._optimizers for group in each.param_groups]
+
+    def step(self, share: float) -> None:
+        """Update with this share of the peak learning rates, and drop the gradients."""
+        for group, peak in zip(self.param_groups, self._peaks, strict=True):
+            group["lr"] = peak * share
+        for each in self._optimizers:
+            each.step()
+            each.zero_grad(set_to_none=True)
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        """State of each."""
+        return [each.state_dict() for each in self._optimizers]
+
+    def load_state_dict(self, states: Sequence[dict[str, Any]] | dict[str, Any]) -> None:
+        """Restore the state of each; a single state is that of the only optimizer."""
+        listed = [states] if isinstance(states, dict) else states
+        for each, state in zip(self._optimizers, listed, strict=True):
+            each.load_state_dict(state)
+
+
+def optimizers(decoder: Decoder, recipe: Recipe, half: bool) -> Optimizers:
+    """AdamW for all weights; under `muon` only for those that are no matrices of the layers.
 
     Weight decay acts on matrices, not on vectors and the encoding's weights: slopes and biases need not be near 0.
+    """
+    weights = {name: weight for name, weight in decoder.named_parameters() if weight.requires_grad}
+    matrices = {
+        name: weight for name, weight in weights.items() if weight.dim() == 2 and not name.startswith("encoding.")
+    }
+    found: list[torch.optim.Optimizer] = []
+    if recipe.optimizer == "muon":
+        layers = {name: weight for name, weight in matrices.items() if name.startswith("layers.")}
+        dtype = torch.bfloat16 if half else torch.float32
+        found.append(Muon(layers.values(), recipe.matrix_rate, weight_decay=recipe.decay, dtype=dtype))
+        weights, matrices = {name: weights[name] for name in weights.keys() - layers.keys()}, {}
+    others = [weights[name] for name in sorted(weights.keys() - matrices.keys())]
+    groups = [
+        {"params": list(matrices.values()), "weight_decay": recipe.decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    found.append(
+        torch.optim.AdamW([each for each in groups if each["params"]], lr=recipe.rate, betas=(0.9, 0.95), fused=True)
+    )
+    return Optimizers(found)
+
+
+class Learner:
+    """A decoder on its device, and its optimizers.
 
     Args:
         decoder: with its initial weights.
@@ -34,19 +95,10 @@ class Learner:
 
     def __init__(self, decoder: Decoder, recipe: Recipe, method: Attention | None = None) -> None:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.half = self.device.type == "cuda"
+        self.half = recipe.precision == "bfloat16" if recipe.precision else self.device.type == "cuda"
         self.decoder, self.recipe, self.method = decoder.to(self.device).train(), recipe, method
-        weights = [(name, weight) for name, weight in decoder.named_parameters() if weight.requires_grad]
-        decays = [weight.dim() == 2 and not name.startswith("encoding.") for name, weight in weights]
-        groups = [
-            {
-                "params": [weight for (_, weight), decay in zip(weights, decays, strict=True) if decay is wanted],
-                "weight_decay": recipe.decay if wanted else 0.0,
-            }
-            for wanted in (True, False)
-        ]
-        self.optimizer = torch.optim.AdamW(groups, lr=recipe.rate, betas=(0.9, 0.95), fused=True)
-        self._forward: Callable[..., Tensor] = compiled(decoder) if recipe.compile else decoder
+        self.optimizer = optimizers(decoder, recipe, self.half)
+        self._fast = compiled(self._losses) if recipe.compile else self._losses
 
     def step(self, rows: Tensor, step: int) -> list[float]:
         """Update the weights on [B, T] rows; the mean loss of each row before the update, in nats.
@@ -56,10 +108,7 @@ class Learner:
         rows = rows.to(self.device)
         losses = self.gradient(rows, step)
         torch.nn.utils.clip_grad_norm_(self.decoder.parameters(), self.recipe.clip)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.recipe.learning_rate(step)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.step(self.recipe.share_of_rate(step))
         return [float(loss) for loss in losses.mean(1).tolist()]
 
     def gradient(self, rows: Tensor, step: int) -> Tensor:
@@ -68,7 +117,7 @@ class Learner:
         for piece in rows.tensor_split(self.recipe.accumulate):
             positions = self._positions(rows[:, :-1], step)  # for each piece: an encoding may keep results of them
             mine = positions if positions.dim() == 1 else positions[first : first + len(piece)]
-            losses = self.losses(piece, mine)
+            losses = self._under_autocast(self._fast, piece, mine)
             # Pieces may differ by a row: with these weights, the gradients add up to that of the whole batch.
             (losses.mean() * (len(piece) / len(rows))).backward()  # type: ignore[no-untyped-call]
             found.append(losses.detach())
@@ -84,10 +133,17 @@ class Learner:
         return self.decoder.encoding.positions(tokens, tokens.shape[1], generator).to(self.device)
 
     def losses(self, rows: Tensor, positions: Tensor | None = None) -> Tensor:
-        """[B, T - 1] losses of [B, T] rows in nats; positions None: those at use. bfloat16 would be slower on a CPU."""
+        """[B, T - 1] losses of [B, T] rows in nats; positions None: those at use."""
+        return self._under_autocast(self._losses, rows, positions)
+
+    def _under_autocast(self, losses: Callable[..., Tensor], rows: Tensor, positions: Tensor | None) -> Tensor:
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.half):
-            logits = self._forward(rows[:, :-1], self._attend, positions=positions)
-        return F.cross_entropy(logits.float().transpose(1, 2), rows[:, 1:], reduction="none")
+            return losses(rows, positions)
+
+    def _losses(self, rows: Tensor, positions: Tensor | None) -> Tensor:
+        logits = self.decoder(rows[:, :-1], self._attend, positions=positions).float()
+        found = F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten(), reduction="none")  # transposing is slower
+        return found.view(len(rows), -1)
 
     def _attend(self, layer: int, encoding: Encoding, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
         rotate = None if self.method is None else encoding.rotating(self.method)
@@ -104,10 +160,10 @@ class Learner:
         return float(torch.cat(pieces).mean())
 
 
-def compiled(decoder: Decoder) -> Callable[..., Tensor]:
-    """The decoder under torch.compile, which runs at the first call; ValueError on a CPU without a C++ compiler."""
+def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The function under torch.compile, which runs at the first call; ValueError on a CPU without a C++ compiler."""
     if not torch.cuda.is_available() and not os.environ.get("CXX") and not any(map(shutil.which, COMPILERS)):
         raise ValueError(
             f"recipe.compile needs a C++ compiler ({', '.join(COMPILERS)}), none is installed: set it to false"
         )
-    return torch.compile(decoder)
+    return torch.compile(function)

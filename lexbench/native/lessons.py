@@ -47,6 +47,22 @@ def distinct_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int)
     return np.resize(rng.choice(alphabet, size=int(2 ** rng.uniform(1, 5)), replace=False), length).astype(np.int64)
 
 
+def block_pieces(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
+    """A block of 4 to 32 different tokens, then pieces of 2 to 16 of it, each from another place of the block on.
+
+    Blocks that are repeated as a whole can be copied from a fixed distance: 24 tokens back for every block whose size
+    divides 24. A head that learns this sees no token. Here the distance changes with every piece: only the token tells.
+    """
+    symbols = [int(tokenizer.encode(symbol).ids[0]) for symbol in SYMBOLS]
+    alphabet = symbols if rng.random() < 0.5 else np.arange(3, tokenizer.vocabulary)
+    block = rng.choice(alphabet, size=int(2 ** rng.uniform(2, 5)), replace=False)
+    pieces, found = [block], len(block)
+    while found < length:
+        pieces.append(np.roll(block, -int(rng.integers(len(block))))[: int(2 ** rng.uniform(1, 4))])
+        found += len(pieces[-1])
+    return np.concatenate(pieces)[:length].astype(np.int64)
+
+
 def _repeated_symbols(rng: np.random.Generator, tokenizer: Tokenizer, length: int, size: int) -> Tokens:
     alphabet = [int(tokenizer.encode(symbol).ids[0]) for symbol in SYMBOLS]
     return np.resize(rng.choice(alphabet, size=size), length).astype(np.int64)
@@ -71,7 +87,7 @@ def running_sums(rng: np.random.Generator, tokenizer: Tokenizer, length: int) ->
     return tokenizer.encode(" ".join(text) + "\n").ids[:length]
 
 
-BLOCKS: tuple[Lesson, ...] = (repeated_blocks, small_blocks, tiny_blocks, growing_blocks, distinct_blocks)
+BLOCKS: tuple[Lesson, ...] = (repeated_blocks, small_blocks, tiny_blocks, growing_blocks, distinct_blocks, block_pieces)
 GENERATORS = {lesson.__name__: lesson for lesson in (*BLOCKS, key_values, running_sums)}
 WORDLESS = {"text", *(lesson.__name__ for lesson in BLOCKS)}
 """Kinds of lessons without words of their own for the tokenizer."""

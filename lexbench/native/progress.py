@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from lexbench.core.files import read_object, write_bytes, write_text
+from lexbench.native.learner import Optimizers
 
 DIGEST = hashlib.sha256().digest_size
 PACKAGES = ("lexbench", "torch", "tokenizers", "numpy")
@@ -111,7 +112,7 @@ class Progress:
         """Seconds of training so far, without interruptions."""
         return round(self._before + time.monotonic() - self._started, 2)
 
-    def resume(self, weights: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    def resume(self, weights: torch.nn.Module, optimizer: torch.optim.Optimizer | Optimizers) -> int:
         """Load the checkpoint, if any, and drop later lines of the log; the number of steps done.
 
         Raises ValueError where the log lacks a step of the checkpoint.
@@ -156,7 +157,7 @@ class Progress:
             raise ValueError(f"checkpoint {self.checkpoint} is damaged: remove it to start again, or restore it")
         return state
 
-    def save(self, weights: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+    def save(self, weights: torch.nn.Module, optimizer: torch.optim.Optimizer | Optimizers, step: int) -> None:
         """Replace the checkpoint atomically."""
         buffer = io.BytesIO()
         state = {"key": self.key, "step": step, "decoder": weights.state_dict(), "optimizer": optimizer.state_dict()}
@@ -169,7 +170,7 @@ class Progress:
         with self.log.open("a") as stream:
             stream.write(json.dumps(row) + "\n")
 
-    def finish(self, stated: Mapping[str, Any], tokens: int, device: torch.device) -> None:
+    def finish(self, stated: Mapping[str, Any], tokens: int, device: torch.device, half: bool) -> None:
         """Write the record (job, losses, versions) and remove the checkpoint."""
         rows = [row for _, row in sorted(self._rows().items())]
         every = stated["recipe"]["evaluate"]
@@ -187,7 +188,7 @@ class Progress:
                 if row["step"] % every == 0 or row is rows[-1]
             ],
             "device": torch.cuda.get_device_name(0) if device.type == "cuda" else platform.machine() + " CPU",
-            "precision": "bfloat16 autocast" if device.type == "cuda" else "float32",
+            "precision": "bfloat16 autocast" if half else "float32",
             "versions": {
                 "python": platform.python_version(),
                 **{name: importlib.metadata.version(name) for name in PACKAGES},

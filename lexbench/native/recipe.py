@@ -11,6 +11,13 @@ from lexbench.native.decoder import Shape
 SIZES = [field.name for field in fields(Shape) if field.name != "vocabulary"]
 """Keys of `recipe.shape`; the vocabulary comes with the tokenizer."""
 WEIGHTS = ("float32", "bfloat16", "float16")
+CHOICES = {
+    "weights": WEIGHTS,
+    "optimizer": ("adamw", "muon"),
+    "initial": ("gpt2", "fan_in"),
+    "precision": ("float32", "bfloat16", None),
+}
+"""Parameters that are one of some words."""
 LEAST = {
     "trained_length": 2,
     **dict.fromkeys(("batch", "accumulate", "vocabulary", "evaluate", "save", "horizon"), 1),
@@ -40,12 +47,19 @@ class Recipe:
     accumulate: int = 1
     """Pieces of a batch that go through the network one after the other, to save memory."""
     rate: float = 1.5e-3
-    """Peak learning rate; linear warm-up, then a cosine down to a tenth."""
+    """Peak learning rate of AdamW; linear warm-up, then a cosine down to `last` of it."""
+    optimizer: str = "adamw"
+    """adamw: of all weights; muon: `lexbench.native.muon` for the matrices of the layers, AdamW for the rest."""
+    matrix_rate: float = 0.02
+    """Peak learning rate of Muon, with the same warm-up and cosine."""
     warmup: int = 100
+    last: float = 0.1
+    """Learning rate at the end, as a share of the peak."""
     decay: float = 0.1
-    """Weight decay of the decoder's matrices; an encoding's own weights have none."""
+    """Weight decay of the decoder's matrices; under muon of the layers' matrices only. An encoding's own weights have
+    none."""
     horizon: int | None = None
-    """Steps after which the learning rate is a tenth; None: all steps."""
+    """Steps after which the learning rate is `last` of its peak; None: all steps."""
     clip: float = 1.0
     """Largest norm of the gradient."""
     seed: int = 0
@@ -56,8 +70,12 @@ class Recipe:
     """Steps between checkpoints."""
     weights: str = "float32"
     """dtype of the saved weights."""
+    initial: str = "gpt2"
+    """Initial weights: gpt2 or fan_in (`Decoder.initialise`)."""
+    precision: str | None = None
+    """Of matrix products: float32 or bfloat16 (autocast); None: bfloat16 on a GPU, float32 on a CPU."""
     compile: bool = False
-    """Whether to use torch.compile: it takes some minutes first, then steps on a GPU are faster."""
+    """Whether to use torch.compile: it takes some minutes first, then steps are faster."""
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
@@ -65,16 +83,19 @@ class Recipe:
                 _check_whole(name, getattr(self, name), least)
         if self.seed >= SEEDS:
             raise ValueError(f"recipe.seed must be below 2^63, got {self.seed}: give a smaller one")
-        for name in ("rate", "clip"):
+        for name in ("rate", "matrix_rate", "clip"):
             _check_positive(name, getattr(self, name))
-        if not _is_number(self.decay) or self.decay < 0:
-            raise ValueError(f"recipe.decay must be a number of at least 0, got {self.decay!r}: e.g. 0.1")
+        for name in ("decay", "last"):
+            if not _is_number(value := getattr(self, name)) or value < 0:
+                raise ValueError(f"recipe.{name} must be a number of at least 0, got {value!r}: e.g. 0.1")
         if self.accumulate > self.batch:
             raise ValueError(
                 f"recipe.accumulate must be at most the batch of {self.batch} rows, got {self.accumulate}: lower it"
             )
-        if self.weights not in WEIGHTS:
-            raise ValueError(f"recipe.weights must be {' or '.join(WEIGHTS)}, got {self.weights}: choose one")
+        for name, words in CHOICES.items():
+            if getattr(self, name) not in words:
+                said = " or ".join("null" if word is None else word for word in words)
+                raise ValueError(f"recipe.{name} must be {said}, got {getattr(self, name)}: choose one")
         if self.shape is not None:
             _check_shape(self.shape)
         self._check_stages()
@@ -115,13 +136,17 @@ class Recipe:
         return Shape(vocabulary=self.vocabulary, **self.shape)
 
     def learning_rate(self, step: int) -> float:
-        """The learning rate of a step, counted from 0."""
-        rate = self.rate * float(self.stage(step).get("boost", 1.0))
+        """The learning rate of AdamW in a step, counted from 0."""
+        return self.rate * self.share_of_rate(step)
+
+    def share_of_rate(self, step: int) -> float:
+        """The learning rate of a step, counted from 0, as a share of the peak."""
+        boost = float(self.stage(step).get("boost", 1.0))
         if step < self.warmup:
-            return rate * (step + 1) / self.warmup
+            return boost * (step + 1) / self.warmup
         progress = (step - self.warmup) / max(1, (self.horizon or self.steps) - self.warmup)
-        # A cosine from the full rate to a tenth of it.
-        return rate * (0.55 + 0.45 * math.cos(math.pi * min(1.0, progress)))
+        # A cosine from the full rate to the last one.
+        return boost * ((1 + self.last) / 2 + (1 - self.last) / 2 * math.cos(math.pi * min(1.0, progress)))
 
 
 def _is_number(value: Any) -> bool:

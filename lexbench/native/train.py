@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from lexbench.core import registry
 from lexbench.core.console import without_bar
 from lexbench.core.files import write_text
 from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
@@ -24,14 +25,18 @@ from lexbench.native import build, naming, start, vocabulary
 from lexbench.native.decoder import Decoder
 from lexbench.native.folder import is_llama, save
 from lexbench.native.learner import Learner
-from lexbench.native.lessons import Lesson, TextLesson, gather, row
+from lexbench.native.lessons import TextLesson, row
 from lexbench.native.progress import Progress, alone, interrupts
 from lexbench.native.recipe import Recipe
+from lexbench.native.rows import Rows
+from lexbench.taskkit.floors import WittenBell
 
 HELD_OUT = 32
 """Rows that measure the held-out loss."""
 ASIDE = ("save", "evaluate")
 """Parameters of a recipe that do not change the weights."""
+LATER = ("optimizer", "matrix_rate", "last", "initial", "precision")
+"""Parameters that older folders do not know: they count only where they are no default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +55,8 @@ class Job:
     """`name` and parameters of the method that changes the start's frequencies."""
     command: str = ""
     """The command line, for the record."""
+    rows: Path | None = None
+    """Folder of rows drawn ahead (`lexbench.native.rows`), for trainings that share them; None: draw step by step."""
 
 
 class Prepared:
@@ -110,6 +117,22 @@ def _hash(corpora: Sequence[Corpus]) -> str:
     return hash_documents(document for corpus in corpora for document in corpus.documents())
 
 
+def texts(entries: Any, split: str, setting: str) -> list[Corpus]:
+    """Corpora, each given by name or by name and parameters; their train or test split if they have splits."""
+    if not isinstance(entries, list) or not entries:
+        raise ValueError(f"{setting} must be a list of corpora, got {entries!r}: e.g. [stdlib,pydoc]")
+    found = []
+    for entry in entries:
+        given = {"name": entry} if isinstance(entry, str) else entry
+        if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+            raise ValueError(
+                f"{setting} has names, or names and parameters, got {entry!r}: e.g. {{name: files, path: a}}"
+            )
+        own = {key: value for key, value in given.items() if key != "name"}
+        found.append(registry.build({**registry.read("corpus", given["name"]), **own}, "corpus", split=split))
+    return found
+
+
 def train(prepared: Prepared, out: Path) -> None:
     """Train, or resume from the checkpoint in `out`; writes a folder that `folder.load` reads, and `training.json`.
 
@@ -134,12 +157,13 @@ def _train(prepared: Prepared, out: Path) -> None:
     tokenizer = _tokenizer(prepared, out, progress.begun)
     spec = build.pinned(build.resolved(prepared.encoding, tokenizer), recipe.length)
     decoder = Decoder(prepared.shape, build.encoding(spec, prepared.shape, recipe.length))
-    decoder.initialise(recipe.seed)
+    decoder.initialise(recipe.seed, recipe.initial)
     kept = begun is not None and begun.give(decoder, spec)
     scaling = start.scaling(job.method, begun, *_target(decoder, recipe))
 
     learner = Learner(decoder, recipe, scaling.attention)
-    _learn(learner, progress, gather(recipe.kinds, job.corpora, tokenizer, recipe.length), unseen, tokenizer)
+    rows = Rows(recipe, job.corpora, tokenizer, job.rows)
+    _learn(learner, progress, rows, unseen, tokenizer)
 
     # Save the model before the record: a folder with a record is finished.
     bos, eos = (0, 1) if begun is None else begun.ends
@@ -147,13 +171,39 @@ def _train(prepared: Prepared, out: Path) -> None:
     stated |= {"command": job.command, "encoding": stated["encoding"] | spec}
     if begun is not None:
         stated["encoding_weights"] = "the start's" if kept else "begun anew"
-    progress.finish(stated, recipe.steps * recipe.batch * recipe.length, learner.device)
+    stated["floors"] = _floors(job.corpora, unseen, tokenizer, recipe)
+    progress.finish(stated, recipe.steps * recipe.batch * recipe.length, learner.device, learner.half)
+
+
+def _floors(
+    corpora: Sequence[Corpus], unseen: Sequence[Corpus], tokenizer: FastTokenizer, recipe: Recipe
+) -> dict[str, float] | None:
+    """What counting the texts of the training reaches on the held-out rows, in nats per token; None without either."""
+    if "text" not in recipe.kinds or not unseen:
+        return None
+    held_out = held_out_rows(unseen, tokenizer, recipe.length).numpy()
+    found = counted(corpora, tokenizer).nll(held_out, recipe.length - 1)
+    return {name: round(float(nll.mean()), 4) for name, nll in found.items()}
+
+
+def counted(corpora: Sequence[Corpus], tokenizer: FastTokenizer) -> WittenBell:
+    """N-grams of the documents that rows of text are drawn from, each counted once, however often rows repeat it.
+
+    Repeated text would make its n-grams look certain, and the floor too easy.
+    """
+    documents = [tokenizer.encode(document.text).ids for corpus in corpora for document in corpus.documents()]
+    return WittenBell(documents, tokenizer.vocabulary)
 
 
 def _key(stated: Mapping[str, Any]) -> str:
     """Hash of everything that weights and losses depend on, whatever the path of the start."""
     start = stated["start"] and stated["start"]["fingerprint"]
-    recipe = {name: value for name, value in stated["recipe"].items() if name not in ASIDE}
+    usual = {each.name: each.default for each in fields(Recipe) if each.name in LATER}
+    recipe = {
+        name: value
+        for name, value in stated["recipe"].items()
+        if name not in ASIDE and not (name in usual and usual[name] == value)
+    }
     whole = json.dumps({**stated, "recipe": recipe, "start": start}, sort_keys=True)
     return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
@@ -171,7 +221,7 @@ def _tokenizer(prepared: Prepared, out: Path, begun: bool) -> FastTokenizer:
 def _learn(
     learner: Learner,
     progress: Progress,
-    lessons: Mapping[str, Lesson],
+    rows: Rows,
     held_out: Sequence[Corpus],
     tokenizer: FastTokenizer,
 ) -> None:
@@ -186,8 +236,8 @@ def _learn(
         started = time.monotonic()
         for step in range(first, recipe.steps):
             # Rows depend on (seed, step) alone, so that a resumed training sees the same ones.
-            kinds, rows = drawn(recipe, lessons, tokenizer, step)
-            losses = _by_kind(kinds, learner.step(rows, step))
+            kinds, tokens = rows.step(step)
+            losses = _by_kind(kinds, learner.step(tokens, step))
             done = step + 1
             if not math.isfinite(losses["all"]):
                 raise ValueError(
@@ -208,16 +258,6 @@ def _learn(
                 progress.save(learner.decoder, learner.optimizer, done)
             if ends:
                 break
-
-
-def drawn(
-    recipe: Recipe, lessons: Mapping[str, Lesson], tokenizer: FastTokenizer, step: int
-) -> tuple[list[str], Tensor]:
-    """Draw kinds of lessons and [B, T] rows of one step; the same for every encoding."""
-    rng = np.random.default_rng([recipe.seed, step])
-    shares = recipe.stage(step)["lessons"]
-    found = [row(lessons, shares, rng, tokenizer, recipe.length) for _ in range(recipe.batch)]
-    return [kind for kind, _ in found], torch.from_numpy(np.stack([tokens for _, tokens in found]))
 
 
 def _by_kind(kinds: Sequence[str], losses: Sequence[float]) -> dict[str, float]:

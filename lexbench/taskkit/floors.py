@@ -109,3 +109,51 @@ class Floors:
         own = _Grams([self._documents[document].ids] if document < self._counted else [])
         alone = self._all.pairs.at(own.pairs.numbers) == own.pairs.counts
         return own, _Counts(own.pairs.numbers[alone] >> 32)
+
+
+class WittenBell:
+    """N-gram models of a training's own text, up to the trigram: what a model of that text must beat.
+
+        trigram   p(c | a b) = (c(a b c) + T(a b) p(c | b)) / (c(a b) + T(a b)), as the bigram is made of the unigram
+
+    Args:
+        texts: [tokens] each, as the model was trained on them; no n-gram crosses their borders.
+        vocabulary: number of token ids, at most 2^21.
+    """
+
+    def __init__(self, texts: Sequence[Tokens], vocabulary: int) -> None:
+        self._vocabulary, self._total = vocabulary, sum(map(len, texts))
+        grams = [_joined([_grams(np.asarray(ids, np.int64), n) for ids in texts]) for n in (1, 2, 3)]
+        self._counts = [_Counts(each) for each in grams]
+        # Of each context of n tokens: how often a token follows it, and how many different ones.
+        self._followed = [_Counts(each >> BITS) for each in grams[1:]]
+        self._kinds = [_Counts(each.numbers >> BITS) for each in self._counts[1:]]
+
+    def nll(self, rows: Tokens, targets: int) -> dict[str, Tokens]:
+        """[R, targets] nats of the last tokens of [R, T] rows, by name: uniform, unigram, bigram, trigram.
+
+        A context shorter than an n-gram's leaves the shorter n-gram.
+        """
+        rows = np.asarray(rows, np.int64)
+        wanted = slice(rows.shape[1] - targets, None)
+        p = (self._counts[0].at(rows[:, wanted]) + 1) / (self._total + self._vocabulary)
+        found = {"uniform": np.full(p.shape, math.log(self._vocabulary)), "unigram": -np.log(p)}
+        for n, name in ((2, "bigram"), (3, "trigram")):
+            codes = np.pad(_grams(rows, n), ((0, 0), (n - 1, 0)), constant_values=-1)[:, wanted]
+            pairs, followed = self._counts[n - 1].at(codes), self._followed[n - 2].at(codes >> BITS)
+            kinds = self._kinds[n - 2].at(codes >> BITS)
+            p = np.where(kinds > 0, (pairs + kinds * p) / np.maximum(followed + kinds, 1), p)
+            found[name] = -np.log(p)
+        return found
+
+
+BITS = 21
+"""Of a token in an n-gram's number."""
+
+
+def _grams(ids: Tokens, n: int) -> Tokens:
+    """[..., T - n + 1] n-grams along the last axis as numbers, the last token lowest."""
+    stop = ids.shape[-1] - n + 1
+    parts = [ids[..., place : max(place, stop + place)] << BITS * (n - 1 - place) for place in range(n)]
+    numbers: Tokens = np.bitwise_or.reduce(parts)
+    return numbers

@@ -60,6 +60,17 @@ def test_the_same_seed_makes_the_same_weights() -> None:
         assert torch.equal(left, right)
 
 
+@pytest.mark.parametrize(("rule", "matrices", "outputs"), [("gpt2", 0.02, 0.01), ("fan_in", 48**-0.5, 0.0)])
+def test_initial_weights_have_the_deviations_of_their_rule(rule: str, matrices: float, outputs: float) -> None:
+    shape = Shape(vocabulary=500, layers=2, width=48, heads=6, kv_heads=6, hidden=48)
+    decoder = Decoder(shape, Rope(8))
+    decoder.initialise(0, rule)
+    for name, weight in decoder.named_parameters():
+        if weight.dim() == 2:
+            expected = outputs if "o_proj" in name or "down_proj" in name else 0.02 if "embed" in name else matrices
+            assert float(weight.detach().std()) == pytest.approx(expected, rel=0.06), name  # of 2304 numbers or more
+
+
 class Distance(Encoding):
     """Bias -|i - j| / 2, the same on all heads: a stand-in for any bias encoding."""
 

@@ -1,5 +1,6 @@
 """Lessons: what rows hold, at any trained length."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from lexbench.core.task import AnyQuestion, Tokenizer
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora import Corpus
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.native.lessons import GENERATORS, TaskLesson, TextLesson, gather, row
+from lexbench.native.lessons import GENERATORS, TaskLesson, TextLesson, block_pieces, gather, row
 
 TEXTS: list[Corpus] = [Synthetic(count=8, words=1000)]
 
@@ -111,3 +112,18 @@ def test_a_tasks_lesson_is_its_question_with_the_right_answer(tokenizer: FastTok
         else:
             key = text.rstrip(".\n").split()[-1]
             assert text.count(f" {key}") == 3
+
+
+def test_no_fixed_distance_copies_the_pieces_of_a_block(tokenizer: FastTokenizer) -> None:
+    """The token before tells the next one, within a piece; no distance tells a third of them."""
+    told, near, places = 0, np.zeros(64), 0
+    for seed in range(40):
+        tokens = block_pieces(np.random.default_rng(seed), tokenizer, 128)
+        size = len(set(tokens.tolist()))
+        block = tokens[:size].tolist()
+        after = {one: block[(place + 1) % size] for place, one in enumerate(block)}
+        told += sum(after[one] == two for one, two in itertools.pairwise(tokens[64:].tolist()))
+        near += [(tokens[65:] == tokens[65 - far : len(tokens) - far]).sum() for far in range(1, 65)]
+        places += 63
+    assert told / places > 0.75
+    assert near.max() / places < 1 / 3

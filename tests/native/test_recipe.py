@@ -33,6 +33,10 @@ def test_recipes_of_the_registry_are_read(name: str) -> None:
         ({"rate": math.nan}, "recipe.rate must be a number above 0, got nan"),
         ({"clip": 0}, "recipe.clip must be a number above 0, got 0"),
         ({"decay": -0.1}, "recipe.decay must be a number of at least 0, got -0.1"),
+        ({"last": -0.1}, "recipe.last must be a number of at least 0, got -0.1"),
+        ({"matrix_rate": 0}, "recipe.matrix_rate must be a number above 0, got 0"),
+        ({"optimizer": "sgd"}, "recipe.optimizer must be adamw or muon, got sgd"),
+        ({"precision": "float16"}, "recipe.precision must be float32 or bfloat16 or null, got float16"),
         ({"weights": "int8"}, "recipe.weights must be float32 or bfloat16 or float16"),
         ({"shape": 5}, "recipe.shape must be sizes by name, got 5"),
         ({"shape": {"depth": 3}}, "unknown parameter recipe.shape.depth"),
@@ -66,3 +70,11 @@ def test_recipes_of_the_registry_are_read(name: str) -> None:
 def test_bad_recipes_are_refused(changed: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=rf"^{re.escape(said)}.*: .+$"):  # with a remedy; a dot is no new line
         Recipe(**{"stages": [GOOD], **changed})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("last", [0.0, 0.1])
+def test_the_rate_rises_to_its_peak_and_falls_along_a_cosine_to_the_last(last: float) -> None:
+    recipe = Recipe(stages=[{**GOOD, "steps": 30}], rate=2.0, warmup=10, last=last)
+    assert [recipe.learning_rate(step) for step in (4, 9, 10)] == pytest.approx([1.0, 2.0, 2.0])
+    assert recipe.learning_rate(20) == pytest.approx(2.0 * (1 + last) / 2)  # half of the way
+    assert recipe.learning_rate(15) == pytest.approx(2.0 * (last + (1 - last) * (1 + math.sqrt(0.5)) / 2))

@@ -2,7 +2,10 @@
 
 import json
 import math
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -49,7 +52,9 @@ def losses(folder: Path) -> list[float]:
     return [json.loads(line)["loss"]["all"] for line in (folder / "training.jsonl").read_text().splitlines()]
 
 
-def broken_off(folder: Path, monkeypatch: pytest.MonkeyPatch, **given: object) -> None:
+def broken_off(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, changed: Mapping[str, object] | None = None, **given: object
+) -> None:
     """A training that ends in its fifth step, behind the checkpoint of step 4."""
     step = Learner.step
 
@@ -61,21 +66,49 @@ def broken_off(folder: Path, monkeypatch: pytest.MonkeyPatch, **given: object) -
     with monkeypatch.context() as patched:
         patched.setattr(Learner, "step", dies)
         with pytest.raises(KeyboardInterrupt):
-            train(prepared(recipe(), **given), folder)
+            train(prepared(recipe(**(changed or {})), **given), folder)
 
 
-@pytest.mark.parametrize("encoding", ["rope", "shape"])
+LAB = {"optimizer": "muon", "initial": "fan_in", "last": 0.0, "stages": stages(3, 3)}
+
+
+@pytest.mark.parametrize(
+    ("encoding", "changed", "ahead"), [("rope", {}, False), ("shape", {}, False), ("rope", LAB, True)]
+)
 def test_a_training_that_was_broken_off_goes_on_to_the_same_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str, changed: dict[str, object], ahead: bool
 ) -> None:
-    given = {"encoding": {"name": encoding}}  # shape draws positions anew in every step
-    train(prepared(recipe(), **given), tmp_path / "whole")
-    broken_off(tmp_path / "killed", monkeypatch, **given)
+    given: dict[str, Any] = {"encoding": {"name": encoding}}  # shape draws positions anew in every step
+    given |= {"rows": tmp_path / "rows"} if ahead else {}
+    train(prepared(recipe(**changed), **(given | {"rows": None})), tmp_path / "whole")
+    broken_off(tmp_path / "killed", monkeypatch, changed, **given)
     assert len(losses(tmp_path / "killed")) == 5  # one more than the checkpoint knows
-    train(prepared(recipe(), **given), tmp_path / "killed")
+    train(prepared(recipe(**changed), **given), tmp_path / "killed")
     assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
     for name, weight in weights(tmp_path / "whole").items():
         assert torch.equal(weight, weights(tmp_path / "killed")[name]), name
+
+
+def test_the_record_has_what_counting_the_texts_once_reaches(tmp_path: Path) -> None:
+    train(prepared(recipe()), tmp_path)
+    tokenizer = load_tokenizer(tmp_path)
+    tokens = Counter(
+        token for corpus in TEXTS for each in corpus.documents() for token in tokenizer.encode(each.text).ids.tolist()
+    )
+    targets = training.held_out_rows(UNSEEN, tokenizer, 32)[:, 1:].flatten().tolist()
+    total = sum(tokens.values()) + 300
+    expected = -math.fsum(math.log((tokens[token] + 1) / total) for token in targets) / len(targets)
+    floors = json.loads((tmp_path / "training.json").read_text())["floors"]
+    assert floors["unigram"] == pytest.approx(expected, abs=6e-5)
+    assert floors["uniform"] == pytest.approx(math.log(300), abs=6e-5)
+
+
+@pytest.mark.parametrize("name", ["optimizer", "matrix_rate", "last", "initial", "precision"])
+def test_a_parameter_that_older_folders_do_not_know_leaves_their_key(name: str) -> None:
+    stated = prepared(recipe()).stated([])
+    older = {**stated, "recipe": {key: value for key, value in stated["recipe"].items() if key != name}}
+    assert training._key(stated) == training._key(older)
+    assert training._key(stated) != training._key({**stated, "recipe": {**stated["recipe"], name: "another"}})
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

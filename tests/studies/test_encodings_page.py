@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,17 @@ def test_the_documentation_states_the_rule_of_the_page() -> None:
 def test_the_rule_says_the_numbers_that_judge() -> None:
     assert f"Above ln 2 = {GREAT:.2f}, 2 times the perplexity" in RULE
     assert f"above {SLIGHT:g} it" in RULE and f"below -{SLIGHT:g} it" in RULE
+
+
+def test_two_versions_of_a_task_are_refused_on_one_page() -> None:
+    rows, _ = page.load(FOLDER)
+    first, second = [row for row in rows if row.record.task == "resolution"][:2]
+    page.check_protocols([first, second], FOLDER)
+    other = replace(second, record=replace(second.record, protocol="version 2"))
+    with pytest.raises(
+        ValueError, match=r"must hold one protocol of resolution, .*version 2.*give another results=DIR"
+    ):
+        page.check_protocols([first, other], FOLDER)
 
 
 if __name__ == "__main__":

@@ -185,6 +185,7 @@ def test_a_plan_is_commands_of_lexbench(tmp_path: Path) -> None:
             "corpora=[stdlib,pydoc]",
             "recipe.seed=2",
             f"out={folder}",
+            f"rows={tmp_path / 'rows'}",
         ),
     ]
     assert list(run.words[:6]) == [

@@ -67,16 +67,20 @@ def model_name(entry: Entry, seed: int) -> str:
 def steps(suite: Suite) -> list[Step]:
     """All steps, each after the one that it needs; first one seed of all models, then the next seed."""
     found: dict[str, Step] = {}
-    for seed in suite.seeds:
-        for entry in suite.entries:
-            for step in (*_trainings(suite, entry, seed), *_evaluations(suite, entry, seed)):
-                found.setdefault(step.label, step)
+    for entry, seed in suite.models:
+        for step in (*_trainings(suite, entry, seed), *_evaluations(suite, entry, seed)):
+            found.setdefault(step.label, step)
     return list(found.values())
 
 
 def folder(suite: Suite, entry: Entry, seed: int) -> Path:
     """Folder of the trained model."""
     return suite.results / "models" / model_name(entry, seed)
+
+
+def rows_folder(suite: Suite) -> Path:
+    """Folder of the rows of all trainings, drawn ahead."""
+    return suite.results / "rows"
 
 
 def _trainings(suite: Suite, entry: Entry, seed: int) -> Iterator[Step]:
@@ -94,6 +98,7 @@ def _trainings(suite: Suite, entry: Entry, seed: int) -> Iterator[Step]:
     if suite.corpora is not None:
         settings["corpora"] = list(suite.corpora)
     settings |= {**entry.train, "recipe.seed": seed, "out": str(folder(suite, entry, seed))}
+    settings["rows"] = str(rows_folder(suite))
     yield Step(
         label=f"train {name}",
         words=["train", *(f"{key}={hydra_value(value)}" for key, value in settings.items())],

@@ -23,6 +23,7 @@ class Entry:
         start: entry whose trained model is finetuned; None: train from scratch.
         recipe: None: the suite's, or that of its finetuned part.
         train: other settings of `lexbench train`, by key.
+        seeds: those of the suite's seeds that it is trained with; None: all.
         methods: None: the suite's.
         backend: to evaluate the model with.
     """
@@ -33,6 +34,7 @@ class Entry:
     start: str | None = None
     recipe: str | None = None
     train: Mapping[str, Any] = field(default_factory=dict)
+    seeds: Sequence[int] | None = None
     methods: Sequence[Any] | None = None
     backend: str = "native"
 
@@ -87,6 +89,13 @@ class Suite:
     seconds: Mapping[str, float]
     results: Path
     workers: int
+
+    @property
+    def models(self) -> list[tuple[Entry, int]]:
+        """Entries and seeds in the order of their trainings: first one seed of all entries, then the next seed."""
+        return [
+            (entry, seed) for seed in self.seeds for entry in self.entries if entry.seeds is None or seed in entry.seeds
+        ]
 
     @property
     def trained_length(self) -> int:

@@ -25,10 +25,13 @@ from lexbench.studies.encodings.settings import Entry, Suite, read
 __all__ = ["Suite", "collect", "read", "run"]
 
 
-def run(suite: Suite, dry_run: bool = False) -> int:
-    """Train and evaluate what is not done yet, and write the page; exit code 1 if anything failed, else 0."""
+def run(suite: Suite, dry_run: bool = False, only_gates: bool = False) -> int:
+    """Train and evaluate what is not done yet, and write the page; exit code 1 if anything failed, else 0.
+
+    With `only_gates`: train, and print the gates of each model instead (`lexbench.studies.encodings.gates`).
+    """
     _others(suite, suite.results / "page", [])  # fails now, not after hours, if the page is of another suite
-    every = steps(suite)
+    every = [step for step in steps(suite) if not only_gates or step.label.startswith("train ")]
     todo = [step for step in every if not step.done()]
     print(described(suite, todo, every), file=sys.stderr, flush=True)
     if dry_run:
@@ -38,16 +41,28 @@ def run(suite: Suite, dry_run: bool = False) -> int:
     with alone(suite.results) as lock:
         todo = [step for step in every if not step.done()]  # another suite may have done some in the meantime
         failed = work(todo, suite.workers, lock, estimated(todo, every)) if todo else {}
-        collect(suite, failed)
+        (print_gates if only_gates else collect)(suite, failed)
     for label, reason in failed.items():
         print(f"lexbench: {label} failed: {reason}", file=sys.stderr)
     return 1 if failed else 0
 
 
+def print_gates(suite: Suite, failed: Mapping[str, str]) -> None:
+    """Print the gates of each trained model, and write them beside its folder."""
+    from lexbench.studies.encodings import gates  # loads torch
+
+    for entry, seed in suite.models:
+        place = folder(suite, entry, seed)
+        if (place / "training.json").is_file():
+            found = gates.gates(place, suite.corpus, suite.corpora)
+            write_text(place.with_suffix(".gates.json"), gates.as_json(found))
+            print(gates.markdown(place.name, found), flush=True)
+
+
 def collect(suite: Suite, failed: Mapping[str, str]) -> None:
     """Write measured values and facts of models into DIR/page, keep those of other models, and make the page."""
     page = suite.results / "page"
-    here = [_facts(suite, entry, seed, failed) for seed in suite.seeds for entry in suite.entries]
+    here = [_facts(suite, entry, seed, failed) for entry, seed in suite.models]
     before, kept = _others(suite, page, {model["name"] for model in here})
     order = list(suite.known)
     models = sorted([*kept, *here], key=lambda model: (model["seed"], order.index(model["entry"])))
@@ -58,8 +73,9 @@ def collect(suite: Suite, failed: Mapping[str, str]) -> None:
         "models": models,
         "published": [dict(row) for row in suite.published],
     }
-    runs = [run_folder(suite, entry, seed) for seed in suite.seeds for entry in suite.entries]
+    runs = [run_folder(suite, entry, seed) for entry, seed in suite.models]
     found = records_page.measured([each for each in runs if (each / "cells").is_dir()], _revisions(suite))
+    records_page.check_protocols([*before, *found], page)
     write_text(page / "models.json", json.dumps(about, indent=1) + "\n")
     records_page.keep([*before, *found], page)
     print(records_page.write_page(page))
@@ -68,12 +84,11 @@ def collect(suite: Suite, failed: Mapping[str, str]) -> None:
 def _revisions(suite: Suite) -> dict[str, str]:
     """Fingerprints of the trained models; `none`, which no cell has, for a folder without weights."""
     found = {}
-    for seed in suite.seeds:
-        for entry in suite.entries:
-            place = folder(suite, entry, seed)
-            if place.is_dir():
-                weights = any(place.glob("*.safetensors"))
-                found[model_name(entry, seed)] = checkpoint.fingerprint(place) if weights else "none"
+    for entry, seed in suite.models:
+        place = folder(suite, entry, seed)
+        if place.is_dir():
+            weights = any(place.glob("*.safetensors"))
+            found[model_name(entry, seed)] = checkpoint.fingerprint(place) if weights else "none"
     return found
 
 
@@ -102,7 +117,7 @@ def _facts(suite: Suite, entry: Entry, seed: int, failed: Mapping[str, str]) -> 
     facts |= {"encoding": entry.spec, "start": entry.start, "failed": reasons[0] if reasons else None}
     try:
         record = json.loads((place / "training.json").read_text(encoding="utf-8"))
-        facts |= {key: record.get(key) for key in ("tokens", "seconds", "texts", "last_loss", "device")}
+        facts |= {key: record.get(key) for key in ("tokens", "seconds", "texts", "last_loss", "device", "floors")}
         facts["parameters"] = parameters(place / "model.safetensors")
     except (OSError, ValueError):
         facts["failed"] = facts["failed"] or "not trained"

@@ -1,6 +1,6 @@
 """The page of a suite: curves of models that differ only in their encoding, shapes of the curves, published tables."""
 
-from lexbench.studies.encodings.page.measured import Row, keep, load, measured
+from lexbench.studies.encodings.page.measured import Row, check_protocols, keep, load, measured
 from lexbench.studies.encodings.page.page import write_page
 
-__all__ = ["Row", "keep", "load", "measured", "write_page"]
+__all__ = ["Row", "check_protocols", "keep", "load", "measured", "write_page"]

@@ -66,6 +66,18 @@ def measured(folders: Iterable[Path], revisions: Mapping[str, str] | None = None
     return sorted(found, key=lambda row: _order(row.record))
 
 
+def check_protocols(rows: Iterable[Row], page: Path) -> None:
+    """ValueError for a task with two protocols, such as two versions of `resolution`: a page shows one protocol."""
+    known: dict[str, Record] = {}
+    for record in (row.record for row in rows if row.record.refused is None):
+        other = known.setdefault(record.task, record)
+        if other.protocol != record.protocol:
+            raise ValueError(
+                f"page {page} must hold one protocol of {record.task}, {other.model} and {record.model} have two "
+                f"({other.protocol}; {record.protocol}): measure one of them again, or give another results=DIR"
+            )
+
+
 def _current(cells: Iterable[Finished], revisions: Mapping[str, str]) -> Iterator[Finished]:
     for each in cells:
         revision = each.cell.identity["model"]["revision"]

@@ -17,7 +17,7 @@ from lexbench.studies.encodings.page.texts import BESIDE, HEAD, INTERVALS, LIMIT
 
 BCA = "bca"
 TASK = "last_segment"
-ORDER = (TASK, "passkey", "running_arithmetic", "sliding", "prefix", "resolution")
+ORDER = (TASK, "non_overlapping", "copy", "passkey", "running_arithmetic", "sliding", "prefix", "resolution")
 """Order of tasks on the page; others follow."""
 FURTHER = "finetuned"
 """Family of the finetuned models."""

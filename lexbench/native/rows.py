@@ -1,0 +1,113 @@
+"""The rows of a training, drawn ahead into a file: trainings that differ in their encoding share it.
+
+KEY.npy          [rows, T] token ids, in the order of the steps
+KEY.kinds.npy    [rows] index of each row's kind of lesson among `recipe.kinds`
+"""
+
+import fcntl
+import functools
+import hashlib
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lexbench.core.files import write_bytes
+from lexbench.core.task import Encoded
+from lexbench.core.tokenizer import FastTokenizer
+from lexbench.corpora import Corpus, hash_documents
+from lexbench.native.lessons import Lesson, gather, row
+from lexbench.native.recipe import Recipe
+
+SHORT = 512
+"""Characters of texts whose tokens are kept: lessons encode the same few sentences again and again."""
+
+
+class Remembering:
+    """A tokenizer that encodes a short text once."""
+
+    def __init__(self, tokenizer: FastTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._short = functools.lru_cache(maxsize=1 << 14)(tokenizer.encode)
+
+    def encode(self, text: str) -> Encoded:
+        """As the tokenizer's own."""
+        return self._short(text) if len(text) < SHORT else self._tokenizer.encode(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+
+def drawn(
+    recipe: Recipe, lessons: Mapping[str, Lesson], tokenizer: FastTokenizer, step: int
+) -> tuple[list[str], Tensor]:
+    """Draw kinds of lessons and [B, T] rows of one step; they depend on (seed, step) alone."""
+    rng = np.random.default_rng([recipe.seed, step])
+    shares = recipe.stage(step)["lessons"]
+    found = [row(lessons, shares, rng, tokenizer, recipe.length) for _ in range(recipe.batch)]
+    return [kind for kind, _ in found], torch.from_numpy(np.stack([tokens for _, tokens in found]))
+
+
+class Rows:
+    """Rows of a training, step by step.
+
+    Args:
+        recipe: of the training.
+        corpora: its texts.
+        tokenizer: of the model.
+        folder: of the rows drawn ahead; None: draw them step by step.
+    """
+
+    def __init__(
+        self, recipe: Recipe, corpora: Sequence[Corpus], tokenizer: FastTokenizer, folder: Path | None
+    ) -> None:
+        self._recipe, self._corpora, self._tokenizer = recipe, corpora, Remembering(tokenizer)
+        self._drawn = None if folder is None else self._ahead(folder)
+
+    @functools.cached_property
+    def _lessons(self) -> Mapping[str, Lesson]:
+        return gather(self._recipe.kinds, self._corpora, self._tokenizer, self._recipe.length)
+
+    def step(self, step: int) -> tuple[list[str], Tensor]:
+        """Kinds and [B, T] rows of a step, counted from 0."""
+        if self._drawn is None:
+            return drawn(self._recipe, self._lessons, self._tokenizer, step)  # type: ignore[arg-type]
+        tokens, kinds = self._drawn
+        some = slice(step * self._recipe.batch, (step + 1) * self._recipe.batch)
+        names = self._recipe.kinds
+        return [names[kind] for kind in kinds[some]], torch.from_numpy(tokens[some].astype(np.int64))
+
+    def _ahead(self, folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Tokens and kinds, from the files; drawn into them first, by one process."""
+        folder.mkdir(parents=True, exist_ok=True)
+        key = self._key()
+        tokens, kinds = folder / f"{key}.npy", folder / f"{key}.kinds.npy"
+        with (folder / ".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not tokens.exists():
+                every = [drawn(self._recipe, self._lessons, self._tokenizer, i) for i in range(self._recipe.steps)]  # type: ignore[arg-type]
+                dtype = np.uint16 if self._tokenizer.vocabulary <= 1 << 16 else np.uint32
+                names = self._recipe.kinds
+                _write(kinds, np.array([names.index(kind) for some, _ in every for kind in some], np.uint8))
+                _write(tokens, np.concatenate([some.numpy().astype(dtype) for _, some in every]))
+        return np.load(tokens, mmap_mode="r"), np.load(kinds)
+
+    def _key(self) -> str:
+        """Hash of everything that the rows depend on."""
+        recipe = self._recipe
+        stages = [{"steps": stage["steps"], "lessons": dict(stage["lessons"])} for stage in recipe.stages]
+        said = json.dumps([stages, recipe.batch, recipe.length, recipe.seed, self._tokenizer.fingerprint])
+        texts = hash_documents(document for corpus in self._corpora for document in corpus.documents())
+        return hashlib.sha256(f"{said} {texts}".encode()).hexdigest()[:16]
+
+
+def _write(file: Path, values: NDArray[Any]) -> None:
+    buffer = io.BytesIO()
+    np.save(buffer, values)
+    write_bytes(file, buffer.getvalue())
