@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lexbench.backends.hf.layers import Chunk, Turn, ask, is_relative, within
-from lexbench.core.attention import Attention, Window
+from lexbench.backends.hf.layers import Turn, ask, is_relative, within
+from lexbench.core.attention import Attention, Segments, Window
 from lexbench.core.record import Refused
 from lexbench.kernels import fast, rotations
 from lexbench.kernels.dense import Rotate
@@ -40,7 +40,7 @@ class LayerAttention:
     """Kind of layers whose frequencies of the rotary module it uses; None: the module has one kind."""
     turn: Turn | None = None
     """How the layer rotates; None: it does not, or what arrives is rotated."""
-    view: Window | Chunk | None = None
+    view: Window | Segments | None = None
     """The keys that it sees by itself; None: all."""
 
 

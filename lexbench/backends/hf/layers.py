@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lexbench.core.attention import Attention, Blocks, Positions, Remap, Window
+from lexbench.core.attention import Attention, Blocks, Middle, Positions, Remap, Segments, Window
+from lexbench.core.record import Refused
 from lexbench.core.scaled import is_windowed
 
 WINDOWS = ("sliding_window", "attention_chunk_size")
@@ -179,22 +180,11 @@ class Recorder:
 
 
 @dataclass(frozen=True)
-class Chunk:
-    """Each query sees its own chunk of `size` keys."""
-
-    size: int
-
-    def allowed(self, queries: Positions, keys: Positions) -> NDArray[np.bool_]:
-        """[queries, keys] whether the key may be seen; causality is understood."""
-        return np.asarray(queries[:, None] // self.size == keys[None, :] // self.size)
-
-
-@dataclass(frozen=True)
 class Both:
     """The keys that two masks allow."""
 
-    one: Window | Chunk
-    other: Window | Blocks
+    one: Window | Segments
+    other: Window | Blocks | Segments
 
     def allowed(self, queries: Positions, keys: Positions) -> NDArray[np.bool_]:
         """[queries, keys] whether the key may be seen; causality is understood."""
@@ -216,18 +206,18 @@ def stated(config: Any, name: str) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def views_of(config: Any) -> list[Window | Chunk | None]:
+def views_of(config: Any) -> list[Window | Segments | None]:
     """Which keys each layer sees by itself; None: all."""
     window, chunk = (stated(config, name) for name in WINDOWS)
     kinds = types_of(config) or ["sliding" if window else "full"] * config.num_hidden_layers
     return [_view(kind, window, chunk) for kind in kinds]
 
 
-def _view(kind: str, window: int | None, chunk: int | None) -> Window | Chunk | None:
+def _view(kind: str, window: int | None, chunk: int | None) -> Window | Segments | None:
     if not is_windowed(kind):
         return None
     if "chunk" in kind:
-        return Chunk(chunk) if chunk else None
+        return Segments(chunk) if chunk else None
     return Window(window) if window else None
 
 
@@ -244,7 +234,7 @@ def small_windows(*configs: Any) -> Iterator[None]:
             setattr(config, name, size)
 
 
-def within(attention: Attention, view: Window | Chunk | None, total: int) -> Attention:
+def within(attention: Attention, view: Window | Segments | None, total: int) -> Attention:
     """An Attention in a layer that sees a part of `total` keys by itself."""
     if view is None or total <= view.size:
         return attention
@@ -253,11 +243,13 @@ def within(attention: Attention, view: Window | Chunk | None, total: int) -> Att
         remap = None
     if isinstance(mask, Window) and mask.size >= view.size:
         mask = None
+    if isinstance(mask, Middle):
+        raise Refused(f"keys chosen among all do not fit layers that see {view.size} tokens: leave middle out")
     both: Any = view if mask is None else Both(view, mask)
     return replace(attention, remap=remap, mask=both)
 
 
-def changes_nothing(attention: Attention, view: Window | Chunk | None, rotates: bool) -> bool:
+def changes_nothing(attention: Attention, view: Window | Segments | None, rotates: bool) -> bool:
     """Whether a layer that sees `view` by itself computes the same under an Attention, however long the text."""
     inside = within(attention, view, 1 << 60)
     left = set(inside.slots()) - ({"mask"} if inside.mask is view else set())
