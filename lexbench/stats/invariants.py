@@ -1,7 +1,8 @@
 """What holds of every finished cell, whatever was measured: a cell that breaks it is never shown, ranked or compared.
 
     identity     the shown length, seed, n, trained length, backend, dtype and kernel are those of the identity
-    refusal      a refused cell has no samples; a measured one has n, each index once (LongBench: at most n)
+    refusal      a refused cell has no samples; a measured one has some, each index once, and n of a task of lexbench
+                 (LongBench, whose data may hold fewer: at most n; LongPPL asks several windows of a document)
     questions    cells that were asked the same (task, corpus, texts' start, length, seed, n) hold the same questions:
                  indices, clusters and depths
     samples      no longer than the length; scores and chances in [0, 1]; depths in [0, 1]; every number finite, unless
@@ -10,6 +11,7 @@
 Page checksums of a cell's file and the hash of its identity are verified where it is read (`lexbench.store.format`).
 """
 
+import functools
 import json
 import math
 from collections import Counter
@@ -18,13 +20,14 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from lexbench.core import registry
 from lexbench.core.record import Sample
 from lexbench.stats.metrics import is_score
 from lexbench.stats.wording import plain
 from lexbench.store.format import Finished
 
-WHOLE = "longbench"
-"""Tasks of this name take what their data hold, up to n."""
+FEWER, MORE = ("longbench", "longbench_e"), ("long_ppl",)
+"""Tasks with less than one question for each of n where their data hold less, and with more."""
 HUGE = 1e30
 ROUNDED = 1e-3
 """Nats: how far below 0 log-softmax in half precision may fall."""
@@ -66,14 +69,22 @@ def faults(finished: Finished) -> list[str]:
     found = list(_apart(finished))
     if finished.refused is not None:
         return found + (["samples, though it is refused"] if samples else [])
-    if len(samples) > cell.n or (len(samples) < cell.n and not cell.task.startswith(WHOLE)) or not samples:
-        found.append(f"{len(samples)} of {cell.n} samples")
+    task, count = cell.task.split("(")[0], len(samples)
+    counts = task in _tasks()  # a task of the user's own may ask any number
+    if not samples or counts and (count < cell.n and task not in FEWER or count > cell.n and task not in MORE):
+        found.append(f"{count} of {cell.n} samples")
     indices = {sample.index for sample in samples}
     if len(indices) < len(samples):
         found.append("an index twice")
     for sample in samples:
         found += [f"sample {sample.index} with {fault}" for fault in sample_faults(sample, cell.length)]
     return found
+
+
+@functools.cache
+def _tasks() -> frozenset[str]:
+    """Names of the tasks of lexbench."""
+    return frozenset(file.stem for file in (registry.asset("configs") / "task").glob("*.yaml"))
 
 
 def _apart(finished: Finished) -> Iterator[str]:

@@ -326,7 +326,7 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     huge = replace(likelihood_sample(0, 512, 0.0), nll=np.full(64, 1000, np.float32))
     alive = finished("last_segment", "none", 256)
     store = keep(
-        tmp_path, [Finished(cell("last_segment", "none", 512), [huge]), finished("passkey", "none", 128), alive]
+        tmp_path, [Finished(cell("last_segment", "none", 512, n=1), [huge]), finished("passkey", "none", 128), alive]
     )
     store.append(cell("last_segment", "none", 2048), huge)
     (tmp_path / "cells" / "broken.parquet").write_bytes(b"x")

@@ -163,8 +163,8 @@ def test_the_same_picture_is_the_same_file(tmp_path: Path) -> None:
 
 
 def test_another_kind_of_picture_is_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"plot must end in \.png or \.svg, got picture\.pdf"):
-        plot(TINY, "none", Attention(), 16, tmp_path / "picture.pdf")
+    with pytest.raises(ValueError, match=r"plot must end in \.png, \.svg or \.pdf, got picture\.gif"):
+        plot(TINY, "none", Attention(), 16, tmp_path / "picture.gif")
     assert not list(tmp_path.iterdir())
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from scipy import stats
 
 from lexbench import Attention, Model, Refused
 from lexbench.backends.chance import Chance
@@ -290,8 +291,11 @@ def test_rows_are_ranked_and_those_above_the_price_come_last() -> None:
     assert [row.text.difference for row in rows] == pytest.approx([-2.0, -1.5, 0.0, -3.0])
     assert [row.needles and row.needles.difference for row in rows] == pytest.approx([1.0, 0.5, 0.0, 1.0])
     assert [row.inside.difference for row in rows] == pytest.approx([0.019, -0.1, 0.0, 0.03], abs=1e-9)
-    # 12 clusters that all say the same: 2 of 4096 signs are as far from 0; Holm doubles the smaller of two
-    assert [row.behind.p_holm for row in rows] == [None, 2 * 2 / 2**12, 2 * 2 / 2**12, None]
+    # 12 clusters that all say the same: 2 of 4096 signs are as far from 0, and Holm doubles the smaller of two; those
+    # of none differ in size, so Student's t with 0.75 sqrt(12) degrees of freedom decides
+    parts = [2 / 6] * 6 + [1 / 6] * 6
+    skewed = 2 * stats.t.sf(stats.ttest_1samp(parts, 0).statistic, 0.75 * math.sqrt(12))
+    assert [row.behind.p_holm for row in rows] == [None, 2 * 2 / 2**12, pytest.approx(skewed), None]
     assert not any(row.tied for row in rows)
 
 
@@ -309,7 +313,9 @@ def test_the_p_value_flips_texts_and_needles_alike() -> None:
     behind = next(row.behind for row in rows if row.behind.difference)
     sign = 1 if rows[1].candidate.label == "other" else -1
     assert behind.difference == pytest.approx(sign * truth)
-    assert behind.p == pytest.approx(np.mean([abs(each) >= abs(truth) - 1e-12 for each in flips]))
+    flipped = np.mean([abs(each) >= abs(truth) - 1e-12 for each in flips])
+    skewed = 2 * stats.t.sf(abs(stats.ttest_1samp(parts, 0).statistic), 0.75 * math.sqrt(7))
+    assert (behind.p, behind.p_flips) == pytest.approx((max(flipped, skewed), flipped))
 
 
 def test_the_interval_of_the_loss_is_put_together_from_both_parts() -> None:
@@ -533,7 +539,7 @@ def test_where_nothing_within_the_price_beats_none_what_lies_above_it_is_shown(
     assert [(row.candidate.label, row.dear) for row in result.rows] == [("none", False), ("yarn", True)]
     table = ranking(result)
     assert "4 times the trained: **none**; nothing within the price beats the baseline.\n" in table
-    assert "\nAbove the price inside the trained length: yarn +0.200 [0.000, +" in table
+    assert "\nAbove the price inside the trained length: yarn +0.200 [" in table
     assert "| 2. yarn too dear ~ |" in " ".join(table.split())
     assert table.count("~") == 2  # and the legend's
     assert "\n8 fresh questions of each kind" in table and "2 candidates measured in 1 round, " in table
