@@ -94,6 +94,7 @@ def test_pauses_double_up_to_the_longest_and_differ(monkeypatch: pytest.MonkeyPa
     assert len(set(pauses)) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dated", [False, True])
 def test_a_server_that_says_when_to_come_back_is_obeyed(dated: bool) -> None:
     seconds = 2 if dated else 0.4  # a date has whole seconds

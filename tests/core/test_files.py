@@ -35,6 +35,7 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing(tmp_path: Path, mo
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.slow
 def test_what_is_being_written_is_no_leftover(tmp_path: Path) -> None:
     write = "import sys; from pathlib import Path; from lexbench.core.files import *\nplace = Path(sys.argv[1])\n"
     write += "for number in range(150): write_bytes(place / f'{sys.argv[2]}-{number % 5}.parquet', b'whole')"

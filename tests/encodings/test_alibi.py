@@ -27,6 +27,7 @@ def test_slopes_are_those_of_transformers_bloom() -> None:
         torch.testing.assert_close(torch.tensor(slopes(heads)), theirs)
 
 
+@pytest.mark.slow
 def test_slopes_and_biases_are_those_of_x_transformers() -> None:
     theirs = pytest.importorskip("x_transformers.x_transformers").AlibiPositionalBias
     here, there = (torch.sort(torch.rand(2, n, dtype=torch.float64) * 50).values for n in (5, 9))

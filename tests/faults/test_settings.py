@@ -150,6 +150,7 @@ def test_many_words_end_in_one_line(command: str) -> None:
     checked()
 
 
+@pytest.mark.slow
 @QUICK
 @given(
     st.lists(

@@ -58,6 +58,7 @@ def words(axes: Axes) -> dict[tuple[int, int], Any]:
 TWO: Losses = {"none": {256: 3.0, 512: 4.0}, "better": {256: 3.0, 512: 3.5}, "worse": {256: 3.25, 512: 6.0}}
 
 
+@pytest.mark.slow
 def test_the_numbers_beside_a_map_are_those_of_the_differences(tmp_path: Path) -> None:
     cells = fake_cells()
     samples = {each.cell.id: each.samples for each in cells}

@@ -562,6 +562,7 @@ def test_html_is_one_page_without_scripts_or_requests(nasty: Path) -> None:
     assert f"refused: {NASTY}" in shown.everything
 
 
+@pytest.mark.slow
 def test_json_and_csv_hold_the_records_in_full_precision(tmp_path: Path) -> None:
     cells = fake_cells()
     keep(tmp_path, cells)

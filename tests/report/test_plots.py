@@ -114,6 +114,7 @@ def test_strata_are_as_many_as_leave_two_samples_in_each(n: int, strata: int) ->
     assert (found[0].depth_low, found[-1].depth_high) == (0.0, 1.0)
 
 
+@pytest.mark.slow
 def test_a_heatmap_stands_beside_its_numbers_with_their_intervals(tmp_path: Path) -> None:
     cells = [finished("passkey", method, length) for method in ("none", "pi") for length in (128, 1024)]
     [table, *_] = tables(cells)

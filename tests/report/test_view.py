@@ -708,6 +708,7 @@ def test_the_page_that_is_not_ready_says_so_and_the_one_that_fails_too(
         assert (answer.status, answer.body) == (500, "500 the page cannot be made: see the terminal for the reason\n")
 
 
+@pytest.mark.slow
 def test_a_page_that_cannot_be_made_is_said_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         Maker([tmp_path / "absent"])()
@@ -715,6 +716,7 @@ def test_a_page_that_cannot_be_made_is_said_in_one_line(tmp_path: Path, capfd: p
     assert re.fullmatch(r"lexbench: page cannot be made \(ValueError: run folder .*absent does not exist.*\)\n", said)
 
 
+@pytest.mark.slow
 def test_what_lies_where_we_are_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A results folder from elsewhere may hold more than results."""
     keep(tmp_path, planned(128))

@@ -106,6 +106,7 @@ def test_slurm_where_there_is_none_gets_one_line(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_slurm_gets_what_the_settings_say(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -294,6 +294,7 @@ def test_in_a_file_there_is_a_line_for_each_step_and_no_bar(
     assert capsys.readouterr().err == "a finished\n"
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[processes.Running] = []
     start = processes._start
@@ -340,6 +341,7 @@ def test_cores_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert seen[0]["OMP_NUM_THREADS"] == "2"
 
 
+@pytest.mark.slow
 def test_a_second_suite_waits_for_the_first_ones_processes(tmp_path: Path) -> None:
     code = (
         "import sys, subprocess; from pathlib import Path; from lexbench.studies.encodings.processes import alone\n"

@@ -52,6 +52,7 @@ def test_no_sight_shares_a_word_with_a_place_and_no_two_a_place() -> None:
     assert not any(words(name) & words(sight) - {"frank"} for name in NAMES for sight, *_ in SIGHTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hops", [1, 2])
 @pytest.mark.parametrize("haystack", ["noise", "text"])
 def test_who_knows_the_sights_answers_and_who_matches_words_finds_nothing(

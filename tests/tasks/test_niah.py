@@ -114,6 +114,7 @@ def test_a_small_vocabulary_fits_into_128_tokens(lexlet: FastTokenizer, length: 
         assert {question.length for question in questions_of(niah(name), lexlet, length, 20)} == {length}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", YAMLS)
 def test_a_plain_reader_answers_every_question(tokenizer: FastTokenizer, lexlet: FastTokenizer, name: str) -> None:
     """The values of the queried keys in the text are distinct and are the expected ones."""
