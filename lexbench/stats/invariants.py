@@ -69,16 +69,20 @@ def faults(finished: Finished) -> list[str]:
     found = list(_apart(finished))
     if finished.refused is not None:
         return found + (["samples, though it is refused"] if samples else [])
-    task, count = cell.task.split("(")[0], len(samples)
-    counts = task in _tasks()  # a task of the user's own may ask any number
-    if not samples or counts and (count < cell.n and task not in FEWER or count > cell.n and task not in MORE):
-        found.append(f"{count} of {cell.n} samples")
+    if not samples or _miscounted(cell.task.split("(")[0], len(samples), cell.n):
+        found.append(f"{len(samples)} of {cell.n} samples")
     indices = {sample.index for sample in samples}
     if len(indices) < len(samples):
         found.append("an index twice")
     for sample in samples:
         found += [f"sample {sample.index} with {fault}" for fault in sample_faults(sample, cell.length)]
     return found
+
+
+def _miscounted(task: str, count: int, n: int) -> bool:
+    """Whether a task of lexbench has too few or too many samples; one of the user's own may ask any number."""
+    few, many = count < n and task not in FEWER, count > n and task not in MORE
+    return task in _tasks() and (few or many)
 
 
 @functools.cache
