@@ -314,7 +314,7 @@ def test_the_p_value_flips_texts_and_needles_alike() -> None:
     sign = 1 if rows[1].candidate.label == "other" else -1
     assert behind.difference == pytest.approx(sign * truth)
     flipped = np.mean([abs(each) >= abs(truth) - 1e-12 for each in flips])
-    skewed = 2 * stats.t.sf(abs(stats.ttest_1samp(parts, 0).statistic), 0.75 * math.sqrt(7))
+    skewed = 2 * stats.t.sf(abs(float(stats.ttest_1samp(parts, 0).statistic)), 0.75 * math.sqrt(7))
     assert (behind.p, behind.p_flips) == pytest.approx((max(flipped, skewed), flipped))
 
 
