@@ -13,6 +13,8 @@ ROTATES_IN_WINDOWS = {"beam", "cohere2", "cohere2_moe", "exaone4", "exaone_moe",
 """Types whose layers rotate if they have a window, and have no positions otherwise."""
 SINKS = {"deepseek_v4", "flint", "gpt_oss", "granite_swa", "granitemoe_swa", "hy_v4"}
 """Types with a learned sink in every layer."""
+ROPE_IF = {"granitemoehybrid": ("position_embedding_type", "rope"), "zamba2": ("use_mem_rope", True)}
+"""Types that rotate only with this entry of their config."""
 SINKS_IN_WINDOWS = {"mimo_v2_flash"}
 STATES = ("linear_attention", "mamba", "conv", "recurrent")
 """Kinds of layers that keep a state in place of keys."""
@@ -38,7 +40,19 @@ def properties(stated: Mapping[str, Any]) -> dict[str, str]:
     kind = found.get("model_type")
     if kind not in transformers.CONFIG_MAPPING:
         return {}
-    return dict(_properties(transformers.CONFIG_MAPPING[kind].from_dict(found).get_text_config()))
+    try:
+        config = transformers.CONFIG_MAPPING[kind].from_dict(_floats(found)).get_text_config()
+    except Exception as error:  # each class checks its entries in its own way
+        said = " ".join(str(error).split())[:120]
+        raise ValueError(f"config of {path} cannot be read as {kind} ({said}): download config.json again") from None
+    return dict(_properties(config))
+
+
+def _floats(entry: Any) -> Any:
+    """Numbers that JSON lacks, as transformers writes them: {"__float__": "Infinity"}."""
+    if isinstance(entry, Mapping):
+        return float(entry["__float__"]) if entry.keys() == {"__float__"} else {k: _floats(v) for k, v in entry.items()}
+    return [_floats(each) for each in entry] if isinstance(entry, list) else entry
 
 
 def _properties(config: Any) -> Iterator[tuple[str, str]]:
@@ -107,7 +121,9 @@ def _positions(config: Any, kinds: Sequence[str]) -> Iterator[str]:
     if _of(config, "alibi") or config.model_type in ("bloom", "mpt"):
         yield "ALiBi: a bias per token of distance"
         return
-    if not rope or _of(config, "position_embedding_type") in ("nope", "absolute"):
+    entry, value = ROPE_IF.get(config.model_type, ("", None))
+    chosen = not entry or getattr(config, entry, None) == value
+    if not rope or not chosen or _of(config, "position_embedding_type") in ("nope", "absolute"):
         yield "no RoPE"
         return
     own = {kind: each for kind, each in rope.items() if isinstance(each, Mapping)}

@@ -22,7 +22,7 @@ class Irope(Over):
         over: the encoding of the layers with positions.
         layers: of the network.
         trained_length: L in tokens.
-        every: k, from 2 to the number of layers.
+        every: k, from 2 to the number of layers; None: Llama 4's 4, or all layers where these are fewer.
         chunk: c in tokens; None: L / 4, rounded up.
         temperature: a, at least 0.
     """
@@ -34,11 +34,12 @@ class Irope(Over):
         over: Encoding,
         layers: int,
         trained_length: int,
-        every: int = 4,
+        every: int | None = None,
         chunk: int | None = None,
         temperature: float = 0.1,
     ) -> None:
         super().__init__(over)
+        every = max(2, min(4, layers)) if every is None else every
         if not 2 <= every <= layers:
             raise ValueError(
                 f"irope's every must be from 2 to {layers} layers, got {every}: Llama 4 has 4; for all layers, nope"

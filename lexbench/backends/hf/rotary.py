@@ -223,7 +223,7 @@ class AttentionInstaller:
 
     def _kinds_of_layers(self) -> list[str | None]:
         """The kind of layers of the rotary module, for each layer; None where it has one for all."""
-        count = self._config.num_hidden_layers
+        count = stated(self._config, "num_hidden_layers") or 0
         if self._stock is None or kinds_of(self._stock) == [None]:
             return [None] * count
         found = types_of(self._config)

@@ -124,7 +124,8 @@ def test_a_method_that_is_broken_in_the_code_fails_the_committed_gate(
     assert main(["check", str(tmp_path / "run"), "--baseline", str(BASELINE), "--json"]) == 1
     page = json.loads(capsys.readouterr().out)
     lost = {(row["task"], row["method"], row["length"]) for row in page["verdicts"] if row["status"] == "regressed"}
-    assert lost == {("last_segment", "ntk", 512), ("last_segment", "ntk", 1024), ("passkey", "ntk", 512)}
+    # text at 512 is lost, too, but by few documents, as skewed noise might be: not comparable
+    assert lost == {("last_segment", "ntk", 1024), ("passkey", "ntk", 512)}
     assert any(change["name"] == "attention of ntk" for change in page["changes"])
 
 
