@@ -57,9 +57,10 @@ def test_logits_are_those_of_the_formula() -> None:
 def test_chunks_follow_the_trained_length_and_methods_that_scale_queries_are_refused() -> None:
     encoding = Irope(Rope(8), 4, 130)
     assert encoding.chunks == Segments(33) and encoding.steps == Steps(33, 0.1)
+    assert (encoding.every, Irope(Rope(8), 3, 130).every) == (4, 3)
     with pytest.raises(ValueError, match="both set query_scale"):
         Attention(query_scale=LogScale(8)).merged(encoding.at(3).attention)
     with pytest.raises(ValueError, match="every must be from 2 to 3 layers, got 4"):
-        Irope(Rope(8), 3, 130)
+        Irope(Rope(8), 3, 130, every=4)
     with pytest.raises(ValueError, match="segments of at least 1 token, got 0"):
         Irope(Rope(8), 4, 130, chunk=0)
