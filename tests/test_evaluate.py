@@ -105,6 +105,7 @@ def test_one_changed_weight_changes_the_revision(network: Any) -> None:
     assert plain[0].revision != plain[1].revision
 
 
+@pytest.mark.slow
 def test_a_loaded_model_has_the_numbers_of_its_folder(network: Any, tmp_path: Path) -> None:
     """Under a method, too; and the model is left as it was."""
     ids = torch.arange(300)[None] % 97
@@ -124,6 +125,7 @@ def test_a_loaded_model_has_the_numbers_of_its_folder(network: Any, tmp_path: Pa
         assert torch.equal(network(ids).logits, before)
 
 
+@pytest.mark.slow
 def test_a_function_has_the_numbers_of_the_model_behind_it(network: Any) -> None:
     network.eval()
     whole = lexbench.evaluate(
@@ -138,6 +140,7 @@ def test_a_function_has_the_numbers_of_the_model_behind_it(network: Any) -> None
     assert refused.table().isna().all(axis=None)
 
 
+@pytest.mark.slow
 def test_a_run_shows_its_own_cells_only(tmp_path: Path) -> None:
     asked: dict[str, Any] = {"backend": "chance", "lengths": [64, 128], "results": tmp_path, "quiet": True}
     lexbench.run("lexlet", task=["passkey", "last_segment"], n=2, **asked)

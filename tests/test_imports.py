@@ -66,6 +66,7 @@ def test_plug_ins_of_one_kind_never_import_one_another(group: str) -> None:
             assert siblings <= shared, f"{file.name} imports {siblings - shared}"
 
 
+@pytest.mark.slow
 def test_tasks_import_public_names_and_what_tasks_share() -> None:
     for file in (ROOT / "tasks").glob("*.py"):
         ours = {module for module in imported(file) if module.split(".")[0] == "lexbench"}
@@ -75,6 +76,7 @@ def test_tasks_import_public_names_and_what_tasks_share() -> None:
                 assert {name.name for name in node.names} <= set(lexbench.__all__), file.name
 
 
+@pytest.mark.slow
 def test_only_the_commands_know_hydra() -> None:
     for file in (ROOT / "lexbench").rglob("*.py"):
         uses = {module.split(".")[0] for module in imported(file)} & {"hydra", "omegaconf"}

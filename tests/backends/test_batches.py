@@ -70,6 +70,7 @@ def losses(given: Sequence[object]) -> list[np.ndarray]:
     return [each.nll for each in given if isinstance(each, Scored)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["sliding", "passkey"])
 def test_numbers_are_those_of_one_text_at_a_time(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     methods = ["none", "self_extend"]
@@ -164,6 +165,7 @@ def test_a_cpu_writes_to_a_few_thousand_tokens_at_once() -> None:
     assert [model._size(prompts(1, length - 5)[0]) for length in (2048, 8192, 40000)] == [16, 4, 1]
 
 
+@pytest.mark.slow
 def test_prompts_that_begin_alike_are_read_once_and_written_to_together(monkeypatch: pytest.MonkeyPatch) -> None:
     model = backend(3)
     model.reuse = True

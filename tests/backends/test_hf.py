@@ -164,6 +164,7 @@ def test_the_models_own_frequencies_change_nothing(folder: Path) -> None:
     assert_stock(hf, folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "attention",
     [

@@ -91,6 +91,7 @@ def test_both_backends_see_the_same(name: str, hf: Hf, native: Native, tokens: n
     assert_close(probe(hf, tokens), probe(native, tokens), 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["none", "rerope"])
 def test_stock_transformers_differ_by_what_their_float32_parts_cost(
     name: str, hf: Hf, native: Native, tokens: np.ndarray
@@ -148,6 +149,7 @@ def check_weights(
         np.testing.assert_allclose(found["first_mass"][layer], each[:, :, :4].sum(2).mean(1), atol=error)
 
 
+@pytest.mark.slow
 def test_weights_are_those_of_transformers_own_eager_attention(tokens: np.ndarray) -> None:
     hf = Hf(LEXLET, device="cpu")
     native = Native(LEXLET)

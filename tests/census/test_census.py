@@ -29,6 +29,7 @@ def test_a_type_answers_as_the_stock_model(kind: str) -> None:
     assert page.rows()[kind].split("|")[2:4] == [" yes ", " yes "]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", REPRESENTATIVE)
 def test_a_type_answers_as_the_stock_model_in_bfloat16(kind: str, tmp_path: Path) -> None:
     asking.check_in_bfloat16(tiny.save(tmp_path / kind, kind))

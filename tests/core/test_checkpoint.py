@@ -512,6 +512,7 @@ def test_the_fingerprint_of_a_file_up_to_256_mb_stays_what_it_was(tmp_path: Path
     assert fingerprint(path) == hashlib.sha256(written).hexdigest()[:16]
 
 
+@pytest.mark.slow
 def test_the_hash_of_a_large_file_is_kept(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = fingerprint(large)
     monkeypatch.delattr(hashlib, "file_digest")

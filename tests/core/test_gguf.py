@@ -81,6 +81,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache/lexbench/gguf"
 
 
+@pytest.mark.slow
 def test_lexlet_as_a_gguf_file_gives_its_own_numbers(tmp_path: Path, cache: Path) -> None:
     file = write_lexlet(tmp_path / "lexlet.gguf")
     folder = locate(str(file))

@@ -114,6 +114,7 @@ def test_the_command_line_takes_a_list(capsys: pytest.CaptureFixture[str]) -> No
     assert "query_scale:" in shown and "scale: cos and sin times 1.20794" in shown
 
 
+@pytest.mark.slow
 def test_a_run_measures_composed_methods_beside_others(tmp_path: Path) -> None:
     run = lexbench.run("lexlet", ["none", ["rerope", "log_n"]], "passkey", lengths=[128], n=2, results=tmp_path)
     assert set(run.records()["method"]) == {"none", "rerope+log_n"}

@@ -81,6 +81,7 @@ def test_texts_of_a_batch_do_not_know_one_another(name: str) -> None:
         torch.testing.assert_close(decoder(text)[1:2], decoder(text[1:2]), atol=1e-10, rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_shared_weights_begin_the_same_under_every_encoding(name: str) -> None:
     plain, other = Decoder(TINY, Encoding()), Decoder(TINY, build.encoding(_spec(name), TINY, TRAINED))
@@ -117,6 +118,7 @@ def test_positions_of_use_are_not_random_and_those_of_training_follow_the_genera
     assert first.shape in ((TOKENS,), (2, TOKENS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_folder_gives_the_same_model_back(name: str, tmp_path: Path) -> None:
     decoder, spec = made(name), build.resolved(_spec(name))

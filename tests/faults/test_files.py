@@ -51,6 +51,7 @@ def test_many_damaged_files_end_in_one_line(reader: Reader, root: Path) -> None:
     damaged_often(reader, root, settings(QUICK, max_examples=reader.tries))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", EVERY_DAY, ids=lambda reader: reader.name)
 def test_an_undamaged_file_is_read(reader: Reader, root: Path) -> None:
     folder = fresh(reader, root)

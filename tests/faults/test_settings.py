@@ -284,6 +284,7 @@ def test_the_marks_are_looked_for_where_they_would_be(tmp_path: Path) -> None:
     assert mark.exists()
 
 
+@pytest.mark.slow
 @QUICK
 @given(text, text)
 def test_names_are_never_paths(group: str, name: str) -> None:

@@ -367,6 +367,7 @@ def test_a_committed_run_loads_as_one_dataset_and_task_by_task(quick: tuple[Path
         assert (ours.tokens.min(), ours.tokens.max()) == (told["tokens_min"], told["tokens_max"])
 
 
+@pytest.mark.slow
 def test_perplexities_and_scores_follow_from_the_rows(quick: tuple[Path, list[str]]) -> None:
     table = pq.read_table(sorted(quick[0].glob("*/*.parquet")), partitioning=None).to_pandas()
     cells = dict(list(table.groupby("cell")))

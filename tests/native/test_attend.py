@@ -193,6 +193,7 @@ def test_an_observer_sees_what_rescores() -> None:
     np.testing.assert_allclose(found["distance"][0], mass @ np.arange(TOKENS), rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ATTENTIONS.values(), ids=ATTENTIONS.keys())
 @pytest.mark.parametrize("name", [*ENCODINGS, "rope", "xpos"])
 @torch.inference_mode()

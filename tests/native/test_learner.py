@@ -46,6 +46,7 @@ def gradients(own: Learner) -> dict[str, torch.Tensor]:
     return {name: weight.grad for name, weight in own.decoder.named_parameters() if weight.grad is not None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_pieces_have_the_gradient_of_the_whole_batch(name: str) -> None:
     whole, pieces = gradients(learner(name)), gradients(learner(name, accumulate=3))  # 3, 2 and 2 rows
@@ -54,6 +55,7 @@ def test_pieces_have_the_gradient_of_the_whole_batch(name: str) -> None:
         torch.testing.assert_close(pieces[key], gradient, atol=2e-6, rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_half_precision_has_nearly_the_same_losses(name: str) -> None:
     own = learner(name)

@@ -19,6 +19,7 @@ TINY = [
 ]
 
 
+@pytest.mark.slow
 def test_a_sweep_trains_one_folder_for_each_encoding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -606,6 +606,7 @@ def test_marks_stand_in_every_format(form: str, tmp_path: Path) -> None:
 # What can be wrong
 
 
+@pytest.mark.slow
 def test_published_tables_stand_below_ours_and_share_nothing_with_them(tmp_path: Path) -> None:
     keep(tmp_path, fake_cells(("last_segment",)))
     alone = leaderboard([tmp_path])

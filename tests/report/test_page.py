@@ -388,6 +388,7 @@ def test_it_asks_for_nothing_outside_itself(parsed: Parsed) -> None:
     assert "url(" not in style and "@import" not in style
 
 
+@pytest.mark.slow
 def test_untrusted_text_makes_no_element_and_no_attribute(tmp_path: Path) -> None:
     """The same run twice, named plainly and with attacks: both pages have the same elements."""
 

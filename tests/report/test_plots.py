@@ -169,6 +169,7 @@ def guessed(chances: dict[int, float | None]) -> Table:
     return table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("chances", "drawn"),
     [
@@ -260,6 +261,7 @@ def test_the_best_of_many_are_those_of_the_better_side(metric: str, kept: range)
     assert told_apart(table) == ["none", *(f"m{number:02}" for number in kept)]
 
 
+@pytest.mark.slow
 def test_every_measure_of_attention_is_inside_the_axes(tmp_path: Path) -> None:
     plot(
         scored("attention_distance", {"none": 900.0, **{f"m{number}": 10.0 + number for number in range(6)}}),

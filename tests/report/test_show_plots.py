@@ -120,6 +120,7 @@ def test_there_is_a_panel_for_each_thing_to_see(attention: Attention, shown: lis
     assert panels(attention, tmp_path) == shown
 
 
+@pytest.mark.slow
 def test_what_has_no_panel_is_said_in_words(tmp_path: Path) -> None:
     method_figure(TINY, "both", Attention(scale=1.5, inv_freq=np.ones(4), keep_first=4), 64, tmp_path / "a")
     picture = (tmp_path / "a.svg").read_text()
@@ -136,6 +137,7 @@ def test_passes_and_layers_are_parts_of_their_own() -> None:
     assert [part.slots() for part in layered.values()] == [("mask",), ("scale",), ()]
 
 
+@pytest.mark.slow
 def test_several_methods_share_their_panels(tmp_path: Path) -> None:
     names = ("pi", "ntk", "streaming_llm", "none")
     attentions = {name: method(name).attention(LLAMA2, 16384) for name in names}

@@ -101,6 +101,7 @@ def page_of(get: Client) -> Answer:
 # What is answered
 
 
+@pytest.mark.slow
 def test_the_page_is_the_reports_with_its_policy_as_a_header(get: Client) -> None:
     answer = page_of(get)
     assert answer.status == 200

@@ -139,6 +139,7 @@ def run(folder: Path) -> None:
     execute(asked, quiet=True)
 
 
+@pytest.mark.slow
 def test_what_was_unavailable_is_asked_again_and_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Far, "gone", 2)
     run(tmp_path)

@@ -59,6 +59,7 @@ def test_sound_attentions_pass(hf: Any, attention: Attention) -> None:
     assert found["cached"] is True and found["realised"] is True and found["batch"] is True
 
 
+@pytest.mark.slow
 def test_what_is_promised_depends_on_the_length(hf: Any) -> None:
     rerope = lexbench.method("rerope", window=200).attention(hf.model, LENGTH)
     pi = lexbench.method("pi", factor=2).attention(hf.model, LENGTH)

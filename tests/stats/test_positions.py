@@ -295,6 +295,7 @@ def test_the_numbers_say_never_where_there_is_no_collapse_and_hold_every_length(
     assert (rows[1]["in_range"], rows[1]["collapse_position_low"], rows[1]["clusters"]) == ("2.0", "362", "2")
 
 
+@pytest.mark.slow
 def test_the_figure_stands_beside_its_numbers_the_same_bytes_every_time(tmp_path: Path) -> None:
     table, samples = shown()
     found = curves_by_position(table, samples)

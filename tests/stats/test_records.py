@@ -191,6 +191,7 @@ def test_the_shipped_schema_is_that_of_the_dataclass() -> None:
     }
 
 
+@pytest.mark.slow
 def test_every_row_satisfies_the_shipped_schema(tmp_path: Path) -> None:
     store = keep(
         tmp_path, [*fake_cells(), Finished(cell("probe", "none", 256, n=1), [Sample(index=0, cluster="a", tokens=1)])]

@@ -237,6 +237,7 @@ def test_a_terminal_shows_the_headlines_of_the_named_cells(tmp_path: Path) -> No
     assert terminal([]) == ""
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_no_thousands_of_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = [each.cell.id for each in keep(tmp_path, fake_cells()).load()]
     monkeypatch.setattr(report_tables, "SHOWN", len(ids))

@@ -76,6 +76,7 @@ def by_file(store: Store) -> dict[str, tuple[object, ...]]:
     return {file.stem: held(format.read(file)) for file in files}
 
 
+@pytest.mark.slow
 def test_a_packed_folder_holds_what_its_files_do(store: Store, tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "packed.parquet").num_rows == 99, "all but the large one"
     there = states(tmp_path / "cells")

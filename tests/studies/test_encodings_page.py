@@ -43,6 +43,7 @@ def test_the_rule_says_the_numbers_that_judge() -> None:
     assert f"above {SLIGHT:g} it" in RULE and f"below -{SLIGHT:g} it" in RULE
 
 
+@pytest.mark.slow
 def test_two_versions_of_a_task_are_refused_on_one_page() -> None:
     rows, _ = page.load(FOLDER)
     first, second = [row for row in rows if row.record.task == "resolution"][:2]

@@ -280,6 +280,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return page
 
 
+@pytest.mark.slow
 def test_changes_are_paired_on_the_same_targets(folder: Path) -> None:
     rows, about = study_page.load(folder)
     [found] = [c for c in curves(rows, about) if (c.entry, c.task, c.method) == ("rope", "last_segment", "none")]

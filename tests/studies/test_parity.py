@@ -293,6 +293,7 @@ def test_a_deliberate_error_fails_by_a_wide_margin(fault: str, method: str, leas
     assert row.failed and share(row) > least
 
 
+@pytest.mark.slow
 def test_a_coarser_dtype_is_allowed_for_where_it_is_stated() -> None:
     [row] = compared([point("none", 128)], "hf,dtype=bfloat16").rows
     assert not row.failed and row.largest_allowed == 0.5 + 64 * 128 * 2.0**-24
@@ -386,6 +387,7 @@ def test_what_is_no_number_fails() -> None:
     assert json.loads(json.dumps(found.as_data(), allow_nan=False))["rows"][0]["mean"] is None
 
 
+@pytest.mark.slow
 def test_the_coarser_dtype_counts_on_either_side() -> None:
     sides: list[dict[str, Any]] = [{"backend_parameters": {"dtype": dtype}} for dtype in ("bfloat16", "float64")]
     coarse, fine = sides
@@ -426,6 +428,7 @@ def test_refusals_are_said_once_and_fail_nothing() -> None:
     assert EVENTS.count("close 0.0") == 3  # two others and the reference: what was not opened is not closed
 
 
+@pytest.mark.slow
 def test_what_the_reference_refuses_is_said_and_so_is_a_cell_without_an_answer() -> None:
     reference: dict[str, Any] = {"backend": "scripted", "backend_parameters": {"fault": "closed"}}
     [row] = compared([point("none", 64, **reference)], "scripted").rows

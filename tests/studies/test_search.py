@@ -132,6 +132,7 @@ def test_the_written_method_is_the_one_that_was_measured(
     assert api.method("mine").attention(lexlet, 1024).as_data() == stretched(lexlet, 1024, best).as_data()
 
 
+@pytest.mark.slow
 def test_start_tokens_are_written_where_there_are_some(lexlet: Model, tmp_path: Path) -> None:
     result = run(lexlet, tmp_path / "found.yaml", settings=Settings(population=2, parents=2, start_tokens=(16,)))
     assert yaml.safe_load(result.file.read_text())["start_tokens"] == 16

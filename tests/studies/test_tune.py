@@ -381,6 +381,7 @@ def test_two_alike_are_not_told_apart() -> None:
 # the whole
 
 
+@pytest.mark.slow
 def test_the_planted_optimum_is_found_and_measured_afresh(lexlet: Model, tmp_path: Path) -> None:
     result = run(lexlet, tmp_path, budget=24)
     best = result.rows[0].candidate
@@ -660,6 +661,7 @@ def test_a_method_of_ones_own_is_tried_as_it_is_or_in_a_range_of_ones_own(
     assert r"**a\|b**" in ranking(alone) and r"| 1. a\|b" in ranking(alone)
 
 
+@pytest.mark.slow
 def test_a_model_that_finds_no_needles_is_judged_by_text_alone(
     lexlet: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,6 +125,7 @@ def range_of(letter: str, size: int) -> list[str]:
     return [f"{letter}{number}" for number in range(size)]
 
 
+@pytest.mark.slow
 def test_spoken_words_are_three_syllables_and_differ() -> None:
     """18 consonants and 5 vowels: 90 syllables."""
     assert sampling.SPOKEN.count == 90**3 == 729_000

@@ -695,6 +695,7 @@ def test_without_network_the_official_questions_are_refused(
     assert calls == [(task.dataset, config, "validation")]  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_what_datasets_raises_without_network_is_a_refusal(tmp_path: Path) -> None:
     code = "import lexbench; print(lexbench.task('qa_squad')._data())"
     settings = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}

@@ -158,6 +158,7 @@ def stories_likelihood(shared: Path, context: int, n: int) -> float:
     return float(torch.cat(likelihoods).mean())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_stories260k_has_its_known_likelihood_inside_the_trained_length(shared: Path) -> None:
     """Known from 96 other places: their standard error is 0.033, and so is ours."""

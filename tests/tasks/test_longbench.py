@@ -532,6 +532,7 @@ def from_hub(tokenizer: FastTokenizer, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_without_data_and_network_the_remedy_is_said_in_one_line(tokenizer: FastTokenizer, tmp_path: Path) -> None:
     said = from_hub(tokenizer, tmp_path)
     assert said.startswith("longbench needs the official data (THUDM/LongBench cannot be fetched: ")
@@ -539,6 +540,7 @@ def test_without_data_and_network_the_remedy_is_said_in_one_line(tokenizer: Fast
     assert said.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_hubs_archive_is_found_in_the_cache(ten: str, tokenizer: FastTokenizer, tmp_path: Path) -> None:
     place = tmp_path / "hub" / "datasets--THUDM--LongBench"
     commit = "0123456789abcdef0123456789abcdef01234567"
@@ -600,6 +602,7 @@ def task_label(folder: Path) -> str:
     return f"longbench(dataset='gov_report', e=True, data=sha256:{digest}, room=8)"
 
 
+@pytest.mark.slow
 def test_one_command_runs_what_is_there_and_names_what_is_missing(
     data: Data, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,6 +43,7 @@ def questions_of(
     return [question for question in task.questions(tokenizer, length, n, seed) if isinstance(question, Write)]
 
 
+@pytest.mark.slow
 def test_lines_are_the_same_at_every_length_and_only_their_context_grows(tokenizer: FastTokenizer) -> None:
     short, middle, long = (questions_of(tokenizer, length, 24) for length in LENGTHS)
     for questions, length in zip((short, middle, long), LENGTHS, strict=True):

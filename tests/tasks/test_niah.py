@@ -580,6 +580,7 @@ def chatty(tmp_path: Path, tokenizer: FastTokenizer) -> FastTokenizer:
     return load_tokenizer(tmp_path, bos=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["niah_single_1", "niah_multiquery"])
 def test_a_chat_asks_the_same_in_the_models_template(chatty: FastTokenizer, tmp_path: Path, name: str) -> None:
     """The user message in transformers' rendering, followed by the first words of the answer."""
@@ -675,11 +676,13 @@ def test_the_likeliest_option_is_right_and_equal_ones_give_the_chance(
         assert perfect.depth == question.facts["depth"] is not None
 
 
+@pytest.mark.slow
 def test_the_right_option_stands_anywhere(tokenizer: FastTokenizer) -> None:
     places = Counter(question.expected for question in chosen(niah(options=4), tokenizer, 300, 200))
     assert stats.chisquare([places[place] for place in range(4)]).pvalue > 0.001
 
 
+@pytest.mark.slow
 def test_wrong_options_are_of_any_other_needles(tokenizer: FastTokenizer) -> None:
     """The share of other lines above them is uniform, as far as about nine lines allow."""
     shares = []

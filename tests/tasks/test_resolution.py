@@ -148,6 +148,7 @@ def test_its_protocol_says_what_is_read(counting: Tokenizer, numbers: Callable[.
     assert said.endswith("BOS begins every text" if counting.prefix else "no BOS")
 
 
+@pytest.mark.slow
 def test_a_run_keeps_statistics_from_which_every_record_follows(tmp_path: Path) -> None:
     run = lexbench.run(
         "lexlet",

@@ -79,6 +79,7 @@ def test_the_committed_baseline_is_small_and_says_where_it_comes_from() -> None:
     assert all(set(each) >= {"lexbench", "packages", "processor", "git", "backend"} for each in found.measured)
 
 
+@pytest.mark.slow
 def test_a_baseline_of_another_corpus_gives_2_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     """The committed records stand on other texts and other lengths than the committed baseline."""
     assert main(["check", str(REFERENCE), "--baseline", str(BASELINE)]) == 2
