@@ -34,10 +34,11 @@ SHOWN = 2000
 DIFFERENCES = """\
 Each entry is a method's value minus the baseline's over the same samples: NLL in nats per token, weighted by tokens as
 in the tables of the report; scores in points, hundredths of the score. The baseline's row holds its own values.
-Brackets hold 95 % intervals over resampled documents or haystacks (2000 times), pairs kept together; where every pair
-differs by the whole score, Newcombe's. An interval without width: at this precision, all pairs differ equally. `*`:
-significant at 0.05 by a two-sided sign-flip test over documents or haystacks, after Holm's correction over the methods
-and lengths of a table. A difference between two values at their floor, or at the ceiling, is never starred.
+Brackets hold 95 % intervals, pairs kept together: of NLL the bootstrap-t over documents, of answers that are right or
+wrong recovered variances (MOVER). An interval without width: at this precision, all pairs differ equally. `*`:
+significant at 0.05, two-sided, by sign flips over documents or haystacks and by a test for skewed differences, after
+Holm's correction over the methods and lengths of a table. A difference between two values at their floor, or at the
+ceiling, is never starred.
 """
 GAIN = """\
 Gain: NLL at the shortest length minus NLL at this one, in nats per token over the same targets; positive where more

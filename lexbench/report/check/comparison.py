@@ -12,8 +12,9 @@ from lexbench.stats.intervals import LEVEL
 from lexbench.stats.wording import digits, escaped, plain, scale, small, some, unit, value
 
 LEGEND = f"""\
-B minus A over the same questions. Brackets hold 95 % intervals over resampled documents or haystacks, pairs kept
-together. p: two-sided, by sign flips over documents or haystacks, after Holm's correction over all lengths and tasks
+B minus A over the same questions. Brackets hold 95 % intervals, pairs kept together: of NLL the bootstrap-t over
+documents, of answers that are right or wrong recovered variances (MOVER). p: two-sided, the larger one of sign flips
+over documents or haystacks and of a test for skewed differences, after Holm's correction over all lengths and tasks
 below; `*`: up to {LEVEL}.
 """
 

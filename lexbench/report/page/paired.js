@@ -23,7 +23,7 @@ function drawPaired() {
     make("p", {}, `${label}: the method minus ${paired.baseline}, over the same samples, in ${paired.unit}; ${side}.`),
     ...table(`Paired differences of ${label}`, ["method", ...heads()], rows, notes),
     ...paired.coverage.map((line) => make("p", { class: "quiet" }, line)),
-    make("p", { class: "quiet" }, "Brackets hold 95 % intervals over resampled documents or haystacks, pairs kept together. An asterisk: significant at 0.05 by a two-sided sign-flip test over them, after Holm's correction over all methods and lengths of the task."),
+    make("p", { class: "quiet" }, "Brackets hold 95 % intervals, pairs kept together. An asterisk: significant at 0.05, two-sided, by sign flips over documents or haystacks and by a test for skewed differences, after Holm's correction over all methods and lengths of the task."),
   );
 }
 
