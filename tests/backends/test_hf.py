@@ -398,6 +398,31 @@ def test_layers_that_see_a_window_keep_it_past_it(tmp_path: Path) -> None:
         hf.attend(Attention(remap=Remap(20, Line(divisor=2.0), Line(divisor=2.0))))
 
 
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("mistral", {"sliding_window": 16}),
+        ("gemma3_text", {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"] * 2}),
+    ],
+)
+def test_our_attention_function_alone_answers_as_the_model(kind: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    folder = save(tmp_path, kind, num_hidden_layers=4, **changes)
+    hf = open_hf(folder, attention="lexbench")
+    assert_stock(hf, folder)
+    assert hf._passes[0].hook is not None and hf._passes[0].hook.calls
+    assert hf.kernel == "lexbench"
+    assert len(hf.write(prompt(10, 30)).tokens) == 30
+
+
+def test_our_attention_function_alone_is_refused_where_it_does_not_run(tmp_path: Path) -> None:
+    save(tmp_path, "bloom")
+    model = Model(name="bloom", trained_length=32, head_dim=8, path=str(tmp_path))
+    with pytest.raises(Refused, match=r"backend\.attention=lexbench on bloom: its attention does not use transformers'"):
+        Hf(model, attention="lexbench")
+    with pytest.raises(ValueError, match="attention must be auto or lexbench, got flash"):
+        Hf(model, attention="flash")
+
+
 def test_capped_scores_stay_capped(tmp_path: Path) -> None:
     folder = save(tmp_path, "gemma2", final_logit_softcapping=None, attn_logit_softcapping=0.5, sliding_window=16)
     hf = open_hf(folder)

@@ -75,13 +75,22 @@ class Hf(Backend):
         chunk: positions with logits in memory at once.
         batch: texts of one length in a batch, halved on out-of-memory; auto: as many as fit into a GPU's memory; a CPU
             scores one text at a time and writes to a few. Batching changes numbers in the last bits only.
+        attention: auto (the model's kernel wherever a method leaves scores as they are) or lexbench (our attention
+            function always). Stock kernels compute a sliding window as a masked whole text on a CPU, with a mask of
+            length x length; ours costs what the window holds. Numbers differ in the last bits only.
     """
 
     name = "hf"
     capabilities = Capabilities(recalls=True, batches=True, verifiable=True)
 
     def __init__(
-        self, model: Model, dtype: str = "auto", device: str = "auto", chunk: int = 512, batch: int | str = "auto"
+        self,
+        model: Model,
+        dtype: str = "auto",
+        device: str = "auto",
+        chunk: int = 512,
+        batch: int | str = "auto",
+        attention: str = "auto",
     ) -> None:
         if dtype not in ("auto", *DTYPES):
             raise ValueError(f"backend.dtype must be one of auto, {', '.join(DTYPES)}, got {dtype}")
@@ -91,6 +100,8 @@ class Hf(Backend):
             raise ValueError(
                 f"backend.batch must be auto or a whole number of at least 1, got {batch!r}: e.g. backend.batch=8"
             )
+        if attention not in ("auto", "lexbench"):
+            raise ValueError(f"backend.attention must be auto or lexbench, got {attention}")
         if model.path is None:
             raise ValueError(f"model {model.name} has no checkpoint: give model.path=DIR or a hub name")
         folder = locate(model.path, model.revision)
@@ -107,7 +118,7 @@ class Hf(Backend):
             check_weights(network)
         if spread:
             self._device = network.get_input_embeddings().weight.device
-        self._put(model, network, chunk, batch)
+        self._put(model, network, chunk, batch, always=attention == "lexbench")
 
     @classmethod
     def of(cls, network: Any, model: Model, tokenizer: Tokenizer, ends: Collection[int], revision: str) -> "Hf":
@@ -123,7 +134,9 @@ class Hf(Backend):
         made._put(model, network)
         return made
 
-    def _put(self, model: Model, network: Any, chunk: int = 512, batch: int | str = "auto") -> None:
+    def _put(
+        self, model: Model, network: Any, chunk: int = 512, batch: int | str = "auto", always: bool = False
+    ) -> None:
         """Take a loaded network."""
         self.model = model
         self.version = f"transformers {transformers.__version__}, torch {torch.__version__}"
@@ -134,9 +147,9 @@ class Hf(Backend):
         self._state = self._state_of()
         # Our kernels compute the slots that change scores, the model's kernel the rest; one name for all methods, so
         # that cells of a comparison agree in it.
-        self.kernel = f"{self._network.config._attn_implementation}+lexbench"
+        self.kernel = "lexbench" if always else f"{self._network.config._attn_implementation}+lexbench"
         self._installer = AttentionInstaller(
-            self._network, model.name, model.trained_length, self._positions_end, self._base
+            self._network, model.name, model.trained_length, self._positions_end, self._base, always
         )
         self._passes = [self._installer.prepare(Attention())]
         self._windows = self._state is Keys and any(Keys(self._network.config).cache.is_sliding)

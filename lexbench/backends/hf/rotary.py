@@ -57,6 +57,8 @@ SCORES = (*UNROTATED, "query_scale", "mask", "bias", "layers")
 """Slots that the stock attention does not have."""
 PROBES = "probes"
 """Named in a refusal in place of a slot, when attention is only probed."""
+ALWAYS = "backend.attention=lexbench"
+"""Named in a refusal in place of a slot, when our attention function is asked for without one."""
 UNREGISTERED = "its attention does not use transformers' registry of attention functions"
 """Why our attention function cannot take over some layers."""
 _numbers = itertools.count()
@@ -90,13 +92,23 @@ class AttentionInstaller:
         trained_length: cos and sin are compared with the method's numbers up to 4 times this length.
         end: number of positions in the model's table; None if it has no table.
         tower: the module that makes last hidden states of tokens; None: the innermost that could.
+        always: use our attention function also where an Attention changes no scores.
     """
 
-    def __init__(self, network: Any, name: str, trained_length: int, end: int | None = None, tower: Any = None) -> None:
+    def __init__(
+        self,
+        network: Any,
+        name: str,
+        trained_length: int,
+        end: int | None = None,
+        tower: Any = None,
+        always: bool = False,
+    ) -> None:
         self._network = network
         self._base = towers(network)[0] if tower is None else tower
         self._config = network.config.get_text_config()
         self._name = name
+        self._always = always
         self._trained_length = trained_length
         self._end = end
         models = [module for module in self._base.modules() if isinstance(module, PreTrainedModel)]
@@ -141,9 +153,9 @@ class AttentionInstaller:
         if rotated and any(part.scale not in (None, 1.0) for part in parts) and self._erases_scale():
             rotated, wanted = False, [*wanted, "scale"]
         changed = self._changed(alike) if rotated else None
-        if not wanted and watch is None and rotated:
+        if not (wanted or self._always) and watch is None and rotated:
             return Placement(attention, changed)
-        self._check_hook(wanted or [PROBES], rotated)
+        self._check_hook(wanted or ([PROBES] if watch else [ALWAYS]), rotated)
         if watch is not None and self._attends is not None:
             raise self._refusal([PROBES], UNREGISTERED)
         views = views_of(self._config)
