@@ -147,6 +147,11 @@ class Parser(argparse.ArgumentParser):
         """Exit with 2."""
         self.exit(2, f"lexbench: {' '.join(message.split())}: see {self.prog} --help\n")
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Name the choice that is nearest to an unknown value."""
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(action, f"unknown value {value!r}: {registry.suggest(value, action.choices)}")
+
     def format_help(self) -> str:
         """The help, with a section of the settings."""
         if command := self.unlisted:

@@ -206,7 +206,7 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
             flags += [word, next(rest, "job")]
         elif word.startswith("-"):
             if word.partition("=")[0] not in FLAGS:
-                raise ValueError(f"unknown flag {word}: see --help")
+                raise ValueError(f"unknown flag {word}: {registry.nearest(flag, FLAGS)}see --help")
             flags.append(word)
         else:
             settings.append(word)

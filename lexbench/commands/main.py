@@ -33,6 +33,7 @@ from lexbench.commands import (
     view,
 )
 from lexbench.commands.command import Command, Formatter, Parser
+from lexbench.core import registry
 from lexbench.core.record import Refused
 from lexbench.core.version import __version__
 
@@ -59,7 +60,8 @@ def main(given: Sequence[str] | None = None) -> int:
     command: Command = options.command
     try:
         if rest and not (command.settings or command.foreign):
-            raise ValueError(f"unexpected argument {rest[0]}: see lexbench {command.name} --help")
+            hint = registry.nearest(rest[0].partition("=")[0], command.options())
+            raise ValueError(f"unexpected argument {rest[0]}: {hint}see lexbench {command.name} --help")
         return command.call(options, rest)
     except KeyboardInterrupt:
         print("\nlexbench: interrupted; all results so far are kept: repeat the command to resume", file=sys.stderr)

@@ -264,6 +264,10 @@ def _module(file: Path, noun: str) -> ModuleType:
 def suggest(name: str, choices: Iterable[str]) -> str:
     """`did you mean NEAREST? choose from A, B`, the end of a message."""
     choices = list(choices)
-    close = difflib.get_close_matches(name, choices, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
-    return f"{hint}choose from {', '.join(choices) or 'nothing'}"
+    return f"{nearest(name, choices)}choose from {', '.join(choices) or 'nothing'}"
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """`did you mean NEAREST? `, or nothing where no choice is similar."""
+    close = difflib.get_close_matches(name, list(choices), n=1)
+    return f"did you mean {close[0]}? " if close else ""

@@ -417,7 +417,9 @@ def test_our_attention_function_alone_answers_as_the_model(kind: str, changes: d
 def test_our_attention_function_alone_is_refused_where_it_does_not_run(tmp_path: Path) -> None:
     save(tmp_path, "bloom")
     model = Model(name="bloom", trained_length=32, head_dim=8, path=str(tmp_path))
-    with pytest.raises(Refused, match=r"backend\.attention=lexbench on bloom: its attention does not use transformers'"):
+    with pytest.raises(
+        Refused, match=r"backend\.attention=lexbench on bloom: its attention does not use transformers'"
+    ):
         Hf(model, attention="lexbench")
     with pytest.raises(ValueError, match="attention must be auto or lexbench, got flash"):
         Hf(model, attention="flash")

@@ -103,7 +103,13 @@ def test_a_wrong_length_is_one_line(words: list[str], said: str, capfd: pytest.C
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["foo"], "invalid choice: 'foo'"),
+        (["foo"], "unknown value 'foo': choose from run, "),
+        (["reprot"], "unknown value 'reprot': did you mean report? choose from run, "),
+        (
+            ["leaderboard", "runs", "--formt=html"],
+            "unexpected argument --formt=html: did you mean --format? see lexbench",
+        ),
+        (["run", "--mutirun"], "unknown flag --mutirun: did you mean --multirun? see --help"),
         (["run", "--foo"], "unknown flag --foo"),
         (["run", "+foo=1"], "unknown setting foo: choose from model, method"),
         (["run", "n=x"], "n must be a whole number of at least 1, got 'x'"),
@@ -113,7 +119,7 @@ def test_a_wrong_length_is_one_line(words: list[str], said: str, capfd: pytest.C
         (["run", "multiples=[0.5,x]"], "multiples must be numbers above 0, got 'x'"),
         (["run", "multiples=[-1]"], "multiples must be numbers above 0, got -1"),
         (["run", "task.suite=passkey"], "a suite must be a list of tasks, got 'passkey'"),
-        (["score", "longbnch", "X"], "invalid choice: 'longbnch'"),
+        (["score", "longbnch", "X"], "unknown value 'longbnch': did you mean longbench? "),
         (["score", "longbench", "nowhere"], "folder nowhere does not exist"),
         (["score", "longbench", "X", "--buckets", "8,4"], "bounds must be whole numbers that ascend"),
         (["keys", "model=lexlet"], "keys needs a file to write: give out=FILE"),
