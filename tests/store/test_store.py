@@ -259,6 +259,16 @@ def test_a_cell_that_lacks_samples_is_not_finished(tmp_path: Path) -> None:
     assert store.finished(this)
 
 
+def test_a_cell_states_how_many_questions_were_asked_and_so_does_its_twin(tmp_path: Path) -> None:
+    this, twin = cell("passkey", "none", 256), cell("passkey", "pi", 256)
+    store = fill(tmp_path, this, SAMPLES)
+    store.finish(this, indices(SAMPLES))
+    assert store.adopt(twin, this)
+    assert [each.asked for each in store.load()] == [5, 5]
+    store.refuse(cell("passkey", "yarn", 256), "no")
+    assert sorted(str(each.asked) for each in store.load()) == ["5", "5", "None"]
+
+
 @pytest.mark.parametrize("moved", ["cell", "cells", "folder"])
 def test_a_claimed_cell_whose_file_has_vanished_is_not_begun_anew(tmp_path: Path, moved: str) -> None:
     this, store, away = cell("passkey", "none", 256), Store(tmp_path / "run"), tmp_path / "away"
@@ -409,10 +419,11 @@ def test_files_of_older_versions_are_read(tmp_path: Path) -> None:
     assert [plain(sample) for sample in store.resume(this)] == expected
     fill(tmp_path / "new", this, SAMPLES).finish(this, indices(SAMPLES))
     written = pq.read_table(tmp_path / "new/cells" / f"{this.id}.parquet")
-    pq.write_table(written.drop_columns(list(NEW)), lines.with_suffix(".parquet"))
+    about = {key: value for key, value in written.schema.metadata.items() if key not in (b"asked", b"digest")}
+    pq.write_table(written.drop_columns(list(NEW)).replace_schema_metadata(about), lines.with_suffix(".parquet"))
     [found] = store.load()
     assert [plain(sample) for sample in found.samples] == expected
-    assert (found.cell, store.problems) == (this, [])
+    assert (found.cell, found.asked, store.problems) == (this, None, [])
 
 
 def test_a_cell_that_is_finished_while_it_is_looked_at_is_not_unfinished(
