@@ -160,7 +160,9 @@ def _finished(cells: Path, table: pa.Table) -> Iterator[Finished]:
     except DAMAGED:
         return
     heads = (table.column(name).to_pylist() for name in ("name", "cell", "refused", "again", "asked"))
-    for (start, stop), (name, cell, refused, again, asked) in zip(pairwise(ends), zip(*heads, strict=True), strict=True):
+    for (start, stop), (name, cell, refused, again, asked) in zip(
+        pairwise(ends), zip(*heads, strict=True), strict=True
+    ):
         try:
             yield format.finished(cells / f"{name}.parquet", cell, refused, again, asked, samples[start:stop])
         except DAMAGED:

@@ -172,7 +172,9 @@ def test_control_characters_of_a_server_do_not_reach_the_terminal(status: int) -
     assert refusal.value.reason.isprintable() and "?]0;owned??[31mred" in refusal.value.reason
 
 
-@pytest.mark.parametrize("begins", [b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"HTTP/1.1 200 OK\r\nX-Header: "])
+@pytest.mark.parametrize(
+    "begins", [b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"HTTP/1.1 200 OK\r\nX-Header: "]
+)
 def test_an_answer_without_end_is_given_up_in_time(begins: bytes) -> None:
     """A blank every 20 ms, of the content or of a header: each read is in time, the answer is not."""
     with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:

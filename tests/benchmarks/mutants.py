@@ -29,7 +29,17 @@ from tests.benchmarks import sides
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-LIBRARIES = ("numpy", "scipy.stats", "torch", "transformers", "tokenizers", "pyarrow", "pyarrow.parquet", "hydra", "matplotlib")
+LIBRARIES = (
+    "numpy",
+    "scipy.stats",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "pyarrow",
+    "pyarrow.parquet",
+    "hydra",
+    "matplotlib",
+)
 MODULES: dict[str, tuple[str, ...]] = {
     "lexbench/stats/intervals.py": ("tests/stats/test_intervals.py",),
     "lexbench/stats/pairs.py": ("tests/stats/test_differences.py", "tests/report/check/test_check.py"),
