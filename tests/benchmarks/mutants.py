@@ -182,7 +182,7 @@ def fails(folder: Path, tests: tuple[str, ...], limit: float = math.inf) -> bool
             del sys.modules[name]
         os.chdir(folder)
         sys.path[:] = [str(folder), *(each for each in sys.path if Path(each or ".").resolve() not in (ROOT, HERE))]
-        os.environ["PYTHONPATH"] = str(folder)
+        os.environ["PYTHONPATH"], sys.dont_write_bytecode = str(folder), True
         for number in (1, 2):
             os.dup2(os.open(os.devnull, os.O_WRONLY), number)
         words = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow", *tests]
@@ -213,7 +213,7 @@ def main() -> int:
     print("| module | mutants | killed | seconds of its tests |\n| --- | ---: | ---: | ---: |", flush=True)
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root) / "copy"
-        skipped = shutil.ignore_patterns(".git", ".venv", "*cache*", "__pycache__", "site", "runs", "shared")
+        skipped = shutil.ignore_patterns(".git", ".venv", ".*cache*", "__pycache__", "site", "runs", "shared")
         shutil.copytree(ROOT, folder, ignore=skipped)
         for number, module in enumerate(asked.only):
             tests = MODULES[module]

@@ -412,12 +412,12 @@ def test_scores_are_shares_as_data_on_every_board(tmp_path: Path) -> None:
         tmp_path,
         [answers(row, n, [1.0, 1.0, right]) for row, right in (("none", 0.0), ("pi", 1.0)) for n in (256, 512)],
     )
-    for columns, column, shown in (("length", "512", "0.67"), ("summary", "area_beyond", "66.7")):
-        [made] = json.loads(leaderboard([tmp_path], columns=columns, form="json"))["boards"]
+    for by, column, shown in (("length", "512", "0.67"), ("summary", "area_beyond", "66.7")):
+        [made] = json.loads(leaderboard([tmp_path], columns=by, form="json"))["boards"]
         [entry] = [each for each in made["entries"] if (each["row"], each["column"]) == ("none", column)]
         assert (entry["value"], entry["shown"]) == (pytest.approx(2 / 3), shown)
         assert 0 <= entry["low"] < 2 / 3 < entry["high"] <= 1
-        lines = csv.DictReader(leaderboard([tmp_path], columns=columns, form="csv").splitlines())
+        lines = csv.DictReader(leaderboard([tmp_path], columns=by, form="csv").splitlines())
         assert [float(line["value"]) for line in lines if (line["method"], line["column"]) == ("none", column)] == [
             pytest.approx(2 / 3)
         ]
