@@ -52,9 +52,9 @@ MODULES: dict[str, tuple[str, ...]] = {
         "tests/runner/test_forecast.py",
         "tests/runner/test_price.py",
     ),
-    "lexbench/runner/reuse.py": ("tests/runner/test_reuse.py",),
+    "lexbench/runner/reuse.py": ("tests/runner/test_taken.py", "tests/runner/test_reuse.py"),
     "lexbench/core/task.py": ("tests/core/test_task.py",),
-    "lexbench/taskkit/scoring.py": ("tests/core/test_task.py", "tests/tasks/test_passkey.py"),
+    "lexbench/taskkit/scoring.py": ("tests/taskkit/test_scoring.py", "tests/core/test_task.py"),
     "lexbench/methods/rotary.py": (
         "tests/methods/test_yarn.py",
         "tests/methods/test_vectors.py",
