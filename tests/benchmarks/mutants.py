@@ -56,6 +56,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "lexbench/core/task.py": ("tests/core/test_task.py",),
     "lexbench/taskkit/scoring.py": ("tests/taskkit/test_scoring.py", "tests/core/test_task.py"),
     "lexbench/methods/rotary.py": (
+        "tests/methods/test_rotary.py",
         "tests/methods/test_yarn.py",
         "tests/methods/test_vectors.py",
         "tests/methods/test_ntk.py",
