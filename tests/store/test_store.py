@@ -524,3 +524,26 @@ def test_a_cell_that_is_put_off_is_refused_for_now_and_keeps_its_samples(tmp_pat
     [found] = store.load()
     assert found.refused is None and store.finished(this)
     assert [plain(sample) for sample in found.samples] == [plain(sample) for sample in SAMPLES]
+
+
+def test_a_claim_that_ends_early_leaves_its_samples_and_one_without_samples_leaves_nothing(tmp_path: Path) -> None:
+    this, store = cell("passkey", "none", 256), Store(tmp_path)
+    with store.claimed(this) as mine:
+        assert mine
+        with Store(tmp_path).claimed(this) as twice:
+            assert not twice
+    assert list((tmp_path / "cells").iterdir()) == []
+    with store.claimed(this):
+        store.append(this, SAMPLES[0])
+        with Store(tmp_path).claimed(this) as twice:
+            assert not twice
+    assert [plain(each) for each in store.resume(this)] == [plain(SAMPLES[0])]
+    with store.claimed(this) as mine:
+        assert mine  # the lock has ended with the claim
+
+
+def test_seconds_are_kept_to_milliseconds_and_timings_to_microseconds(tmp_path: Path) -> None:
+    Store(tmp_path).cost(cell("passkey", "none", 256), 1.23456, 7, None, timings=[(0.00123456789, 3)])
+    [row] = [json.loads(line) for line in (tmp_path / "costs.jsonl").open()]
+    assert (row["seconds"], row["timings"]) == (1.235, [[0.001235, 3]])
+    assert (row["tokens"], row["peak_bytes"], row["own_peak"]) == (7, None, False)
