@@ -199,6 +199,11 @@ def fails(folder: Path, tests: tuple[str, ...], limit: float = math.inf) -> bool
     return True
 
 
+def said(mutant: Mutant) -> str:
+    """Where a mutant is, what stood there and what stands there."""
+    return f"{mutant.module}, line {mutant.line}: `{mutant.before}` -> `{mutant.after}`"
+
+
 def main() -> int:
     """Print the table; exit code 1 where fewer than 85 % die."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -228,20 +233,15 @@ def main() -> int:
                 (folder / module).write_text(each.source, encoding="utf-8")
                 if not fails(folder, tests, 10 + PATIENCE * usual):
                     survivors.append(each)
+                    print(f"survives: {said(each)}", file=sys.stderr, flush=True)
             (folder / module).write_text((ROOT / module).read_text(encoding="utf-8"), encoding="utf-8")
             alive += survivors
             tried += len(known)
             print(f"| {module} | {len(known)} | {len(known) - len(survivors)} | {usual:.1f} |", flush=True)
-            for each in survivors:
-                print(
-                    f"survives: {each.module}, line {each.line}: {each.before}  ->  {each.after}",
-                    file=sys.stderr,
-                    flush=True,
-                )
     dead = tried - len(alive)
     print(f"| all | {tried} | {dead} ({100 * dead / tried:.0f} %) | |")
     for each in alive:
-        print(f"\n{each.module}, line {each.line}: `{each.before}` -> `{each.after}`")
+        print(f"\n{said(each)}")
     return 0 if dead >= 0.85 * tried else 1
 
 
