@@ -203,6 +203,17 @@ def _unpacked(packed: Mapping[str, Any]) -> dict[str, NDArray[np.float32]]:
     }
 
 
+def check_sample(sample: Sample) -> None:
+    """AssertionError unless the sample's fields have their types, and can be written: JSON values, whole characters."""
+    try:
+        fitting(Sample, {field.name: getattr(sample, field.name) for field in fields(sample)}, "a sample")
+        as_json([dict(sample.scores), dict(sample.facts), dict(sample.floors), _packed(sample.statistics)])
+        for text in (sample.cluster, sample.failed, sample.output, sample.prompt, *sample.parts):
+            (text or "").encode()
+    except (*DAMAGED, UnicodeEncodeError) as error:
+        raise AssertionError(str(error)) from error
+
+
 def cell_line(cell: Cell) -> bytes:
     """The first line of an unfinished cell's file."""
     return as_json(_cell_row(cell)).encode() + b"\n"

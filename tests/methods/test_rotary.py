@@ -15,7 +15,11 @@ from lexbench.methods import rotary
 @pytest.mark.parametrize(
     ("check", "good", "bad"),
     [
-        (lambda value: rotary.check_factor("pi", value), (None, 1, 1.0, 1e6), (0.999, 0, -2, math.inf, math.nan, 1.1e6)),
+        (
+            lambda value: rotary.check_factor("pi", value),
+            (None, 1, 1.0, 1e6),
+            (0.999, 0, -2, math.inf, math.nan, 1.1e6),
+        ),
         (lambda value: rotary.check_trained_length("pi", value), (None, 1, 4096), (0, -1)),
         (
             lambda value: rotary.check_attention_factor("yarn", value, "m"),
@@ -35,7 +39,7 @@ def test_bounds_are_those_that_the_messages_state(check: Callable[[Any], Any], g
     for value in good:
         check(value)
     for value in bad:
-        with pytest.raises(ValueError, match="must|needs"):
+        with pytest.raises(ValueError, match=r"must|needs"):
             check(value)
 
 
