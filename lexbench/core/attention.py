@@ -341,7 +341,7 @@ class Attention:
     scale: float | None = None
     """Multiplies cos and sin of queries and keys, so the logits by scale^2."""
     keep_first: int | None = None
-    """Number of first tokens that keep the model's own frequencies."""
+    """Number of first tokens that keep the model's own frequencies and scale."""
     head_ratios: HeadRatios | None = None
     dynamic: Dynamic | None = None
     growing: Growing | None = None

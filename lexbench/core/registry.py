@@ -20,6 +20,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
+from lexbench.core.fence import fenced
+from lexbench.core.record import Deferred
+
 PACKAGE = Path(__file__).resolve().parents[1]
 GROUPS = ("model", "method", "encoding", "task", "corpus", "backend")
 
@@ -125,7 +128,8 @@ def build(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
     hints = get_type_hints(cls if is_dataclass(cls) else cls.__init__)  # type: ignore[misc]
     for key in config:
         _check(f"{noun}.{key}", config[key], hints.get(key, Any))
-    return cls(**{key: _frozen(value) for key, value in values.items()})
+    with fenced(f"{noun} {cls.__name__}"):
+        return cls(**{key: _frozen(value) for key, value in values.items()})
 
 
 def _frozen(value: Any) -> Any:
@@ -165,6 +169,8 @@ def label(instance: Any, name: str, noun: str) -> str:
 
     Of a corpus's files and folders only the last part is shown: labels are published, the user's folders are private.
     """
+    if not is_dataclass(instance):
+        raise ValueError(f"{noun} class {type(instance).__name__} must be a dataclass: its fields are its parameters")
     stated = read(noun, name) if name in names(noun) else {}
     usual = {f.name: _frozen(stated.get(f.name, f.default)) for f in fields(instance) if f.name != "corpus"}
     shown = [f for f in fields(instance) if f.name != "corpus" and getattr(instance, f.name) != usual[f.name]]
@@ -212,8 +218,9 @@ def summary(group: str, name: str) -> str:
 def _import(target: str) -> type:
     module, _, name = target.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+        with fenced(f"_target_ {target}"):
+            found = getattr(importlib.import_module(module), name)
+    except (Deferred, ValueError) as error:
         raise ValueError(f"_target_ {target} cannot be imported ({error}): write package.module.Class") from None
     if not isinstance(found, type):
         raise ValueError(f"_target_ {target} must be a class: write package.module.Class")
@@ -257,7 +264,8 @@ def _module(file: Path, noun: str) -> ModuleType:
         )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # needed by dataclasses
-    spec.loader.exec_module(module)
+    with fenced(f"{noun} file {file.name}"):
+        spec.loader.exec_module(module)
     return module
 
 

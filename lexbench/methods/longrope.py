@@ -27,8 +27,11 @@ from lexbench.methods.rotary import (
 class Longrope:
     """Slow each pair by a searched factor of its own (Ding et al. 2024, arXiv 2402.13753).
 
-        theta'_p = theta_p / lambda_p, the first n tokens at theta_p
+        theta'_p = theta_p / lambda_p
         cos and sin times m = sqrt(1 + ln s / ln L)
+
+    The first n tokens keep theta_p without m: the paper's equation has no m, the official code puts the model's own
+    cos and sin in their place.
 
     The factors lambda are found by evolution on perplexity, one list beyond the trained length L and another within it.
     They fit one model and one factor s: `lexbench search` finds them, and the configs of the Phi models have published

@@ -50,7 +50,8 @@ def grid_of(found: Headline, title: str | None = None) -> Grid:
 def _unable(found: Headline) -> Iterator[str]:
     """Retrieval tasks that the model cannot do."""
     if found.unable:
-        yield f"Left out of retrieval: {some(found.unable)}, at chance for every method at the shortest length, too."
+        level = "at chance for every method at the shortest length with a value, too"
+        yield f"Left out of retrieval: {some(found.unable)}, {level}."
 
 
 def _too_long(found: Headline) -> Iterator[str]:

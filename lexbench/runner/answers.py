@@ -8,14 +8,15 @@ from typing import Protocol
 
 from lexbench.backends import Backend, capabilities
 from lexbench.core import machine
+from lexbench.core.fence import fenced
 from lexbench.core.record import Deferred, Refused, Sample
 from lexbench.core.task import Answer, AnyQuestion, Choose, Mark, Probe, Score, Task, Tokenizer, Write
 from lexbench.runner.cells import OpenCell
-from lexbench.runner.fence import fenced
 from lexbench.runner.plan import least_memory
 from lexbench.runner.reuse import Prefixes, by_prefix
 from lexbench.runner.verify import Preflight
 from lexbench.stats.invariants import sample_faults
+from lexbench.store.format import check_sample
 from lexbench.taskkit.excerpt import excerpt
 
 
@@ -107,7 +108,9 @@ def scored(task: Task, tokenizer: Tokenizer, question: AnyQuestion, given: Answe
         assert isinstance(sample, Sample) and sample.index == question.index, f"no sample of question {question.index}"
         fault = next(sample_faults(sample), None)
         assert fault is None, f"sample {question.index} with {fault}"
-        return replace(sample, prompt=excerpt(question, tokenizer))
+        kept = replace(sample, prompt=excerpt(question, tokenizer))
+        check_sample(kept)
+        return kept
 
 
 def answers(backend: Backend, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:

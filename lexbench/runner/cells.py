@@ -7,6 +7,7 @@ from typing import Any
 
 from lexbench.backends import Backend
 from lexbench.core.attention import Attention
+from lexbench.core.fence import fenced
 from lexbench.core.record import Cell
 from lexbench.core.task import Tokenizer
 from lexbench.corpora import Corpus
@@ -31,7 +32,10 @@ class Named:
     @property
     def fingerprint(self) -> str:
         """Hash of a corpus's texts."""
-        return _fingerprint(self.built)
+        with fenced(f"{self.name}.fingerprint"):
+            found = _fingerprint(self.built)
+            assert isinstance(found, str), f"a fingerprint is a text, got {type(found).__name__}"
+        return found
 
 
 @functools.lru_cache(maxsize=8)
@@ -72,6 +76,8 @@ class Step:
     refused: str | None
     """Why there is no attention or no question."""
     workload: Workload
+    again: bool = False
+    """Whether it is only deferred: a plug-in failed, and may be mended."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from lexbench.core import registry
 from lexbench.core.checkpoint import read_model
+from lexbench.core.fence import fenced
 from lexbench.core.method import read_method, with_factor
 from lexbench.core.model import Model
 from lexbench.corpora import Corpus, for_lengths, usual_corpus
@@ -93,7 +94,7 @@ class Job:
         corpus = _corpus(corpus or {}, max(tokens))
         text = _text(corpus, tokens)
         suite = [part for config in tasks for part in _suite(config, text.built)]
-        settled = [Named(task.name, task.built.for_lengths(tokens), task.label, stated=task.built) for task in suite]
+        settled = [_settled(task, tokens) for task in suite]
         config = {
             "model": asdict(facts),
             "method": [dict(config) for config in methods],
@@ -125,6 +126,14 @@ class Job:
             ray=ray or {},
             config=config,
         )
+
+
+def _settled(task: Named, lengths: Sequence[int]) -> Named:
+    """The task with what depends on all lengths."""
+    with fenced(f"{type(task.built).__name__}.for_lengths"):
+        built = task.built.for_lengths(lengths)
+        assert isinstance(built, type(task.built)), f"a {type(built).__name__} is no {type(task.built).__name__}"
+    return Named(task.name, built, task.label, stated=task.built)
 
 
 def _deployed(methods: Sequence[Mapping[str, Any]], named: Sequence[Named], factor: float) -> list[Named]:

@@ -10,14 +10,14 @@ from typing import Any
 from lexbench.core import machine
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import NUMBERS
+from lexbench.core.fence import fenced
 from lexbench.core.method import Method
 from lexbench.core.model import Model
-from lexbench.core.record import Refused
+from lexbench.core.record import Deferred, Refused
 from lexbench.core.scaled import attention_of
 from lexbench.core.task import Tokenizer
 from lexbench.core.version import __version__
 from lexbench.runner.cells import BackendFacts, Named, OpenCell, Step, Workload
-from lexbench.runner.fence import fenced
 from lexbench.runner.forecast import duration, parameters, speed, workload
 from lexbench.runner.job import Job
 from lexbench.runner.questions import made_once
@@ -40,9 +40,10 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
     for asked in job.tasks:
         task, too_long = _fitted(asked, job, tokenizer)
         known: dict[int, Workload] = {}
+        protocol = _protocol(task, tokenizer)
         for seed in job.seeds:
             for length in sorted(job.lengths, reverse=not job.stop_after_collapse):
-                cost, no_questions = known.get(length), too_long.get(length)
+                cost, no_questions = known.get(length), protocol or too_long.get(length)
                 if no_questions is not None:
                     cost = Workload()
                 elif cost is None:
@@ -53,17 +54,38 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
                 for method in _methods(job, length):
                     attention, no_attention = attentions[method.label, length]
                     refused = no_attention or no_questions
-                    steps.append(Step(method, task, length, seed, attention, refused, Workload() if refused else cost))
+                    steps.append(
+                        Step(
+                            method,
+                            task,
+                            length,
+                            seed,
+                            attention,
+                            refused.reason if refused else None,
+                            Workload() if refused else cost,
+                            again=isinstance(refused, Deferred),
+                        )
+                    )
     return steps
 
 
-def _fitted(task: Named, job: Job, tokenizer: Tokenizer) -> tuple[Named, Mapping[int, str]]:
+def _protocol(task: Named, tokenizer: Tokenizer) -> Refused | None:
+    """Why a task cannot state its protocol; None where it does."""
+    try:
+        with fenced(f"{type(task.built).__name__}.protocol"):
+            assert isinstance(task.built.protocol(tokenizer), str), "a protocol is a text"
+    except Refused as refusal:
+        return refusal
+    return None
+
+
+def _fitted(task: Named, job: Job, tokenizer: Tokenizer) -> tuple[Named, Mapping[int, Refused]]:
     """The task as in a run of the lengths that it has questions for, and for each longer one why it has none.
 
     Only for a task whose questions depend on the longest length; how many texts a corpus has does not depend on the
     seed.
     """
-    lengths, too_long = sorted(job.lengths), dict[int, str]()
+    lengths, too_long = sorted(job.lengths), dict[int, Refused]()
     while (
         task.stated is not None
         and len(lengths) > 1
@@ -82,12 +104,14 @@ def _methods(job: Job, length: int) -> list[Named]:
     return [*job.methods, *(job.deployed if length == job.price_length else ())]
 
 
-def _attention(method: Method, model: Model, length: int) -> tuple[Attention | None, str | None]:
+def _attention(method: Method, model: Model, length: int) -> tuple[Attention | None, Refused | None]:
     try:
         with fenced(f"{type(method).__name__}.attention"):
-            return attention_of(method, model, length), None
+            found = attention_of(method, model, length)
+            json.dumps(found.as_data())  # what it holds can be kept
+            return found, None
     except Refused as refusal:
-        return None, refusal.reason
+        return None, refusal
 
 
 def peak_memory(model: Model, length: int, dtype: str = "float32") -> float:
@@ -194,7 +218,9 @@ def cell_of(job: Job, step: Step, backend: BackendFacts) -> OpenCell:
         trained_length=job.model.trained_length,
         seed=step.seed,
         n=job.n,
-        protocol=step.task.built.protocol(backend.tokenizer),
+        protocol=step.refused
+        if _protocol(step.task, backend.tokenizer)
+        else step.task.built.protocol(backend.tokenizer),
         backend=backend.name,
         dtype=backend.dtype,
         kernel=backend.kernel,

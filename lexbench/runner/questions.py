@@ -3,10 +3,10 @@
 import threading
 from collections.abc import Sequence
 
+from lexbench.core.fence import check_questions, fenced
 from lexbench.core.record import Refused
 from lexbench.core.task import AnyQuestion, Task, Tokenizer
 from lexbench.runner.cells import OpenCell
-from lexbench.runner.fence import check_questions, fenced
 
 KEPT_TOKENS, KEPT_CELLS = 1 << 24, 64
 """Tokens (128 MiB) and cells whose questions are kept."""
@@ -17,24 +17,25 @@ class Questions:
     """Makes the questions of a cell once, for the plan, the loop and all methods; the oldest are dropped first."""
 
     def __init__(self) -> None:
-        self._made: dict[Key, tuple[Sequence[AnyQuestion], str | None]] = {}
+        self._made: dict[Key, tuple[Sequence[AnyQuestion], Refused | None]] = {}
         self._tokens = 0
         self._lock = threading.Lock()
 
     def of(
         self, task: Task, tokenizer: Tokenizer, length: int, n: int, seed: int
-    ) -> tuple[Sequence[AnyQuestion], str | None]:
+    ) -> tuple[Sequence[AnyQuestion], Refused | None]:
         """The questions of a cell; or none, and the reason."""
         key = (task, tokenizer, length, n, seed)
         with self._lock:
             if key not in self._made:
                 made: Sequence[AnyQuestion]
+                refused: Refused | None
                 try:
                     with fenced(f"{type(task).__name__}.questions"):
                         made, refused = task.questions(tokenizer, length, n, seed), None
                         check_questions(made, tokenizer, length)
                 except Refused as refusal:
-                    made, refused = [], refusal.reason
+                    made, refused = [], refusal.with_traceback(None)
                 self._made[key] = made, refused
                 self._tokens += len(made) * length
                 while len(self._made) > 1 and (self._tokens > KEPT_TOKENS or len(self._made) > KEPT_CELLS):
@@ -58,5 +59,5 @@ def questions_of(cell: OpenCell, tokenizer: Tokenizer) -> Sequence[AnyQuestion]:
     step = cell.step
     made, refused = made_once.of(step.task.built, tokenizer, step.length, cell.n, step.seed)
     if refused:
-        raise Refused(refused)
+        raise type(refused)(refused.reason)
     return made

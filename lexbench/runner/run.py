@@ -76,7 +76,8 @@ class Run:
                 self._keep_cost(cell, cost)
             return True
         if cell.step.refused or cell.step.attention is None:
-            self.store.refuse(cell, cell.step.refused or "no attention")
+            keep = self.store.defer if cell.step.again else self.store.refuse
+            keep(cell, cell.step.refused or "no attention")
             return True
         if self._collapses is not None and (reason := self._collapses.reason(cell)):
             self.store.defer(cell, reason)

@@ -1,8 +1,9 @@
 """What holds of every finished cell, whatever was measured: a cell that breaks it is never shown, ranked or compared.
 
     identity     the shown length, seed, n, trained length, backend, dtype and kernel are those of the identity
-    refusal      a refused cell has no samples; a measured one has some, each index once, and n of a task of lexbench
-                 (LongBench, whose data may hold fewer: at most n; LongPPL asks several windows of a document)
+    refusal      a refused cell has no samples; a measured one has some, each index once, as many as its file says were
+                 asked. Older files do not say so: there n of a task of lexbench (LongBench, whose data may hold fewer:
+                 at most n; LongPPL asks several windows of a document)
     questions    cells that were asked the same (task, corpus, texts' start, length, seed, n) hold the same questions:
                  indices, clusters and depths
     samples      no longer than the length; scores and chances in [0, 1]; depths in [0, 1]; every number finite, unless
@@ -69,7 +70,10 @@ def faults(finished: Finished) -> list[str]:
     found = list(_apart(finished))
     if finished.refused is not None:
         return found + (["samples, though it is refused"] if samples else [])
-    if not samples or _miscounted(cell.task.split("(")[0], len(samples), cell.n):
+    if finished.asked is not None:
+        if not samples or len(samples) != finished.asked:
+            found.append(f"{len(samples)} of {finished.asked} samples")
+    elif not samples or _miscounted(cell.task.split("(")[0], len(samples), cell.n):
         found.append(f"{len(samples)} of {cell.n} samples")
     indices = {sample.index for sample in samples}
     if len(indices) < len(samples):

@@ -50,9 +50,13 @@ class Finished:
     refused: str | None = None
     again: bool = False
     """Deferred: the next run measures the cell again."""
+    asked: int | None = None
+    """Questions that the task asked; None: the file is older than this count."""
 
 
-def parquet(cell: Cell, samples: list[Sample], refused: str | None, again: bool = False) -> bytes:
+def parquet(
+    cell: Cell, samples: list[Sample], refused: str | None, again: bool = False, asked: int | None = None
+) -> bytes:
     """The file of a finished cell, or with `again` of a deferred one; the same samples give the same bytes."""
     once = {sample.index: sample for sample in samples}
     rows = []
@@ -62,6 +66,8 @@ def parquet(cell: Cell, samples: list[Sample], refused: str | None, again: bool 
         texts["floors"] = dict(sample.floors)
         rows.append({**row, "parts": list(sample.parts), **{name: as_json(value) for name, value in texts.items()}})
     about = {"cell": as_json(_cell_row(cell)), "refused": as_json(refused), **({"again": "true"} if again else {})}
+    if asked is not None:
+        about["asked"] = str(asked)
     table = pa.Table.from_pylist(rows, schema=COLUMNS.with_metadata({**about, "digest": _digest(about)}))
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_statistics=False, write_page_checksum=True)
@@ -74,7 +80,8 @@ def read(file: Path) -> Finished:
         table = table_of(file)
         about = table.schema.metadata or {}
         _known(table.column_names, COLUMNS.names, file)
-        return finished(file, about[b"cell"], about[b"refused"], b"again" in about, samples(table))
+        held = samples(table)
+        return finished(file, about[b"cell"], about[b"refused"], b"again" in about, asked_of(about), held)
     except _OtherVersionError:
         raise
     except DAMAGED as error:  # Arrow raises OSError for a damaged page
@@ -98,7 +105,14 @@ def _digest(about: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(dict(about), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def finished(file: Path, cell: str | bytes, refused: str | bytes, again: bool, held: list[Sample]) -> Finished:
+def asked_of(about: Mapping[bytes, bytes]) -> int | None:
+    """Number of questions in a file's metadata; None in older files; ValueError for what is no number."""
+    return int(about[b"asked"]) if b"asked" in about else None
+
+
+def finished(
+    file: Path, cell: str | bytes, refused: str | bytes, again: bool, asked: int | None, held: list[Sample]
+) -> Finished:
     """A finished cell from its samples and the JSON of cell and refusal; raises one of `DAMAGED`."""
     reason = json.loads(refused)
     if not fits(reason, str | None):
@@ -106,7 +120,7 @@ def finished(file: Path, cell: str | bytes, refused: str | bytes, again: bool, h
     found = _cell(json.loads(cell), file)
     if found.id != file.stem:
         raise ValueError("its cell does not match its name")
-    return Finished(found, held, reason, again)
+    return Finished(found, held, reason, again, asked)
 
 
 def settled(file: Path) -> bool:
@@ -187,6 +201,17 @@ def _unpacked(packed: Mapping[str, Any]) -> dict[str, NDArray[np.float32]]:
         name: np.frombuffer(base64.b64decode(each["data"]), "<f4").astype(np.float32).reshape(each["shape"])
         for name, each in packed.items()
     }
+
+
+def check_sample(sample: Sample) -> None:
+    """AssertionError unless the sample's fields have their types, and can be written: JSON values, whole characters."""
+    try:
+        fitting(Sample, {field.name: getattr(sample, field.name) for field in fields(sample)}, "a sample")
+        as_json([dict(sample.scores), dict(sample.facts), dict(sample.floors), _packed(sample.statistics)])
+        for text in (sample.cluster, sample.failed, sample.output, sample.prompt, *sample.parts):
+            (text or "").encode()
+    except (*DAMAGED, UnicodeEncodeError) as error:
+        raise AssertionError(str(error)) from error
 
 
 def cell_line(cell: Cell) -> bytes:

@@ -34,6 +34,7 @@ ROWS = pa.schema(
         pa.field("size", pa.int64()),
         pa.field("changed", pa.int64()),
         pa.field("again", pa.bool_()),
+        pa.field("asked", pa.int64()),
         pa.field("cell", pa.string()),
         pa.field("refused", pa.string()),
         pa.field("samples", pa.list_(pa.struct(list(COLUMNS)))),
@@ -133,6 +134,7 @@ def _row(file: Path, state: State) -> pa.Table | None:
             "size": state.size,
             "changed": state.changed,
             "again": b"again" in about,
+            "asked": format.asked_of(about),
             "cell": about[b"cell"].decode(),
             "refused": about[b"refused"].decode(),
         }
@@ -157,9 +159,11 @@ def _finished(cells: Path, table: pa.Table) -> Iterator[Finished]:
         samples = format.samples(flat)
     except DAMAGED:
         return
-    heads = (table.column(name).to_pylist() for name in ("name", "cell", "refused", "again"))
-    for (start, stop), (name, cell, refused, again) in zip(pairwise(ends), zip(*heads, strict=True), strict=True):
+    heads = (table.column(name).to_pylist() for name in ("name", "cell", "refused", "again", "asked"))
+    for (start, stop), (name, cell, refused, again, asked) in zip(
+        pairwise(ends), zip(*heads, strict=True), strict=True
+    ):
         try:
-            yield format.finished(cells / f"{name}.parquet", cell, refused, again, samples[start:stop])
+            yield format.finished(cells / f"{name}.parquet", cell, refused, again, asked, samples[start:stop])
         except DAMAGED:
             continue

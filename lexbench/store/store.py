@@ -87,7 +87,7 @@ class Store:
         found = self.load({twin.id})
         if not found or found[0].refused is not None:
             return False
-        self._close(cell, found[0].samples, None)
+        self._close(cell, found[0].samples, None, found[0].asked)
         return True
 
     def resume(self, cell: Cell) -> list[Sample]:
@@ -130,7 +130,7 @@ class Store:
                 raise self._gone()
             held = f"{len(asked) - len(missing)} of {len(asked)} samples"
             raise ValueError(f"cell {cell.id} of {self.folder} has {held}: run the same command again")
-        self._close(cell, samples, None)
+        self._close(cell, samples, None, len(set(asked)))
 
     def refuse(self, cell: Cell, reason: str) -> None:
         """Finish the cell with a refusal, and drop its samples."""
@@ -275,8 +275,8 @@ class Store:
     def _file(self, cell: Cell, suffix: str) -> Path:
         return self.folder / "cells" / f"{cell.id}.{suffix}"
 
-    def _close(self, cell: Cell, samples: list[Sample], refused: str | None) -> None:
-        self._write(cell, parquet(cell, samples, refused))
+    def _close(self, cell: Cell, samples: list[Sample], refused: str | None, asked: int | None = None) -> None:
+        self._write(cell, parquet(cell, samples, refused, asked=asked))
         self._file(cell, "jsonl").unlink(missing_ok=True)
 
     def _write(self, cell: Cell, content: bytes) -> None:

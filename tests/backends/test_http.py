@@ -172,15 +172,18 @@ def test_control_characters_of_a_server_do_not_reach_the_terminal(status: int) -
     assert refusal.value.reason.isprintable() and "?]0;owned??[31mred" in refusal.value.reason
 
 
-def test_an_answer_without_end_is_given_up_in_time() -> None:
-    """A blank every 20 ms: each read is in time, the answer is not."""
+@pytest.mark.parametrize(
+    "begins", [b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"HTTP/1.1 200 OK\r\nX-Header: "]
+)
+def test_an_answer_without_end_is_given_up_in_time(begins: bytes) -> None:
+    """A blank every 20 ms, of the content or of a header: each read is in time, the answer is not."""
     with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
 
         def drip() -> int:
             connection, _ = listening.accept()
             with connection:
                 connection.recv(1 << 16)
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+                connection.sendall(begins)
                 for sent in range(500):
                     try:
                         connection.sendall(b" ")

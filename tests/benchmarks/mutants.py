@@ -1,4 +1,4 @@
-"""Do the everyday tests notice a random change? python tests/benchmarks/mutants.py --count 8
+"""Do the everyday tests notice a random change? python tests/benchmarks/mutants.py --count 91
 
 Draws mutants of central modules: an operator, a comparison, a boolean, or a number in a function is changed, one at a
 time, in a copy of the repository. A mutant dies where its module's own everyday tests fail, or do not end in time.
@@ -8,10 +8,12 @@ Prints a table in Markdown, and below it the mutants that survive: what stood th
 import argparse
 import ast
 import copy
+import importlib
+import math
 import os
 import random
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
@@ -19,7 +21,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.benchmarks import sides
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+LIBRARIES = (
+    "numpy",
+    "scipy.stats",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "pyarrow",
+    "pyarrow.parquet",
+    "hydra",
+    "matplotlib",
+)
 MODULES: dict[str, tuple[str, ...]] = {
     "lexbench/stats/intervals.py": ("tests/stats/test_intervals.py",),
     "lexbench/stats/pairs.py": ("tests/stats/test_differences.py", "tests/report/check/test_check.py"),
@@ -32,10 +52,11 @@ MODULES: dict[str, tuple[str, ...]] = {
         "tests/runner/test_forecast.py",
         "tests/runner/test_price.py",
     ),
-    "lexbench/runner/reuse.py": ("tests/runner/test_reuse.py",),
+    "lexbench/runner/reuse.py": ("tests/runner/test_taken.py", "tests/runner/test_reuse.py"),
     "lexbench/core/task.py": ("tests/core/test_task.py",),
-    "lexbench/taskkit/scoring.py": ("tests/core/test_task.py", "tests/tasks/test_passkey.py"),
+    "lexbench/taskkit/scoring.py": ("tests/taskkit/test_scoring.py", "tests/core/test_task.py"),
     "lexbench/methods/rotary.py": (
+        "tests/methods/test_rotary.py",
         "tests/methods/test_yarn.py",
         "tests/methods/test_vectors.py",
         "tests/methods/test_ntk.py",
@@ -150,58 +171,77 @@ def _mutant(module: str, text: str, node: ast.AST) -> Mutant:
     return Mutant(module, node.lineno, ast.unparse(node), said, source)
 
 
-def fails(folder: Path, tests: tuple[str, ...], limit: float | None = None) -> bool:
-    """Whether the tests fail in a copy of the repository, or do not end."""
-    words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *tests]
-    about = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
-    try:
-        return (
-            subprocess.run(words, cwd=folder, env=about, capture_output=True, timeout=limit, check=False).returncode
-            != 0
-        )
-    except subprocess.TimeoutExpired:
-        return True
+def fails(folder: Path, tests: tuple[str, ...], limit: float = math.inf) -> bool:
+    """Whether the tests fail in a copy of the repository, or do not end within so many seconds.
+
+    They run in a fork of this process, which has loaded the libraries.
+    """
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        for name in [each for each in sys.modules if each.split(".")[0] in ("lexbench", "tests")]:
+            del sys.modules[name]
+        os.chdir(folder)
+        sys.path[:] = [str(folder), *(each for each in sys.path if Path(each or ".").resolve() not in (ROOT, HERE))]
+        os.environ["PYTHONPATH"], sys.dont_write_bytecode = str(folder), True
+        for number in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+        words = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow", *tests]
+        os._exit(int(pytest.main(words)))
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status != 0
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return True
+
+
+def said(mutant: Mutant) -> str:
+    """Where a mutant is, what stood there and what stands there."""
+    return f"{mutant.module}, line {mutant.line}: `{mutant.before}` -> `{mutant.after}`"
 
 
 def main() -> int:
     """Print the table; exit code 1 where fewer than 85 % die."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=8, help="mutants of each module")
+    parser.add_argument("--count", type=int, default=91, help="mutants, of all modules together")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", default=list(MODULES), metavar="MODULE", help="of these modules alone")
     asked = parser.parse_args()
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    sides.header("Mutants")
     alive: list[Mutant] = []
     tried = 0
     print("| module | mutants | killed | seconds of its tests |\n| --- | ---: | ---: | ---: |", flush=True)
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root) / "copy"
-        skipped = shutil.ignore_patterns(".git", ".venv", "*cache*", "__pycache__", "site", "runs", "shared")
+        skipped = shutil.ignore_patterns(".git", ".venv", ".*cache*", "__pycache__", "site", "runs", "shared")
         shutil.copytree(ROOT, folder, ignore=skipped)
-        for module in asked.only:
+        for number, module in enumerate(asked.only):
             tests = MODULES[module]
+            count = asked.count // len(asked.only) + (number < asked.count % len(asked.only))
             start = time.monotonic()
             assert not fails(folder, tests), f"the unchanged tests of {module} fail"
             usual = time.monotonic() - start
-            known = drawn(module, asked.count, random.Random(f"{asked.seed} {module}"))
+            known = drawn(module, count, random.Random(f"{asked.seed} {module}"))
             survivors = []
             for each in known:
                 (folder / module).write_text(each.source, encoding="utf-8")
                 if not fails(folder, tests, 10 + PATIENCE * usual):
                     survivors.append(each)
+                    print(f"survives: {said(each)}", file=sys.stderr, flush=True)
             (folder / module).write_text((ROOT / module).read_text(encoding="utf-8"), encoding="utf-8")
             alive += survivors
             tried += len(known)
             print(f"| {module} | {len(known)} | {len(known) - len(survivors)} | {usual:.1f} |", flush=True)
-            for each in survivors:
-                print(
-                    f"survives: {each.module}, line {each.line}: {each.before}  ->  {each.after}",
-                    file=sys.stderr,
-                    flush=True,
-                )
     dead = tried - len(alive)
     print(f"| all | {tried} | {dead} ({100 * dead / tried:.0f} %) | |")
     for each in alive:
-        print(f"\n{each.module}, line {each.line}: `{each.before}` -> `{each.after}`")
+        print(f"\n{said(each)}")
     return 0 if dead >= 0.85 * tried else 1
 
 

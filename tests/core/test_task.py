@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lexbench import Corpus, Encoded, Score, Scored, Task, Write
-from lexbench.core.task import Choose, Mark
+from lexbench.core.task import Choose, Mark, Probe
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.taskkit.scoring import score_likelihood
 
@@ -121,3 +121,25 @@ def test_chance_is_that_of_the_options_or_the_stated_guess() -> None:
             index=0, cluster="a", tokens=np.arange(4), places=np.array([1, 3]), options=np.arange(4), guess=guess
         )
         assert (choice.chance, marks.chance) == (chance, chance)
+
+
+def test_lengths_count_what_is_read_and_written() -> None:
+    options = (np.array([1]), np.array([1, 2, 3]))
+    prompt, tokens = np.arange(7), np.arange(9)
+    assert Choose(index=0, cluster="", prompt=prompt, options=options, expected=0).length == 10  # the longest option's
+    assert Mark(index=0, cluster="", tokens=tokens, places=np.array([1]), options=np.arange(9)).length == 9
+    assert Probe(index=0, cluster="", tokens=tokens).length == 9
+    assert question(3).length == 10
+
+
+def test_an_answer_ends_at_any_of_its_stop_texts() -> None:
+    asked = Write(index=0, cluster="", prompt=np.arange(2), room=9, until=("\n", "Q:"))
+    assert [asked.said(text) for text in ("4 Q: next", "4\n", "4 Q", "")] == [True, True, False, False]
+    assert not Write(index=0, cluster="", prompt=np.arange(2), room=9).said("anything\n")
+
+
+def test_spans_behind_white_space_begin_a_word_and_inside_one_do_not() -> None:
+    pieces = encoded("ab cd\tef", 0, 1, 3, 6)  # a|b |cd\t|ef
+    assert [pieces.units(place, place + 1) for place in range(4)] == [(1, 1), (2, 0), (3, 1), (2, 1)]
+    assert pieces.units(0, 4) == (8, 3) and pieces.units(1, 4) == (7, 2)
+    assert encoded("a  b", 0, 1, 3).units(1, 3) == (3, 1)  # a span that begins with white space

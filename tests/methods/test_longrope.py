@@ -7,6 +7,7 @@ import pytest
 
 from lexbench import Model, Refused
 from lexbench.core.attention import Floats
+from lexbench.kernels.reference import Angles
 from lexbench.methods.longrope import Longrope
 from lexbench.methods.ntk import Ntk
 
@@ -51,8 +52,14 @@ def test_the_scale_goes_with_the_factor_at_every_length(llama2: Model) -> None:
     assert Longrope(factor=32, attention_factor=1.25).attention(llama2, 10).scale == 1.25
 
 
-def test_start_tokens_keep_their_own_frequencies(tiny: Model) -> None:
-    assert Longrope(start_tokens=3).attention(tiny, 64).keep_first == 3
+def test_start_tokens_keep_the_models_own_cos_and_sin_also_without_the_scale(tiny: Model) -> None:
+    # As MixedLongRoPEScaledRotaryEmbedding of microsoft/LongRoPE: rows below n are those of the unchanged embedding.
+    own, places = np.array([1.0, 0.1, 0.01, 0.001]), np.arange(5)
+    attention = Longrope(LONG, start_tokens=3).attention(tiny, 64)
+    angles, scale = Angles(own).under(attention, places, places)
+    m = math.sqrt(1 + math.log(4) / math.log(16))
+    np.testing.assert_allclose(scale[:, 0], [1, 1, 1, m, m], rtol=1e-14)
+    np.testing.assert_allclose(angles, [own * n if n < 3 else own / LONG * n for n in places], rtol=1e-14)
     assert Longrope().attention(tiny, 64).keep_first is None
 
 

@@ -407,6 +407,22 @@ def test_summaries_say_what_failed_and_what_was_truncated() -> None:
     assert "over all lengths 1 of 8 samples failed, counted as 0" in entry.notes
 
 
+def test_scores_are_shares_as_data_on_every_board(tmp_path: Path) -> None:
+    keep(
+        tmp_path,
+        [answers(row, n, [1.0, 1.0, right]) for row, right in (("none", 0.0), ("pi", 1.0)) for n in (256, 512)],
+    )
+    for by, column, shown in (("length", "512", "0.67"), ("summary", "area_beyond", "66.7")):
+        [made] = json.loads(leaderboard([tmp_path], columns=by, form="json"))["boards"]
+        [entry] = [each for each in made["entries"] if (each["row"], each["column"]) == ("none", column)]
+        assert (entry["value"], entry["shown"]) == (pytest.approx(2 / 3), shown)
+        assert 0 <= entry["low"] < 2 / 3 < entry["high"] <= 1
+        lines = csv.DictReader(leaderboard([tmp_path], columns=by, form="csv").splitlines())
+        assert [float(line["value"]) for line in lines if (line["method"], line["column"]) == ("none", column)] == [
+            pytest.approx(2 / 3)
+        ]
+
+
 def test_costs_stand_among_the_summaries_of_a_run_that_has_them(tmp_path: Path) -> None:
     found = [texts(row, n, *[[3.0, 3.0]] * 8) for row in ("none", "pi") for n in (256, 512)]
     keep(tmp_path, found)  # 1.5 seconds and as many tokens as the length

@@ -12,9 +12,9 @@ import lexbench
 from lexbench import Answer, AnyQuestion, Sample, Score, Task
 from lexbench.commands import main
 from lexbench.core.checkpoint import locate
+from lexbench.core.fence import check_questions, fenced
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.tokenizer import load_tokenizer
-from lexbench.runner.fence import check_questions, fenced
 from lexbench.store.store import Store
 
 METHOD = '''
@@ -102,7 +102,7 @@ def question(index: int = 0, size: int = 8, token: int = 5) -> Score:
         ([question(size=9)], "question 0 has 9 tokens, asked for 8"),
         ([question(token=2048)], "question 0 holds ids that are no tokens of the vocabulary"),
         ([question(token=-1)], "question 0 holds ids that are no tokens of the vocabulary"),
-        (["text"], "AttributeError"),
+        (["text"], "AssertionError (str is no question)"),
     ],
 )
 def test_questions_that_cannot_be_asked_are_told_from_those_that_can(asked: Any, said: str) -> None:

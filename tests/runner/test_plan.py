@@ -1,15 +1,26 @@
 """What a plan promises is what the formulas say."""
 
+import functools
+import json
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from lexbench import Model, Score, Write
-from lexbench.runner.cells import Named, Step, Workload
+from lexbench import Model, Score, Write, task
+from lexbench.core import registry
+from lexbench.core.checkpoint import locate, read_model
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.corpora.synthetic import Synthetic
+from lexbench.runner.cells import BackendFacts, Named, Step, Workload
 from lexbench.runner.forecast import duration, parameters, workload
-from lexbench.runner.plan import describe, peak_memory
+from lexbench.runner.job import Job
+from lexbench.runner.plan import cell_of, describe, keep_job, least_memory, peak_memory, plan
+from lexbench.store.store import Store
 
 MODEL = Model(
     name="m", trained_length=64, head_dim=8, layers=2, width=32, heads=4, kv_heads=2, vocabulary=100, rope_base=1e4
@@ -64,3 +75,160 @@ def test_the_plan_names_everything_and_what_is_refused() -> None:
     assert "lengths  16, 64" in text
     assert "refused  none passkey 16: needs 55 tokens" in text
     assert re.search(r"about \d+ \w+", text)
+
+
+CORPUS = {"name": "synthetic", **registry.read("corpus", "synthetic"), "count": 3, "words": 200}
+
+
+def planned(lengths: Sequence[int], tasks: Sequence[str] = ("last_segment",), **settings: Any) -> list[Step]:
+    """The plan of lexlet under none and pi with texts of some 400 tokens."""
+    return plan(job(lengths, tasks, **settings), tokenizer())
+
+
+def job(lengths: Sequence[int], tasks: Sequence[str] = ("last_segment",), **settings: Any) -> Job:
+    return Job.of(
+        model=registry.read("model", "lexlet"),
+        methods=[{"name": name, **registry.read("method", name)} for name in ("none", "pi")],
+        tasks=[{"name": name, **registry.read("task", name)} for name in tasks],
+        corpus=CORPUS,
+        backend={"name": "chance"},
+        lengths=lengths,
+        multiples=None,
+        n=2,
+        **{"seeds": [0, 1], "results": None, **settings},
+    )
+
+
+@functools.cache
+def tokenizer() -> FastTokenizer:
+    return load_tokenizer(locate(str(read_model(registry.read("model", "lexlet")).path)))
+
+
+def places(steps: Sequence[Step]) -> list[tuple[str, int, int, str]]:
+    return [(step.task.label, step.seed, step.length, step.method.label) for step in steps]
+
+
+def test_cells_stand_by_task_and_seed_the_longest_first_and_methods_side_by_side() -> None:
+    steps = planned([64, 128], ("passkey", "last_segment"))
+    assert places(steps) == [
+        (label, seed, length, method)
+        for label in ("passkey", "last_segment")
+        for seed in (0, 1)
+        for length in (128, 64)
+        for method in ("none", "pi")
+    ]
+    assert not any(step.refused for step in steps)
+    assert [step.length for step in planned([64, 128], stop_after_collapse=True)] == 2 * [64, 64, 128, 128]
+
+
+def test_work_is_that_of_the_questions_and_the_first_seed_tells_it() -> None:
+    one, other = planned([128], seeds=[3]), planned([128], ("passkey",), seeds=[3])
+    assert [(step.workload.questions, step.workload.tokens, step.workload.steps) for step in one] == [(2, 256, 0)] * 2
+    assert all(step.workload.questions == 2 and step.workload.tokens == 256 for step in other)
+    assert all(step.workload.steps > 2 for step in other)  # two keys are written
+    both = planned([128], ("passkey",), seeds=[3, 4])
+    assert {step.workload for step in both} == {other[0].workload}
+
+
+def test_a_length_without_texts_is_refused_alone_and_the_others_are_as_without_it() -> None:
+    with_long, without = planned([64, 128, 5000, 6000]), planned([64, 128])
+    long = [step for step in with_long if step.length > 128]
+    assert len(long) == 8 and all("the corpus" in (step.refused or "") for step in long)
+    assert {(step.workload.tokens, step.workload.flops) for step in long} == {(0, 0.0)}
+    short = [step for step in with_long if step.length <= 128]
+    assert places(short) == places(without)
+    assert [step.task.built for step in short] == [step.task.built for step in without]  # its places fit 128 tokens
+    assert [step.workload for step in short] == [step.workload for step in without]
+    assert all(step.refused for step in planned([5000, 6000]))  # nothing is left
+
+
+def test_a_method_that_cannot_be_applied_is_refused_at_its_length_and_costs_nothing() -> None:
+    settled = job([64], seeds=[0])
+    bare = replace(settled, model=replace(settled.model, rope_base=None))
+    none, pi = plan(bare, tokenizer())
+    assert none.refused is None and none.workload.questions == 2 and none.attention is not None
+    assert pi.attention is None and pi.refused and pi.workload == Workload()
+
+
+def test_least_memory_is_one_layers_activations_and_a_cache_to_write() -> None:
+    reading, writing = (
+        Step(part("none"), part("t"), 1000, 0, None, None, Workload(1, 1000, steps=steps)) for steps in (0, 7)
+    )
+    # by hand: 1000 tokens of width 32; state, queries and what attention gives, and half as wide keys and values;
+    # a cache of both in two layers
+    assert least_memory(MODEL, reading, "float32") == 4 * 1000 * 32 * (3 + 2 * 0.5)
+    assert least_memory(MODEL, writing, "bfloat16") == 2 * 1000 * 32 * (3 + 2 * 0.5 + 2 * 2 * 0.5)
+    alone = replace(MODEL, heads=None, kv_heads=None)  # unknown: as many keys as queries
+    assert least_memory(alone, writing, "float32") == 4 * 1000 * 32 * (3 + 2 + 2 * 2)
+    assert peak_memory(alone, 10) == 4 * (27776 + 10 * 32 * (2 * 2 + 12))
+    assert peak_memory(MODEL, 10, "bfloat16") == peak_memory(MODEL, 10) / 2
+    unknown = Model(name="u", trained_length=64, head_dim=8)
+    assert (peak_memory(unknown, 10), least_memory(unknown, writing, "float32")) == (0, 0)
+
+
+def test_the_plan_in_words_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """600 seconds of 6e9 operations at 1e7 a second; float32 because nothing is a GPU."""
+    monkeypatch.setattr("lexbench.runner.plan.speed", lambda: 1e7)
+    monkeypatch.setattr("lexbench.core.machine.accelerated", lambda: False)
+    corpus_task = Named("last_segment", task("last_segment", Synthetic()), "last_segment")
+    steps = [
+        Step(part("none"), corpus_task, 1 << 20, 0, None, None, Workload(4, 2_000_000, 2e9, 1e9)),
+        Step(part("pi"), corpus_task, 1 << 20, 0, None, None, Workload(4, 2_000_000, 2e9, 1e9)),
+        Step(part("pi"), part("passkey"), 16, 0, None, "needs 55 tokens", Workload(9, 9, 9e9)),
+        Step(part("pi"), part("passkey"), 16, 1, None, "needs 55 tokens", Workload(9, 9, 9e9)),
+    ]
+    gib = 4 * (27776 + 2**20 * 32 * 14) / 2**30
+    assert describe(MODEL, steps, Path("runs/m"), "stdlib").splitlines() == [
+        "m, trained at 64 tokens, into runs/m",
+        "  methods  none, pi",
+        "  tasks    last_segment, passkey",
+        "  lengths  16, 1048576",
+        "  texts    stdlib",
+        f"  2 cells, 4,000,000 tokens, about 10 minutes and {gib:.1f} GiB of model memory in float32",
+        "  refused  pi passkey 16: needs 55 tokens",
+    ]
+    assert "texts" not in describe(MODEL, steps[2:], Path("runs/m"), "stdlib")
+    assert describe(MODEL, steps, Path("r"), backend={"dtype": "bfloat16"}).endswith(
+        f"about 10 minutes and {gib / 2:.1f} GiB of model memory in bfloat16\n  refused  pi passkey 16: needs 55 tokens"
+    )
+    monkeypatch.setattr("lexbench.core.machine.accelerated", lambda: True)
+    assert " in bfloat16" in describe(MODEL, steps, Path("r"))
+
+
+def test_the_job_is_kept_with_what_it_is_measured_with_and_its_cells(tmp_path: Path) -> None:
+    asked = job([64], seeds=[0])
+    facts = BackendFacts("chance", "1.0", "float32", "eager", "abc", tokenizer())
+    cells = [cell_of(asked, step, facts) for step in plan(asked, tokenizer())]
+    keep_job(Store(tmp_path), asked, facts, cells)
+    [file] = (tmp_path / "jobs").iterdir()
+    page = json.loads(file.read_text())
+    assert page["config"]["n"] == 2 and page["config"]["lengths"] == [64]
+    measured = {"model_revision": "abc", "backend": "1.0", "dtype": "float32", "kernel": "eager"}
+    assert page["provenance"].items() >= {**measured, "corpus_fingerprint": asked.corpus.fingerprint}.items()
+    assert page["cells"] == [
+        {"cell": cell.id, "method": cell.method, "task": "last_segment", "length": 64, "seed": 0, "tokens": 128}
+        for cell in cells
+    ]
+    keep_job(Store(tmp_path), asked, facts, cells)
+    assert len(list((tmp_path / "jobs").iterdir())) == 1
+    passkey = job([64], ("passkey",), seeds=[0])
+    keep_job(Store(tmp_path), passkey, facts)
+    pages = [json.loads(each.read_text()) for each in (tmp_path / "jobs").iterdir() if each != file]
+    assert [(each["cells"], each["provenance"]["corpus_fingerprint"]) for each in pages] == [([], None)]
+
+
+def test_a_cells_identity_holds_all_that_its_samples_depend_on() -> None:
+    asked = job([64, 512], ("last_segment", "passkey"), seeds=[5])
+    facts = BackendFacts("hf", "transformers 5", "bfloat16", "sdpa", "abc", tokenizer())
+    cells = {(step.task.label, step.method.label, step.length): step for step in plan(asked, tokenizer())}
+    pi = cell_of(asked, cells["passkey", "pi", 512], facts)
+    assert pi.identity["model"] == {"name": "lexlet", "revision": "abc", "trained_length": 256, "begins_with": [0]}
+    assert pi.identity["backend"] == {"name": "hf", "version": "transformers 5", "dtype": "bfloat16", "kernel": "sdpa"}
+    assert (pi.identity["length"], pi.identity["seed"], pi.identity["n"]) == (512, 5, 2)
+    assert pi.identity["method"]["name"] == "pi" and pi.identity["attention"] is not None
+    assert pi.identity["task"]["version"] == 2 and pi.identity["corpus"] is None and pi.corpus is None
+    assert (pi.model, pi.method, pi.task, pi.length, pi.trained_length) == ("lexlet", "pi", "passkey", 512, 256)
+    segment = cell_of(asked, cells["last_segment", "none", 64], facts)
+    assert segment.identity["corpus"]["fingerprint"] == asked.corpus.fingerprint
+    assert segment.corpus == "synthetic(count=3, words=200)"
+    assert len({segment.id, pi.id}) == 2

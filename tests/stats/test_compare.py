@@ -335,3 +335,52 @@ def test_numbers_that_are_equal_and_written_otherwise_are_named() -> None:
     assert unlike_questions(one.cell, other.cell) == Change("task.digits", "5", "5.0")
     one, other = of(task={"name": "passkey", "digits": 5, "old": 1}), of(task={"name": "passkey", "digits": 5})
     assert unlike_questions(one.cell, other.cell) is None
+
+
+def test_a_loss_that_no_test_shows_may_be_missed_in_its_whole_size(tmp_path: Path) -> None:
+    """Five documents lose the same: nothing varies, and no p is below 2^-4."""
+    [task] = sides(tmp_path, [texts("none", [3.0] * 5)], [texts("yarn", [3.5] * 5)]).tasks
+    assert task.smallest == pytest.approx(0.5)
+    assert task.verdict.startswith("too few samples to detect any difference: with 5 clusters no p is below 0.062")
+    [task] = sides(tmp_path / "6", [texts("none", [3.0] * 6)], [texts("yarn", [3.5] * 6)]).tasks
+    assert task.verdict == "B is worse at every length"  # 2^-5 is below 0.05
+
+
+def test_sides_that_measured_no_common_metric_are_said(tmp_path: Path) -> None:
+    left = [answers("none", right(8, 8), metric="accuracy"), texts("none", [3.0] * 8)]
+    other = [answers("yarn", [2.0] * 8, metric="entropy"), texts("yarn", [3.0] * 8)]
+    found = {task.task: task for task in sides(tmp_path, left, other).tasks}
+    assert [entry.apart for entry in found["passkey"].entries] == ["nothing that both sides measured"]
+    assert found["passkey"].verdict == "not comparable"
+    assert found["last_segment"].verdict == "no difference: every question gave the same"
+
+
+def test_reasons_why_nothing_can_be_told_stand_with_their_lengths(tmp_path: Path) -> None:
+    def chanced(method: str, scores: list[float], length: int) -> Finished:
+        made = answers(method, scores, length)
+        return Finished(made.cell, [replace(each, chance=0.25) for each in made.samples])
+
+    left = [chanced("none", right(8, 8), 256), chanced("none", right(2, 8), 512)]
+    other = [chanced("yarn", right(8, 8), 256), chanced("yarn", right(2, 8), 512)]
+    assert verdicts(sides(tmp_path, left, other)) == [
+        "cannot be told: both at the ceiling (1.00) at 256, both at chance (0.25) at 512"
+    ]
+    assert verdicts(sides(tmp_path / "one", left[:1], other[:1])) == ["cannot be told: both at the ceiling (1.00)"]
+
+
+def test_what_no_pair_has_is_counted_beyond_three(tmp_path: Path) -> None:
+    left = [texts("none", [3.0] * 8, length) for length in (128, 256, 512, 1024)]
+    with pytest.raises(ValueError, match="sides share no task") as error:
+        sides(tmp_path, left, [answers("yarn", right(8, 8))])
+    said = str(error.value)
+    assert sum(f"last_segment at {length}" in said for length in (128, 256, 512, 1024)) == 3 and "1 more" in said
+
+
+def test_an_answer_right_more_often_is_better_and_less_nats_are(tmp_path: Path) -> None:
+    left = [answers("none", right(0, 9)), texts("none", [3.0 + place / 9 for place in range(9)])]
+    other = [answers("yarn", right(9, 9)), texts("yarn", [2.0 + place / 9 for place in range(9)])]
+    assert verdicts(sides(tmp_path, left, other)) == ["B is better at every length"] * 2
+    assert verdicts(sides(tmp_path / "turned", other, left)) == ["B is worse at every length"] * 2
+    up = [answers("none", [1.0 + i / 10 for i in range(8)], metric="entropy")]
+    more = [answers("yarn", [2.0 + i / 10 for i in range(8)], metric="entropy")]
+    assert verdicts(sides(tmp_path / "up", up, more)) == ["B is higher at every length"]

@@ -12,7 +12,7 @@ from lexbench.commands.main import main
 from lexbench.report.doctor import examine
 from lexbench.stats import records
 from lexbench.stats.invariants import sample_faults, wrong
-from lexbench.store.format import Finished
+from lexbench.store.format import Finished, parquet
 from tests.report.fake_run import cell, fake_cells, keep
 from tests.report.outcomes import answers, folder, right, texts
 
@@ -31,6 +31,9 @@ def changed(index: int, **fields: Any) -> Finished:
         (replace(GOOD, samples=[]), "0 of 3 samples"),
         (replace(GOOD, samples=[*GOOD.samples, replace(GOOD.samples[0], index=3)]), "4 of 3 samples"),
         (replace(GOOD, samples=[GOOD.samples[0], *GOOD.samples[:2]]), "an index twice"),
+        (replace(GOOD, asked=5), "3 of 5 samples"),
+        (Finished(cell("a_users_own", "none", 512, n=2), GOOD.samples, asked=4), "3 of 4 samples"),
+        (Finished(cell("a_users_own", "none", 512, n=2), [], asked=0), "0 of 0 samples"),
         (replace(GOOD, refused="too short"), "samples, though it is refused"),
         (changed(1, nll=np.array([1, -0.5, 1, 1], np.float32)), "sample 1 with a negative log-likelihood of -0.5"),
         (changed(1, nll=np.array([1, np.nan, 1, 1], np.float32)), "sample 1 with a negative log-likelihood of -inf"),
@@ -59,6 +62,8 @@ def test_good_cells_break_nothing() -> None:
     assert wrong([Finished(cell("passkey", "none", 128), [], "too short")]) == {}
     assert list(sample_faults(replace(GOOD.samples[0], nll=np.array([-1e-4, 0.0], np.float32)))) == []  # rounding
     assert wrong([Finished(cell("longbench(dataset=qasper)", "none", 512, n=500), GOOD.samples)]) == {}  # all there are
+    assert wrong([Finished(cell("a_users_own", "none", 512, n=2), GOOD.samples)]) == {}  # an old file: any number
+    assert wrong([Finished(cell("passkey", "none", 512, n=2), GOOD.samples, asked=3)]) == {}  # its file says so
 
 
 def test_cells_that_were_asked_the_same_hold_the_same_questions() -> None:
@@ -79,7 +84,9 @@ def test_a_cell_that_holds_half_of_its_questions_is_in_no_table_and_no_check(
 ) -> None:
     whole = [texts(method, [3.0 - index / 10 for index in range(12)]) for method in ("none", "yarn")]
     folder(tmp_path / "whole", *whole)
-    folder(tmp_path / "half", whole[0], replace(whole[1], samples=whole[1].samples[:6]))
+    folder(tmp_path / "half", *whole)
+    half = parquet(whole[1].cell, whole[1].samples[:6], None, asked=12)
+    (tmp_path / "half" / "cells" / f"{whole[1].cell.id}.parquet").write_bytes(half)
     file = tmp_path / "b.json"
     assert main(["check", str(tmp_path / "whole"), "--baseline", str(file), "--update"]) == 0
     assert main(["check", str(tmp_path / "half"), "--baseline", str(file)]) == 2

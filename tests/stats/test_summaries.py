@@ -643,3 +643,11 @@ def test_a_whole_run_says_what_its_curves_say() -> None:
     assert "refused at 2048" in by["nll", "rerope", "effective_length"].note
     assert (by["nll", "ntk", "price"].value, by["nll", "ntk", "price"].p) == (0.0, 1.0)  # the same up to 256
     assert by["accuracy", "none", "position_bias_beyond"].value is not None
+
+
+def test_a_question_that_differs_is_named_with_its_length() -> None:
+    table, samples = table_of({"none": {128: 0.5, 256: 0.5}, "pi": {128: 0.5, 256: 0.5}}, "accuracy", n=8)
+    changed = table.entries["pi", 256].cell
+    samples[changed] = [replace(each, cluster="another") if each.index == 3 else each for each in samples[changed]]
+    price = next(each for each in summaries(table, samples) if (each.method, each.name) == ("pi", "price"))
+    assert price.note == "sample 3 at 256 is not the question that none was asked: run both anew"

@@ -50,7 +50,13 @@ def folder(path: Path, count: int = 100) -> Store:
 
 def held(finished: Finished) -> tuple[object, ...]:
     """The content of a finished cell as plain values."""
-    return finished.cell, finished.refused, finished.again, [plain(sample) for sample in finished.samples]
+    return (
+        finished.cell,
+        finished.refused,
+        finished.again,
+        finished.asked,
+        [plain(sample) for sample in finished.samples],
+    )
 
 
 @pytest.fixture(scope="module")

@@ -259,6 +259,16 @@ def test_a_cell_that_lacks_samples_is_not_finished(tmp_path: Path) -> None:
     assert store.finished(this)
 
 
+def test_a_cell_states_how_many_questions_were_asked_and_so_does_its_twin(tmp_path: Path) -> None:
+    this, twin = cell("passkey", "none", 256), cell("passkey", "pi", 256)
+    store = fill(tmp_path, this, SAMPLES)
+    store.finish(this, indices(SAMPLES))
+    assert store.adopt(twin, this)
+    assert [each.asked for each in store.load()] == [5, 5]
+    store.refuse(cell("passkey", "yarn", 256), "no")
+    assert sorted(str(each.asked) for each in store.load()) == ["5", "5", "None"]
+
+
 @pytest.mark.parametrize("moved", ["cell", "cells", "folder"])
 def test_a_claimed_cell_whose_file_has_vanished_is_not_begun_anew(tmp_path: Path, moved: str) -> None:
     this, store, away = cell("passkey", "none", 256), Store(tmp_path / "run"), tmp_path / "away"
@@ -409,10 +419,11 @@ def test_files_of_older_versions_are_read(tmp_path: Path) -> None:
     assert [plain(sample) for sample in store.resume(this)] == expected
     fill(tmp_path / "new", this, SAMPLES).finish(this, indices(SAMPLES))
     written = pq.read_table(tmp_path / "new/cells" / f"{this.id}.parquet")
-    pq.write_table(written.drop_columns(list(NEW)), lines.with_suffix(".parquet"))
+    about = {key: value for key, value in written.schema.metadata.items() if key not in (b"asked", b"digest")}
+    pq.write_table(written.drop_columns(list(NEW)).replace_schema_metadata(about), lines.with_suffix(".parquet"))
     [found] = store.load()
     assert [plain(sample) for sample in found.samples] == expected
-    assert (found.cell, store.problems) == (this, [])
+    assert (found.cell, found.asked, store.problems) == (this, None, [])
 
 
 def test_a_cell_that_is_finished_while_it_is_looked_at_is_not_unfinished(
@@ -513,3 +524,26 @@ def test_a_cell_that_is_put_off_is_refused_for_now_and_keeps_its_samples(tmp_pat
     [found] = store.load()
     assert found.refused is None and store.finished(this)
     assert [plain(sample) for sample in found.samples] == [plain(sample) for sample in SAMPLES]
+
+
+def test_a_claim_that_ends_early_leaves_its_samples_and_one_without_samples_leaves_nothing(tmp_path: Path) -> None:
+    this, store = cell("passkey", "none", 256), Store(tmp_path)
+    with store.claimed(this) as mine:
+        assert mine
+        with Store(tmp_path).claimed(this) as twice:
+            assert not twice
+    assert list((tmp_path / "cells").iterdir()) == []
+    with store.claimed(this):
+        store.append(this, SAMPLES[0])
+        with Store(tmp_path).claimed(this) as twice:
+            assert not twice
+    assert [plain(each) for each in store.resume(this)] == [plain(SAMPLES[0])]
+    with store.claimed(this) as mine:
+        assert mine  # the lock has ended with the claim
+
+
+def test_seconds_are_kept_to_milliseconds_and_timings_to_microseconds(tmp_path: Path) -> None:
+    Store(tmp_path).cost(cell("passkey", "none", 256), 1.23456, 7, None, timings=[(0.00123456789, 3)])
+    [row] = [json.loads(line) for line in (tmp_path / "costs.jsonl").open()]
+    assert (row["seconds"], row["timings"]) == (1.235, [[0.001235, 3]])
+    assert (row["tokens"], row["peak_bytes"], row["own_peak"]) == (7, None, False)

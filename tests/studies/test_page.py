@@ -100,9 +100,10 @@ def curve(entry: str, values: Sequence[float], method: str = "none", half: float
     return Curve(entry=entry, method=method, points=points, **settled)
 
 
-def test_the_slope_is_that_of_least_squares_through_the_trained_length() -> None:
-    # changes 0.1, 0.4 at 1 and 2 doublings: (1 * 0.1 + 2 * 0.4) / (1 + 4) = 0.18
-    assert slope(curve("a", [3.0, 3.1, 3.4])) == pytest.approx(0.18)
+def test_the_slope_is_that_of_least_squares_from_the_trained_length_on() -> None:
+    for values in ([3.0, 3.1, 3.4], [3.0, 3.9, 3.8, 3.95], [3.0, 2.5]):
+        fitted = np.polyfit(np.arange(len(values)), values, 1)[0]  # a line with an intercept of its own
+        assert slope(curve("a", values)) == pytest.approx(fitted)
     assert slope(curve("a", [3.0])) is None
 
 

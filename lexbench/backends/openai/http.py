@@ -14,6 +14,7 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import Any
 
+import httpcore2
 import httpx2
 
 from lexbench.core.record import Deferred, Refused
@@ -82,6 +83,9 @@ class Server:
             verify=_certificates(),
             trust_env=not is_loopback(httpx2.URL(url).host),  # a proxy set in the environment cannot reach this machine
         )
+        for transport in (self._client._transport, *self._client._mounts.values()):
+            if isinstance(transport, httpx2.HTTPTransport):  # httpx2 has no public way to say how connections are read
+                transport._pool._network_backend = Hurried(transport._pool._network_backend, self._thread)
 
     def heed(self, stop: threading.Event) -> None:
         """Make requests of this thread give up once `stop` is set."""
@@ -177,12 +181,10 @@ class Server:
         self, method: str, url: str, body: Mapping[str, Any] | None, seconds: float, limit: httpx2.Timeout
     ) -> tuple[httpx2.Response, bytes]:
         """The response and its whole content, within the seconds: `limit` is for each read, and a server may drip."""
-        end, content = time.monotonic() + seconds, bytearray()
+        self._thread.end, content = time.monotonic() + seconds, bytearray()
         with self._client.stream(method, url, json=body, timeout=limit) as response:
             for piece in response.iter_bytes():
                 content += piece
-                if time.monotonic() > end:
-                    raise httpx2.ReadTimeout("the answer does not end")
                 if len(content) > MOST:
                     raise Refused(f"{self.url} sends more than {MOST >> 20} MiB in one answer: check backend.url")
         return response, bytes(content)
@@ -232,6 +234,52 @@ def _with_whole_characters(value: Any) -> Any:
     if isinstance(value, dict):
         return {_with_whole_characters(key): _with_whole_characters(each) for key, each in value.items()}
     return value
+
+
+class Hurried(httpcore2.NetworkBackend):
+    """Connections on which no read waits beyond the end of its thread's request, headers and TLS included.
+
+    Args:
+        inner: opens connections.
+        thread: `end` of each thread, on the monotonic clock in seconds.
+    """
+
+    def __init__(self, inner: httpcore2.NetworkBackend, thread: threading.local) -> None:
+        self._inner, self._thread = inner, thread
+
+    def connect_tcp(self, *args: Any, **options: Any) -> httpcore2.NetworkStream:
+        """Open a connection."""
+        return HurriedStream(self._inner.connect_tcp(*args, **options), self._thread)
+
+
+class HurriedStream(httpcore2.NetworkStream):
+    """A connection of `Hurried`."""
+
+    def __init__(self, inner: httpcore2.NetworkStream, thread: threading.local) -> None:
+        self._inner, self._thread = inner, thread
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Read within what is left of the request's time; ReadTimeout where nothing is."""
+        left = self._thread.end - time.monotonic()
+        if left <= 0:
+            raise httpcore2.ReadTimeout
+        return self._inner.read(max_bytes, left if timeout is None else min(left, timeout))
+
+    def start_tls(self, *args: Any, **options: Any) -> httpcore2.NetworkStream:
+        """The same connection, encrypted."""
+        return HurriedStream(self._inner.start_tls(*args, **options), self._thread)
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Send."""
+        self._inner.write(buffer, timeout)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._inner.close()
+
+    def get_extra_info(self, info: str) -> Any:
+        """What the connection knows of itself."""
+        return self._inner.get_extra_info(info)
 
 
 class Pace:

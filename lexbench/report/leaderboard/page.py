@@ -149,8 +149,10 @@ def as_json(page: Leaderboard) -> str:
                                   "truncated", "failed", "refused", "best", "level", "p_holm", "notes": [line]}]}],
          "published": [{"name", "source", "secondary", "protocol", "note", "figures": [{as in results/published}]}]}
 
-    An infinite value, a length beyond all that was measured, is null, and `shown` says which: "> 2048". Of
-    a summary, n, truncated and failed are of all lengths of its row, and null where it is no sum of samples: a cost.
+    A score, and a difference of scores, is a share: 0.5 is 50 points. `shown` is a share in a column of a length, and
+    points in a column of a summary. An infinite value, a length beyond all that was measured, is null, and `shown` says
+    which: "> 2048". Of a summary, n, truncated and failed are of all lengths of its row, and null where it is no sum of
+    samples: a cost.
     """
     boards = [
         {

@@ -199,11 +199,13 @@ def _entry(each: Summary, usual: Sequence[str]) -> Value:
     ends = None
     if each.low is not None and each.high is not None:
         ends = _text(each, each.low), _text(each, each.high)
+    unit = 100 if each.unit == "points" else 1  # as data, scores are shares on every board
+    value, low, high = (None if end is None else end / unit for end in (each.value, each.low, each.high))
     return Value(
         shown="no value" if each.value is None else _text(each, each.value),
-        value=each.value,
-        low=each.low,
-        high=each.high,
+        value=value,
+        low=low,
+        high=high,
         ends=ends,
         interval=each.interval,
         notes=tuple(note for note in _notes(each) if note not in usual),

@@ -121,7 +121,10 @@ def find(
 
 
 def stretched(model: Model, length: int, candidate: Candidate) -> Attention:
-    """The Attention of a candidate: theta_p / lambda_p, cos and sin times sqrt(1 + ln s / ln L), s = length / L."""
+    """The Attention of a candidate: theta_p / lambda_p, cos and sin times sqrt(1 + ln s / ln L), s = length / L.
+
+    The first start_tokens tokens keep theta_p, without that factor.
+    """
     scale = su_scale(model, length / model.trained_length)
     inv_freq = model.inv_freq() / np.array(candidate.factors)
     return Attention(inv_freq=inv_freq, scale=scale, keep_first=candidate.start_tokens or None)

@@ -697,3 +697,45 @@ def test_the_command_writes_a_baseline_then_holds_then_fails(tmp_path: Path) -> 
 def test_an_update_says_that_a_gate_has_no_power(tmp_path: Path) -> None:
     said, _ = command(folder(tmp_path / "run", texts("pi", [3.0] * 4)), tmp_path / "b.json", update=True)
     assert said.endswith("no power: with 4 clusters no p is below 0.062, too much for 1 cell: raise n")
+
+
+def test_what_fails_now_is_counted_beside_what_failed_before_on_other_questions() -> None:
+    """Of another seed one more failure than before is a loss; as many are none."""
+
+    def failing(count: int, seed: int) -> Finished:
+        made = texts("pi", [3.0 + place / 20 for place in range(8)], seed=seed)
+        gone = [replace(each, nll=None, failed="gone") if each.index < count else each for each in made.samples]
+        return Finished(made.cell, gone)
+
+    same, more = one(failing(2, 0), failing(2, 1)), one(failing(2, 0), failing(3, 1))
+    assert same.status in ("held", "not comparable") and "failed" not in same.reason
+    assert more.status == "regressed" and "1 question of 8 failed that the baseline answers" in more.reason
+
+
+def test_how_many_clusters_a_loss_needs_grows_with_the_comparisons() -> None:
+    """Six documents allow 2^-6: below 0.05 alone and among three, above 0.05 / 4."""
+    lengths = (512, 1024, 2048, 4096)
+    for count, status in ((1, "regressed"), (3, "regressed"), (4, "not comparable")):
+        before = [texts("pi", [3.0] * 6, length) for length in lengths[:count]]
+        after = [texts("pi", [3.5 if length == 512 else 3.0] * 6, length) for length in lengths[:count]]
+        first, *rest = judged(before, after)
+        assert (first.status, {each.status for each in rest}) == (status, {"held"} if rest else set())
+        if status == "not comparable":
+            assert first.reason == (
+                "a loss beyond the tolerance, and 6 clusters are too few to test it among 4 comparisons: raise n"
+            )
+
+
+def test_a_loss_of_exactly_the_tolerance_is_within_it() -> None:
+    for seed in (0, 1):
+        before, after = answers("yarn", right(8, 8)), answers("yarn", right(7, 8), seed=seed)
+        verdict = one(before, after, accuracy=12.5)
+        assert (verdict.status, verdict.p, verdict.found and verdict.found.p_gain) == ("held", 1.0, 1.0)
+
+
+def test_the_standard_error_of_a_difference_is_that_of_its_clusters() -> None:
+    before, gaps = [3.0, 3.2, 3.4, 3.1, 2.9], np.array([0.5, 0.25, 0.75, 1.0, 0.0])
+    verdict = one(texts("pi", before), texts("pi", (np.array(before) + gaps).tolist()))
+    assert verdict.found is not None
+    assert verdict.found.error == pytest.approx(gaps.std(ddof=1) / math.sqrt(5), rel=1e-5)
+    assert one(texts("pi", [3.0]), texts("pi", [3.5])).found.error == 0.0  # type: ignore[union-attr]

@@ -81,7 +81,7 @@ def _shapes(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> l
         counts.append(f"{between} uncertain between two shapes")
     summary = f"Without a method: {', '.join(counts) or 'no length beyond the trained one'}."
     lines = ["## Shapes", "", RULE, summary, "", *tables.shapes(plain, under, BCA), ""]
-    lines.append("Slope: nats per token per doubling of the length, beyond the trained length, by least squares.\n")
+    lines.append("Slope: nats per token per doubling of the length, from the trained length on, by least squares.\n")
     return lines + _figures(plain, about, folder) + _figures(under, about, folder)
 
 

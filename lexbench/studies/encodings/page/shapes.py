@@ -84,9 +84,11 @@ def shape_of(curve: Curve, upto: float = math.inf) -> Shape | None:
 def slope(curve: Curve) -> float | None:
     """Nats per token per doubling of the length: least squares of the change over log2 of the multiple.
 
-    The line goes through 0 at the trained length. None without a change beyond it.
+    From the trained length on, where the change is 0 by definition: a point like the others, as it is measured like
+    them. None without a change beyond it.
     """
-    known = [(math.log2(p.multiple), p.change.value) for p in curve.points if p.change and p.multiple > 1]
-    if not known:
-        return None
-    return math.fsum(x * y for x, y in known) / math.fsum(x * x for x, _ in known)
+    beyond = [(math.log2(p.multiple), p.change.value) for p in curve.points if p.change and p.multiple > 1]
+    known = [(0.0, 0.0), *beyond]
+    middle, height = (math.fsum(point[side] for point in known) / len(known) for side in (0, 1))
+    spread = math.fsum((x - middle) ** 2 for x, _ in known)
+    return math.fsum((x - middle) * (y - height) for x, y in known) / spread if beyond else None

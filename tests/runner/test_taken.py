@@ -1,0 +1,93 @@
+"""What a cell may take from earlier answers, by the rules alone; tests/runner/test_reuse.py asks real models."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lexbench.core.task import Answer, AnyQuestion, Choose, Score, Scored, Write
+from lexbench.runner.reuse import Known, Prefixes, Twins, attended, by_prefix
+from tests.runner.open_cells import open_cell
+
+TEXT = np.array([9, 3, 4, 5, 6, 7, 8])
+
+
+def part(size: int, start: int, tokens: Any = TEXT, index: int = 0) -> Score:
+    return Score(index=index, cluster="a", tokens=tokens[:size], start=start, bytes=1, words=1)
+
+
+def test_cells_that_attend_alike_are_twins_and_only_in_one_folder(tmp_path: Path) -> None:
+    alike = {"inv_freq": "same"}
+    one, twin = open_cell("ntk", 256, attention=alike), open_cell("none", 256, attention=alike)
+    twin = replace(twin, identity={**one.identity, "method": {"name": "none"}})
+    longer = replace(twin, identity={**twin.identity, "length": 512})
+    refused = replace(twin, identity={**twin.identity, "attention": None})
+    assert attended(one) == attended(twin) != attended(longer)
+    assert attended(refused) is None
+    known = Twins()
+    known.learn(tmp_path, one)
+    known.learn(tmp_path, refused)
+    known.learn(tmp_path, twin)  # the first one stays
+    assert known.of(tmp_path / "x" / "..", twin) is one
+    assert known.of(tmp_path, longer) is None and known.of(tmp_path, refused) is None
+    assert known.of(tmp_path / "elsewhere", twin) is None
+
+
+def test_a_longer_text_holds_the_targets_of_a_shorter_one_that_it_begins_with() -> None:
+    known = Known(TEXT, 2, np.array([0.5, 1.5, 2.5, 3.5, 4.5], np.float32))  # of tokens 2 to 6
+    for size, start, held in ((5, 2, [0.5, 1.5, 2.5]), (5, 4, [2.5]), (7, 3, [1.5, 2.5, 3.5, 4.5])):
+        assert known.holds(part(size, start))
+        assert known.answer(part(size, start)).nll.tolist() == held
+    assert not known.holds(part(5, 1))  # a target before its own
+    assert not known.holds(part(5, 2, np.array([9, 3, 4, 5, 0])))
+    assert not known.holds(part(9, 2, np.arange(9)))  # longer than what was read
+
+
+def test_only_what_no_longer_text_has_told_is_asked() -> None:
+    asked: list[list[int]] = []
+
+    def ask(questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
+        asked.append([each.length for each in questions])
+        for each in questions:
+            assert isinstance(each, Score)
+            yield Scored(nll=np.arange(each.start, each.length, dtype=np.float32))
+
+    prefixes = Prefixes()
+
+    def answers(length: int, *questions: AnyQuestion, method: str = "none", task: str = "prefix") -> list[list[float]]:
+        cell = open_cell(method, length, task, attention={"of": method})
+        return [each.nll.tolist() for each in prefixes.answers(cell, questions, ask) if isinstance(each, Scored)]
+
+    assert answers(7, part(7, 4), part(6, 2, TEXT[::-1], 1)) == [[4, 5, 6], [2, 3, 4, 5]]
+    assert answers(6, part(6, 5), part(4, 3, TEXT[::-1], 1), part(4, 1, index=2)) == [[5], [3], [1, 2, 3]]
+    assert answers(6, part(6, 5), method="pi") == [[5]]  # another attention
+    assert asked == [[7, 6], [4], [6]]
+    assert answers(6, part(6, 5), task="another") == [[5]]
+    assert answers(6, part(6, 5)) == [[5]]  # of the first task nothing is kept
+    assert asked[3:] == [[6], [6]]
+
+
+def test_prompts_stand_in_the_order_of_their_tokens() -> None:
+    def write(*tokens: int) -> Write:
+        return Write(index=0, cluster="", prompt=np.array(tokens), room=1)
+
+    prompts = [write(5, 300), write(2, 9), write(5), write(5, 4, 1), write(70000), write(256)]
+    assert [each.prompt.tolist() for each in by_prefix(prompts) if isinstance(each, Write | Choose)] == [
+        [2, 9],
+        [5],
+        [5, 4, 1],
+        [5, 300],
+        [256],
+        [70000],
+    ]
+    mixed = [write(5), part(5, 2), write(2)]
+    assert by_prefix(mixed) == mixed
+
+
+def test_an_identity_is_hashed_whatever_the_order_of_its_keys() -> None:
+    one = open_cell("none", 256, attention={"scale": 1.5, "layers": [0, 1]})
+    turned = json.loads(json.dumps(one.identity, sort_keys=True))
+    assert attended(replace(one, identity=dict(reversed(turned.items())))) == attended(one)
