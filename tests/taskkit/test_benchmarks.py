@@ -50,7 +50,7 @@ def test_score_prints_json_and_names_what_is_wrong(tmp_path: Path) -> None:
     file.write_text('{"prediction": "1", "ground_truth": "1"}\n{"prediction": 3, "ground_truth": "1"}\n')
     with pytest.raises(ValueError, match=r"passkey.jsonl:2 has a wrong prediction or ground_truth: correct the line"):
         infinitebench.rescore(tmp_path)
-    with pytest.raises(ValueError, match="has no predictions: give one with TASK_LENGTH_PROMPT.csv"):
+    with pytest.raises(ValueError, match=r"has no predictions: give one with TASK_LENGTH_PROMPT.csv"):
         babilong.rescore(tmp_path)
     (tmp_path / "qa1_0k_a.csv").write_text(",target,output\n0,garden,garden\n")
     with pytest.raises(ValueError, match=r"qa1_0k_a.csv must have the columns target, output, question .*: correct it"):

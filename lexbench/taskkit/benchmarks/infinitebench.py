@@ -84,7 +84,7 @@ def _behind(text: str, prefixes: Sequence[str]) -> str | None:
 
 
 def _choice(text: str, label: Any) -> float:
-    """The letter that follows "answer is" or the like, else the first letter A to D that stands alone, else the text."""
+    """The letter behind "answer is" or the like, else the first letter A to D that stands alone, else the text."""
     said = re.search(r"(?:answer|option)\W*(?:is)?\W*([A-D])\b", text, re.IGNORECASE)
     alone = said or re.search(r"(?<![\w'])([A-D])(?![\w'])", text)
     if alone:
@@ -93,7 +93,7 @@ def _choice(text: str, label: Any) -> float:
 
 
 def _debug(text: str, label: Any) -> float:
-    """Code.Debug: "B." or "B:" comes first, or the letter or the function's name follows a phrase; "B" alone is wrong."""
+    """Code.Debug: "B." or "B:" comes first, or letter or function follows a phrase; "B" alone is wrong."""
     name, letter = label
     text = text.strip()
     if text[:2] in (f"{letter}.", f"{letter}:"):
