@@ -36,6 +36,9 @@ class Write(Question):
     """Expected accuracy of guessing among all possible answers."""
     until: tuple[str, ...] = ()
     """Stop texts: writing may end as soon as the answer contains one, and nothing behind it counts."""
+    messages: tuple[tuple[str, str], ...] = ()
+    """Role and content of the messages that the prompt was made of, for servers that take messages; a last one of the
+    assistant is the beginning of the answer. (): the prompt is a text, or one user message in the chat template."""
 
     @property
     def length(self) -> int:

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 from lexbench.taskkit import benchmarks
-from lexbench.taskkit.benchmarks import babilong, infinitebench
+from lexbench.taskkit.benchmarks import (
+    babilong,
+    graphwalks,
+    helmet,
+    infinitebench,
+    longbench2,
+    lveval,
+    mrcr,
+    nolima,
+    ruler,
+)
 
 # published predictions
 
@@ -143,3 +153,91 @@ INFINITEBENCH: list[tuple[str, Any, str, float, float]] = [
 def test_traps_of_infinitebench(part: str, label: Any, answer: str, official: float, repaired: float) -> None:
     assert infinitebench.score(part, label, answer) == pytest.approx(official)
     assert infinitebench.score(part, label, answer, "repaired") == pytest.approx(repaired)
+
+
+def test_mrcr_needs_the_prefix_first_and_autojunk_hides_repeated_text() -> None:
+    facts = {"random_string_to_prepend": "aB3", "answer": "aB3" + "one two three"}
+    for text, official, repaired in (
+        ("aB3one two three", 1.0, 1.0),
+        ("aB3one two", 2 * 7 / (7 + 13), 2 * 7 / (7 + 13)),  # a share f of the answer scores 2f / (1 + f)
+        ("Here: aB3one two three", 0.0, 0.0),
+        ('\n"aB3one two three', 0.0, 1.0),
+        ("```text\naB3one two three", 0.0, 1.0),
+    ):
+        assert mrcr.score(facts, text, "official") == pytest.approx(official)
+        assert mrcr.score(facts, text, "repaired") == pytest.approx(repaired)
+    sentence = "the ship sails over the sea at night and nobody sees where it goes. "
+    facts = {"random_string_to_prepend": "x", "answer": "x" + sentence * 30}
+    text = "x" + sentence * 15 + sentence.replace("ship", "boat") + sentence * 14
+    assert mrcr.score(facts, text, "official") < 0.6 < 0.99 < mrcr.score(facts, text, "repaired")
+
+
+def test_mrcr_of_deepmind_reads_behind_the_last_hash() -> None:
+    facts = {"answer": " 0123456789ab a riddle "}
+    for text, expected in (
+        ("0123456789ab a riddle", 1.0),
+        ("I think 0123456789ab is it: 0123456789ab a riddle", 1.0),
+        ("0123456789a a riddle", 0.0),
+    ):
+        assert mrcr.score_v2(facts, text, "official") == expected
+
+
+@pytest.mark.parametrize(
+    ("nodes", "text", "official", "first_card", "repaired"),
+    [
+        (["a", "b", "c"], "So:\nFinal Answer: [a, b, c]", 1, 2 / 3, 1),  # the first node is never counted
+        (["a"], "Final Answer: [b]", 0, 1, 0),  # no overlap was a free point
+        (["a"], "Final Answer: [a]\n", 0, 0, 1),  # the last line is empty
+        (["a"], "**Final Answer:** [a]", 1, 0, 1),
+        (["a"], "Final Answer: ['a']", 0, 1, 1),
+        (["a"], "final answer: [a]", 0, 0, 1),
+        (["a"], "Final Answer: [a]\nI hope this helps.", 0, 0, 1),
+        ([], "Final Answer: []", 1, 1, 1),
+        (
+            ["a", "b"],
+            "Final Answer: [a, a, c]",
+            0.5,
+            0.4,
+            0.5,
+        ),  # sets: 1 of 2 and 1 of 2; first card: 1 of 3 and 1 of 2
+        (["a"], "a", 0, 0, 0),
+    ],
+)
+def test_traps_of_graphwalks(nodes: list[str], text: str, official: float, first_card: float, repaired: float) -> None:
+    facts = {"answer_nodes": nodes}
+    found = {scorer: graphwalks.score(facts, text, scorer) for scorer in ("official", "repaired")}
+    assert found == {"official": pytest.approx(official), "repaired": pytest.approx(repaired)}
+    assert graphwalks.score(facts, text, "first_card") == pytest.approx(first_card)
+
+
+@pytest.mark.parametrize(
+    ("text", "official", "repaired"),
+    [
+        ("The correct answer is (B)", 1, 1),
+        ("**The correct answer is B**", 1, 1),
+        ("the correct answer is (B)", 0, 1),
+        ("B", 0, 1),
+        ("The correct answer is (A)? No. The correct answer is (B).", 0, 1),
+        ("The correct answer is Both", 1, 0),  # the first letter of a word
+        ("", 0, 0),
+    ],
+)
+def test_traps_of_longbench_v2(text: str, official: float, repaired: float) -> None:
+    facts = {"answer": "B"}
+    assert [longbench2.score(facts, text, scorer) for scorer in ("official", "repaired")] == [official, repaired]
+
+
+def test_traps_of_nolima_ruler_lveval_and_helmet() -> None:
+    names = {"gold_answers": ["Yuki"], "character_set": ["Yuki", "Stuart"]}
+    for text, official, repaired in (("Yuki", 1, 1), ("yuki", 0, 0), ("Yuki or Stuart", 1, 0), ("Yukiko", 1, 0)):
+        assert [nolima.score(names, text, scorer) for scorer in ("official", "repaired")] == [official, repaired]
+    outputs = {"outputs": ["12", "34"], "any": False}
+    assert ruler.score(outputs, "12, 35, 340", "official") == 1.0  # substrings, and a list of everything is right
+    assert ruler.score({**outputs, "any": True}, "34", "official") == 1.0
+    keywords = {"answers": ["of the sea"], "answer_keywords": "of the sea and of land or of ice", "stop_words": ["of"]}
+    # sea is 1 of 8 words of the keywords (articles go), but 1 of 5 without `of`
+    assert lveval.score(keywords, "sea", "official") == 0.0
+    assert lveval.score(keywords, "sea", "repaired") == pytest.approx(2 / 3)
+    answer = {"answers": ["art"], "cue": "Answer:"}
+    for text, official, repaired in ((" party", 1, 0), (" The Art!", 1, 1), (" no\nart", 1, 0)):
+        assert [helmet.score(answer, text, scorer) for scorer in ("official", "repaired")] == [official, repaired]

@@ -6,10 +6,36 @@ No text of a benchmark is in here: data and prompts are read from the user's own
 import json
 from pathlib import Path
 
-from lexbench.taskkit.benchmarks import babilong, infinitebench
+from lexbench.taskkit.benchmarks import (
+    babilong,
+    graphwalks,
+    helmet,
+    infinitebench,
+    longbench2,
+    lveval,
+    mrcr,
+    nolima,
+    ruler,
+)
+from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example, Message
+from lexbench.taskkit.benchmarks.copy import Files, find
 from lexbench.taskkit.rescored import as_data, as_table
 
+BENCHMARKS = {
+    "mrcr": mrcr.MRCR,
+    "mrcr_v2": mrcr.MRCR_V2,
+    "graphwalks": graphwalks.GRAPHWALKS,
+    "longbench_v2": longbench2.LONGBENCH_V2,
+    "babilong": babilong.BABILONG,
+    "infinitebench": infinitebench.INFINITEBENCH,
+    "nolima": nolima.NOLIMA,
+    "helmet": helmet.HELMET,
+    "lveval": lveval.LVEVAL,
+    "ruler_official": ruler.RULER,
+}
 RESCORERS = {"babilong": babilong.rescore, "infinitebench": infinitebench.rescore}
+
+__all__ = ["BENCHMARKS", "Asked", "Benchmark", "Example", "Files", "Message", "find", "score_folder"]
 
 
 def score_folder(benchmark: str, folder: str | Path, scorer: str = "official", as_json: bool = False) -> str:

@@ -4,9 +4,12 @@ import csv
 import functools
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example
+from lexbench.taskkit.benchmarks.copy import literals, rows, value
 from lexbench.taskkit.rescored import Rescored
 
 PLACES = ("bathroom", "bedroom", "garden", "hallway", "kitchen", "office")
@@ -33,6 +36,7 @@ MISSING = {
 }
 """Answers that pandas.read_csv takes for missing values, as the official code does."""
 FILE = re.compile(r"(?P<task>qa\d+)_(?P<length>\d+[kM])_(?P<prompt>.+)\.csv")
+ROOM = 20
 HEADLINE = ("qa1", "qa2", "qa3", "qa4", "qa5")
 """Tasks of the published average."""
 
@@ -132,3 +136,56 @@ def _averages(rows: Sequence[Rescored]) -> list[Rescored]:
         )
         for length in lengths
     ]
+
+
+def _examples(asked: Asked) -> Iterator[Example]:
+    assert asked.prompts is not None, "the task has checked it"
+    stated = literals(asked.prompts)
+    try:
+        template, wording = stated["DEFAULT_TEMPLATE"], stated["DEFAULT_PROMPTS"][asked.part]
+        template.format(context="", question="", **wording)
+    except (KeyError, TypeError, AttributeError):
+        raise ValueError(
+            f"prompts {asked.prompts} must state DEFAULT_TEMPLATE and DEFAULT_PROMPTS of {asked.part}: "
+            "give the official babilong/prompts.py"
+        ) from None
+    for file in asked.files.places:
+        class_ = next((name for name in (file.stem, file.parent.name) if re.fullmatch(r"\d+[kM]", name)), "?")
+        for number, row in enumerate(rows(file)):
+            context, question, target = (value(row, name, str, file) for name in ("input", "question", "target"))
+            prompt = template.format(context=context.strip(), question=question, **wording).strip()
+            yield Example(
+                id=f"{asked.part}:{class_}:{number}",
+                messages=[("user", prompt)],
+                facts={"task": asked.part, "target": target, "question": question, "class": class_},
+                room=ROOM,
+                answer=target,
+                parts=(f"official {class_}",),
+                chance=1 / len(LABELS[asked.part]),
+            )
+
+
+def _score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
+    return score(facts["task"], facts["target"], text, facts["question"], scorer)
+
+
+def _files(part: str, axis: str | None) -> Sequence[str]:
+    class_ = axis or "*"
+    return (
+        f"data/{part}/{class_}.json",
+        f"{class_}/{part}-*.parquet",
+        f"**/{class_}/{part}.*",
+        f"**/{part}/{class_}.*",
+    )
+
+
+BABILONG = Benchmark(
+    title="BABILong (Kuratov et al., arXiv 2406.10149)",
+    parts=TASKS,
+    files=_files,
+    examples=_examples,
+    metric="accuracy",
+    score=_score,
+    prompts="babilong/prompts.py of booydar/babilong",
+    axes="0k, 1k, 2k, ..., 10M",
+)

@@ -1,14 +1,17 @@
 """InfiniteBench (Zhang et al., arXiv 2402.13718): twelve sets of about 100 thousand tokens (src/compute_scores.py)."""
 
 import functools
+import hashlib
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example
+from lexbench.taskkit.benchmarks.copy import literals, rows, value
 from lexbench.taskkit.longbench.examples import read_rows
 from lexbench.taskkit.longbench.metrics import CHINESE_PUNCTUATION, qa_f1
 from lexbench.taskkit.rescored import Rescored
@@ -235,3 +238,64 @@ def rescore(folder: Path, scorer: str = "official") -> list[Rescored]:
                 raise ValueError(f"{file}:{number} has a wrong prediction or ground_truth: correct the line") from None
         found.append(Rescored(name, f"score_{scorer}", None, round(100 * sum(values) / len(values), 2), len(values)))
     return found
+
+
+def _examples(asked: Asked) -> Iterator[Example]:
+    assert asked.prompts is not None, "the task has checked it"
+    stated = literals(asked.prompts)
+    families = sorted(name.removesuffix("_templates") for name in stated if name.endswith("_templates"))
+    if asked.template not in families:
+        known = ", ".join(families) or "none"
+        raise ValueError(f"infinitebench's template must be one of the copy's {known}, got {asked.template}")
+    wording = stated[f"{asked.template}_templates"].get(asked.part)
+    for file in asked.files.places:
+        for number, row in enumerate(rows(file)):
+            label, context = row.get("answer"), value(row, "context", str, file)
+            try:
+                prompt = str(wording).format(**_fields(asked.part, value(row, "input", str, file), context, row))
+            except (KeyError, IndexError, ValueError):
+                raise ValueError(
+                    f"template {asked.template} of {asked.part} has unknown fields: take one of {', '.join(families)}"
+                ) from None
+            listed = label if isinstance(label, list) else [label]
+            if asked.part in ("longbook_choice_eng", "code_debug"):
+                label = [listed[0], LETTERS[list(row["options"]).index(listed[0])]]
+            yield Example(
+                id=f"{asked.part}:{row.get('id', number)}",
+                messages=[("user", prompt)],
+                facts={"part": asked.part, "label": label},
+                room=PARTS[asked.part].room,
+                answer=str(label if asked.part == "math_calc" else label[-1] if isinstance(label, list) else label),
+                cluster=hashlib.sha256(context.encode()).hexdigest()[:16],
+                chance=0.25 if asked.part in ("longbook_choice_eng", "code_debug") else 0.0,
+            )
+
+
+def _fields(part: str, asked: str, context: str, row: Mapping[str, Any]) -> dict[str, str]:
+    """Values of the fields that the official templates have."""
+    call = re.findall(r"func_[0-9]+\(-?[0-9]+\)", asked) if part == "code_run" else []
+    number = re.findall(r"The .+ of", asked) if part == "math_find" else []
+    prefix = f"What is {number[0].lower()[:-3]} in the following list?" if number else ""
+    options = {f"OPTION_{letter}": str(each) for letter, each in zip(LETTERS, row.get("options") or (), strict=False)}
+    calls = {"func_call": call[0], "func": call[0].partition("(")[0]} if call else {}
+    return {
+        "context": context,
+        "input": asked,
+        "question": asked,
+        "prefix": prefix,
+        "prompt": prefix,
+        **options,
+        **calls,
+    }
+
+
+INFINITEBENCH = Benchmark(
+    title="InfiniteBench (Zhang et al., arXiv 2402.13718)",
+    parts=tuple(PARTS),
+    files=lambda part, axis: (f"{part}.jsonl", f"**/{part}.jsonl"),
+    examples=_examples,
+    metric="score",
+    score=lambda facts, text, scorer: score(facts["part"], facts["label"], text, scorer),
+    prompts="src/prompt.py of OpenBMB/InfiniteBench",
+    cuts_middle=True,
+)
