@@ -1,5 +1,6 @@
 """Fast tokenizers of Hugging Face folders, without transformers."""
 
+import copy
 import datetime
 import functools
 import hashlib
@@ -35,7 +36,7 @@ class FastTokenizer:
         tokenizer: tokenizers.Tokenizer,
         bos: int | None,
         begins_with_bos: bool,
-        template: Callable[[Sequence[str]], Sequence[str] | None] | None = None,
+        template: Callable[..., Sequence[str] | None] | None = None,
     ) -> None:
         if begins_with_bos and bos is None:
             raise ValueError("model.bos is true, but the tokenizer has no BOS token: set model.bos=false")
@@ -48,6 +49,29 @@ class FastTokenizer:
         self._tokenizer = tokenizer
         self._template = template
         self._prepends = tokenizer.encode("\n", add_special_tokens=False).tokens[:1] == [BLANK]
+
+    thought: int = 0
+    """Tokens of each question that are kept for thinking."""
+    form: str = ""
+    """How a chat server is asked, for protocols and identities; empty: by tokens."""
+    system: str | None = None
+    """Message in front of the user's, in frames of a chat server."""
+
+    def as_chat(self, form: str, system: str | None, thinking: bool, thought: int) -> "FastTokenizer":
+        """The same tokenizer for a server that takes messages: every frame is the chat template's.
+
+        Args:
+            form: one line, for protocols and identities.
+            system: message in front of the user's; None: none, and what the template adds by itself stays.
+            thinking: whether the template lets the model think.
+            thought: tokens of each question that are kept for it.
+        """
+        other = copy.copy(self)
+        other.__dict__.pop("_chat", None)
+        other.form, other.system, other.thought = form, system, thought
+        if self._template is not None:
+            other._template = functools.partial(self._template, thinking=thinking)
+        return other
 
     @property
     def vocabulary(self) -> int:
@@ -94,7 +118,9 @@ class FastTokenizer:
 
         Raises ValueError if `chat` is set and the template is missing or cannot be rendered.
         """
-        return self._chat if chat else Frame(np.asarray(self.prefix, dtype=np.int64), np.empty(0, np.int64))
+        return (
+            self._chat if chat or self.form else Frame(np.asarray(self.prefix, dtype=np.int64), np.empty(0, np.int64))
+        )
 
     def talk(self, messages: Sequence[tuple[str, str]]) -> list[Tokens]:
         """Tokens of a conversation in the chat template, up to where the model's answer begins, in pieces.
@@ -120,8 +146,9 @@ class FastTokenizer:
 
     @functools.cached_property
     def _chat(self) -> Frame:
-        before, _, after = self.talk([("user", "")])
-        return Frame(before, after)
+        system = [("system", self.system)] if self.system is not None else []
+        *before, _, after = self.talk([*system, ("user", "")])
+        return Frame(np.concatenate(before), after)
 
 
 def load_tokenizer(folder: Path, bos: bool | None = None) -> FastTokenizer:

@@ -9,7 +9,7 @@ from typing import Protocol
 from lexbench.backends import Backend, capabilities
 from lexbench.core import machine
 from lexbench.core.record import Deferred, Refused, Sample
-from lexbench.core.task import Answer, AnyQuestion, Choose, Mark, Probe, Score, Task, Tokenizer, Write
+from lexbench.core.task import Answer, AnyQuestion, Choose, Mark, Probe, Score, Task, Tokenizer, Write, Written
 from lexbench.runner.cells import OpenCell
 from lexbench.runner.fence import fenced
 from lexbench.runner.plan import least_memory
@@ -107,7 +107,10 @@ def scored(task: Task, tokenizer: Tokenizer, question: AnyQuestion, given: Answe
         assert isinstance(sample, Sample) and sample.index == question.index, f"no sample of question {question.index}"
         fault = next(sample_faults(sample), None)
         assert fault is None, f"sample {question.index} with {fault}"
-        return replace(sample, prompt=excerpt(question, tokenizer))
+        thought = {}
+        if isinstance(given, Written) and (given.thought or given.thought_cut):
+            thought = {"thought": given.thought, "thought_cut": given.thought_cut}
+        return replace(sample, prompt=excerpt(question, tokenizer), facts={**sample.facts, **thought})
 
 
 def answers(backend: Backend, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:

@@ -2,9 +2,10 @@
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lexbench.core.record import Refused
-from lexbench.core.task import AnyQuestion, Task, Tokenizer
+from lexbench.core.task import AnyQuestion, Task, Tokenizer, Write
 from lexbench.runner.cells import OpenCell
 from lexbench.runner.fence import check_questions, fenced
 
@@ -31,7 +32,10 @@ class Questions:
                 made: Sequence[AnyQuestion]
                 try:
                     with fenced(f"{type(task).__name__}.questions"):
-                        made, refused = task.questions(tokenizer, length, n, seed), None
+                        thought = getattr(tokenizer, "thought", 0)
+                        made, refused = task.questions(tokenizer, length - thought, n, seed), None
+                        if thought:
+                            made = [replace(q, thought=thought) if isinstance(q, Write) else q for q in made]
                         check_questions(made, tokenizer, length)
                 except Refused as refusal:
                     made, refused = [], refusal.reason

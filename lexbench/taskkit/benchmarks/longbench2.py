@@ -11,6 +11,7 @@ from lexbench.taskkit.benchmarks.copy import rows, value
 ROOM = 128
 FIELDS = {"DOC": "context", "Q": "question", **{f"C_{letter}": f"choice_{letter}" for letter in "ABCD"}}
 """Placeholders of the official prompt, each between two $."""
+PLACES = re.compile(r"(\$(?:DOC|Q|C_[A-D])\$)")
 
 
 def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
@@ -40,12 +41,12 @@ def _examples(asked: Asked) -> Iterator[Example]:
         for row in rows(file):
             if asked.axis not in (None, row.get("length")) or asked.part not in ("all", row.get("domain")):
                 continue
-            texts = {name: str(value(row, field, str, file)).strip() for name, field in FIELDS.items()}
+            texts = {f"${name}$": str(value(row, field, str, file)).strip() for name, field in FIELDS.items()}
             answer, context = value(row, "answer", str, file), value(row, "context", str, file)
             yield Example(
                 id=str(value(row, "_id", (str, int), file)),
                 # one pass: the official code replaces one placeholder after another, also inside the document
-                messages=[("user", re.sub(r"\$(DOC|Q|C_[A-D])\$", lambda m, texts=texts: texts[m[1]], wording))],
+                messages=[("user", "".join(texts.get(part, part) for part in PLACES.split(wording)))],
                 facts={"answer": answer, **{name: row.get(name) for name in ("domain", "difficulty", "length")}},
                 room=ROOM,
                 answer=f"The correct answer is ({answer})",
