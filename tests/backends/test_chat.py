@@ -1,4 +1,4 @@
-"""A chat server: messages instead of tokens, thought and answer each with its budget, nothing mixed with completions."""
+"""A chat server: messages instead of tokens, thought and answer each with its budget, apart from completions."""
 
 import contextlib
 import json
@@ -178,7 +178,7 @@ def test_likelihoods_cut_prompts_and_unframed_questions_are_refused(model: Model
         with pytest.raises(Refused, match="needs a question in the chat template, this task's has none"):
             backend.write(Write(index=0, cluster="a", prompt=tokens, room=9))
         server.answer = talking(model, finder(), spare=-65)
-        with pytest.raises(Refused, match="has read .* tokens, the question has .*: it truncates prompts"):
+        with pytest.raises(Refused, match=r"has read .* tokens, the question has .*: it truncates prompts"):
             backend.write(passkey(backend))
         server.answer = talking(model, lambda _: ({"content": "x"}, "content_filter"))
         with pytest.raises(Deferred, match=r"cut an answer short \(content_filter\)"):
@@ -216,7 +216,7 @@ def test_wrong_settings_are_one_line(model: Model, changed: dict[str, Any], mess
 def test_a_run_with_thinking_counts_all_tokens_and_is_never_mixed_with_completions(
     model: Model, tmp_path: Path, unverified: None
 ) -> None:
-    """End to end: the finder answers every pass key behind its thought; the run keeps thoughts, lengths and identity."""
+    """End to end: the finder answers every pass key behind its thought; the run keeps thought, length and identity."""
     with serving(talking(model, finder("<think>I look for it.</think>")), listing("one")) as server:
         config = {"name": "openai", **registry.read("backend", "openai"), "url": server.url, "retries": 0}
         thinking = {"chat": True, "thinking": "free", "thought": 64}
