@@ -40,7 +40,7 @@ class ManyLabels(Spread):
 
     form: ClassVar[tuple[str, ...]] = Spread.form
     item: ClassVar[str] = "[a-z]"
-    labels: int = 8
+    labels: int = 6
     things: int = 1
     shots: int = 2
 

@@ -19,7 +19,7 @@ from lexbench.core import registry
 from lexbench.core.checkpoint import read_model
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
-from lexbench.core.tokenizer import load_tokenizer
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.store.store import Store
 from tests.backends import scripted
 from tests.backends.scripted import Body, Reply, listing, serving
@@ -165,6 +165,7 @@ def test_what_the_thought_leaves_over_is_not_the_answers(model: Model) -> None:
 def test_conversations_are_sent_as_they_are(model: Model) -> None:
     talk = (("user", "Write."), ("assistant", "Roses."), ("user", "Again."))
     with asking(model, talking(model, finder())) as (backend, server):
+        assert isinstance(backend.tokenizer, FastTokenizer)
         prompt = np.concatenate(backend.tokenizer.talk(talk))
         backend.write(Write(index=0, cluster="a", prompt=prompt, room=9, messages=talk))
         assert [(each["role"], each["content"]) for each in server.asked[0]["messages"]] == list(talk)

@@ -270,7 +270,11 @@ def test_an_order_is_scored_by_pairs(lexlet: FastTokenizer) -> None:
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_a_choice_is_among_answers_of_equal_size(lexlet: FastTokenizer, name: str) -> None:
-    small = {"many_labels": {"labels": 4}, "nth_needle": {"alike": 2}, "conflicting_needles": {"alike": 2}}
+    small: dict[str, dict[str, Any]] = {
+        "many_labels": {"labels": 4},
+        "nth_needle": {"alike": 2},
+        "conflicting_needles": {"alike": 2},
+    }
     task = lexbench.task(name, choose=True, **small.get(name, {}))
     for question in task.questions(lexlet, 420, 8, 0):
         assert isinstance(question, Choose)
@@ -308,6 +312,11 @@ def test_written_questions_state_a_chance(lexlet: FastTokenizer) -> None:
     chances = {name: asked(lexlet, name, n=1)[0].chance for name in TASKS}
     assert chances == {
         **dict.fromkeys(("nth_needle", "conflicting_needles", "graph_walk", "graph_walk_bfs"), 0.25),
-        **{"counting": 0.2, "ordering": pytest.approx(1 / 6), "spread_arithmetic": 0.1, "many_labels": 0.125},
+        **{
+            "counting": 0.2,
+            "ordering": pytest.approx(1 / 6),
+            "spread_arithmetic": 0.1,
+            "many_labels": pytest.approx(1 / 6),
+        },
     }
     assert all(isinstance(asked(lexlet, name, n=1)[0], Write) for name in TASKS)

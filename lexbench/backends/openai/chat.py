@@ -141,7 +141,7 @@ class ChatDialect(Dialect):
         """The messages of a prompt that was framed as one user message, and the first words of the answer behind it."""
         frame = self._tokenizer.frame(chat=True)
         before, after, inside = frame.before, frame.after, prompt[len(frame.before) :]
-        places = np.arange(len(inside) - len(after), -1, -1) if len(after) else []
+        places = range(len(inside) - len(after), -1, -1) if len(after) else range(0)
         behind = next((p for p in places if np.array_equal(inside[p : p + len(after)], after)), None)
         if behind is None or not np.array_equal(prompt[: len(before)], before):
             raise Refused(
