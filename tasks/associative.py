@@ -11,6 +11,7 @@ from lexbench import Answer, AnyQuestion, Choose, Chosen, Corpus, Refused, Sampl
 from lexbench.taskkit import haystack
 from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
 from lexbench.taskkit.scoring import score_choice, score_items
+from lexbench.taskkit.spread import NAMES
 
 HEADER = "Remember where these people live.\n"
 NEEDLES = {"association": " {name} lives next to {sight}.", "direct": " {name} lives in {city}, {country}."}
@@ -45,12 +46,6 @@ SIGHTS = (
     ("the Taj Mahal", "Agra", "India"),
 )
 """Sight, city, country; no two share a city or a country, and no sight shares a word with its city or country."""
-NAMES = (
-    *("Adam", "Alice", "Anna", "Ben", "Carl", "Clara", "David", "Diana", "Edward", "Ella", "Emma", "Eric"),
-    *("Frank", "George", "Grace", "Harry", "Helen", "Henry", "Jack", "James", "Jane", "John", "Julia", "Karen"),
-    *("Kate", "Laura", "Leo", "Linda", "Lucy", "Mark", "Martin", "Mary", "Max", "Mike", "Nick", "Nina"),
-    *("Oliver", "Oscar", "Paul", "Peter", "Robert", "Rose", "Sam", "Sarah", "Simon", "Thomas", "Tom", "Victor"),
-)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -19,6 +19,7 @@ from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.corpora.stdlib import Stdlib
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.runner.job import Job
+from lexbench.taskkit.benchmarks import BENCHMARKS
 from tests.answerers import asked_tokens, perfect, uniform, written
 from tests.taskkit.key_files import key_file
 
@@ -26,7 +27,7 @@ LLAMA = Model(name="llama", trained_length=256, head_dim=32, rope_base=10000.0, 
 NO_ROPE = Model(name="learned", trained_length=256, head_dim=32)
 LENGTHS = [160, 256, 480]
 METHODS = registry.names("method")
-OFFICIAL = {"longbench", "qa_squad", "qa_hotpotqa"}
+OFFICIAL = {"longbench", "qa_squad", "qa_hotpotqa", *BENCHMARKS}
 """Tasks of data that is not here; their own tests hold the same over stand-ins."""
 TASKS = [n for n in registry.names("task") if "suite" not in registry.read("task", n) and n not in OFFICIAL]
 CORPUS = Synthetic(words=1500)

@@ -8,21 +8,27 @@ from lexbench.commands.command import Command
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("benchmark", choices=("longbench",), help="benchmark of the predictions")
-    parser.add_argument("folder", type=Path, metavar="DIR", help="predictions for LongBench or LongBench-E")
     parser.add_argument(
+        "benchmark", choices=("longbench", "babilong", "infinitebench"), help="benchmark of the predictions"
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder with predictions")
+    parser.add_argument(
+        "--scorer",
+        choices=("official", "repaired"),
+        default="official",
+        help="babilong, infinitebench: the official rules with their faults, or without (default: %(default)s)",
+    )
+    longbench = parser.add_argument_group("longbench")
+    longbench.add_argument(
         "--e",
         action=argparse.BooleanOptionalAction,
         help="score as LongBench-E, by bucket of length (default: if the name of DIR or its parent ends in _e)",
     )
-    parser.add_argument(
+    longbench.add_argument(
         "--buckets", type=_bounds, metavar="4000,8000", help="bounds of the buckets, as stored lengths in words"
     )
-    parser.add_argument(
-        "--similarity",
-        choices=("difflib", "levenshtein"),
-        default="difflib",
-        help="similarity of code (default: %(default)s)",
+    longbench.add_argument(
+        "--similarity", choices=("difflib", "levenshtein"), help="similarity of code (default: difflib)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON: a score by data set, or by bucket")
 
@@ -40,9 +46,20 @@ def _bounds(text: str) -> tuple[int, ...]:
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print the scores."""
-    from lexbench.taskkit import longbench
+    if options.benchmark == "longbench":
+        from lexbench.taskkit import longbench
 
-    print(longbench.score_folder(options.folder, options.e, options.buckets, options.similarity, options.json))
+        if options.scorer != "official":
+            raise ValueError("longbench has only the official scorer, got --scorer repaired: leave it out")
+        similarity = options.similarity or "difflib"
+        print(longbench.score_folder(options.folder, options.e, options.buckets, similarity, options.json))
+        return 0
+    from lexbench.taskkit import benchmarks
+
+    given = [name for name in ("e", "buckets", "similarity") if getattr(options, name) is not None]
+    if given:
+        raise ValueError(f"--{given[0]} is for longbench, got {options.benchmark}: leave it out")
+    print(benchmarks.score_folder(options.benchmark, options.folder, options.scorer, options.json))
     return 0
 
 
@@ -52,7 +69,9 @@ COMMAND = Command(
     call=call,
     arguments=_arguments,
     epilog="""\
-DIR holds DATASET.jsonl files as LongBench's pred.py writes them, with pred, answers, all_classes and
-length in each line.
+DIR holds the files that the benchmark's own code writes.
+longbench      DATASET.jsonl with pred, answers, all_classes and length in each line
+babilong       TASK_LENGTH_PROMPT.csv with the columns target, output and question; also the average of qa1-qa5
+infinitebench  preds_SET.jsonl with prediction and ground_truth in each line
 """,
 )

@@ -36,11 +36,16 @@ class Write(Question):
     """Expected accuracy of guessing among all possible answers."""
     until: tuple[str, ...] = ()
     """Stop texts: writing may end as soon as the answer contains one, and nothing behind it counts."""
+    messages: tuple[tuple[str, str], ...] = ()
+    """Role and content of the messages that the prompt was made of, for servers that take messages; a last one of the
+    assistant is the beginning of the answer. (): the prompt is a text, or one user message in the chat template."""
+    thought: int = 0
+    """Further tokens for thinking, in front of the answer: the run sets them, as the backend's budget says."""
 
     @property
     def length(self) -> int:
-        """Tokens of prompt and room."""
-        return len(self.prompt) + self.room
+        """Tokens of prompt, thought and room."""
+        return len(self.prompt) + self.thought + self.room
 
     def said(self, text: str) -> bool:
         """Whether the answer contains a stop text."""
@@ -151,6 +156,10 @@ class Written:
     text: str
     hit_room: bool
     """Whether the room ended before the model stopped."""
+    thought: str = ""
+    """What the model thought before, without its markers; no part of `tokens` and `text`."""
+    thought_cut: bool = False
+    """Whether the budget ended in thought, so that there is no answer."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

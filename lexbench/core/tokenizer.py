@@ -1,8 +1,10 @@
 """Fast tokenizers of Hugging Face folders, without transformers."""
 
+import copy
 import datetime
 import functools
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,8 +26,9 @@ class FastTokenizer:
         tokenizer: of the checkpoint.
         bos: the BOS id, if there is one.
         begins_with_bos: whether BOS begins every context.
-        template: returns the texts before and behind a user message; special tokens in them become tokens. It is called
-            on first use of a chat, so a broken template fails chats only. None, or returning None: no chat template.
+        template: from the roles of messages to the texts before, between and behind them; special tokens in these
+            become tokens. It is called on first use of a chat, so a broken template fails chats only. None, or
+            returning None: no chat template.
     """
 
     def __init__(
@@ -33,7 +36,7 @@ class FastTokenizer:
         tokenizer: tokenizers.Tokenizer,
         bos: int | None,
         begins_with_bos: bool,
-        template: Callable[[], tuple[str, str] | None] | None = None,
+        template: Callable[..., Sequence[str] | None] | None = None,
     ) -> None:
         if begins_with_bos and bos is None:
             raise ValueError("model.bos is true, but the tokenizer has no BOS token: set model.bos=false")
@@ -46,6 +49,29 @@ class FastTokenizer:
         self._tokenizer = tokenizer
         self._template = template
         self._prepends = tokenizer.encode("\n", add_special_tokens=False).tokens[:1] == [BLANK]
+
+    thought: int = 0
+    """Tokens of each question that are kept for thinking."""
+    form: str = ""
+    """How a chat server is asked, for protocols and identities; empty: by tokens."""
+    system: str | None = None
+    """Message in front of the user's, in frames of a chat server."""
+
+    def as_chat(self, form: str, system: str | None, thinking: bool, thought: int) -> "FastTokenizer":
+        """The same tokenizer for a server that takes messages: every frame is the chat template's.
+
+        Args:
+            form: one line, for protocols and identities.
+            system: message in front of the user's; None: none, and what the template adds by itself stays.
+            thinking: whether the template lets the model think.
+            thought: tokens of each question that are kept for it.
+        """
+        other = copy.copy(self)
+        other.__dict__.pop("_chat", None)
+        other.form, other.system, other.thought = form, system, thought
+        if self._template is not None:
+            other._template = functools.partial(self._template, thinking=thinking)
+        return other
 
     @property
     def vocabulary(self) -> int:
@@ -92,19 +118,37 @@ class FastTokenizer:
 
         Raises ValueError if `chat` is set and the template is missing or cannot be rendered.
         """
-        return self._chat if chat else Frame(np.asarray(self.prefix, dtype=np.int64), np.empty(0, np.int64))
+        return (
+            self._chat if chat or self.form else Frame(np.asarray(self.prefix, dtype=np.int64), np.empty(0, np.int64))
+        )
 
-    @functools.cached_property
-    def _chat(self) -> Frame:
-        texts = self._template() if self._template else None
+    def talk(self, messages: Sequence[tuple[str, str]]) -> list[Tokens]:
+        """Tokens of a conversation in the chat template, up to where the model's answer begins, in pieces.
+
+        Every second piece is a message, the others are the template's; special tokens in messages stay text.
+
+        Raises ValueError if the template is missing or cannot be rendered with these roles.
+
+        Args:
+            messages: role (system, user, assistant) and content of each.
+        """
+        texts = self._template([role for role, _ in messages]) if self._template else None
         if texts is None:
             raise ValueError("chat=true needs a model with a chat template, this one has none: set task.chat=false")
         self._tokenizer.encode_special_tokens = False
-        before, after = (self._tokenizer.encode(text, add_special_tokens=False).ids for text in texts)
+        pieces = [np.asarray(self._tokenizer.encode(text, add_special_tokens=False).ids, np.int64) for text in texts]
         self._tokenizer.encode_special_tokens = True
-        if self.prefix and tuple(before[: len(self.prefix)]) != self.prefix:
-            before = [*self.prefix, *before]
-        return Frame(np.asarray(before, dtype=np.int64), np.asarray(after, dtype=np.int64))
+        if self.prefix and tuple(pieces[0][: len(self.prefix)]) != self.prefix:
+            pieces[0] = np.concatenate([np.asarray(self.prefix, np.int64), pieces[0]])
+        for place, (_, content) in enumerate(messages):
+            pieces.insert(2 * place + 1, self.encode(content).ids)
+        return pieces
+
+    @functools.cached_property
+    def _chat(self) -> Frame:
+        system = [("system", self.system)] if self.system is not None else []
+        *before, _, after = self.talk([*system, ("user", "")])
+        return Frame(np.concatenate(before), after)
 
 
 def load_tokenizer(folder: Path, bos: bool | None = None) -> FastTokenizer:
@@ -149,8 +193,8 @@ def given_tokenizer(given: Any) -> Tokenizer:
     return FastTokenizer(copy, bos, begins, functools.partial(_template, None, settings))
 
 
-MESSAGE = "\u2402message\u2403"
-"""Placeholder of the user message when a template is rendered."""
+MESSAGE = re.compile("\u2402\\d+\u2403")
+"""Placeholder of a message when a template is rendered."""
 TODAY = datetime.date(2024, 7, 26)
 """The date in templates that write one, fixed so that a cell has the same prompts on every day."""
 WRITTEN = "".join(f" | replace('%{part}', '{TODAY.strftime('%' + part)}')" for part in "aAbBdjmyYHMS")
@@ -158,11 +202,13 @@ SAME_DAY = "{% macro strftime_now(form) %}{{ form" + WRITTEN + " }}{% endmacro %
 """Prepended to a template, replaces transformers' date function, which cannot be set otherwise."""
 
 
-def _template(folder: Path | None, settings: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The chat template's texts before and behind a user message, with the generation prompt.
+def _template(
+    folder: Path | None, settings: Mapping[str, Any], roles: Sequence[str], thinking: bool = False
+) -> list[str] | None:
+    """The chat template's texts before, between and behind messages of these roles, with the generation prompt.
 
-    Rendered as in transformers, with two differences: the date is fixed, and thinking is off, because the room is for
-    the answer.
+    Rendered as in transformers, with two differences: the date is fixed, and thinking is off by default, because the
+    room is for the answer.
     """
     file = folder / "chat_template.jinja" if folder else None
     source = file.read_text(encoding="utf-8") if file and file.exists() else settings.get("chat_template")
@@ -175,8 +221,8 @@ def _template(folder: Path | None, settings: Mapping[str, Any]) -> tuple[str, st
     from transformers.utils.chat_template_utils import render_jinja_template
 
     tokens = {key: _content(value) for key, value in settings.items() if key.endswith("_token") and value}
-    values = {**{key: token for key, token in tokens.items() if isinstance(token, str)}, "enable_thinking": False}
-    talk = [[{"role": "user", "content": MESSAGE}]]
+    values = {**{key: token for key, token in tokens.items() if isinstance(token, str)}, "enable_thinking": thinking}
+    talk = [[{"role": role, "content": f"\u2402{place}\u2403"} for place, role in enumerate(roles)]]
     try:
         rendered, _ = render_jinja_template(
             conversations=talk, chat_template=SAME_DAY + source, add_generation_prompt=True, **values
@@ -186,12 +232,11 @@ def _template(folder: Path | None, settings: Mapping[str, Any]) -> tuple[str, st
         raise ValueError(
             f"chat template of {folder or 'the tokenizer'} cannot be rendered ({reason}): set task.chat=false"
         ) from None
-    before, found, after = str(rendered[0]).partition(MESSAGE)
-    if not found:
-        raise ValueError(
-            f"chat template of {folder or 'the tokenizer'} does not contain the user message: set task.chat=false"
-        )
-    return before, after
+    texts = MESSAGE.split(str(rendered[0]))
+    if MESSAGE.findall(str(rendered[0])) != [message["content"] for message in talk[0]]:
+        what = "the user message" if list(roles) == ["user"] else f"each of the messages {', '.join(roles)} once"
+        raise ValueError(f"chat template of {folder or 'the tokenizer'} does not contain {what}: set task.chat=false")
+    return texts
 
 
 def _content(token: str | dict[str, Any] | None) -> str | None:

@@ -149,7 +149,9 @@ def _section(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> l
         return lines
     over_length.plot(table, out / "plots" / table.name)
     lines += _figure(table.name, f"{table.label} of {table.cell.task} over length")
-    return lines + [line for more in (_gain, _depths, _positions, _curves) for line in more(table, samples, out)]
+    return lines + [
+        line for more in (_gain, _length_effect, _depths, _positions, _curves) for line in more(table, samples, out)
+    ]
 
 
 def _gain(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
@@ -163,6 +165,19 @@ def _gain(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list
         return []
     text = ["#### Context gain", "", GAIN, markdown(gain_grid(table, found))]
     return text + _numbers(out, f"{table.name}-gain", csv(gain.rows_of(table, found)))
+
+
+def _length_effect(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
+    """Effect of the length relative to the same questions at the shortest one."""
+    from lexbench.report.formats import csv, markdown
+    from lexbench.report.tables import LENGTH_EFFECT, length_effect_grid
+    from lexbench.stats import length_effect
+
+    found = length_effect.length_effects(table, samples)
+    if not found:
+        return []
+    text = ["#### Effect of the length", "", LENGTH_EFFECT, markdown(length_effect_grid(table, found))]
+    return text + _numbers(out, f"{table.name}-length-effect", csv(length_effect.rows_of(table, found)))
 
 
 def _depths(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:

@@ -22,6 +22,7 @@ from lexbench.stats import metrics, positions
 from lexbench.stats.differences import Difference, Differences, coverage, digits, usual_counts
 from lexbench.stats.floors import NGRAMS, level_text, unspoken
 from lexbench.stats.gain import Gain, hurts_from
+from lexbench.stats.length_effect import LengthEffect
 from lexbench.stats.records import by_number
 from lexbench.stats.tables import Table, at_length, caption, tables
 from lexbench.stats.values import number
@@ -44,6 +45,11 @@ GAIN = """\
 Gain: NLL at the shortest length minus NLL at this one, in nats per token over the same targets; positive where more
 context helps. *hurts from*: the first length that is worse than the one before it, by an interval wholly below zero,
 uncorrected for the number of lengths.
+"""
+LENGTH_EFFECT = """\
+Score at this length over the score at the shortest one, minus 1, on the same questions: 0 where only the distance grows
+and the model does not mind it, -100 % where nothing is left. *At its floor*: the score at the shortest length has an
+interval that reaches chance.
 """
 COLLAPSE = """\
 In range: the second half of the trained length. Collapse: the position (tokens before the target, BOS counted) from
@@ -277,6 +283,30 @@ def _gain(each: Gain | None, shortest: int) -> Entry:
     ends = (signed(gain.low), signed(gain.high)) if gain.low is not None and gain.high is not None else None
     failed = f"{gain.left_out} of {gain.left_out + gain.targets} targets failed, left out"
     return Entry(text=signed(gain.value), ends=ends, notes=(failed,) if gain.left_out else ())
+
+
+# length's effect on scores
+
+
+def length_effect_grid(table: Table, found: Sequence[LengthEffect]) -> Grid:
+    """Change of each method's score at each length in percent, beside its score at the shortest one."""
+    shortest, *others = table.lengths
+    places = {(each.method, each.length): each for each in found}
+    rows: list[Line] = []
+    for row in dict.fromkeys(each.method for each in found):
+        level = 100 * (table.entries[row, shortest].value or 0.0)
+        rows.append([row, f"{level:.1f}", *(_effect(places.get((row, length))) for length in others)])
+    return Grid(head=["method", f"{table.label} at {shortest}", *_heads(table)[1:]], rows=rows)
+
+
+def _effect(each: LengthEffect | None) -> Entry:
+    if each is None:
+        return EMPTY
+    if each.value is None:
+        return Entry(text="at its floor")
+    low, high = each.low, each.high
+    ends = (f"{100 * low:+.1f}", f"{100 * high:+.1f}") if low is not None and high is not None else None
+    return Entry(text=f"{100 * each.value:+.1f} %", ends=ends)
 
 
 # collapse by position

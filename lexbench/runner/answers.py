@@ -10,7 +10,7 @@ from lexbench.backends import Backend, capabilities
 from lexbench.core import machine
 from lexbench.core.fence import fenced
 from lexbench.core.record import Deferred, Refused, Sample
-from lexbench.core.task import Answer, AnyQuestion, Choose, Mark, Probe, Score, Task, Tokenizer, Write
+from lexbench.core.task import Answer, AnyQuestion, Choose, Mark, Probe, Score, Task, Tokenizer, Write, Written
 from lexbench.runner.cells import OpenCell
 from lexbench.runner.plan import least_memory
 from lexbench.runner.reuse import Prefixes, by_prefix
@@ -108,7 +108,10 @@ def scored(task: Task, tokenizer: Tokenizer, question: AnyQuestion, given: Answe
         assert isinstance(sample, Sample) and sample.index == question.index, f"no sample of question {question.index}"
         fault = next(sample_faults(sample), None)
         assert fault is None, f"sample {question.index} with {fault}"
-        kept = replace(sample, prompt=excerpt(question, tokenizer))
+        thought = {}
+        if isinstance(given, Written) and (given.thought or given.thought_cut):
+            thought = {"thought": given.thought, "thought_cut": given.thought_cut}
+        kept = replace(sample, prompt=excerpt(question, tokenizer), facts={**sample.facts, **thought})
         check_sample(kept)
         return kept
 

@@ -1,12 +1,14 @@
 """Plan a job, measure what its folder lacks, and derive the folder's records."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from tqdm import tqdm
 
 from lexbench.backends import Backend
+from lexbench.core import registry
 from lexbench.core.checkpoint import FetchError, locate
 from lexbench.core.model import Model
 from lexbench.core.record import Cell
@@ -40,7 +42,7 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
         backend: with the job's model loaded, stays open; None: the job's own, opened and closed here.
     """
     try:
-        tokenizer = _tokenizer(job.model) if backend is None else backend.tokenizer
+        tokenizer = _tokenizer(job.model, job.backend) if backend is None else backend.tokenizer
     except FetchError as missing:
         if not dry_run:
             raise
@@ -65,8 +67,14 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
     return list[Cell](cells)
 
 
-def _tokenizer(model: Model) -> Tokenizer:
-    return load_tokenizer(locate(checkpoint_of(model), model.revision, weights=False), model.bos)
+def _tokenizer(model: Model, backend: Mapping[str, Any] | None = None) -> Tokenizer:
+    """The checkpoint's; for a chat backend as it counts and frames questions."""
+    tokenizer = load_tokenizer(locate(checkpoint_of(model), model.revision, weights=False), model.bos)
+    if not (backend or {}).get("chat"):
+        return tokenizer
+    plain = {key: value for key, value in (backend or {}).items() if key != "name"}
+    dressed: Tokenizer = registry.class_of(plain, "backend").as_chat(tokenizer, plain)  # type: ignore[attr-defined]
+    return dressed
 
 
 class _Here:

@@ -44,8 +44,9 @@ def workload(model: Model, questions: Sequence[AnyQuestion]) -> Workload:
         dense += times * a_token * question.length
         quadratic += times * a_pair * question.length**2
         if isinstance(question, Write):
-            quadratic += 2.0 * a_pair * question.room * question.length
-            steps += question.room
+            written = question.thought + question.room
+            quadratic += 2.0 * a_pair * written * question.length
+            steps += written
     tokens = sum(question.length for question in questions)
     return Workload(len(questions), tokens, dense, quadratic, steps)
 

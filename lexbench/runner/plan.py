@@ -194,6 +194,9 @@ def keep_job(store: Store, job: Job, backend: BackendFacts, cells: Sequence[Open
 def cell_of(job: Job, step: Step, backend: BackendFacts) -> OpenCell:
     """The cell of a step, as the loaded backend measures it."""
     corpus = job.corpus if uses_corpus(step.task) else None
+    form = getattr(backend.tokenizer, "form", "")  # of a chat server
+    unstated = _protocol(step.task, backend.tokenizer)
+    protocol = step.refused if unstated else step.task.built.protocol(backend.tokenizer)
     identity = {
         "model": {
             "name": job.model.name,
@@ -205,7 +208,8 @@ def cell_of(job: Job, step: Step, backend: BackendFacts) -> OpenCell:
         "attention": step.attention.as_data() if step.attention else None,
         "task": {**step.task.identity(), "version": step.task.built.version},
         "corpus": {**corpus.identity(), "fingerprint": corpus.fingerprint} if corpus else None,
-        "backend": {"name": backend.name, "version": backend.version, "dtype": backend.dtype, "kernel": backend.kernel},
+        "backend": {"name": backend.name, "version": backend.version, "dtype": backend.dtype, "kernel": backend.kernel}
+        | ({"chat": form} if form else {}),
         "length": step.length,
         "seed": step.seed,
         "n": job.n,
@@ -218,9 +222,7 @@ def cell_of(job: Job, step: Step, backend: BackendFacts) -> OpenCell:
         trained_length=job.model.trained_length,
         seed=step.seed,
         n=job.n,
-        protocol=step.refused
-        if _protocol(step.task, backend.tokenizer)
-        else step.task.built.protocol(backend.tokenizer),
+        protocol=f"{protocol}, {form}" if form else protocol,
         backend=backend.name,
         dtype=backend.dtype,
         kernel=backend.kernel,

@@ -2,10 +2,11 @@
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lexbench.core.fence import check_questions, fenced
 from lexbench.core.record import Refused
-from lexbench.core.task import AnyQuestion, Task, Tokenizer
+from lexbench.core.task import AnyQuestion, Task, Tokenizer, Write
 from lexbench.runner.cells import OpenCell
 
 KEPT_TOKENS, KEPT_CELLS = 1 << 24, 64
@@ -32,7 +33,10 @@ class Questions:
                 refused: Refused | None
                 try:
                     with fenced(f"{type(task).__name__}.questions"):
-                        made, refused = task.questions(tokenizer, length, n, seed), None
+                        thought = getattr(tokenizer, "thought", 0)
+                        made, refused = task.questions(tokenizer, length - thought, n, seed), None
+                        if thought:
+                            made = [replace(q, thought=thought) if isinstance(q, Write) else q for q in made]
                         check_questions(made, tokenizer, length)
                 except Refused as refusal:
                     made, refused = [], refusal.with_traceback(None)

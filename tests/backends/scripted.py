@@ -51,7 +51,7 @@ class Server:
             return 200, {"version": self.version}
         if path == "/v1/models":
             return self.models if isinstance(self.models, tuple) else (200, self.models)
-        if path == "/v1/completions" and body is not None:
+        if path in ("/v1/completions", "/v1/chat/completions") and body is not None:
             self.asked.append(body)
             self.at.append(time.monotonic())
             return self.answer(body)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from lexbench.backends import Backend, Capabilities
 from lexbench.backends.completions import Completions, Continue, Likely, Reply, Request
+from lexbench.backends.openai.chat import MARKERS, ChatDialect, Form
 from lexbench.backends.openai.dialect import Dialect
 from lexbench.backends.openai.http import Rejected, Server
 from lexbench.backends.openai.replies import models
@@ -19,8 +20,8 @@ from lexbench.core.method import method_entries, read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.scaled import attention_of
-from lexbench.core.task import Answer, AnyQuestion
-from lexbench.core.tokenizer import load_tokenizer
+from lexbench.core.task import Answer, AnyQuestion, Write
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -41,6 +42,14 @@ class OpenAI(Completions, Backend):
         retries: attempts after the first; 10 retries last about 3 minutes, enough for a server to restart.
         requests_per_minute: rate limit; None: no limit.
         dtype: of weights and activations on the server, which no server reports.
+        chat: ask by chat completions, in messages; only tasks that write. False: by completions, in tokens.
+        system: chat: message in front of the user's; None: none.
+        thinking: chat: `none` tells the model's template not to think; `free` lets it think; `budget` also sends the
+            budget to the server (vLLM's thinking_token_budget), which ends the thought there.
+        thought: chat: tokens for thinking, beside those of the answer; both count in the length.
+        prefill: chat: whether the server continues a message of the assistant, which a task's first words of the answer
+            need (vLLM, SGLang). False, or with thinking: these words end the question.
+        markers: chat: what begins and ends a thought in an answer, where the server does not take it out.
     """
 
     name = "openai"
@@ -60,6 +69,12 @@ class OpenAI(Completions, Backend):
         retries: int = 10,
         requests_per_minute: float | None = None,
         dtype: str = "unknown",
+        chat: bool = False,
+        system: str | None = None,
+        thinking: str = "none",
+        thought: int = 0,
+        prefill: bool = True,
+        markers: Sequence[str] = MARKERS,
     ) -> None:
         if model.path is None:
             raise ValueError(f"model {model.name} has no tokenizer: give model.path=DIR or a hub name")
@@ -72,17 +87,37 @@ class OpenAI(Completions, Backend):
         self._serves, self._slots = started_with(serves, serves_length, model)
         folder = locate(model.path, model.revision, weights=False)
         self.tokenizer = load_tokenizer(folder, model.bos)
+        form = Form(chat, system, thinking, thought, prefill, tuple(markers))
+        if chat:
+            self.tokenizer = form.tokenizer(self.tokenizer)
         self._concurrency = concurrency
         self._server = Server(url, _key(key_variable), key_variable, timeout, retries, requests_per_minute)
         entry = _entry(self._server, served)
         self.version = _version(self._server, entry)
         ends, vocabulary = sorted(end_tokens(folder)), max(model.vocabulary or 0, self.tokenizer.vocabulary)
         steady = self.version.startswith("vLLM")
+        asked = (self._server, entry["id"], self.tokenizer, ends, vocabulary, steady)
         try:
-            self._dialect = Dialect(self._server, entry["id"], self.tokenizer, ends, vocabulary, steady)
+            self._dialect = ChatDialect(*asked, form=form) if chat else Dialect(*asked)
         except Refused as refusal:
             raise ValueError(refusal.reason) from None
+        if isinstance(self._dialect, ChatDialect) and not self._dialect.switches:
+            self.version += ", which takes no chat_template_kwargs"
         self.revision = _identified(self._server, {**entry, "fingerprint": self._dialect.fingerprint})
+
+    @classmethod
+    def as_chat(cls, tokenizer: FastTokenizer, config: Mapping[str, Any]) -> FastTokenizer:
+        """The tokenizer as this backend with `chat` counts and frames questions."""
+        return Form.of(config).tokenizer(tokenizer)
+
+    def _answered(self, question: AnyQuestion) -> Answer:
+        if not isinstance(self._dialect, ChatDialect):
+            return super()._answered(question)
+        if not isinstance(question, Write):
+            raise Refused(
+                "a chat server gives no likelihoods of given tokens: take a task that writes, or backend.chat=false"
+            )
+        return self._dialect.write(question)
 
     @property
     def by_prefix(self) -> bool:

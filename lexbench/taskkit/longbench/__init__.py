@@ -14,7 +14,8 @@ from lexbench.taskkit.longbench.datasets import (
     summary_scores,
 )
 from lexbench.taskkit.longbench.examples import Missing, Source, from_hub, read_examples
-from lexbench.taskkit.longbench.rescore import Rescored, as_data, as_table, rescore, score_folder
+from lexbench.taskkit.longbench.rescore import rescore, score_folder
+from lexbench.taskkit.rescored import Rescored, as_data, as_table
 
 __all__ = [
     "BUCKETS",

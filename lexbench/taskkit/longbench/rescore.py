@@ -3,9 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,20 +18,7 @@ from lexbench.taskkit.longbench.datasets import (
     summary_scores,
 )
 from lexbench.taskkit.longbench.examples import STRING, STRINGS, WHOLE, read_rows
-
-
-@dataclass(frozen=True)
-class Rescored:
-    """One metric of a data set or of one of its buckets."""
-
-    dataset: str
-    metric: str
-    bucket: str | None
-    value: float
-    """Mean x 100, two decimals; NaN without predictions."""
-    n: int
-    official: bool
-    """Whether this is the metric of the published tables."""
+from lexbench.taskkit.rescored import Rescored, as_data, as_table
 
 
 def rescore(
@@ -65,32 +50,6 @@ def rescore(
     return found
 
 
-def as_data(rescored: Sequence[Rescored]) -> dict[str, Any]:
-    """Official scores in the form of the official result.json: data set to score, or data set to bucket to score."""
-    found: dict[str, Any] = {}
-    for row in rescored:
-        if row.official and row.bucket is None:
-            found[row.dataset] = row.value
-        elif row.official:
-            found.setdefault(row.dataset, {})[row.bucket] = row.value
-    return found
-
-
-def as_table(rescored: Sequence[Rescored]) -> str:
-    """One line per data set and metric, with the number of predictions in each bucket; remarks below."""
-    names = list(dict.fromkeys(row.bucket or "score" for row in rescored))
-    cells = {(row.dataset, row.metric, row.bucket or "score"): row for row in rescored}
-    lines = [["data set", "metric", *(column for name in names for column in (name, "n"))]]
-    for dataset, metric in dict.fromkeys((row.dataset, row.metric) for row in rescored):
-        rows = [cells[dataset, metric, name] for name in names]
-        lines.append([dataset, metric, *(text for row in rows for text in (f"{row.value:.2f}", str(row.n)))])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    table = [
-        "  ".join([*map(str.ljust, line[:2], widths[:2]), *map(str.rjust, line[2:], widths[2:])]) for line in lines
-    ]
-    return "\n".join([*table, *_remarks(rescored)])
-
-
 def score_folder(
     folder: str | Path,
     e: bool | None = None,
@@ -100,7 +59,7 @@ def score_folder(
 ) -> str:
     """The output of `lexbench score longbench` (see `rescore`): table or JSON; an empty bucket's score is NaN."""
     rescored = rescore(folder, e, buckets, similarity)
-    return json.dumps(as_data(rescored), indent=1) if as_json else as_table(rescored)
+    return json.dumps(as_data(rescored), indent=1) if as_json else as_table(rescored, _remarks(rescored))
 
 
 def _files(folder: Path) -> list[Path]:

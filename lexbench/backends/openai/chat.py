@@ -1,0 +1,183 @@
+"""Chat completions: messages in, a thought and an answer out, each with its own budget."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from lexbench.backends.openai.dialect import STOPS, Abilities, Dialect
+from lexbench.backends.openai.http import Rejected
+from lexbench.backends.openai.replies import found, malformed
+from lexbench.core.record import Deferred, Refused
+from lexbench.core.task import Tokens, Write, Written
+from lexbench.core.tokenizer import FastTokenizer
+
+MARKERS = ("<think>", "</think>")
+THINKING = ("none", "free", "budget")
+SPARE = 64
+"""Tokens by which a server's template may differ from the one here: a default system message, another date."""
+Message = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a chat server is asked; see the backend's parameters."""
+
+    chat: bool = False
+    system: str | None = None
+    thinking: str = "none"
+    thought: int = 0
+    prefill: bool = True
+    markers: tuple[str, ...] = MARKERS
+
+    def __post_init__(self) -> None:
+        if self.thinking not in THINKING:
+            raise ValueError(f"backend.thinking must be one of {', '.join(THINKING)}, got {self.thinking}")
+        if (self.thinking == "none") != (self.thought == 0) or self.thought < 0:
+            raise ValueError(
+                f"backend.thought must be tokens above 0 with thinking, and 0 without, got {self.thought} with "
+                f"thinking={self.thinking}: e.g. backend.thinking=free backend.thought=2048"
+            )
+        if not self.chat and any(getattr(self, each.name) != each.default for each in fields(self)):
+            raise ValueError("backend.system, thinking, thought, prefill and markers need backend.chat=true: set it")
+        if len(self.markers) != 2 or not all(self.markers):
+            raise ValueError(f"backend.markers must be two texts, got {list(self.markers)}: e.g. [<think>,</think>]")
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "Form":
+        """The form that a backend's config states."""
+        stated = {each.name: config[each.name] for each in fields(cls) if each.name in config}
+        return cls(**{**stated, "markers": tuple(stated.get("markers", MARKERS))})
+
+    @property
+    def continues(self) -> bool:
+        """Whether the first words of an answer are a message of the assistant; a thought comes before them."""
+        return self.prefill and self.thinking == "none"
+
+    def __str__(self) -> str:
+        parts = ["chat completions"]
+        parts += [f"system message {self.system!r}"] if self.system is not None else []
+        parts += ["first words of the answer " + ("prefilled" if self.continues else "at the end of the question")]
+        parts += [f"thinking {self.thinking}, {self.thought} tokens" if self.thought else "no thinking"]
+        return ", ".join(parts)
+
+    def tokenizer(self, tokenizer: FastTokenizer) -> FastTokenizer:
+        """The tokenizer that makes questions for this server."""
+        return tokenizer.as_chat(str(self), self.system, self.thinking != "none", self.thought)
+
+
+class ChatDialect(Dialect):
+    """Chat completions of one model on a server.
+
+    Args:
+        *asked: as for `Dialect`.
+        form: how the server is asked.
+    """
+
+    _tokenizer: FastTokenizer
+
+    def __init__(self, *asked: Any, form: Form) -> None:
+        self._form, self._most, self.switches = form, "max_tokens", True
+        super().__init__(*asked)
+
+    def write(self, question: Write) -> Written:
+        """Thought and answer to a question; the answer loses what exceeds its room.
+
+        Refused if the server has read another number of tokens than asked, beyond `SPARE`.
+        """
+        answer = self._chat(self._messages(question), question.thought + question.room, question.until)
+        read = (answer.get("usage") or {}).get("prompt_tokens")
+        if isinstance(read, int) and abs(read - len(question.prompt)) > SPARE:
+            raise Refused(
+                f"{self._server.url} has read {read} tokens, the question has {len(question.prompt)}: it truncates "
+                "prompts, or its template is not the model's here"
+            )
+        choice = found(self._server, answer, dict, "choices", 0)
+        cut = choice.get("finish_reason") == "length"
+        if choice.get("finish_reason") not in ("stop", "length"):
+            said = self._server.words(str(choice.get("finish_reason")))
+            raise Deferred(f"{self._server.url} cut an answer short ({said}): repeat the command")
+        thought, text = self._parted(found(self._server, choice, dict, "message"), cut)
+        if self._server.holds_key(f"{thought} {text}"):
+            raise Refused(f"{self._server.url} wrote the API key that was sent to it: a record must not hold the key")
+        tokens = self._tokenizer.encode(text).ids if text else np.empty(0, np.int64)
+        if len(tokens) > question.room:  # what the thought has left over is not the answer's
+            tokens, cut = tokens[: question.room], True
+            text = self._tokenizer.decode(tokens)
+        unfinished = cut and not text and bool(question.thought)
+        return Written(
+            tokens=tokens, text=text, hit_room=cut and not question.said(text), thought=thought, thought_cut=unfinished
+        )
+
+    def _parted(self, message: Mapping[str, Any], cut: bool) -> tuple[str, str]:
+        """Thought and answer: by the server's own field, else by the markers; a thought without end has no answer."""
+        text = message.get("content")
+        if text is not None and not isinstance(text, str):
+            raise malformed(self._server, f"message.content must be a str, got {type(text).__name__}")
+        text = text or ""
+        begin, end = self._form.markers
+        for name in ("reasoning", "reasoning_content"):  # vLLM's newer and older name
+            if isinstance(message.get(name), str) and message[name]:
+                return message[name], text.lstrip()
+        thought, ended, answer = text.rpartition(end)
+        if ended:
+            return thought.strip().removeprefix(begin).strip(), answer.lstrip()
+        # the template may have written the opening marker: then only the end tells a thought
+        if text.lstrip().startswith(begin) or (cut and self._form.thinking != "none"):
+            return text.strip().removeprefix(begin).strip(), ""
+        return "", text
+
+    def _messages(self, question: Write) -> list[dict[str, str]]:
+        messages = list(question.messages) or self._read(question.prompt)
+        *others, (role, last) = messages
+        if role == "assistant" and not self._form.continues:
+            before, content = others[-1]
+            messages = [*others[:-1], (before, f"{content}\n{last.strip()}")]
+        return [{"role": role, "content": content} for role, content in messages]
+
+    def _read(self, prompt: Tokens) -> list[Message]:
+        """The messages of a prompt that was framed as one user message, and the first words of the answer behind it."""
+        frame = self._tokenizer.frame(chat=True)
+        before, after, inside = frame.before, frame.after, prompt[len(frame.before) :]
+        places = range(len(inside) - len(after), -1, -1) if len(after) else range(0)
+        behind = next((p for p in places if np.array_equal(inside[p : p + len(after)], after)), None)
+        if behind is None or not np.array_equal(prompt[: len(before)], before):
+            raise Refused(
+                "a chat server needs a question in the chat template, this task's has none: set task.chat=true"
+            )
+        system = [("system", self._tokenizer.system)] if self._tokenizer.system is not None else []
+        begun = self._tokenizer.decode(inside[behind + len(after) :])
+        user = [("user", self._tokenizer.decode(inside[:behind]))]
+        return [*system, *user, *([("assistant", begun)] if begun else [])]
+
+    def _chat(self, messages: Sequence[Mapping[str, str]], most: int, until: Sequence[str] = ()) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self._served, "messages": messages, "temperature": 0, self._most: most}
+        if stops := [text for text in until if text][:STOPS]:
+            body["stop"] = stops
+        if messages[-1]["role"] == "assistant":
+            body |= {"continue_final_message": True, "add_generation_prompt": False}
+        if self.switches:
+            body["chat_template_kwargs"] = {"enable_thinking": self._form.thinking != "none"}
+        if self._form.thinking == "budget":
+            body["thinking_token_budget"] = self._form.thought
+        try:
+            answer = self._server.post("chat/completions", body)
+        except Rejected as no:
+            raise self._gone(no) if no.status == 404 else no from None
+        self._check_same(answer)
+        if len(found(self._server, answer, list, "choices")) != 1:
+            raise malformed(self._server, "it must have exactly one choice")
+        return answer
+
+    def _abilities(self) -> Abilities:
+        """Find the fields that the server knows, by trial requests; Refused if it answers none."""
+        trial = [{"role": "user", "content": "Hi"}]
+        for self._most, self.switches in itertools.product(("max_tokens", "max_completion_tokens"), (True, False)):
+            try:
+                self._chat(trial, 1 + self._form.thought)
+                return Abilities(False, False, None, False)
+            except Rejected as no:
+                last = no
+        raise last

@@ -1,0 +1,47 @@
+"""Public benchmarks: formats, official scorers with their faults and repaired ones, scores of published predictions.
+
+No text of a benchmark is in here: data and prompts are read from the user's own copy.
+"""
+
+import json
+from pathlib import Path
+
+from lexbench.taskkit.benchmarks import (
+    babilong,
+    graphwalks,
+    helmet,
+    infinitebench,
+    longbench2,
+    lveval,
+    mrcr,
+    nolima,
+    ruler,
+)
+from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example, Message
+from lexbench.taskkit.benchmarks.copy import Files, find
+from lexbench.taskkit.rescored import as_data, as_table
+
+BENCHMARKS = {
+    "mrcr": mrcr.MRCR,
+    "mrcr_v2": mrcr.MRCR_V2,
+    "graphwalks": graphwalks.GRAPHWALKS,
+    "longbench_v2": longbench2.LONGBENCH_V2,
+    "babilong": babilong.BABILONG,
+    "infinitebench": infinitebench.INFINITEBENCH,
+    "nolima": nolima.NOLIMA,
+    "helmet": helmet.HELMET,
+    "lveval": lveval.LVEVAL,
+    "ruler_official": ruler.RULER,
+}
+RESCORERS = {"babilong": babilong.rescore, "infinitebench": infinitebench.rescore}
+
+__all__ = ["BENCHMARKS", "Asked", "Benchmark", "Example", "Files", "Message", "find", "score_folder"]
+
+
+def score_folder(benchmark: str, folder: str | Path, scorer: str = "official", as_json: bool = False) -> str:
+    """The output of `lexbench score`: table or JSON; ValueError for a folder or file of another form."""
+    place = Path(folder).expanduser()
+    if not place.is_dir():
+        raise ValueError(f"folder {folder} does not exist: give one with predictions of {benchmark}")
+    rows = RESCORERS[benchmark](place, scorer)
+    return json.dumps(as_data(rows), indent=1) if as_json else as_table(rows)

@@ -1,0 +1,75 @@
+"""What every benchmark says of itself: parts, files, examples with their messages, budget, scores."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lexbench.core.task import Tokenizer
+from lexbench.taskkit.benchmarks.copy import Files
+
+Message = tuple[str, str]
+"""Role and content."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One question of a benchmark."""
+
+    id: str
+    messages: Sequence[Message]
+    facts: Mapping[str, Any]
+    """What scoring needs; kept with the sample."""
+    room: int
+    """Official number of new tokens."""
+    answer: str
+    """Of a flawless model, without a leading blank."""
+    cue: str = ""
+    """First words of the answer, behind the messages."""
+    parts: tuple[str, ...] = ()
+    """Groups by the benchmark's own axis, with records of their own."""
+    cluster: str | None = None
+    """Examples of one document are not independent; None: this one has its own."""
+    chance: float = 0.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user chose of a benchmark."""
+
+    part: str
+    files: Files
+    prompts: Path | None
+    """The official file with the wording, where the data do not hold it."""
+    axis: str | None
+    """Only this class of the benchmark's own length axis."""
+    template: str
+    """Family of the official prompts, where there are several."""
+    tokenizer: Tokenizer
+    length: int
+    """Tokens of prompt and room, at most."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A public benchmark."""
+
+    title: str
+    parts: Sequence[str]
+    files: Callable[[str, str | None], Sequence[str]]
+    """Patterns of a part's files by part and axis, the first that matches counts."""
+    examples: Callable[[Asked], Iterator[Example]]
+    metric: str
+    score: Callable[[Mapping[str, Any], str, str], float]
+    """From an example's facts, a written answer and the scorer to the score in [0, 1]."""
+    scorers: Sequence[str] = ("official", "repaired")
+    chat: bool = True
+    """Whether the official form is a chat, where the model has one."""
+    prompts: str | None = None
+    """The official file that `prompts` must name; None: the data hold the wording."""
+    cuts_middle: bool = False
+    """Whether over-long prompts officially lose their middle."""
+    axes: str = ""
+    """What `axis` may be, for the docs; empty: there is no such choice."""
+    more: Callable[[Files, str, str], Files] | None = None
+    """Adds further files of the copy."""

@@ -1,0 +1,115 @@
+"""The user's own copy of a benchmark: its files by any official layout, rows of any format, literals of its code."""
+
+import ast
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+
+from lexbench.core.record import Refused
+from lexbench.taskkit.longbench.examples import read_rows
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files of one part of a benchmark. Identities and labels depend on their content only."""
+
+    places: tuple[Path, ...] = field(compare=False)
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"sha256:{self.sha256[:8]}"
+
+    __repr__ = __str__
+
+    @classmethod
+    def of(cls, places: Sequence[Path]) -> "Files":
+        """Existing files, in this order."""
+        digest = hashlib.sha256()
+        for place in places:
+            with place.open("rb") as opened:
+                digest.update(hashlib.file_digest(opened, "sha256").digest())
+        return cls(tuple(places), digest.hexdigest())
+
+
+def find(data: str, patterns: Sequence[str], what: str) -> Files:
+    """All files of the first pattern that matches any, below a folder; ValueError if there is no such folder.
+
+    Refused if no pattern matches. `data` may also be the only file itself.
+    """
+    folder = Path(data).expanduser()
+    if folder.is_file():
+        return Files.of([folder])
+    if not folder.is_dir():
+        raise ValueError(f"data {data} does not exist: give task.data=DIR, your copy of {what}")
+    for pattern in patterns:
+        if places := sorted(place for place in folder.glob(pattern) if place.is_file()):
+            return Files.of(places)
+    raise Refused(f"data of {what} lack {' and '.join(patterns)}: give task.data=DIR, your copy")
+
+
+def rows(file: Path) -> Iterator[Mapping[str, Any]]:
+    """Rows of a .jsonl, .json (one list) or .parquet; ValueError for anything else."""
+    if file.suffix == ".parquet":
+        try:
+            with pyarrow.parquet.ParquetFile(file) as opened:
+                for batch in opened.iter_batches(batch_size=16):
+                    yield from batch.to_pylist()
+        except (pyarrow.ArrowException, OSError) as error:
+            reason = " ".join(str(error).split())[:80]
+            raise ValueError(f"{file} is damaged ({reason}): download it again") from None
+    elif file.suffix == ".jsonl":
+        yield from (row for _, row in read_rows(str(file), file.read_bytes(), {}))
+    else:
+        try:
+            listed = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError:
+            listed = None
+        if not isinstance(listed, list) or not all(isinstance(row, dict) for row in listed):
+            raise ValueError(f"{file} must hold a JSON list of objects: give the official file")
+        yield from listed
+
+
+def value(row: Mapping[str, Any], name: str, kind: type | tuple[type, ...], file: Path) -> Any:
+    """A field of a row; ValueError if it is missing or of another type."""
+    if not isinstance(row.get(name), kind):
+        raise ValueError(f"{file} has a row without {name} of its usual type: give the official file")
+    return row[name]
+
+
+def literals(file: Path) -> dict[str, Any]:
+    """Values that Python code assigns: names at the top, and `function.name` inside functions. Nothing is executed.
+
+    Only literals, and literal strings joined by +, are read. The last of several assignments to one name counts.
+    """
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError) as error:
+        reason = " ".join(str(error).split())[:80]
+        raise ValueError(f"prompts {file} cannot be read ({reason}): give the official file") from None
+    found: dict[str, Any] = {}
+    functions = [("", tree.body), *((f"{f.name}.", ast.walk(f)) for f in tree.body if isinstance(f, ast.FunctionDef))]
+    for prefix, nodes in functions:
+        for node in nodes:
+            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+                try:
+                    found[f"{prefix}{node.targets[0].id}"] = ast.literal_eval(_joined(node.value))
+                except ValueError:
+                    continue
+    return found
+
+
+def _joined(node: ast.expr) -> ast.expr:
+    """`"a" + "b"` as one literal, also as the values of a dict."""
+    if isinstance(node, ast.Dict):
+        return ast.Dict(node.keys, [_joined(each) for each in node.values])
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        sides = [_joined(node.left), _joined(node.right)]
+        texts = [side.value for side in sides if isinstance(side, ast.Constant) and isinstance(side.value, str)]
+        return ast.Constant("".join(texts)) if len(texts) == 2 else node
+    return node

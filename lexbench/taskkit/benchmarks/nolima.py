@@ -1,0 +1,142 @@
+"""NoLiMa: a person by an association without shared words, in books (Modarressi et al., arXiv 2502.05167)."""
+
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lexbench.core.record import Refused
+from lexbench.core.task import Tokenizer
+from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example
+from lexbench.taskkit.benchmarks.copy import Files, value
+
+ROOM = 192
+SEED, DEPTHS = 42, 26
+BOOKS = "haystack/rand_shuffle/rand_book_*.txt"
+PARTS = {
+    "standard": "needle_set.json",
+    "hard": "needle_set_hard.json",
+    "direct": "needle_set_ONLYDirect.json",
+    "cot": "needle_set_w_CoT.json",
+    "distractor": "needle_set_w_Distractor.json",
+}
+
+
+def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
+    """1 if the answer contains a right name.
+
+    official: as a substring, in the same case, so a list of all people is right. repaired: as a word, and no other
+    name of the character set beside it.
+    """
+    right = facts["gold_answers"]
+    if scorer == "official":
+        return float(any(name in text for name in right))
+    named = {name for name in {*facts["character_set"], *right} if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)}
+    return float(bool(named) and named <= set(right))
+
+
+def _examples(asked: Asked) -> Iterator[Example]:
+    needles, *books = asked.files.places
+    if asked.axis is None:
+        raise Refused("nolima needs the tokens of its haystack: give task.axis=1000")
+    tokens = int(asked.axis)
+    for entry in _entries(needles):
+        for kind, question in entry["questions"].items():
+            for test, content in entry["tests"].items():
+                if entry.get("distractors"):
+                    raise Refused("nolima's needles with distractors are not supported: give task.part=standard")
+                for number, book in enumerate(books):
+                    rng = np.random.RandomState(SEED + int(entry["id"][:4]) + number)
+                    for depth in np.linspace(0, 1, DEPTHS):
+                        name = str(rng.choice(entry["character_set"]))
+                        filled = functools.partial(_filled, arguments=content["input_args"])
+                        needle = filled(entry["needle"]).replace("{CHAR}", name)
+                        text = _placed(asked.tokenizer, book, needle, tokens, float(depth))
+                        prompt = entry["task_template"].replace("{haystack}", text)
+                        yield Example(
+                            id=f"{entry['id']}_{test}_{kind}_{book.stem}_{depth:.2f}",
+                            messages=[
+                                ("system", "You are a helpful assistant"),
+                                ("user", prompt.replace("{question}", filled(question).replace("{CHAR}", name))),
+                            ],
+                            facts={
+                                "gold_answers": content.get("gold_answers") or [name],
+                                "character_set": entry["character_set"],
+                                "depth": float(depth),
+                                "haystack": tokens,
+                            },
+                            room=ROOM,
+                            answer=name,
+                            parts=(kind,),
+                            cluster=f"{entry['id']}_{test}",
+                            chance=1 / len(entry["character_set"]),
+                        )
+
+
+def _entries(file: Path) -> Sequence[Mapping[str, Any]]:
+    listed = json.loads(file.read_text(encoding="utf-8"))
+    for entry in listed:
+        for name, kind in (
+            *(("id", str), ("needle", str), ("task_template", str)),
+            *(("questions", dict), ("tests", dict), ("character_set", list)),
+        ):
+            value(entry, name, kind, file)
+    return listed  # type: ignore[no-any-return]
+
+
+def _filled(text: str, arguments: Sequence[str]) -> str:
+    """{1}, {2}, ... replaced, all of them; the official code keeps only the last one in a question."""
+    for number, argument in enumerate(arguments, start=1):
+        text = text.replace(f"{{{number}}}", argument)
+    return text
+
+
+@functools.lru_cache(maxsize=8)
+def _encoded(tokenizer: Tokenizer, book: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Tokens of a book, and the places of those with a line feed, after a 0."""
+    encoded = tokenizer.encode(book.read_text(encoding="utf-8"))
+    ends = [*encoded.starts[1:].tolist(), len(encoded.text)]
+    breaks = [i for i, (a, b) in enumerate(zip(encoded.starts, ends, strict=True)) if "\n" in encoded.text[a:b]]
+    return encoded.ids, np.asarray([0, *breaks])
+
+
+def _placed(tokenizer: Tokenizer, book: Path, needle: str, tokens: int, depth: float) -> str:
+    """The official placement: behind the first line feed past the depth, in `tokens` tokens from the book's start."""
+    ids, breaks = _encoded(tokenizer, book)
+    delta = breaks / (tokens + 1) - depth
+    place = int(breaks[np.argmin(np.where(delta < 0, np.inf, delta))])
+    start = place - int(np.round(tokens * depth))
+    if start < 0 or start + tokens > len(ids):
+        raise Refused(f"nolima's {book.name} has {len(ids)} tokens, needs {start + tokens}: lower task.axis")
+    before = tokenizer.decode(ids[start : place + 1])
+    before = before[: max(before.rfind("\n"), 0)]
+    return f"{before} {needle}\n{tokenizer.decode(ids[place + 1 : start + tokens])}"
+
+
+def _files(part: str, axis: str | None) -> Sequence[str]:
+    return (f"needlesets/{PARTS[part]}", PARTS[part])
+
+
+def with_books(files: Files, data: str, part: str) -> Files:
+    """The needle set with the books of the same copy."""
+    books = sorted(Path(data).expanduser().glob(BOOKS)) or sorted(Path(data).expanduser().glob("rand_book_*.txt"))
+    if not books:
+        raise Refused(f"data of NoLiMa lack {BOOKS}: give task.data=DIR, your copy")
+    return Files.of([*files.places, *books])
+
+
+NOLIMA = Benchmark(
+    title="NoLiMa (Modarressi et al., arXiv 2502.05167)",
+    parts=tuple(PARTS),
+    files=_files,
+    examples=_examples,
+    metric="accuracy",
+    score=score,
+    axes="tokens of the haystack: 250, 500, 1000, ..., 32000",
+    more=with_books,
+)

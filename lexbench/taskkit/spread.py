@@ -1,0 +1,207 @@
+"""Tasks whose parts are spread over a text: lines and question are the same at every length, only filler grows.
+
+A task states a `Puzzle`; `Spread` puts its lines into the filler at places that follow from seed and index, asks, and
+scores. So the length's effect is that of the distance alone: each sample is the same puzzle at every length.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from lexbench.core.record import Refused, Sample
+from lexbench.core.task import Answer, AnyQuestion, Choose, Chosen, Task, Tokenizer, Tokens, Write, Written
+from lexbench.corpora import Corpus
+from lexbench.taskkit import haystack
+from lexbench.taskkit.people import PARTS
+from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
+from lexbench.taskkit.scoring import score_choice, score_items
+
+NAMES = (
+    *("Adam", "Alice", "Anna", "Ben", "Carl", "Clara", "David", "Diana", "Edward", "Ella", "Emma", "Eric"),
+    *("Frank", "George", "Grace", "Harry", "Helen", "Henry", "Jack", "James", "Jane", "John", "Julia", "Karen"),
+    *("Kate", "Laura", "Leo", "Linda", "Lucy", "Mark", "Martin", "Mary", "Max", "Mike", "Nick", "Nina"),
+    *("Oliver", "Oscar", "Paul", "Peter", "Robert", "Rose", "Sam", "Sarah", "Simon", "Thomas", "Tom", "Victor"),
+)
+"""First names."""
+WORDS = tuple(PARTS[-1])
+"""Plain nouns."""
+MARGIN = 4
+"""Tokens to write beyond those of the answer."""
+Words = Callable[[Sequence[str], int], list[str]]
+"""Draws so many different values of a list."""
+
+
+@dataclass(frozen=True)
+class Puzzle:
+    """One question, apart from its length."""
+
+    header: str
+    lines: Sequence[str]
+    """In the order of the text; each begins with a blank."""
+    needed: frozenset[int]
+    """Lines without which the answer is open; the control leaves them out."""
+    ask: str
+    begin: str
+    """First words of the answer."""
+    expected: Sequence[str]
+    """Items of the right answer."""
+    chance: float
+    options: Sequence[str] = ()
+    """All possible answers of one item, for a choice."""
+    blind: float = 0.0
+    """Expected accuracy of guessing in the control."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FixedPuzzle(Fixed):
+    """A puzzle in the tokens of a model."""
+
+    puzzle: Puzzle
+    lines: list[Tokens]
+    """Empty where the control leaves one out."""
+
+    @property
+    def bare(self) -> int:
+        """Prompt and room without filler, in tokens."""
+        return self.tokens + sum(map(len, self.lines))
+
+
+@dataclass(frozen=True)
+class Spread(Task):
+    """Base of the tasks with spread lines; a task states `puzzle`, `what` and `item`, and its own parameters.
+
+    Args:
+        corpus: of the running text, for haystack=text.
+        haystack: noise (the usual five sentences) or text (of the corpus).
+        room: tokens to write; None: those of the answer and four more.
+        chat: use the model's chat template; the first words of the answer come after it.
+        choose: choose by likelihood among all possible answers, where a task has such; False: the model writes.
+        needle: False is the control without the needed lines.
+    """
+
+    form: ClassVar[tuple[str, ...]] = ("needle", "room", "chat")
+    item: ClassVar[str] = "[a-z]+"
+    """Regular expression of one item of an answer."""
+    corpus: Corpus | None = None
+    haystack: str = "noise"
+    room: int | None = None
+    chat: bool = False
+    choose: bool = False
+    needle: bool = True
+
+    def __post_init__(self) -> None:
+        name = self._name
+        if self.haystack not in ("noise", "text"):
+            raise ValueError(f"{name}'s haystack must be noise or text, got {self.haystack}")
+        check_at_least(name, self, room=1)
+        if self.choose and self.room:
+            raise ValueError(f"{name} writes nothing with choose, got room={self.room}: leave it out")
+        if self.haystack == "noise":
+            object.__setattr__(self, "corpus", None)
+        elif self.corpus is None:
+            raise ValueError(f"{name} with haystack=text needs a corpus, got none: give one, or haystack=noise")
+
+    @property
+    def _name(self) -> str:
+        words = "".join(f"_{each.lower()}" if each.isupper() else each for each in type(self).__name__)
+        return words.lstrip("_")
+
+    def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:
+        """The puzzle of a sample: nothing of it depends on the length.
+
+        Args:
+            rng: of the sample.
+            words: draws different values of a list in random order; for a choice, of equally many tokens.
+        """
+        raise NotImplementedError
+
+    @property
+    def what(self) -> str:
+        """What is asked, with its difficulty, for the protocol."""
+        raise NotImplementedError
+
+    def protocol(self, tokenizer: Tokenizer) -> str:
+        """What is asked in which filler, and how the answer is scored."""
+        control = "" if self.needle else ", control without the needed lines"
+        room = f"{self.room}" if self.room else f"of the answer and {MARGIN} tokens"
+        scored = (
+            "the likeliest of all answers" if self.choose else f"strict: the answer comes first, greedy, room {room}"
+        )
+        return f"{self.what} in {self.haystack}{control}; {scored}; {bos_and_chat(tokenizer, self.chat)}"
+
+    def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
+        """One prompt of exactly length - room tokens per sample."""
+        samples = [self._fixed(tokenizer, seed, index) for index in range(n)]
+        check_length(self._name, max(sample.bare for sample in samples), length)
+        return [self._question(tokenizer, length, seed, sample) for sample in samples]
+
+    def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedPuzzle:
+        rng = self.rng("puzzle", seed, index)
+        puzzle = self.puzzle(rng, lambda values, count: self._drawn(rng, tokenizer, values, count))
+        before, after = around(tokenizer, self.chat, [puzzle.header], puzzle.ask, puzzle.begin)
+        answer = f" {', '.join(puzzle.expected)}"
+        left_out = frozenset() if self.needle else puzzle.needed
+        none = np.empty(0, np.int64)
+        return FixedPuzzle(
+            index=index,
+            puzzle=puzzle,
+            lines=[none if i in left_out else tokenizer.encode(line).ids for i, line in enumerate(puzzle.lines)],
+            before=before,
+            after=after,
+            answer=answer,
+            room=room_for(self._name, len(tokenizer.encode(answer).ids), self.room, 0 if self.choose else MARGIN),
+        )
+
+    def _drawn(self, rng: np.random.Generator, tokenizer: Tokenizer, values: Sequence[str], count: int) -> list[str]:
+        """Different values in random order; for a choice those of the most common number of tokens."""
+        if self.choose:
+            sizes = [len(tokenizer.encode(f" {value}").ids) for value in values]
+            usual, _ = Counter(sizes).most_common(1)[0]
+            values = [value for value, size in zip(values, sizes, strict=True) if size == usual]
+        if len(values) < count:
+            raise Refused(
+                f"{self._name} has {len(values)} words of equally many tokens, needs {count}: set task.choose=false, "
+                "or make the puzzle smaller"
+            )
+        return [values[each] for each in rng.permutation(len(values))[:count]]
+
+    def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedPuzzle) -> Write | Choose:
+        puzzle, space = fixed.puzzle, length - fixed.bare
+        body = haystack.fill(self.corpus, tokenizer, space, str(fixed.index), self.rng("filler", seed, fixed.index))
+        depths = np.sort(self.rng("places", seed, fixed.index).random(len(fixed.lines)))
+        tokens, realised = haystack.insert(body, fixed.lines, depths.tolist())
+        facts = {**puzzle.facts, "expected": list(puzzle.expected)}
+        if len(puzzle.needed) == 1:
+            facts["depth"] = realised[min(puzzle.needed)]
+        chance = puzzle.chance if self.needle else puzzle.blind
+        if not self.choose:
+            return fixed.write([tokens], body.name, chance, facts)
+        options = tuple(tokenizer.encode(f" {option}").ids for option in puzzle.options)
+        if not options:
+            raise Refused(f"{self._name} has no short list of answers to choose from: set task.choose=false")
+        if len({len(option) for option in options}) > 1:
+            raise Refused(f"{self._name}'s answers differ in tokens, and fewer are likelier: set task.choose=false")
+        return Choose(
+            index=fixed.index,
+            cluster=body.name,
+            prompt=np.concatenate([fixed.before, tokens, fixed.after]),
+            options=options,
+            expected=list(puzzle.options).index(puzzle.expected[0]),
+            facts=facts,
+        )
+
+    def score(self, question: AnyQuestion, answer: Answer) -> Sample:
+        """Strict accuracy of a written answer, or accuracy of the choice."""
+        if isinstance(question, Choose):
+            assert isinstance(answer, Chosen)
+            return score_choice(question, answer, depth=question.facts.get("depth"))
+        assert isinstance(question, Write) and isinstance(answer, Written)
+        return self.judge(question, answer)
+
+    def judge(self, question: Write, answer: Written) -> Sample:
+        """The sample of a written answer: exactly the expected items, in any order."""
+        return score_items(question, answer, self.item)

@@ -1,0 +1,71 @@
+"""Counting: how often something happened in the whole text."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from lexbench.taskkit.prompt import check_at_least
+from lexbench.taskkit.spread import NAMES, Puzzle, Spread, Words
+
+HEADER = "Count how often each person rings the bell.\n"
+LINE = " {name} rings the bell."
+ASK = "\nHow often does {name} ring the bell?"
+BEGIN = " The number of times that {name} rings the bell is"
+
+
+@dataclass(frozen=True)
+class Counting(Spread):
+    """Count the lines about one person over the whole text, among equal lines about others.
+
+        Count how often each person rings the bell.
+        ... Clara rings the bell. ... Leo rings the bell. ... Clara rings the bell. ... back again.
+        How often does Clara ring the bell? The number of times that Clara rings the bell is       <- " 2"
+
+    Constant over lengths: everything but the filler. Difficulty: `most` and `pairs`. People come in pairs: one rings c
+    times, the other most + 1 - c times, c is uniform from 1 to `most`. So the number of all lines is the same in every
+    sample, and without any single line of the person the count is another one. The control leaves out both of the
+    asked pair: with one of them, the number of lines would tell the other.
+
+    Chance: 1 / most, for a guess of any number, the most frequent one included.
+
+    Args:
+        most: largest count, at most 9.
+        pairs: of people.
+    """
+
+    form: ClassVar[tuple[str, ...]] = Spread.form
+    item: ClassVar[str] = r"\d+"
+    most: int = 5
+    pairs: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least("counting", self, most=2, pairs=1)
+        if self.most > 9:
+            raise ValueError(f"counting's most must be at most 9, a digit, got {self.most}")
+        if 2 * self.pairs > len(NAMES):
+            raise ValueError(f"counting has {len(NAMES)} names, {self.pairs} pairs need {2 * self.pairs}: lower pairs")
+
+    @property
+    def what(self) -> str:
+        """Counts up to which, among how many people."""
+        return f"a count from 1 to {self.most}, {2 * self.pairs} people"
+
+    def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:
+        """Pairs of people with complementary counts, their lines in random order."""
+        names = words(NAMES, 2 * self.pairs)
+        firsts = rng.integers(1, self.most + 1, self.pairs)
+        counts = np.ravel(np.column_stack([firsts, self.most + 1 - firsts]))
+        rung = rng.permutation(np.repeat(np.arange(len(names)), counts))
+        return Puzzle(
+            header=HEADER,
+            lines=[LINE.format(name=names[each]) for each in rung],
+            needed=frozenset(np.flatnonzero(rung < 2).tolist()),
+            ask=ASK.format(name=names[0]),
+            begin=BEGIN.format(name=names[0]),
+            expected=[str(counts[0])],
+            chance=1 / self.most,
+            blind=1 / self.most,
+            options=[str(count) for count in range(1, self.most + 1)],
+        )

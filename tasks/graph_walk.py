@@ -1,0 +1,111 @@
+"""Graph walks: the nodes that lead to a node, or that are reached from it in a number of steps."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from lexbench import Sample, Write, Written
+from lexbench.taskkit import matching
+from lexbench.taskkit.prompt import check_at_least
+from lexbench.taskkit.scoring import score_written
+from lexbench.taskkit.spread import WORDS, Puzzle, Spread, Words
+
+HEADER = "Remember which word leads to which.\n"
+LINE = " {tail} leads to {head}."
+ASKS = {
+    "parents": "\nWhich words lead directly to {node}?",
+    "bfs": "\nWhich words does one reach from {node} in exactly {steps} steps?",
+}
+BEGINS = {
+    "parents": " The words that lead directly to {node} are",
+    "bfs": " The words that one reaches from {node} in exactly {steps} steps are",
+}
+
+
+@dataclass(frozen=True)
+class GraphWalk(Spread):
+    """Name a set of nodes of a directed graph whose edges are spread over a text (the idea of GraphWalks, OpenAI 2025).
+
+        Remember which word leads to which.
+        ... drum leads to lamp. ... ring leads to lamp. ... lamp leads to vase. ... back again.
+        Which words lead directly to lamp? The words that lead directly to lamp are        <- " ring, drum"
+
+    The graph is a wood: `trees` equal trees over different words, so that degree, number and size of sets tell nothing.
+    `ask=parents`: a tree is a node with `width` parents. `ask=bfs`: a root, `width` children, and behind each a path,
+    so that `width` nodes lie at the distance `steps`. Edges are in random order.
+
+    Constant over lengths: everything but the filler. Difficulty: width, steps, trees. Every edge of the asked tree is
+    needed: without one, the node behind it (or in front of it) might be any.
+
+    Scores: `accuracy`: exactly the set, in any order. `f1`: of the written and the right set. Chance: a model that
+    picks the right kind of nodes of some tree has 1 / trees; all of them together have an f1 of 2 / (1 + trees).
+
+    Args:
+        ask: parents, or bfs.
+        width: nodes to name.
+        steps: of bfs.
+        trees: alike, one is asked for.
+    """
+
+    form: ClassVar[tuple[str, ...]] = Spread.form
+    ask: str = "parents"
+    width: int = 2
+    steps: int = 2
+    trees: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ask not in ASKS:
+            raise ValueError(f"graph_walk's ask must be one of {', '.join(ASKS)}, got {self.ask}")
+        check_at_least("graph_walk", self, width=1, steps=1, trees=2)
+        if self.trees * self._size > len(WORDS):
+            raise ValueError(
+                f"graph_walk has {len(WORDS)} words, {self.trees} trees need {self.trees * self._size}: "
+                "lower trees, width or steps"
+            )
+        if self.choose:
+            raise ValueError("graph_walk names a set, which is no choice: set task.choose=false")
+
+    @property
+    def _size(self) -> int:
+        return 1 + self.width * (self.steps if self.ask == "bfs" else 1)
+
+    @property
+    def what(self) -> str:
+        """Which set in which graph."""
+        asked = f"{self.width} nodes in {self.steps} steps" if self.ask == "bfs" else f"{self.width} parents"
+        return f"graph walk, {asked}, {self.trees} alike trees"
+
+    def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:
+        """Equal trees, their edges in random order."""
+        nodes = words(WORDS, self.trees * self._size)
+        trees = [nodes[start : start + self._size] for start in range(0, len(nodes), self._size)]
+        edges = [(number, edge) for number, tree in enumerate(trees) for edge in self._edges(tree)]
+        order = [edges[each] for each in rng.permutation(len(edges))]
+        asked = trees[0]
+        filled = {"node": asked[0], "steps": self.steps}
+        return Puzzle(
+            header=HEADER,
+            lines=[LINE.format(tail=tail, head=head) for _, (tail, head) in order],
+            needed=frozenset(place for place, (number, _) in enumerate(order) if number == 0),
+            ask=ASKS[self.ask].format(**filled),
+            begin=BEGINS[self.ask].format(**filled),
+            expected=words(asked[-self.width :], self.width),
+            chance=1 / self.trees,
+        )
+
+    def _edges(self, tree: list[str]) -> list[tuple[str, str]]:
+        root, *others = tree
+        if self.ask == "parents":
+            return [(node, root) for node in others]
+        layers = [others[start : start + self.width] for start in range(0, len(others), self.width)]
+        paths = zip(*layers, strict=True)
+        return [edge for path in paths for edge in zip([root, *path[:-1]], path, strict=True)]
+
+    def judge(self, question: Write, answer: Written) -> Sample:
+        """Exact set, and F1 of the sets."""
+        right, written = set(question.facts["expected"]), set(matching.leading_items(answer.text, self.item))
+        same = len(right & written)
+        f1 = 2 * same / (len(right) + len(written))
+        return score_written(question, answer, {"accuracy": float(right == written), "f1": f1})

@@ -1,0 +1,80 @@
+"""Learning in context with many labels: which group does a thing of a known kind belong to?"""
+
+import string
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from lexbench.taskkit.people import PARTS
+from lexbench.taskkit.prompt import check_at_least
+from lexbench.taskkit.spread import WORDS, Puzzle, Spread, Words
+
+HEADER = "The group of a thing depends on what it is, not on its colour.\n"
+LINE = " The {colour} {thing} belongs to group {label}."
+ASK = "\nTo which group does the {colour} {thing} belong?"
+BEGIN = " The {colour} {thing} belongs to group"
+COLOURS = tuple(PARTS[1])
+
+
+@dataclass(frozen=True)
+class ManyLabels(Spread):
+    """Learn labels from examples in the text, and label a new example (the ICL sets of HELMET and LongICLBench; ours).
+
+        The group of a thing depends on what it is, not on its colour.
+        ... The blue drum belongs to group K. ... The red lamp belongs to group B. ... back again.
+        To which group does the green drum belong? The green drum belongs to group       <- " K"
+
+    Constant over lengths: everything but the filler. Difficulty: `labels`, `things` of each label, `shots` of each
+    thing. Labels are drawn anew for each sample, so knowledge of things or letters is of no use; all labels have
+    equally many examples, colours say nothing, and the asked colour is new. Without the examples of the asked thing,
+    every label is as likely.
+
+    Chance: 1 / labels.
+
+    Args:
+        labels: letters.
+        things: of each label.
+        shots: examples of each thing.
+    """
+
+    form: ClassVar[tuple[str, ...]] = Spread.form
+    item: ClassVar[str] = "[a-z]"
+    labels: int = 6
+    things: int = 1
+    shots: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least("many_labels", self, labels=2, things=1, shots=1)
+        if self.labels > 26 or self.labels * self.things > len(WORDS) or self.shots >= len(COLOURS):
+            raise ValueError(
+                f"many_labels has 26 labels, {len(WORDS)} things and {len(COLOURS)} colours, got labels={self.labels}, "
+                f"things={self.things} and shots={self.shots}: lower them"
+            )
+
+    @property
+    def what(self) -> str:
+        """How many labels, things and examples."""
+        return f"{self.labels} labels in context, {self.things} x {self.shots} examples each"
+
+    def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:
+        """Examples of all things in random order, and a new one."""
+        labels = words(string.ascii_uppercase, self.labels)
+        things = words(WORDS, self.labels * self.things)
+        groups = dict(zip(things, np.repeat(labels, self.things).tolist(), strict=True))
+        colours = {thing: words(COLOURS, self.shots + 1) for thing in things}
+        shown = [(thing, colour) for thing in things for colour in colours[thing][:-1]]
+        order = [shown[each] for each in rng.permutation(len(shown))]
+        asked = {"colour": colours[things[0]][-1], "thing": things[0]}
+        return Puzzle(
+            header=HEADER,
+            lines=[LINE.format(colour=colour, thing=thing, label=groups[thing]) for thing, colour in order],
+            needed=frozenset(place for place, (thing, _) in enumerate(order) if thing == things[0]),
+            ask=ASK.format(**asked),
+            begin=BEGIN.format(**asked),
+            expected=[labels[0]],
+            chance=1 / self.labels,
+            options=sorted(labels),
+            blind=1 / self.labels,
+        )

@@ -1,0 +1,80 @@
+"""Ordering: in which order things happened over the whole text."""
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from lexbench import Sample, Write, Written
+from lexbench.taskkit import matching
+from lexbench.taskkit.prompt import check_at_least
+from lexbench.taskkit.scoring import score_written
+from lexbench.taskkit.spread import NAMES, Puzzle, Spread, Words
+
+HEADER = "Remember the order in which people come in.\n"
+LINE = " {name} comes in."
+ASK = "\nIn which order do {names} come in?"
+BEGIN = " They come in in this order:"
+
+
+@dataclass(frozen=True)
+class Ordering(Spread):
+    """Bring people into the order in which they come in.
+
+        Remember the order in which people come in.
+        ... Leo comes in. ... Clara comes in. ... Tom comes in. ... Anna comes in. ... back again.
+        In which order do Anna, Clara, Leo come in? They come in in this order:        <- " Leo, Clara, Anna"
+
+    Constant over lengths: everything but the filler. Difficulty: `asked` and `others`. The order is uniform, the
+    question names the people in the order of the alphabet, so without one line a person may stand anywhere.
+
+    Scores: `accuracy`: exactly this order. `pairs`: the share of pairs in the right order, 0 where the names are not
+    exactly the asked ones. Chance: 1 / asked!; of pairs 1/2 for a random order.
+
+    Args:
+        asked: people to order.
+        others: further people who come in.
+    """
+
+    form: ClassVar[tuple[str, ...]] = Spread.form
+    asked: int = 3
+    others: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least("ordering", self, asked=2, others=0)
+        if self.asked + self.others > len(NAMES):
+            raise ValueError(f"ordering has {len(NAMES)} names, got {self.asked} and {self.others}: lower others")
+        if self.choose:
+            raise ValueError("ordering names an order, which is no choice: set task.choose=false")
+
+    @property
+    def what(self) -> str:
+        """How many people to order among how many."""
+        return f"the order of {self.asked} people among {self.asked + self.others}"
+
+    def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:
+        """People in random order, some of whom are asked for."""
+        names = words(NAMES, self.asked + self.others)
+        places = sorted(rng.permutation(len(names))[: self.asked].tolist())
+        right = [names[place] for place in places]
+        return Puzzle(
+            header=HEADER,
+            lines=[LINE.format(name=name) for name in names],
+            needed=frozenset(places),
+            ask=ASK.format(names=", ".join(sorted(right))),
+            begin=BEGIN,
+            expected=right,
+            chance=1 / math.factorial(self.asked),
+            blind=1 / math.factorial(self.asked),
+        )
+
+    def judge(self, question: Write, answer: Written) -> Sample:
+        """Exact order, and pairs in order."""
+        right = [name.lower() for name in question.facts["expected"]]
+        written = matching.leading_items(answer.text, self.item)
+        pairs = list(itertools.combinations(right, 2))
+        ordered = sum(written.index(a) < written.index(b) for a, b in pairs) if sorted(written) == sorted(right) else 0
+        return score_written(question, answer, {"accuracy": float(written == right), "pairs": ordered / len(pairs)})

@@ -1,0 +1,77 @@
+"""Spread arithmetic: a sum whose terms stand far apart, each stated by the one before."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from lexbench.taskkit.prompt import check_at_least
+from lexbench.taskkit.spread import WORDS, Puzzle, Spread, Words
+
+HEADER = "Remember the number of each thing. All numbers are digits: after 9 comes 0 again.\n"
+START = " The {name} has the number {value}."
+STEP = " The {name} has the number of the {before} plus {value}."
+ASK = "\nWhich number does the {name} have?"
+BEGIN = " The number of the {name} is"
+MODULUS = 10
+
+
+@dataclass(frozen=True)
+class SpreadArithmetic(Spread):
+    """Add digits along a chain of things whose lines are spread over filler (the idea of GSM-infinity, Zhou et al.,
+    arXiv 2502.05252: the operations are fixed, the length is free; wording ours).
+
+        Remember the number of each thing. All numbers are digits: after 9 comes 0 again.
+        ... The ring has the number of the drum plus 7. ... The drum has the number 5. ... back again.
+        Which number does the ring have? The number of the ring is                       <- " 2"
+
+    Constant over lengths: everything but the filler; also the depth, `steps` additions. Lines stand in random order,
+    among `others` chains of the same size. All terms are uniform digits, so without any single line of the chain the
+    answer is uniform: each of the ten digits is as likely.
+
+    Chance: 1/10.
+
+    Args:
+        steps: additions.
+        others: further chains.
+    """
+
+    form: ClassVar[tuple[str, ...]] = Spread.form
+    item: ClassVar[str] = r"\d+"
+    steps: int = 2
+    others: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least("spread_arithmetic", self, steps=0, others=0)
+        if (1 + self.others) * (1 + self.steps) > len(WORDS):
+            raise ValueError(
+                f"spread_arithmetic has {len(WORDS)} words, got steps={self.steps} and others={self.others}: lower them"
+            )
+
+    @property
+    def what(self) -> str:
+        """How many additions among how many chains."""
+        return f"a sum modulo {MODULUS} of {self.steps + 1} spread terms, {1 + self.others} chains"
+
+    def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:
+        """Chains of equal size, their lines in random order."""
+        size = self.steps + 1
+        names = words(WORDS, (1 + self.others) * size)
+        terms = rng.integers(MODULUS, size=len(names))
+        lines = [
+            (STEP if place % size else START).format(name=name, before=names[place - 1], value=terms[place])
+            for place, name in enumerate(names)
+        ]
+        order = rng.permutation(len(lines))
+        return Puzzle(
+            header=HEADER,
+            lines=[lines[each] for each in order],
+            needed=frozenset(np.flatnonzero(order < size).tolist()),
+            ask=ASK.format(name=names[size - 1]),
+            begin=BEGIN.format(name=names[size - 1]),
+            expected=[str(terms[:size].sum() % MODULUS)],
+            chance=1 / MODULUS,
+            options=[str(digit) for digit in range(MODULUS)],
+            blind=1 / MODULUS,
+        )

@@ -1,0 +1,236 @@
+"""A chat server: messages instead of tokens, thought and answer each with its budget, apart from completions."""
+
+import contextlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lexbench
+from lexbench import Choose, Write
+from lexbench.backends.openai import http
+from lexbench.backends.openai.backend import OpenAI
+from lexbench.core import registry
+from lexbench.core.checkpoint import read_model
+from lexbench.core.model import Model
+from lexbench.core.record import Deferred, Refused
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.store.store import Store
+from tests.backends import scripted
+from tests.backends.scripted import Body, Reply, listing, serving
+
+TEMPLATE = (
+    "{% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% if not enable_thinking %}<think></think>{% endif %}{% endif %}"
+)
+KEY = re.compile(r"The pass key is (\d+)\. Remember")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "FIRST_PAUSE", 0.01)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """lexlet's tokenizer with a chat template."""
+    folder = tmp_path_factory.mktemp("chat") / "model"
+    shutil.copytree(registry.PACKAGE / "lexlet", folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    file = folder / "tokenizer_config.json"
+    settings = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps({**settings, "chat_template": TEMPLATE}))
+    return read_model({**registry.read("model", "lexlet"), "path": str(folder)})
+
+
+def texts(body: Body) -> str:
+    """By hand, what the template makes of the messages."""
+    whole = "".join(f"[{message['role']}]{message['content']}" for message in body["messages"])
+    if body.get("continue_final_message"):
+        return whole.replace("[assistant]", "[assistant]<think></think>")
+    thinks = body.get("chat_template_kwargs", {}).get("enable_thinking", True)
+    return f"{whole}[assistant]" + ("" if thinks else "<think></think>")
+
+
+def talking(model: Model, say: Callable[[Body], tuple[Body, str]], spare: int = 0) -> Callable[[Body], Reply]:
+    """A server that counts tokens as the model does; `say` gives message and finish reason."""
+    tokenizer = load_tokenizer(Path(str(model.path)), model.bos)
+
+    def answer(body: Body) -> Reply:
+        message, reason = say(body)
+        choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": reason}
+        usage = {"prompt_tokens": len(tokenizer.prefix) + len(tokenizer.encode(texts(body)).ids) + spare}
+        return 200, {"object": "chat.completion", "choices": [choice], "usage": usage}
+
+    return answer
+
+
+def finder(thought: str = "") -> Callable[[Body], tuple[Body, str]]:
+    """Says the pass key that it reads, behind a thought."""
+
+    def say(body: Body) -> tuple[Body, str]:
+        found = KEY.search(texts(body))
+        thinks = body.get("chat_template_kwargs", {}).get("enable_thinking")
+        return {"content": (thought if thinks else "") + (found[1] if found else "none")}, "stop"
+
+    return say
+
+
+@contextlib.contextmanager
+def asking(model: Model, answer: Callable[[Body], Reply], **changed: Any) -> Iterator[tuple[OpenAI, scripted.Server]]:
+    with serving(answer, listing("one")) as server:
+        backend = OpenAI(model, url=server.url, chat=True, **{"retries": 1, "timeout": 5.0, **changed})
+        server.asked.clear()
+        yield backend, server
+        backend.close()
+
+
+def passkey(backend: OpenAI, **parameters: Any) -> Write:
+    [question] = lexbench.task("passkey", **parameters).questions(backend.tokenizer, 220, 1, 0)
+    assert isinstance(question, Write)
+    return question
+
+
+def test_a_question_becomes_messages(model: Model) -> None:
+    with asking(model, talking(model, finder()), system="Be brief.") as (backend, server):
+        question = passkey(backend)
+        answer = backend.write(question)
+        [body] = server.asked
+        assert [message["role"] for message in body["messages"]] == ["system", "user"]
+        system, user = (message["content"] for message in body["messages"])
+        assert system == "Be brief." and user.startswith("A pass key is hidden in this text.")
+        assert f"The pass key is {question.facts['expected']}." in user
+        assert user.endswith("What is the pass key? The pass key is")
+        assert (body["temperature"], body["max_tokens"]) == (0, question.room)
+        assert body["chat_template_kwargs"] == {"enable_thinking": False}
+        assert answer.text == question.facts["expected"] and (answer.thought, answer.hit_room) == ("", False)
+
+
+def test_first_words_of_the_answer_are_prefilled_or_end_the_question(model: Model) -> None:
+    for prefill in (True, False):
+        with asking(model, talking(model, finder()), prefill=prefill) as (backend, server):
+            tokenizer = backend.tokenizer
+            frame = tokenizer.frame(chat=True)
+            pieces = [frame.before, tokenizer.encode("Which?").ids, frame.after, tokenizer.encode("It is").ids]
+            backend.write(Write(index=0, cluster="a", prompt=np.concatenate(pieces), room=9))
+            [body] = server.asked
+            if prefill:
+                assert [message["content"] for message in body["messages"]] == ["Which?", "It is"]
+                assert (body["continue_final_message"], body["add_generation_prompt"]) == (True, False)
+            else:
+                assert [message["content"] for message in body["messages"]] == ["Which?\nIt is"]
+                assert "continue_final_message" not in body
+
+
+THOUGHTS: dict[str, tuple[Body, str, tuple[str, str, bool, bool]]] = {
+    "marked": ({"content": "<think>\nhm\n</think>\n\n7"}, "stop", ("hm", "7", False, False)),
+    "marked at its end only": ({"content": "hm</think>7"}, "stop", ("hm", "7", False, False)),
+    "in vLLM's field": ({"content": "7", "reasoning": "hm"}, "stop", ("hm", "7", False, False)),
+    "in the older field": ({"content": "7", "reasoning_content": "hm"}, "stop", ("hm", "7", False, False)),
+    "unfinished": ({"content": "<think>hm"}, "length", ("hm", "", True, True)),
+    "unfinished, opened by the template": ({"content": "so hm"}, "length", ("so hm", "", True, True)),
+    "unfinished, in a field": ({"content": None, "reasoning": "hm"}, "length", ("hm", "", True, True)),
+    "none": ({"content": "7"}, "stop", ("", "7", False, False)),
+    "answer cut": ({"content": "<think>hm</think>7 8"}, "length", ("hm", "7 8", True, False)),
+}
+
+
+@pytest.mark.parametrize("name", THOUGHTS)
+def test_a_thought_is_taken_out_and_kept(model: Model, name: str) -> None:
+    message, reason, expected = THOUGHTS[name]
+    said = talking(model, lambda _: (message, reason))
+    with asking(model, said, thinking="budget", thought=50) as (backend, server):
+        question = passkey(backend)
+        answer = backend.write(question.__class__(**{**vars(question), "thought": 50}))
+        assert (answer.thought, answer.text, answer.hit_room, answer.thought_cut) == expected
+        [body] = server.asked
+        assert (body["max_tokens"], body["thinking_token_budget"]) == (question.room + 50, 50)
+        assert body["chat_template_kwargs"] == {"enable_thinking": True}
+
+
+def test_what_the_thought_leaves_over_is_not_the_answers(model: Model) -> None:
+    with asking(model, talking(model, finder("<think>hm</think>" + "word " * 40)), thinking="free", thought=90) as (
+        backend,
+        _,
+    ):
+        answer = backend.write(passkey(backend, room=10))
+        assert (len(answer.tokens), answer.hit_room, answer.thought) == (10, True, "hm")
+
+
+def test_conversations_are_sent_as_they_are(model: Model) -> None:
+    talk = (("user", "Write."), ("assistant", "Roses."), ("user", "Again."))
+    with asking(model, talking(model, finder())) as (backend, server):
+        assert isinstance(backend.tokenizer, FastTokenizer)
+        prompt = np.concatenate(backend.tokenizer.talk(talk))
+        backend.write(Write(index=0, cluster="a", prompt=prompt, room=9, messages=talk))
+        assert [(each["role"], each["content"]) for each in server.asked[0]["messages"]] == list(talk)
+
+
+def test_likelihoods_cut_prompts_and_unframed_questions_are_refused(model: Model) -> None:
+    with asking(model, talking(model, finder())) as (backend, server):
+        tokens = np.array([5, 6, 7])
+        with pytest.raises(Refused, match="gives no likelihoods of given tokens: take a task that writes, or backend"):
+            next(backend.answers([Choose(index=0, cluster="a", prompt=tokens, options=(tokens, tokens), expected=0)]))
+        with pytest.raises(Refused, match="needs a question in the chat template, this task's has none"):
+            backend.write(Write(index=0, cluster="a", prompt=tokens, room=9))
+        server.answer = talking(model, finder(), spare=-65)
+        with pytest.raises(Refused, match=r"has read .* tokens, the question has .*: it truncates prompts"):
+            backend.write(passkey(backend))
+        server.answer = talking(model, lambda _: ({"content": "x"}, "content_filter"))
+        with pytest.raises(Deferred, match=r"cut an answer short \(content_filter\)"):
+            backend.write(passkey(backend))
+
+
+def test_servers_that_know_other_fields_are_asked_in_theirs(model: Model) -> None:
+    said = talking(model, finder())
+
+    def strict(body: Body) -> Reply:
+        odd = {"max_tokens", "chat_template_kwargs"} & set(body)
+        return (400, {"error": {"message": f"unknown {sorted(odd)[0]}"}}) if odd else said(body)
+
+    with asking(model, strict) as (backend, server):
+        assert backend.write(passkey(backend)).text.isdigit()
+        assert server.asked[0]["max_completion_tokens"] > 1
+        assert backend.version == "OpenAI API, which takes no chat_template_kwargs"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"thinking": "much"}, "backend.thinking must be one of none, free, budget, got much"),
+        ({"thinking": "free"}, "backend.thought must be tokens above 0 with thinking, and 0 without, got 0"),
+        ({"thought": 9}, "backend.thought must be tokens above 0 with thinking, and 0 without, got 9"),
+        ({"chat": False, "system": "x"}, "backend.system, thinking, thought, prefill and markers need backend.chat"),
+        ({"markers": ["<a>"]}, "backend.markers must be two texts, got"),
+    ],
+)
+def test_wrong_settings_are_one_line(model: Model, changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        OpenAI(model, **{"chat": True, **changed})
+
+
+def test_a_run_with_thinking_counts_all_tokens_and_is_never_mixed_with_completions(
+    model: Model, tmp_path: Path, unverified: None
+) -> None:
+    """End to end: the finder answers every pass key behind its thought; the run keeps thought, length and identity."""
+    with serving(talking(model, finder("<think>I look for it.</think>")), listing("one")) as server:
+        config = {"name": "openai", **registry.read("backend", "openai"), "url": server.url, "retries": 0}
+        thinking = {"chat": True, "thinking": "free", "thought": 64}
+        path = {"name": "lexlet", **registry.read("model", "lexlet"), "path": model.path}
+        for more in (thinking, {"chat": True}):
+            lexbench.run(path, task="passkey", lengths=[256], n=3, results=tmp_path, backend={**config, **more})
+        assert {body["max_tokens"] for body in server.asked if body["max_tokens"] > 65} != set()
+    cells = {bool(each.samples[0].facts.get("thought")): each for each in Store(tmp_path).load()}
+    assert cells.keys() == {True, False}
+    for thinks, finished in cells.items():
+        assert [sample.scores["accuracy"] for sample in finished.samples] == [1.0] * 3
+        assert {sample.tokens for sample in finished.samples} == {256}
+        assert ("thinking free, 64 tokens" in finished.cell.protocol) == thinks
+        assert finished.cell.identity["backend"]["chat"] in finished.cell.protocol
+    assert cells[True].samples[0].facts["thought"] == "I look for it."
+    assert len({each.cell.protocol for each in cells.values()}) == 2

@@ -1,0 +1,54 @@
+"""Effect of the length: known ratios, no effect from a floor, none between different questions."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from lexbench import Sample
+from lexbench.report.tables import length_effect_grid
+from lexbench.stats.length_effect import LengthEffect, length_effects
+from lexbench.stats.tables import tables
+from lexbench.store.format import Finished
+from tests.report.fake_run import cell
+
+
+def effects(scores: Mapping[int, Sequence[float]], chance: float = 0.1, other: bool = False) -> list[LengthEffect]:
+    """Of cells whose sample i asks for i, or with `other` for something else at each length."""
+    found = [
+        Finished(
+            cell("counting", "none", length, n=len(values)),
+            [
+                Sample(
+                    index=index,
+                    cluster=str(index),
+                    tokens=length,
+                    scores={"accuracy": value},
+                    chance=chance,
+                    facts={"expected": [index + (length if other else 0)]},
+                )
+                for index, value in enumerate(values)
+            ],
+        )
+        for length, values in scores.items()
+    ]
+    [table] = [table for table in tables(found) if table.metric == "accuracy"]
+    made = length_effects(table, {each.cell.id: each.samples for each in found})
+    assert not made or [row[0] for row in length_effect_grid(table, made).rows] == ["none"]
+    return made
+
+
+def test_an_effect_is_the_change_of_the_score_on_the_same_questions() -> None:
+    half = [1.0, 0.0] * 20
+    quarter = [1.0, 0.0, 0.0, 0.0] * 10
+    near, far = effects({128: half, 256: half, 512: quarter})
+    assert (near.length, near.value, near.pairs) == (256, 0.0, 40)
+    assert near.low == near.high == 0.0  # every question answers as before
+    assert far.value == pytest.approx(-0.5) and far.low is not None and far.high is not None
+    assert -0.8 < far.low < -0.5 < far.high < -0.2
+
+
+def test_a_score_at_chance_has_no_effect_and_other_questions_no_pairs() -> None:
+    half = [1.0, 0.0] * 20
+    [floored] = effects({128: half, 256: [0.0] * 40}, chance=0.5)
+    assert (floored.value, floored.low) == (None, None)
+    assert effects({128: half, 256: half}, other=True) == []

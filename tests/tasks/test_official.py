@@ -1,0 +1,287 @@
+"""Public benchmarks: tiny copies in the official formats, asked in the official words, right answers right."""
+
+import csv
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+import lexbench
+from lexbench import Refused, Write, Written
+from lexbench.core.tokenizer import FastTokenizer
+from lexbench.taskkit.benchmarks import BENCHMARKS
+
+SMALL = 1500
+"""Tokens for all of these examples."""
+
+
+def parquet(file: Path, rows: list[dict[str, Any]]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), file)
+
+
+def lines(file: Path, rows: list[dict[str, Any]]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def mrcr(folder: Path) -> dict[str, Any]:
+    talk = [{"role": "user", "content": "Write a poem."}, {"role": "assistant", "content": "Roses."}]
+    row = {
+        "prompt": json.dumps([*talk, {"role": "user", "content": "Prepend aB3 to the 1st poem."}]),
+        "answer": "aB3Roses.",
+        "random_string_to_prepend": "aB3",
+        "n_needles": 2,
+        "n_chars": 20_000,
+    }
+    parquet(folder / "2needle" / "2needle_0.parquet", [row] * 3)
+    return {}
+
+
+def mrcr_v2(folder: Path) -> dict[str, Any]:
+    with (folder / "mrcr_v2p1_2needle_upto_128K_dynamic_fewshot_text_style_fast.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["queries", "answer"])
+        writer.writeheader()
+        writer.writerow({"queries": "User: a riddle\nModel: Which?", "answer": "0123456789ab Which?"})
+    return {"axis": "upto_128K"}
+
+
+def graphwalks(folder: Path) -> dict[str, Any]:
+    row = {"prompt": "a -> b\nOperation: parents of b", "answer_nodes": ["a", "c"], "prompt_chars": 30}
+    rows = [{**row, "problem_type": kind} for kind in ("parents", "bfs")]
+    parquet(folder / "graphwalks_128k_and_shorter.parquet", rows)
+    return {"part": "parents", "room": 60}
+
+
+def longbench_v2(folder: Path) -> dict[str, Any]:
+    row = {"_id": "x1", "domain": "d", "difficulty": "hard", "length": "short", "question": "Who?", "answer": "B"}
+    row |= {f"choice_{letter}": f"{letter}-text" for letter in "ABCD"}
+    (folder / "data.json").write_text(json.dumps([{**row, "context": "A $Q$ stays. "}]))
+    (folder / "0shot.txt").write_text("T $DOC$ Q $Q$ ($C_A$) ($C_B$) ($C_C$) ($C_D$)")
+    return {"prompts": str(folder / "0shot.txt")}
+
+
+def babilong(folder: Path) -> dict[str, Any]:
+    (folder / "data" / "qa1").mkdir(parents=True, exist_ok=True)
+    row = {"input": " Mary went to the garden. ", "question": "Where is Mary? ", "target": "garden"}
+    (folder / "data" / "qa1" / "4k.json").write_text(json.dumps([row, row]))
+    (folder / "prompts.py").write_text(
+        "DEFAULT_TEMPLATE = '{instruction}|{examples}|{post_prompt}|{context}|{question}'\n"
+        "DEFAULT_PROMPTS = {'qa1': {'instruction': 'Do ' 'it.', 'examples': 'E' + 'F', 'post_prompt': ''}}\n"
+        "raise SystemExit('never run')\n"
+    )
+    return {"prompts": str(folder / "prompts.py"), "axis": "4k"}
+
+
+def infinitebench(folder: Path) -> dict[str, Any]:
+    row = {"id": 7, "context": "x = 1", "input": "What is func_3(-2)?", "answer": [12], "options": []}
+    lines(folder / "code_run.jsonl", [row])
+    (folder / "prompt.py").write_text(
+        "gpt4_templates = {'code_run': 'Read {context} then {func_call} of {func}'}\n"
+        "kimi_templates = {'code_run': '{file:{document}}'}\n"
+    )
+    return {"prompts": str(folder / "prompt.py"), "part": "code_run", "template": "gpt4"}
+
+
+def nolima(folder: Path) -> dict[str, Any]:
+    (folder / "needlesets").mkdir(exist_ok=True)
+    entry = {
+        "id": "0401",
+        "system_prompt": "",
+        "task_template": "Read: {haystack}\nQuestion: {question}",
+        "needle": "Actually, {CHAR} lives next to {1}.",
+        "questions": {"onehop": "Who has been to {2} of {1}?"},
+        "character_set": ["Yuki", "Stuart"],
+        "tests": {"T1": {"input_args": ["the opera", "Dresden"]}},
+    }
+    (folder / "needlesets" / "needle_set.json").write_text(json.dumps([entry]))
+    (folder / "haystack" / "rand_shuffle").mkdir(parents=True, exist_ok=True)
+    book = "".join(f"Line {number} of a quiet book.\n" for number in range(200))
+    (folder / "haystack" / "rand_shuffle" / "rand_book_1.txt").write_text(book)
+    return {"axis": 250}
+
+
+def helmet(folder: Path) -> dict[str, Any]:
+    passages = [{"title": "T", "text": f"passage {number}"} for number in range(2)]
+    row = {"question": "Which?", "answers": ["the Red Hat"], "ctxs": passages}
+    lines(folder / "kilt" / "nq-dev-multikilt_1000_k50_dep6.jsonl", [row])
+    shots = [{"question": f"Old {number}?", "answers": [f"a{number}"], "ctxs": passages[:1]} for number in range(5)]
+    lines(folder / "kilt" / "nq-train-multikilt_1000_k3_dep6.jsonl", shots)
+    (folder / "data.py").write_text(
+        "def load_qa(dataset):\n"
+        "    if 'bad' in dataset:\n        user_template = 'Bad {context}'\n"
+        "    else:\n        user_template = 'Use {demos}{context} Q {question}'\n"
+        "    system_template = 'Answer:'\n"
+        "    prompt_template = user_template + system_template\n"
+        "    demo_template = '{documents} Q {question} A {answer}'\n"
+        "    passage_template = 'D {title} {text}'\n"
+    )
+    return {"prompts": str(folder / "data.py"), "part": "nq", "axis": 50}
+
+
+def lveval(folder: Path) -> dict[str, Any]:
+    row = {"input": "Where?", "context": "Long ago", "answers": ["of the sea"], "answer_keywords": "of the sea"}
+    for length in ("16k", "32k"):
+        lines(folder / "loogle_SD_mixup" / f"loogle_SD_mixup_{length}.jsonl", [row])
+    (folder / "config.py").write_text(
+        "from metrics import f1\nDATASET_MAXGEN = {'loogle_SD_mixup': 64}\n"
+        "DATASET_PROMPT = {'loogle_SD_mixup': 'A {context} Q {input} E'}\n"
+    )
+    (folder / "metrics.py").write_text("ABANDON_WORDS_EN = ['of', 'and']\n")
+    return {"prompts": str(folder / "config.py"), "part": "loogle_SD_mixup"}
+
+
+def ruler_official(folder: Path) -> dict[str, Any]:
+    row = {"index": 17, "input": "Find it. What is it?", "outputs": ["9", "8"], "length": 99, "answer_prefix": " It is"}
+    lines(folder / "4096" / "data" / "niah_multivalue" / "validation.jsonl", [row, row])
+    return {"part": "niah_multivalue", "axis": 4096}
+
+
+MADE: Mapping[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
+    "mrcr": (mrcr, "User: Write a poem.\n\nAssistant: Roses.\n\nUser: Prepend aB3 to the 1st poem.\n\nAssistant:"),
+    "mrcr_v2": (mrcr_v2, "User: a riddle\nModel: Which?"),
+    "graphwalks": (graphwalks, "a -> b\nOperation: parents of b"),
+    "longbench_v2": (longbench_v2, "T A $Q$ stays. Q Who? (A-text) (B-text) (C-text) (D-text)"),
+    "babilong": (babilong, "Do it.|EF||Mary went to the garden.|Where is Mary?"),
+    "infinitebench": (infinitebench, "Read x = 1 then func_3(-2) of func_3"),
+    "nolima": (nolima, "System: You are a helpful assistant\n\nUser: Read: "),
+    "helmet": (helmet, "Use D T passage 0 Q Old "),
+    "lveval": (lveval, "A Long ago Q Where? E"),
+    "ruler_official": (ruler_official, "Find it. What is it? It is"),
+}
+"""What makes a tiny copy and says the task's parameters; and the beginning of the prompt without a chat template."""
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[..., lexbench.Task]:
+    def make(name: str, **more: Any) -> lexbench.Task:
+        parameters = {"room": 100, **MADE[name][0](tmp_path)}
+        return lexbench.task(name, **{**parameters, "data": str(tmp_path), **more})
+
+    return make
+
+
+def asked(task: lexbench.Task, tokenizer: FastTokenizer, length: int = SMALL, n: int = 3) -> list[Write]:
+    return [each for each in task.questions(tokenizer, length, n, 0) if isinstance(each, Write)]
+
+
+def said(text: str) -> Written:
+    return Written(tokens=np.empty(0, np.int64), text=text, hit_room=False)
+
+
+def test_every_benchmark_has_a_yaml_of_its_name() -> None:
+    assert {name: getattr(lexbench.task(name), "benchmark", None) for name in BENCHMARKS} == {
+        name: name for name in BENCHMARKS
+    }
+    assert MADE.keys() == BENCHMARKS.keys()
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_copy_is_asked_in_its_own_words_and_a_right_answer_is_right(
+    name: str, made: Callable[..., lexbench.Task], lexlet: FastTokenizer
+) -> None:
+    for scorer in BENCHMARKS[name].scorers:
+        task = made(name, scorer=scorer)
+        questions = asked(task, lexlet)
+        for question in questions:
+            assert lexlet.decode(question.prompt).lstrip().startswith(MADE[name][1])
+            assert question.length <= SMALL and question.messages == ()
+            sample = task.score(question, said(question.answer))
+            # the first card of graphwalks never counts the first node: 1 of 2 is right, and 2 are written
+            expected = 0.5 if scorer == "first_card" else 1.0
+            assert list(sample.scores.values()) == [pytest.approx(expected)], question.facts
+            assert sample.parts[-1].startswith("tokens ") and not sample.truncated
+        wrong = task.score(questions[0], said(" nothing that is asked for"))
+        assert list(wrong.scores.values()) == [0.0]
+        assert scorer in task.protocol(lexlet) and "sha256:" in task.protocol(lexlet)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_without_data_or_wording_a_benchmark_is_refused_by_name(
+    name: str, made: Callable[..., lexbench.Task], lexlet: FastTokenizer, tmp_path: Path
+) -> None:
+    with pytest.raises(Refused, match=rf"^{name} needs .*: no data: give task.data=DIR, your copy"):
+        asked(lexbench.task(name), lexlet)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(Refused, match=rf"^{name} needs .* lack .*: give task.data=DIR, your copy"):
+        asked(lexbench.task(name, data=str(tmp_path / "empty")), lexlet)
+    if BENCHMARKS[name].prompts:
+        with pytest.raises(Refused, match=rf"^{name} needs the official wording: give task.prompts=FILE, "):
+            asked(made(name, prompts=None), lexlet)
+
+
+def test_over_long_examples_are_left_out_or_lose_their_middle(
+    made: Callable[..., lexbench.Task], lexlet: FastTokenizer, tmp_path: Path
+) -> None:
+    made("graphwalks")
+    row = {"answer_nodes": ["a"], "problem_type": "bfs"}
+    rows = [{**row, "prompt": "a -> b\n" * times + "Operation"} for times in (5, 500)]
+    parquet(tmp_path / "graphwalks_128k_and_shorter.parquet", rows)
+    task = lexbench.task("graphwalks", data=str(tmp_path), room=20)
+    [question] = asked(task, lexlet, 200)
+    assert question.facts["examples"] == 2 and not question.facts["cut"] and question.facts["parts"][0] == "bfs"
+    cut = lexbench.task("graphwalks", data=str(tmp_path), room=20, truncation="middle")
+    both = {each.facts["cut"]: each for each in asked(cut, lexlet, 200)}
+    assert 199 <= both[True].length <= 200
+    text = lexlet.decode(both[True].prompt)
+    assert text.lstrip().startswith("a -> b\na -> b") and text.endswith("a -> b\nOperation")
+    assert cut.score(both[True], said("")).truncated
+    with pytest.raises(Refused, match="none of 2 examples fits in 24 tokens: raise length"):
+        asked(task, lexlet, 24)
+
+
+def test_a_longer_length_keeps_the_examples_of_a_shorter_one(lexlet: FastTokenizer, tmp_path: Path) -> None:
+    rows = [{"prompt": "edge " * (4 + 11 * number), "answer_nodes": [], "problem_type": "bfs"} for number in range(12)]
+    parquet(tmp_path / "graphwalks_128k.parquet", rows)
+    task = lexbench.task("graphwalks", data=str(tmp_path), room=20)
+    short, long = ([each.facts["id"] for each in asked(task, lexlet, length, 12)] for length in (150, 600))
+    assert 1 < len(short) < len(long) == 12
+    assert [each for each in long if each in short] == short
+
+
+def test_nolima_places_a_needle_behind_the_line_nearest_to_its_depth(
+    made: Callable[..., lexbench.Task], lexlet: FastTokenizer
+) -> None:
+    questions = asked(made("nolima"), lexlet, n=26)
+    assert sorted(each.facts["depth"] for each in questions) == pytest.approx(np.linspace(0, 1, 26).tolist())
+    for question in questions:
+        text = lexlet.decode(question.prompt)
+        [name] = question.facts["gold_answers"]
+        body = text.partition("Read: ")[2].partition("\nQuestion")[0]
+        assert f" Actually, {name} lives next to the opera.\n" in body
+        assert text.partition("Question: ")[2].startswith("Who has been to Dresden of the opera?")
+        line = lexlet.encode("Line 10 of a quiet book.\n").ids
+        rest = body.replace(f" Actually, {name} lives next to the opera.", "")
+        assert abs(len(lexlet.encode(rest).ids) - 250) <= len(line)
+        before = lexlet.encode(body.partition(" Actually")[0]).ids
+        assert abs(len(before) - 250 * question.facts["depth"]) <= len(line)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("mrcr", {"part": "3needle"}, "mrcr's part must be one of 2needle, 4needle, 8needle, got 3needle"),
+        ("mrcr", {"scorer": "first_card"}, "mrcr's scorer must be one of official, repaired, got first_card"),
+        ("mrcr", {"axis": "4k"}, "mrcr has no classes of length, got axis=4k: leave it out"),
+        ("mrcr", {"data": "/nowhere"}, "data /nowhere does not exist: give task.data=DIR, your copy of MRCR"),
+        ("mrcr", {"prompts": "x.py"}, "mrcr needs no prompts, its data hold the wording: leave them out"),
+        ("babilong", {"prompts": "x.py"}, "prompts x.py does not exist: give babilong/prompts.py"),
+        ("graphwalks", {"axis": "2m", "data": "."}, "graphwalks' axis must be one of 128k, 1m, got 2m"),
+    ],
+)
+def test_wrong_parameters_are_one_line(name: str, parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        lexbench.task(name, **parameters)
+
+
+def test_a_template_that_needs_files_is_named(made: Callable[..., lexbench.Task], lexlet: FastTokenizer) -> None:
+    with pytest.raises(ValueError, match="template kimi of code_run has unknown fields: take one of gpt4, kimi"):
+        asked(made("infinitebench", template="kimi"), lexlet)
+    with pytest.raises(ValueError, match="infinitebench's template must be one of the copy's gpt4, kimi, got claude2"):
+        asked(made("infinitebench", template="claude2"), lexlet)

@@ -1,0 +1,322 @@
+"""Spread puzzles: who reads all lines answers, no single line may lack, and who guesses stays at chance."""
+
+import functools
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import lexbench
+from lexbench import Choose, Chosen, Refused, Write, Written
+from lexbench.core.tokenizer import FastTokenizer
+from lexbench.corpora.synthetic import Synthetic
+from lexbench.taskkit.spread import Puzzle
+
+N = 240
+TASKS = [
+    *("nth_needle", "conflicting_needles", "graph_walk", "graph_walk_bfs"),
+    *("counting", "ordering", "spread_arithmetic", "many_labels"),
+]
+CHOICES = ("nth_needle", "conflicting_needles", "counting", "spread_arithmetic", "many_labels")
+ORDINALS = ("first", "second", "third", "fourth")
+
+
+def asked(tokenizer: FastTokenizer, name: str, length: int = 420, n: int = 20, **parameters: Any) -> list[Any]:
+    return list(lexbench.task(name, **parameters).questions(tokenizer, length, n, 0))
+
+
+def said(text: str) -> Written:
+    return Written(tokens=np.empty(0, np.int64), text=text, hit_room=False)
+
+
+# readers that know the rule: from the lines and the question to the answer, written anew here
+
+
+def nth(lines: Sequence[str], ask: str) -> list[str]:
+    found = re.search(r"word does (\w+) say the (\w+) time", ask)
+    assert found
+    own = [line.split()[-1] for line in lines if line.startswith(f"{found[1]} says")]
+    return own[ORDINALS.index(found[2]) :][:1]
+
+
+def last(lines: Sequence[str], ask: str) -> list[str]:
+    name = ask.partition("Which word of ")[2].split()[0]
+    return [line.split()[-1] for line in lines if line.startswith(f"{name} says")][-1:]
+
+
+def parents(lines: Sequence[str], ask: str) -> list[str]:
+    node = ask.partition("directly to ")[2].partition("?")[0]
+    return sorted(line.split()[0] for line in lines if line.split()[-1] == node)
+
+
+def walk(lines: Sequence[str], ask: str) -> list[str]:
+    found = re.search(r"from (\w+) in exactly (\d) steps", ask)
+    assert found
+    edges = [(line.split()[0], line.split()[-1]) for line in lines]
+    seen, front = {found[1]}, {found[1]}
+    for _ in range(int(found[2])):
+        front = {head for tail, head in edges if tail in front} - seen
+        seen |= front
+    return sorted(front)
+
+
+def count(lines: Sequence[str], ask: str) -> list[str]:
+    name = ask.partition("How often does ")[2].split()[0]
+    return [str(sum(line.startswith(f"{name} ") for line in lines))]
+
+
+def order(lines: Sequence[str], ask: str) -> list[str]:
+    names = re.findall(r"[A-Z][a-z]+", ask.partition("order do ")[2].partition("?")[0])
+    return [line.split()[0] for line in lines if line.split()[0] in names]
+
+
+def total(lines: Sequence[str], ask: str) -> list[str]:
+    known: dict[str, int] = {}
+    for _ in lines:
+        for line in lines:
+            if start := re.fullmatch(r"The (\w+) has the number (\d)", line):
+                known[start[1]] = int(start[2])
+            step = re.fullmatch(r"The (\w+) has the number of the (\w+) plus (\d)", line)
+            if step and step[2] in known:
+                known[step[1]] = (known[step[2]] + int(step[3])) % 10
+    name = ask.partition("number does the ")[2].split()[0]
+    return [str(known[name])] if name in known else []
+
+
+def label(lines: Sequence[str], ask: str) -> list[str]:
+    thing = re.search(r"does the \w+ (\w+) belong", ask)
+    assert thing
+    return sorted({line.split()[-1] for line in lines if line.split()[2] == thing[1]})
+
+
+READERS: dict[str, Callable[[Sequence[str], str], list[str]]] = dict(
+    zip(TASKS, (nth, last, parents, walk, count, order, total, label), strict=True)
+)
+LINE = re.compile(
+    r"(?<= )((?:\w+ (?:says the word|leads to) \w+)|(?:\w+ (?:rings the bell|comes in))"
+    r"|(?:The \w+ has the number (?:of the \w+ plus )?\d)|(?:The \w+ \w+ belongs to group [A-Z]))\."
+)
+
+
+def parts(tokenizer: FastTokenizer, question: Any) -> tuple[list[str], str]:
+    """The puzzle's lines in the order of the text, and what follows it."""
+    body, _, ask = tokenizer.decode(question.prompt).rpartition("\n")
+    return LINE.findall(" " + body.partition("\n")[2]), ask
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_who_reads_all_lines_answers_and_no_single_needed_one_may_lack(lexlet: FastTokenizer, name: str) -> None:
+    task, read = lexbench.task(name), READERS[name]
+    for question in asked(lexlet, name):
+        lines, ask = parts(lexlet, question)
+        expected = question.facts["expected"]
+        assert read(lines, ask) == (sorted(expected) if "graph" in name else expected)
+        assert task.score(question, said(question.answer)).scores["accuracy"] == 1.0
+        assert task.score(question, said(" nothing")).scores["accuracy"] == 0.0
+        without = [read([*lines[:place], *lines[place + 1 :]], ask) for place in range(len(lines))]
+        changed = sum(answer != read(lines, ask) for answer in without)
+        # lines whose absence changes the answer, by hand from each task's default size
+        assert (
+            changed
+            == {
+                "nth_needle": question.facts.get("n"),  # the n-th itself, and each before it
+                "conflicting_needles": 1,
+                "graph_walk": 2,
+                "graph_walk_bfs": 4,
+                "counting": int(expected[0]) if name == "counting" else 0,
+                "ordering": 3,
+                "spread_arithmetic": 3,
+                "many_labels": 0,  # two examples of each thing: one may lack, both may not
+            }[name]
+        )
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_control_has_the_question_and_none_of_the_needed_lines(lexlet: FastTokenizer, name: str) -> None:
+    for question, control in zip(asked(lexlet, name), asked(lexlet, name, needle=False), strict=True):
+        lines, ask = parts(lexlet, question)
+        left, same = parts(lexlet, control)
+        assert same == ask and control.facts["expected"] == question.facts["expected"]
+        assert control.length == question.length and not Counter(left) - Counter(lines)
+        answer = READERS[name](left, ask)
+        assert answer == (["0"] if name == "counting" else [])
+        assert len(left) == {"counting": 6}.get(name, len(left)) < len(lines)
+
+
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("haystack", ["noise", "text"])
+def test_a_puzzle_is_the_same_at_every_exact_length(lexlet: FastTokenizer, name: str, haystack: str) -> None:
+    task = lexbench.task(name, haystack=haystack, corpus=Synthetic(count=4, words=600))
+    found = []
+    for length in (400, 523, 900):
+        questions = list(task.questions(lexlet, length, 3, 0))
+        assert {question.length for question in questions} == {length}
+        found.append([parts(lexlet, question) for question in questions])
+    assert found[0] == found[1] == found[2]
+    with pytest.raises(Refused, match=r" needs at least \d+ tokens, asked for 60: raise length"):
+        task.questions(lexlet, 60, 1, 0)
+
+
+GUESSERS: dict[str, Callable[[list[str]], str]] = {
+    "first": lambda answers: answers[0],
+    "last": lambda answers: answers[-1],
+    "middle": lambda answers: answers[len(answers) // 2],
+    "most frequent": lambda answers: Counter(answers).most_common(1)[0][0],
+    "longest": lambda answers: max(answers, key=len),
+    "alphabet": min,
+}
+
+
+@functools.cache
+def puzzles(name: str) -> list[Puzzle]:
+    """As the task draws them: before a tokenizer reads them."""
+    task: Any = lexbench.task(name)
+    found = []
+    for index in range(N):
+        rng = task.rng("puzzle", 0, index)
+        found.append(task.puzzle(rng, functools.partial(task._drawn, rng, None)))
+    return found
+
+
+@pytest.mark.parametrize("name", ["nth_needle", "conflicting_needles", "spread_arithmetic", "many_labels"])
+@pytest.mark.parametrize("guess", GUESSERS)
+def test_guessing_is_right_at_most_as_often_as_chance_says(name: str, guess: str) -> None:
+    """Answers that stand in the text: the last word of each line."""
+    right = [
+        GUESSERS[guess]([line.split()[-1].rstrip(".") for line in puzzle.lines]) == puzzle.expected[0]
+        for puzzle in puzzles(name)
+    ]
+    assert stats.binomtest(sum(right), N, puzzles(name)[0].chance, alternative="greater").pvalue > 1e-3
+
+
+def test_the_number_of_lines_does_not_tell_a_count() -> None:
+    assert {len(puzzle.lines) for puzzle in puzzles("counting")} == {12}
+    assert {len(puzzle.needed) for puzzle in puzzles("counting")} == {6}
+
+
+@pytest.mark.parametrize("name", ["ordering", "graph_walk", "graph_walk_bfs"])
+def test_sets_and_orders_are_not_told_by_the_places_of_lines(name: str) -> None:
+    """In the alphabet, in the text's reverse, and the words of the first or last lines."""
+    size = len(puzzles(name)[0].expected)
+    for guess in (
+        lambda words: sorted(words)[:size],
+        lambda words: words[:size],
+        lambda words: words[-size:],
+        lambda words: words[::-1][:size],
+    ):
+        right = 0
+        for puzzle in puzzles(name):
+            firsts = [line.split()[0] for line in puzzle.lines]
+            if name == "ordering":  # whom to order is said in the question
+                firsts = [each for each in firsts if each in puzzle.ask]
+                right += guess(firsts) == list(puzzle.expected) and guess(firsts) != firsts
+            else:
+                ends = [each for line in puzzle.lines for each in (line.split()[0], line.split()[-1].rstrip("."))]
+                right += set(guess(firsts)) == set(puzzle.expected) or set(guess(ends)) == set(puzzle.expected)
+        assert stats.binomtest(right, N, puzzles(name)[0].chance, alternative="greater").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("name", ["counting", "spread_arithmetic", "many_labels", "nth_needle"])
+def test_answers_are_uniform(name: str) -> None:
+    found = Counter(each.facts["n"] if name == "nth_needle" else each.expected[0] for each in puzzles(name))
+    size = {"counting": 5, "spread_arithmetic": 10, "many_labels": 26, "nth_needle": 4}[name]
+    counts = [*found.values(), *[0] * (size - len(found))]
+    assert len(counts) == size and stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_without_a_term_every_digit_is_as_likely(lexlet: FastTokenizer) -> None:
+    """Each line of the chain with every other term gives every digit once."""
+    for question in asked(lexlet, "spread_arithmetic", n=5):
+        lines, ask = parts(lexlet, question)
+        changing = 0
+        for place, line in enumerate(lines):
+            others = [[*lines[:place], f"{line[:-1]}{digit}", *lines[place + 1 :]] for digit in range(10)]
+            answers = {total(each, ask)[0] for each in others}
+            assert len(answers) in (1, 10)
+            changing += len(answers) == 10
+        assert changing == 3
+
+
+def test_naming_all_of_a_kind_has_the_stated_f1_and_a_wrong_tree_none(lexlet: FastTokenizer) -> None:
+    task = lexbench.task("graph_walk")
+    for question in asked(lexlet, "graph_walk", n=5):
+        lines, _ = parts(lexlet, question)
+        tails = [line.split()[0] for line in lines]
+        heads = sorted({line.split()[-1] for line in lines})
+        sample = task.score(question, said(" " + ", ".join(tails)))
+        assert sample.scores == {"accuracy": 0.0, "f1": pytest.approx(2 / (1 + 4))}
+        own = [parents(lines, f"directly to {head}?") for head in heads]
+        scores = [task.score(question, said(" " + " and ".join(pair))).scores["accuracy"] for pair in own]
+        assert (sum(scores), question.chance) == (1.0, 0.25)
+
+
+def test_an_order_is_scored_by_pairs(lexlet: FastTokenizer) -> None:
+    task = lexbench.task("ordering")
+    [question] = asked(lexlet, "ordering", n=1)
+    right = question.facts["expected"]
+    pairs = {}
+    for names in itertools.permutations(right):
+        scores = task.score(question, said(f" {', '.join(names)}.")).scores
+        pairs[names] = scores["pairs"]
+        assert scores["accuracy"] == (names == tuple(right))
+    assert sum(pairs.values()) / 6 == pytest.approx(0.5) and pairs[tuple(right)] == 1.0
+    assert task.score(question, said(f" {right[0]}, {right[1]}")).scores == {"accuracy": 0.0, "pairs": 0.0}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_choice_is_among_answers_of_equal_size(lexlet: FastTokenizer, name: str) -> None:
+    small: dict[str, dict[str, Any]] = {
+        "many_labels": {"labels": 4},
+        "nth_needle": {"alike": 2},
+        "conflicting_needles": {"alike": 2},
+    }
+    task = lexbench.task(name, choose=True, **small.get(name, {}))
+    for question in task.questions(lexlet, 420, 8, 0):
+        assert isinstance(question, Choose)
+        names = [lexlet.decode(option).strip() for option in question.options]
+        lines, ask = parts(lexlet, question)
+        assert [names[question.expected]] == question.facts["expected"] == READERS[name](lines, ask)
+        assert len({len(option) for option in question.options}) == 1
+        assert question.chance == 1 / len(names)
+        best = Chosen(nll=-np.eye(len(names))[question.expected])
+        assert task.score(question, best).scores == {"accuracy": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("nth_needle", {"which": "any"}, "nth_needle's which must be one of nth, first, last, got any"),
+        ("nth_needle", {"alike": 9}, "nth_needle has 48 words and 8 ordinals, got alike=9 and people=4: lower them"),
+        ("graph_walk", {"ask": "all"}, "graph_walk's ask must be one of parents, bfs, got all"),
+        ("graph_walk", {"trees": 40}, "graph_walk has 48 words, 40 trees need 120: lower trees, width or steps"),
+        ("graph_walk", {"choose": True}, "graph_walk names a set, which is no choice: set task.choose=false"),
+        ("counting", {"most": 10}, "counting's most must be at most 9, a digit, got 10"),
+        ("counting", {"haystack": "x"}, "counting's haystack must be noise or text, got x"),
+        ("ordering", {"others": 60}, "ordering has 48 names, got 3 and 60: lower others"),
+        ("spread_arithmetic", {"steps": 99}, "spread_arithmetic has 48 words, got steps=99 and others=1: lower them"),
+        ("many_labels", {"labels": 27}, "many_labels has 26 labels, "),
+        ("many_labels", {"choose": True, "room": 4}, "many_labels writes nothing with choose, got room=4: leave it"),
+    ],
+)
+def test_wrong_parameters_are_one_line(name: str, parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        lexbench.task(name, **parameters)
+
+
+def test_written_questions_state_a_chance(lexlet: FastTokenizer) -> None:
+    chances = {name: asked(lexlet, name, n=1)[0].chance for name in TASKS}
+    assert chances == {
+        **dict.fromkeys(("nth_needle", "conflicting_needles", "graph_walk", "graph_walk_bfs"), 0.25),
+        **{
+            "counting": 0.2,
+            "ordering": pytest.approx(1 / 6),
+            "spread_arithmetic": 0.1,
+            "many_labels": pytest.approx(1 / 6),
+        },
+    }
+    assert all(isinstance(asked(lexlet, name, n=1)[0], Write) for name in TASKS)
