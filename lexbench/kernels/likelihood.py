@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from lexbench.kernels.flash import MIXED
+
 ToLogits = Callable[[Tensor], Tensor]
 """From [..., T, W] states to [..., T, V] logits."""
 BLOCK = 1 << 20
 """Numbers of a weight in float32 at once."""
-MIXED = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 8)
-"""Whether products of halves may have float32 results on CUDA."""
 
 
 def mixed(passes: Tensor) -> Tensor:
