@@ -1,16 +1,10 @@
-"""Reuse of the previous prompt, and helpers to check and batch the KV caches of transformers."""
+"""Reuse of the previous prompt, and a check of the caches of transformers."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from lexbench.core.task import Tokens
-
-if TYPE_CHECKING:  # the native backend works without transformers
-    from transformers import DynamicCache
 
 State = TypeVar("State")
 
@@ -60,14 +54,3 @@ def keeps_all(cache: Any, tokens: int) -> bool:
     plain = all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers)
     read = {layer.get_seq_length() for layer in cache.layers if layer.is_initialized} if plain else set()
     return read == {tokens}
-
-
-def together(texts: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> "DynamicCache":
-    """Join texts of one length, each a list of keys and values by layer, into one cache with a row per text."""
-    from transformers import DynamicCache
-
-    cache = DynamicCache()
-    for number, layer in enumerate(zip(*texts, strict=True)):
-        keys, values = (torch.cat(parts) for parts in zip(*layer, strict=True))
-        cache.update(keys, values, number)
-    return cache

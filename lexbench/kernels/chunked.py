@@ -9,8 +9,8 @@ block-causal attention, and to j mod size for dual chunk attention.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +18,7 @@ from lexbench.core.attention import Blocks, Chunks, Floats, Line, Positions
 from lexbench.kernels import flash
 from lexbench.kernels.dense import Rotate
 from lexbench.kernels.flash import Part
-from lexbench.kernels.spans import fold, spans, unfold
+from lexbench.kernels.spans import fold, line_positions, spans, unfold
 
 Places = Callable[[Positions], Floats]
 """From [n] positions of tokens to [n] positions to rotate to."""
@@ -40,8 +40,7 @@ def attend(
     begin = 0 if older else max(0, (first // size - 1) * size)  # the first key that any query sees
 
     def turned(vectors: Tensor, places: Places, at: int) -> Tensor:
-        positions = places(np.arange(at, at + vectors.shape[2]))
-        return rotate(vectors, torch.from_numpy(positions).to(vectors.device))
+        return rotate(vectors, line_positions(places, at, at + vectors.shape[2], vectors.device))
 
     keys, values = turned(keys[:, :, begin:], key, begin), values[:, :, begin:]
     output = torch.empty(*queries.shape[:3], values.shape[3], dtype=queries.dtype, device=queries.device)
@@ -63,6 +62,7 @@ def attend(
     return output
 
 
+@lru_cache(maxsize=64)
 def views(rule: Blocks | Chunks) -> tuple[Places, Places, Places | None, Places]:
     """Positions of queries for keys of their own block, of the block before, of older ones (None: unseen); of keys."""
     if isinstance(rule, Blocks):

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from lexbench.core.attention import Attention, Floats, Growing, Middle, Positions, regions
 from lexbench.encodings.base import per_group
+from lexbench.kernels.spans import token_positions
 
 Rotate = Callable[[Tensor, Tensor], Tensor]
 """(x [B, H, T, D], positions [T], possibly fractional) -> x rotated there, times the scale of cos and sin."""
@@ -53,15 +54,13 @@ def attend(
     """
     (batch, heads, n_queries, _), total = queries.shape, keys.shape[2]
     assert heads % keys.shape[1] == 0, f"{heads} heads cannot share {keys.shape[1]} key heads"
-    positions = torch.arange(total, device=queries.device)
-    assert torch.equal(query_positions, positions[total - n_queries :]), "queries are at the last positions of the keys"
+    assert len(query_positions) == n_queries, "queries are at the last positions of the keys"
     shaped = any(slot is not None for slot in (attention.remap, attention.mask, attention.bias))
     if not shaped and n_queries in (1, total) and sinks is None and cap is None:
         turned = rotate(scaled(queries, attention, total), query_positions)
         causal = n_queries > 1
-        return F.scaled_dot_product_attention(
-            turned, rotate(keys, positions), values, is_causal=causal, scale=scaling, enable_gqa=True
-        )
+        known = rotate(keys, token_positions(0, total, keys.device))
+        return F.scaled_dot_product_attention(turned, known, values, is_causal=causal, scale=scaling, enable_gqa=True)
     precise = torch.promote_types(queries.dtype, torch.float32)
     asking, known = scaled(queries.to(precise) * scaling, attention, total), keys.to(precise)
     chunk = chunk or max(1, SCORES // (batch * heads * total))

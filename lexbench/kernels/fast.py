@@ -9,6 +9,7 @@ from torch import Tensor
 from lexbench.core.attention import Attention, Blocks, Chunks, Line, Middle, Remap, Segments, Window
 from lexbench.kernels import chunked, dense, flash, near_far
 from lexbench.kernels.near_far import Far
+from lexbench.kernels.spans import token_positions
 
 
 def structure(attention: Attention) -> str:
@@ -56,8 +57,7 @@ def attend(
     stock = name == "sdpa" and n_queries in (1, total) and sinks is None
     if name == "dense" or stock or learning or width != values.shape[3] or cap is not None:
         return dense.attend(queries, keys, values, query_positions, attention, rotate, scaling, sinks=sinks, cap=cap)
-    positions = torch.arange(total, device=queries.device)
-    assert torch.equal(query_positions, positions[total - n_queries :]), "queries are at the last positions of the keys"
+    assert len(query_positions) == n_queries, "queries are at the last positions of the keys"
     remap, mask = attention.remap, attention.mask
     if isinstance(mask, Segments | Middle):
         return dense.attend(queries, keys, values, query_positions, attention, rotate, scaling)
@@ -73,5 +73,5 @@ def attend(
     if mask is not None:
         far = Far(mask.sinks, Line(), Line())
         return near_far.attend(queries, keys, values, mask.size, far, rotate, scaling, sinks)
-    turned = rotate(queries, query_positions), rotate(keys, positions)
+    turned = rotate(queries, query_positions), rotate(keys, token_positions(0, total, keys.device))
     return flash.causal(*turned, values, scaling).with_sinks(sinks).out.to(queries.dtype)

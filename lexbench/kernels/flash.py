@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 _aten = torch.ops.aten
+MIXED = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 8)
+"""Whether products of halves may have float32 results on CUDA."""
 HEAD_DIM = 256
 """Largest head dimension of the flash kernel for CUDA."""
 
@@ -41,9 +43,15 @@ class Part(NamedTuple):
         return self
 
 
-def full(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Part:
-    """Every query sees every key. Queries [B, H, Q, D], keys and values [B, KV, K, D], shared by H / KV heads."""
-    return _fused(queries, keys, values, False, scaling)
+def full(queries: Tensor, keys: Tensor, values: Tensor, scaling: float, seen: Tensor | None = None) -> Part:
+    """Every query sees every key. Queries [B, H, Q, D], keys and values [B, KV, K, D], shared by H / KV heads.
+
+    With `seen`, [B, K], queries of a text see these keys; one that sees none has an lse so low that a merge with
+    another part leaves that one as it is.
+    """
+    if seen is None:
+        return _fused(queries, keys, values, False, scaling)
+    return _masked(queries, keys, values, seen, scaling)
 
 
 def causal(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Part:
@@ -91,6 +99,41 @@ def _on_cuda(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scaling: float) -
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
         out, lse, *_ = _aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, is_causal, scale=scaling)
     return out[..., :width], lse[..., :n_queries]
+
+
+def _masked(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, scaling: float) -> Part:
+    """Attention with keys that are not seen, at finite logits: no kernel has to know rows without keys."""
+    precise = torch.promote_types(q.dtype, torch.float32)
+    unseen = torch.finfo(q.dtype).min / 2
+    if _device(q) == "cpu":
+        mask = torch.zeros(seen.shape, dtype=q.dtype).masked_fill_(~seen, unseen)
+        mask = mask[:, None, None].expand(-1, 1, q.shape[2], -1)
+        q, k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (q, k, v))
+        out, lse = _aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, False, attn_mask=mask, scale=scaling)
+        return Part(out.to(precise), lse.to(precise))
+    batch, heads, n_queries, width = q.shape
+    groups = k.shape[1]
+    asking = q.reshape(batch * groups, heads // groups * n_queries, width)
+    logits = scaling * product(asking, k.flatten(0, 1).mT)
+    hidden = (~seen)[:, None].expand(-1, groups, -1).reshape(batch * groups, 1, -1)
+    logits.masked_fill_(hidden, unseen)
+    lse = logits.logsumexp(-1)
+    out = product((logits - lse[..., None]).exp().to(v.dtype), v.flatten(0, 1))
+    return Part(out.reshape(batch, heads, n_queries, v.shape[3]), lse.reshape(batch, heads, n_queries))
+
+
+def _device(x: Tensor) -> str:
+    return x.device.type
+
+
+def product(one: Tensor, two: Tensor) -> Tensor:
+    """[N, Q, K] product of [N, Q, D] and [N, D, K] in float32, or float64 for float64; of halves without copies."""
+    precise = torch.promote_types(one.dtype, torch.float32)
+    if one.dtype == precise:
+        return one @ two
+    if MIXED and one.is_cuda:
+        return torch.bmm(one, two, out_dtype=precise)
+    return one.to(precise) @ two.to(precise)
 
 
 def _by_definition(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scaling: float) -> tuple[Tensor, Tensor]:

@@ -5,8 +5,12 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from lexbench.kernels.flash import MIXED
+
 ToLogits = Callable[[Tensor], Tensor]
 """From [..., T, W] states to [..., T, V] logits."""
+BLOCK = 1 << 20
+"""Numbers of a weight in float32 at once."""
 
 
 def mixed(passes: Tensor) -> Tensor:
@@ -15,15 +19,29 @@ def mixed(passes: Tensor) -> Tensor:
 
 
 def linear(weight: Tensor, bias: Tensor | None = None) -> ToLogits:
-    """The head [V, W] x states + bias, computed in float32, or in float64 for a float64 weight.
+    """The head [V, W] x states + bias, in float32, or in float64 for a float64 weight.
 
-    It holds a float32 copy of a weight of lower precision.
+    A weight of lower precision is never copied whole. On CUDA, states of its dtype are multiplied with it directly;
+    products of two halves are exact in float32, in which they are added up. Elsewhere `BLOCK` numbers of the weight at
+    a time become float32.
     """
     precise = torch.promote_types(weight.dtype, torch.float32)
-    head, shift = weight.to(precise).mT, None if bias is None else bias.to(precise)
+    shift = None if bias is None else bias.to(precise)
 
     def logits(states: Tensor) -> Tensor:
-        product = states.to(precise) @ head
+        if weight.dtype == precise:
+            product = states.to(precise) @ weight.mT
+        elif MIXED and weight.is_cuda and states.dtype == weight.dtype:
+            flat = torch.mm(states.flatten(0, -2), weight.mT, out_dtype=precise)
+            product = flat.unflatten(0, states.shape[:-1])
+        else:
+            known = states.to(precise)
+            product = known.new_empty(*states.shape[:-1], len(weight))
+            rows = max(1, BLOCK // weight.shape[1])
+            block = known.new_empty(rows, weight.shape[1])  # one for all: fresh memory costs more than the product
+            for first in range(0, len(weight), rows):
+                part = weight[first : first + rows]
+                product[..., first : first + rows] = known @ block[: len(part)].copy_(part).mT
         return product if shift is None else product.add_(shift)
 
     return logits

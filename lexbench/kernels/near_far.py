@@ -26,7 +26,7 @@ from lexbench.core.attention import Line
 from lexbench.kernels import flash
 from lexbench.kernels.dense import Rotate
 from lexbench.kernels.flash import Part
-from lexbench.kernels.spans import ROWS, unfold
+from lexbench.kernels.spans import ROWS, line_positions, unfold
 
 BLOCK = 128
 """Largest block of queries on the near side; each query costs scores for the window and for one more block."""
@@ -74,8 +74,7 @@ def attend(
 
 def turned(vectors: Tensor, line: Line, start: int, rotate: Rotate) -> Tensor:
     """Rotate vectors of the positions from `start` on to the positions of the line."""
-    positions = line(np.arange(start, start + vectors.shape[2]))
-    return rotate(vectors, torch.from_numpy(positions).to(vectors.device))
+    return rotate(vectors, line_positions(line, start, start + vectors.shape[2], vectors.device))
 
 
 def _cuts(first: int, end: int, window: int) -> Iterator[tuple[int, int]]:

@@ -1,8 +1,14 @@
 """Cut queries into spans, so that blocks of equal size become a batch and memory stays small."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
+
+from lexbench.core.attention import Floats, Positions
 
 ROWS = 2048
 """Largest number of queries in a span."""
@@ -27,3 +33,19 @@ def fold(vectors: Tensor, count: int) -> Tensor:
 def unfold(vectors: Tensor, count: int) -> Tensor:
     """[B count, H, T, ...] as [B, H, count T, ...]: `fold` undone."""
     return vectors.reshape(-1, count, *vectors.shape[1:]).transpose(1, 2).flatten(2, 3)
+
+
+@lru_cache(maxsize=256)
+def line_positions(line: Callable[[Positions], Floats], start: int, stop: int, device: torch.device) -> Tensor:
+    """[stop - start] rotary positions of the tokens from `start` on; the same tensor each time, as layers ask alike."""
+    with torch.inference_mode(False):
+        return torch.from_numpy(np.asarray(line(np.arange(start, stop)))).to(device)
+
+
+def token_positions(start: int, stop: int, device: torch.device) -> Tensor:
+    """[stop - start] positions of the tokens from `start` on, whole numbers."""
+    return line_positions(_as_they_are, start, stop, device)
+
+
+def _as_they_are(positions: Positions) -> Any:
+    return positions

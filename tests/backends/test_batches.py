@@ -1,9 +1,10 @@
 """Texts that are read together are answered as each alone; where memory ends, fewer are read together."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,12 +15,14 @@ from lexbench.backends import capabilities
 from lexbench.backends.hf import backend as hf_backend
 from lexbench.backends.hf.backend import Hf
 from lexbench.core import registry
+from lexbench.core.attention import Attention, Dynamic
 from lexbench.core.checkpoint import read_model
 from lexbench.core.record import Refused
-from lexbench.core.task import AnyQuestion, Choose, Score, Scored, Write, Written
+from lexbench.core.task import AnyQuestion, Choose, Chosen, Mark, Marked, Score, Scored, Write, Written
 from lexbench.runner.answers import answers
 from lexbench.store.format import Finished
 from lexbench.store.store import Store
+from tests.benchmarks import gpu
 from tests.runner.test_reuse import check_alike
 
 pytestmark = pytest.mark.usefixtures("one_thread", "unverified")
@@ -115,9 +118,10 @@ def test_only_texts_of_one_shape_are_read_together(monkeypatch: pytest.MonkeyPat
     asked.insert(
         1, Choose(index=9, cluster="", prompt=np.arange(5), options=(np.array([1]), np.array([2])), expected=0)
     )
+    assert model._joins()
     read = sizes(monkeypatch)
     assert len(list(answers(model, asked))) == 8
-    assert read == [1, 1, 2, 2, 2], "a choice is made alone, and its neighbours keep their order"
+    assert read == [1, 1, 2, 2, 2], "a choice is no text to score, and its neighbours keep their order"
 
 
 @pytest.mark.slow
@@ -144,14 +148,13 @@ def test_one_text_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 def test_as_many_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     model = backend("auto")
-    width, layers = model.model.width, model.model.layers
-    assert width and layers
-    monkeypatch.setattr(
-        hf_backend, "free_memory", lambda device: 2 * 5 * (20 + 2 * layers) * width * 100 * 4
-    )  # half of it: five
+    facts = model.model
+    assert facts.width and facts.layers and facts.kv_heads and model._joins()
+    pass_numbers, kept = 20 * facts.width * 100, 2 * facts.layers * facts.kv_heads * facts.head_dim * 100
+    monkeypatch.setattr(hf_backend, "free_memory", lambda device: 2 * 4 * (pass_numbers + 5 * kept))  # half of it: five
     read = sizes(monkeypatch)
     list(answers(model, prompts(12, 95)))
-    assert [size for size in read if size > 1] == [5] * 5 + [5] * 5 + [2] * 5, "a prompt, and 4 tokens behind it"
+    assert read == [5] * 5 + [5] * 5 + [2] * 5, "prompts, and 4 tokens behind them"
     read.clear()
     list(answers(model, texts(3)))
     assert read == [1, 1, 1], "a CPU scores one at a time"
@@ -180,6 +183,7 @@ def test_prompts_that_begin_alike_are_read_once_and_written_to_together(monkeypa
         read.append(tuple(tokens.shape))
         return states(self, tokens, *more)
 
+    assert model._joins()
     monkeypatch.setattr(Hf, "_states", count)
     given = list(answers(model, asked))
     assert read == [(1, 60), (1, 20), (1, 20), *[(3, 1)] * 4, (1, 20), (1, 20), (1, 20), *[(3, 1)] * 4]
@@ -192,3 +196,105 @@ def test_prompts_that_begin_alike_are_read_once_and_written_to_together(monkeypa
 def test_a_wrong_batch_is_said_in_one_line(batch: Any) -> None:
     with pytest.raises(ValueError, match=r"backend\.batch must be auto or a whole number of at least 1, got"):
         backend(batch)
+
+
+WRITTEN = ("none", "yarn", "rerope", "self_extend", "dca", "streaming_llm", "bca", "adagrope", "attention_buckets")
+"""Methods of each structure, of tables of angles, of several passes; adagrope by the definition alone."""
+
+
+@functools.cache
+def tiny(family: str) -> Hf:
+    """A small model with attention that matters; of gpt_oss in float32, as its experts have no float64."""
+    return cast(Hf, gpu.small(family, "cpu", torch.float32 if family == "gpt_oss" else torch.float64))
+
+
+def attended(model: Hf, method: str) -> None:
+    model.reuse = False
+    attention = gpu.attention_of(method, model.model, 128)
+    assert attention is not None
+    try:
+        model.attend(attention)
+    except Refused as refusal:
+        pytest.skip(refusal.reason)
+
+
+def uneven(count: int, room: int) -> list[Write]:
+    """Prompts around and beyond windows of 16 tokens, of which two have one length."""
+    rng = np.random.default_rng(3)
+    rooms = [room + place % 3 for place in range(count)]
+    lengths = [5, 60, 60, 21, 15, 90][:count]
+    return [
+        Write(index=place, cluster="", prompt=rng.integers(3, 500, lengths[place]), room=rooms[place])
+        for place in range(count)
+    ]
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text", "gpt_oss"])
+@pytest.mark.parametrize("method", ["none", "rerope", pytest.param("rest", marks=pytest.mark.slow)])
+def test_prompts_of_many_lengths_are_continued_as_each_alone(family: str, method: str) -> None:
+    model = tiny(family)
+    for name in WRITTEN if method == "rest" else [method]:
+        attended(model, name)
+        asked = uneven(6, 4)
+        assert model._joins()
+        alone = [model.write(each).tokens.tolist() for each in asked]
+        model._look = 3  # as on a GPU: some tokens are made in vain
+        try:
+            together = [each.tokens.tolist() for each in model.together(asked) if isinstance(each, Written)]
+        finally:
+            model._look = 1
+        assert together == alone, name
+        assert [len(tokens) for tokens in alone] == [each.room for each in asked]
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+@pytest.mark.parametrize("method", ["none", "rerope", pytest.param("rest", marks=pytest.mark.slow)])
+def test_options_of_many_prompts_cost_what_each_costs_alone(family: str, method: str) -> None:
+    model, rng = tiny(family), np.random.default_rng(4)
+    for name in WRITTEN if method == "rest" else [method]:
+        attended(model, name)
+        asked = [
+            Choose(
+                index=0,
+                cluster="",
+                prompt=each.prompt,
+                options=tuple(rng.integers(3, 500, size) for size in sizes),
+                expected=0,
+            )
+            for each, sizes in zip(uneven(3, 1), [(1, 3, 2), (1, 1), (4, 1, 2, 2)], strict=True)
+        ]
+        expected = []
+        for each in asked:
+            texts = [np.concatenate([each.prompt, option]) for option in each.options]
+            read = [Score(index=0, cluster="", tokens=text, start=len(each.prompt), bytes=1, words=1) for text in texts]
+            expected.append([model.score(one).nll.sum(dtype=np.float64) for one in read])
+        for chosen, costs in zip(model.together(asked), expected, strict=True):
+            assert isinstance(chosen, Chosen)
+            np.testing.assert_allclose(chosen.nll, costs, rtol=2e-6, err_msg=name)
+
+
+def test_marks_of_several_texts_are_those_of_each_alone() -> None:
+    model, rng = tiny("gemma3_text"), np.random.default_rng(5)
+    attended(model, "rerope")
+    options = np.array([3, 9, 77])
+    asked = []
+    for index in range(3):
+        tokens = rng.integers(3, 500, 70)
+        tokens[[20, 69]] = 9
+        asked.append(Mark(index=index, cluster="", tokens=tokens, places=np.array([20, 69]), options=options))
+    alone = [model.mark(each).nll for each in asked]
+    model._batch = 3
+    assert len({model.alike(each) for each in asked}) == 1
+    for one, other in zip(model.together(asked), alone, strict=True):
+        assert isinstance(one, Marked)
+        np.testing.assert_allclose(one.nll, other, atol=1e-6)
+    model._batch = None
+
+
+def test_frequencies_that_follow_the_length_keep_lengths_apart() -> None:
+    model = tiny("llama")
+    model.attend(Attention(dynamic=Dynamic(4.0, 64)))
+    one, other, *_ = uneven(2, 3)
+    assert model.alike(one) != model.alike(other)
+    model.attend(Attention())
+    assert model.alike(one) == model.alike(other)

@@ -1,9 +1,13 @@
-"""Hugging Face checkpoints run by transformers. Batches hold texts of one length, so there is no padding."""
+"""Hugging Face checkpoints run by transformers.
+
+Texts that are scored together have one length. Prompts are read without padding, those of one length together; what is
+kept of them is then padded on the left, so that prompts of any lengths are continued together.
+"""
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -11,9 +15,10 @@ import transformers
 from torch import Tensor
 
 from lexbench.backends import Backend, Capabilities
-from lexbench.backends.caches import PrefixCache, together
+from lexbench.backends.caches import PrefixCache
 from lexbench.backends.hf.head import Head, precise, states_of
 from lexbench.backends.hf.hook import Unrealisable
+from lexbench.backends.hf.layers import stated
 from lexbench.backends.hf.memory import OutOfMemory, deferring, free_memory, is_out_of_memory, trying
 from lexbench.backends.hf.network import (
     DTYPES,
@@ -61,6 +66,11 @@ SHARE = 0.5
 """Fraction of free memory for one batch; the batch is halved on out-of-memory."""
 TOGETHER = 1 << 15
 """Most tokens in one writing batch on a CPU, 16 texts of 2048: more gains little, and a killed run loses the batch."""
+READ = 1 << 13
+"""Most tokens of prompts of one length that are read together: more in one pass gain nothing."""
+LOOK = 8
+"""Tokens written on a GPU between two looks at them, each of which waits for the device."""
+Batched = Score | Write | Choose | Mark
 
 
 class Hf(Backend):
@@ -73,8 +83,9 @@ class Hf(Backend):
         device: auto (a GPU if there is one; all of them if one cannot hold the weights), all (the layers spread over
             all GPUs, by accelerate), cpu, cuda, cuda:1, ...
         chunk: positions with logits in memory at once.
-        batch: texts of one length in a batch, halved on out-of-memory; auto: as many as fit into a GPU's memory; a CPU
-            scores one text at a time and writes to a few. Batching changes numbers in the last bits only.
+        batch: texts in a batch, halved on out-of-memory; auto: as many as fit into a GPU's memory; a CPU scores one
+            text at a time and writes to a few. Texts that are scored or marked together have one length. Batching
+            changes numbers in the last bits only.
         attention: auto (the model's kernel wherever a method leaves scores as they are) or lexbench (our attention
             function always). Stock kernels compute a sliding window as a masked whole text on a CPU, with a mask of
             length x length; ours costs what the window holds. Numbers differ in the last bits only.
@@ -157,6 +168,8 @@ class Hf(Backend):
         self.reuse = False
         self._batch = batch if isinstance(batch, int) else None
         self._limit = sys.maxsize
+        self._look = LOOK if self._device.type == "cuda" else 1
+        self._pads: dict[bool, bool] = {}
 
     def close(self) -> None:
         """Release the network, as it was before any method, and free the GPU's memory."""
@@ -181,14 +194,16 @@ class Hf(Backend):
         """Whether the cache drops keys behind a window. Our attention function needs all keys, and masks them."""
         return self._windows and not any(placement.hook is not None for placement in self._passes)
 
-    def _new(self) -> State:
-        """An empty state for one pass, in as little memory as the model needs to go on."""
-        return Keys(self._network.config) if self._slides else self._state()
+    def _new(self, room: int = 0) -> State:
+        """An empty state for one pass, in as little memory as the model needs to go on by `room` tokens."""
+        if self._state is not Keys:
+            return self._state()
+        return Keys(self._network.config if self._slides else None, max(1, room))
 
-    def _begun(self, prompt: Tokens) -> tuple[Sequence[State], int]:
+    def _begun(self, prompt: Tokens, room: int = 0) -> tuple[Sequence[State], int]:
         """States for a prompt, and how many of its first tokens they already hold (from the previous prompt)."""
         if (taken := self._prefix_cache.take(prompt)) is None:
-            return [self._state() for _ in self._passes], 0
+            return [Keys(room=max(1, room)) if self._state is Keys else self._state() for _ in self._passes], 0
         for state in taken[0]:
             state.cut(taken[1])
         return taken
@@ -201,46 +216,104 @@ class Hf(Backend):
                 state.cut(len(prompt))
             self._prefix_cache.keep(prompt, kept)
 
-    def alike(self, question: AnyQuestion) -> tuple[object, ...] | None:
+    def alike(self, question: AnyQuestion) -> Hashable | None:
         """Key of questions that can share a batch; None: answer it alone."""
         scores = self._batch is not None or self._device.type == "cuda"  # on a CPU batches score no faster
         if isinstance(question, Score) and scores:
             return Score, question.length, question.start
-        return (Write, len(question.prompt), question.room) if isinstance(question, Write) else None
+        if isinstance(question, Mark) and scores:
+            return Mark, int(question.places[-1]), int(question.places[0])
+        if isinstance(question, Write):
+            return (Write,) if self._joins() else (Write, len(question.prompt), question.room)
+        return (Choose,) if isinstance(question, Choose) and self._joins() else None
+
+    def _joins(self) -> bool:
+        """Whether texts of several lengths are continued together as each alone.
+
+        Not where frequencies or ranks of heads depend on the whole batch, or where positions end: a text goes on until
+        all have ended. Else it is tried, once with our attention function and once without: some code does not tell
+        padding from text.
+        """
+        if self._state is not Keys or not self.sees_no_future() or self._positions_end is not None:
+            return False
+        hooked = any(placement.hook is not None for placement in self._passes)
+        if hooked not in self._pads:
+            self._pads[hooked] = False
+            with trying(), self._answering(8):
+                self._pads[hooked] = self._joins_right()
+        return self._pads[hooked]
+
+    @torch.inference_mode()
+    def _joins_right(self) -> bool:
+        """Compare the states of two texts that are continued together with those of each alone."""
+        long, short = (self._sample(size)[0].cpu().numpy() for size in (6, 3))
+        found, reuse = [], self.reuse
+        self.reuse = False
+        try:
+            for texts in ([long, short], [short]):
+                _, kept = self._prompted(texts, 1)
+                found.append(self._states(self._ids(*(text[:1] for text in texts)), 1, kept)[:, -1])
+        finally:
+            self.reuse = reuse
+        both, alone = found
+        return bool((both - alone).std() <= TOLERANCE[self._network.dtype] * alone.std())
 
     def together(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
         """Answer questions with the same key, in batches as large as fit; a batch is halved on out-of-memory."""
-        left = [question for question in questions if isinstance(question, Score | Write)]
+        left = [question for question in questions if isinstance(question, Batched)]
         while left:
-            size = self._size(left[0])
+            some = self._fitting(left)
             try:
-                found = self._answers(left[:size])
+                found = self._answers(some)
             except OutOfMemory:
-                if len(left[:size]) == 1:
+                if len(some) == 1:
                     raise
-                self._limit = len(left[:size]) * left[0].length // 2
+                self._limit = len(some) * max(question.length for question in some) // 2
                 continue
             yield from found
-            del left[:size]
+            del left[: len(some)]
 
-    def _size(self, question: Score | Write) -> int:
+    def _fitting(self, left: Sequence[Batched]) -> list[Batched]:
+        """The first questions, as many as are answered together."""
+        some = [left[0]]
+        for question in left[1:]:
+            longest = max([question, *some], key=lambda each: each.length)
+            if len(some) >= self._size(longest):
+                break
+            some.append(question)
+        return some
+
+    def _size(self, question: Batched) -> int:
         """Batch size for questions like this one."""
         size = self._batch
         if size is None:
             config = self._network.config.get_text_config()
-            held = ACTIVATIONS + (2 * config.num_hidden_layers if isinstance(question, Write) else 0)
-            each = held * config.hidden_size * question.length * DTYPES[self.dtype].itemsize
-            size = int(SHARE * free_memory(self._device) / each)
+            number = DTYPES[self.dtype].itemsize * question.length
+            pass_bytes, kept = ACTIVATIONS * config.hidden_size * number, self._kept_numbers(config) * number
+            free = SHARE * free_memory(self._device)
+            if not isinstance(question, Write | Choose):
+                size = int(free / pass_bytes)
+            elif self._state is Keys:  # prompts are read in turn, and kept
+                size = int(max(0, free - pass_bytes) / kept)
+            else:
+                size = int(free / (pass_bytes + kept))
             if self._device.type != "cuda":
                 size = min(size, TOGETHER // question.length)
         return max(1, min(size, self._limit // question.length))
 
-    def _answers(self, questions: Sequence[Score | Write]) -> Sequence[Answer]:
-        """Answer one batch."""
-        scores = [question for question in questions if isinstance(question, Score)]
-        if scores:
-            return self._score(scores)
-        return self._write([question for question in questions if isinstance(question, Write)])
+    def _kept_numbers(self, config: Any) -> int:
+        """Numbers kept of each token: keys and values of all layers, and keys at two further positions."""
+        heads = stated(config, "num_attention_heads") or 1
+        width = stated(config, "head_dim") or config.hidden_size // heads
+        views = 2 if any(placement.hook is not None and not placement.hook.rotated for placement in self._passes) else 0
+        each = (stated(config, "num_key_value_heads") or heads) * width
+        return len(self._passes) * (2 + views) * (stated(config, "num_hidden_layers") or 1) * each
+
+    def _answers(self, questions: Sequence[Batched]) -> Sequence[Answer]:
+        """Answer one batch, of one kind."""
+        kind = type(questions[0])
+        by_kind: dict[type, Any] = {Score: self._score, Write: self._write, Choose: self._choose, Mark: self._mark}
+        return cast(Sequence[Answer], by_kind[kind](questions))
 
     def write(self, question: Write) -> Written:
         """Greedy continuation with a cache; stops at the model's end tokens, which are left out of the answer."""
@@ -249,54 +322,111 @@ class Hf(Backend):
     @torch.inference_mode()
     def _write(self, questions: Sequence[Write]) -> list[Written]:
         """Write one batch; each answer is the same as alone."""
-        first, new, ended = questions[0], [list[int]() for _ in questions], [False for _ in questions]
-        with self._answering(first.length):
-            last, caches = self._prompted([question.prompt for question in questions])
-            for step in range(first.room):
-                feed = _best(likelihood.mixed(self._head(last)), ended, self.dtype)
-                for place, token in enumerate(feed[:, 0].tolist()):
-                    if not ended[place]:
-                        ended[place] = token in self._ends
-                        if not ended[place]:
-                            new[place].append(token)
-                            until = questions[place].until
-                            ended[place] = bool(until) and questions[place].said(self.tokenizer.decode(new[place]))
-                if all(ended) or step == first.room - 1:
-                    break
-                last = self._states(feed, len(first.prompt), caches)[:, :, -1]
+        room = max(question.room for question in questions)
+        texts = [Draft(question, self.tokenizer, self._ends, self.dtype) for question in questions]
+        rows, unseen = [*texts], list[tuple[Tensor, Tensor]]()
+        with self._answering(max(question.length for question in questions)):
+            last, caches = self._prompted([question.prompt for question in questions], room)
+            for step in range(1, room + 1):
+                logits = likelihood.mixed(self._head(last))
+                feed = logits.argmax(-1, keepdim=True)
+                unseen.append((feed, logits.isnan().any(-1, keepdim=True)))
+                if len(unseen) == self._look or step == room:
+                    written, wrong = (torch.cat(each, dim=1).tolist() for each in zip(*unseen, strict=True))
+                    unseen.clear()
+                    for text, new, bad in zip(rows, written, wrong, strict=True):
+                        text.add(new, bad)
+                    live = [row for row, text in enumerate(rows) if not text.ended]
+                    if not live:
+                        break
+                    if 2 * len(live) <= len(rows) and all(isinstance(state, Keys) for state in caches):
+                        for state in caches:
+                            cast(Keys, state).select(live)
+                        rows, feed = [rows[row] for row in live], feed[live]
+                if step < room:
+                    last = self._states(feed, len(questions[0].prompt), caches)[:, :, -1]
             if len(questions) == 1 and not self._slides:
-                self._keep(first.prompt, caches)
-        return [
-            Written(tokens=np.array(tokens, np.int64), text=self.tokenizer.decode(tokens), hit_room=not over)
-            for tokens, over in zip(new, ended, strict=True)
-        ]
+                self._keep(questions[0].prompt, caches)
+        return [text.written() for text in texts]
 
-    def _prompted(self, prompts: Sequence[Tokens]) -> tuple[Tensor, Sequence[State]]:
+    def _prompted(self, prompts: Sequence[Tokens], room: int) -> tuple[Tensor, Sequence[State]]:
         """[passes, B, width] states of the prompts' last tokens, and what the model keeps of the prompts.
 
-        With prefix reuse, prompts are read one after another, each without its common prefix with the previous one.
+        Prompts of one length that follow each other are read together. With prefix reuse, prompts are read one after
+        another, each without its common prefix with the previous one.
         """
-        size = len(prompts[0])
-        reused = self._state is Keys and self.reuse and self.sees_no_future()
-        if self._slides or (len(prompts) > 1 and not reused):
-            begun_anew = [self._new() for _ in self._passes]  # sliding layers drop old keys
-            return self._states(self._ids(*prompts), size, begun_anew)[:, :, -1], begun_anew
-        states: Sequence[State] = ()
-        last, read = [], []
-        for prompt in prompts:
-            states, begun = self._begun(prompt)
-            last.append(self._states(self._ids(prompt[begun:]), size, states)[:, :, -1])
-            kept = [state.cache for state in states if isinstance(state, Keys)]
-            read.append([[(layer.keys, layer.values) for layer in cache.layers] for cache in kept])
-            if len(prompts) > 1:
-                self._keep(prompt, states)
-        if len(prompts) > 1:
-            states = [Keys.of(together(texts), size) for texts in zip(*read, strict=True)]
-        return torch.cat(last, dim=1), states
+        reused = self._state is Keys and not self._slides and self.reuse and self.sees_no_future()
+        sizes = [len(prompt) for prompt in prompts]
+        most = len(prompts) if self._state is not Keys else 1 if reused else max(1, READ // max(sizes))
+        last: list[Tensor] = []
 
-    @torch.inference_mode()
+        def read(first: int) -> Sequence[State]:
+            """States of the prompts from `first` on, as many as are read together."""
+            end = first + 1
+            while end < len(prompts) and sizes[end] == sizes[first] and end - first < most:
+                end += 1
+            some = prompts[first:end]
+            states, begun = self._begun(some[0], room) if reused else ([self._new(room) for _ in self._passes], 0)
+            last.append(self._states(self._ids(*(each[begun:] for each in some)), sizes[first], states)[:, :, -1])
+            if reused and len(prompts) > 1:
+                self._keep(some[0], states)
+            return states
+
+        states, made = read(0), list[Keys]()
+        if len(last[0][0]) == len(prompts):
+            return last[0], states
+        first = 0
+        while first < len(prompts):
+            states = read(first) if first else states
+            held = [cast(Keys, state) for state in states]
+            made = made or [state.empty(sizes, room) for state in held]
+            end = first + len(last[-1][0])
+            for whole, state in zip(made, held, strict=True):
+                whole.take(slice(first, end), state)
+            first = end
+        return torch.cat(last, dim=1), made
+
     def choose(self, question: Choose) -> Chosen:
         """NLL of each option; the prompt is read once, and what is kept of it serves every option."""
+        return self._choose([question])[0]
+
+    @torch.inference_mode()
+    def _choose(self, questions: Sequence[Choose]) -> list[Chosen]:
+        """Choose in one batch: options of more than one token are rows of it, behind their prompt."""
+        if not self._joins():
+            return [self._choose_in_turn(question) for question in questions]
+        options = [option for question in questions for option in question.options]
+        rows = [(number, option) for number, each in enumerate(questions) for option in each.options if len(option) > 1]
+        sizes, room = [len(questions[number].prompt) for number, _ in rows], max(map(len, options))
+        with self._answering(max(question.length for question in questions)):
+            last, wholes, first = list[Tensor](), list[Keys](), 0
+            for number, question in enumerate(questions):
+                states, begun = self._begun(question.prompt, room)
+                last.append(self._states(self._ids(question.prompt[begun:]), len(question.prompt), states)[:, 0, -1:])
+                count = sum(number == row for row, _ in rows)
+                held = [cast(Keys, state) for state in states]
+                wholes = wholes or [state.empty(sizes, room) for state in held if rows]
+                for whole, state in zip(wholes, held, strict=bool(rows)):
+                    whole.take(slice(first, first + count), state)
+                first += count
+                self._keep(question.prompt, states)
+            longer = iter(())
+            if rows:
+                feed = np.zeros((len(rows), room - 1), np.int64)  # what follows an option changes nothing before
+                for row, (_, option) in enumerate(rows):
+                    feed[row, : len(option) - 1] = option[:-1]
+                read = self._states(self._ids(*feed), max(sizes), wholes)
+                longer = iter([read[:, row, : len(option) - 1] for row, (_, option) in enumerate(rows)])
+            states_of_options = []
+            for number, question in enumerate(questions):
+                for option in question.options:
+                    states_of_options += [last[number], *([next(longer)] if len(option) > 1 else [])]
+            losses = self._losses(torch.cat(states_of_options, dim=1), np.concatenate(options)).double().cpu()
+        sums = iter([each.sum() for each in losses.split([len(option) for option in options])])  # type: ignore[no-untyped-call]
+        return [Chosen(nll=torch.stack([next(sums) for _ in question.options]).numpy()) for question in questions]
+
+    def _choose_in_turn(self, question: Choose) -> Chosen:
+        """NLL of each option, one after another."""
         with self._answering(question.length):
             prompt, size = question.prompt, len(question.prompt)
             # Frequencies that depend on the longest input so far would make an option depend on the one before it: read
@@ -315,15 +445,23 @@ class Hf(Backend):
             self._keep(prompt, states)
             return Chosen(nll=torch.stack(sums).cpu().numpy())
 
-    @torch.inference_mode()
     def mark(self, question: Mark) -> Marked:
         """NLL of the options, from one forward pass."""
-        with self._answering(question.length):
-            last = int(question.places[-1])
-            states = self._states(self._ids(question.tokens[:last]), int(question.places[0]))
-            states = states[:, 0, self._ids(question.places - 1)[0].to(states.device)]
-            options = self._ids(question.options)[0].to(states.device)
-            return Marked(nll=likelihood.nll_of_options(states, self._head.exact(), options, self._chunk).cpu().numpy())
+        return self._mark([question])[0]
+
+    @torch.inference_mode()
+    def _mark(self, questions: Sequence[Mark]) -> list[Marked]:
+        """Mark one batch."""
+        last, start = int(questions[0].places[-1]), int(questions[0].places[0])
+        with self._answering(questions[0].length):
+            states = self._states(self._ids(*(question.tokens[:last] for question in questions)), start)
+            return [Marked(nll=self._marked(states[:, row], question)) for row, question in enumerate(questions)]
+
+    def _marked(self, states: Tensor, question: Mark) -> "np.ndarray[Any, np.dtype[np.float32]]":
+        """[places, options] NLL behind [passes, T, width] states."""
+        states = states[:, self._ids(question.places - 1)[0].to(states.device)]
+        options = self._ids(question.options)[0].to(states.device)
+        return likelihood.nll_of_options(states, self._head.exact(), options, self._chunk).cpu().numpy()
 
     def score(self, question: Score) -> Scored:
         """NLL of the targets; computes logits of these only, a chunk at a time."""
@@ -410,12 +548,17 @@ class Hf(Backend):
                 self._installer.put(placement)
             if begins:
                 self._installer.begin(prompt)
-            read = (
-                states_of(self._base(input_ids=tokens, use_cache=False))
-                if state is None
-                else state.read(self._base, tokens)
-            )
-            found.append(read)
+            if placement.hook is not None:
+                placement.hook.text = state if isinstance(state, Keys) else None
+            try:
+                found.append(
+                    states_of(self._base(input_ids=tokens, use_cache=False))
+                    if state is None
+                    else state.read(self._base, tokens)
+                )
+            finally:
+                if placement.hook is not None:
+                    placement.hook.text = None
         return torch.stack(found).to(self._head.device)
 
     @torch.inference_mode()
@@ -507,8 +650,34 @@ class Hf(Backend):
         return state_of(self._base, tokens, TOLERANCE[self._network.dtype])
 
 
-def _best(logits: Tensor, ended: Sequence[bool], dtype: str) -> Tensor:
-    """[B, 1] most likely token of each row of [B, V] logits; rows marked `ended` are not checked for NaN."""
-    if logits[[not over for over in ended]].isnan().any():
-        raise Refused(f"logits are NaN in {dtype}: use another dtype")
-    return logits.argmax(-1, keepdim=True)
+class Draft:
+    """An answer that is being written."""
+
+    def __init__(self, question: Write, tokenizer: Tokenizer, ends: Collection[int], dtype: str) -> None:
+        self._question, self._tokenizer, self._ends, self._dtype = question, tokenizer, ends, dtype
+        self._new: list[int] = []
+        self._stopped = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether no further token counts."""
+        return self._stopped or len(self._new) == self._question.room
+
+    def add(self, tokens: Sequence[int], wrong: Sequence[bool]) -> None:
+        """Append tokens up to the end of the answer; Refused where one of them came from logits that are NaN."""
+        for token, bad in zip(tokens, wrong, strict=True):
+            if self.ended:
+                return
+            if bad:
+                raise Refused(f"logits are NaN in {self._dtype}: use another dtype")
+            if token in self._ends:
+                self._stopped = True
+                return
+            self._new.append(token)
+            until = self._question.until
+            self._stopped = bool(until) and self._question.said(self._tokenizer.decode(self._new))
+
+    def written(self) -> Written:
+        """The answer."""
+        text = self._tokenizer.decode(self._new)
+        return Written(tokens=np.array(self._new, np.int64), text=text, hit_room=not self._stopped)

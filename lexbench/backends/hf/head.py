@@ -1,13 +1,11 @@
 """From a network's last hidden states to its logits, whatever its code does to them: scale, cap, transform, bias."""
 
-import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from lexbench.kernels import likelihood
 from lexbench.kernels.likelihood import ToLogits
@@ -75,7 +73,7 @@ class Head:
         with ExitStack() as stack:
             stack.enter_context(_running(self._tower, lambda *_, **__: returned))
             if isinstance(self._last, nn.Linear):
-                stack.enter_context(_running(self._last, functools.partial(_precisely, self._last)))
+                stack.enter_context(_running(self._last, likelihood.linear(self._last.weight, self._last.bias)))
             yield
 
 
@@ -91,11 +89,6 @@ def _running(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
             del module.forward
         else:
             module.forward = own
-
-
-def _precisely(linear: nn.Linear, states: Tensor) -> Tensor:
-    bias = None if linear.bias is None else precise(linear.bias)
-    return F.linear(precise(states), precise(linear.weight), bias)
 
 
 def states_of(returned: Any) -> Tensor:

@@ -5,6 +5,7 @@ keeps what the layer does by itself: learned sinks, capped scores, windows, laye
 Unrealisable for what it does not implement: dropout, packed texts, and probes of sinks, caps and windows.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,14 +15,18 @@ import torch
 from torch import Tensor, nn
 
 from lexbench.backends.hf.layers import Turn, ask, is_relative, within
+from lexbench.backends.hf.state import KeptLayer, Keys
 from lexbench.core.attention import Attention, Segments, Window
 from lexbench.core.record import Refused
-from lexbench.kernels import fast, rotations
+from lexbench.kernels import decode, fast, rotations
 from lexbench.kernels.dense import Rotate
 from lexbench.kernels.logits import Logits
+from lexbench.kernels.spans import token_positions
 
 kernel = fast.attend
 """Computes attention with slots that the stock kernel does not have."""
+ANGLES = 1 << 16
+"""Positions whose cos and sin are kept during a forward pass."""
 Watch = Callable[[int, Tensor, Tensor, Logits], None]
 """Called with layer, queries [1, H, T, D], keys [1, KV, K, D], and the recipe of their logits."""
 
@@ -59,6 +64,8 @@ class Hook:
     """Length of the prompt; None: the first forward pass is the prompt."""
     watch: Watch | None = None
     """Called with every layer's queries and keys, for probes."""
+    text: Keys | None = None
+    """State of the texts that are being read; None: they are not ours, or nothing is kept of them."""
     calls: int = 0
 
     def __post_init__(self) -> None:
@@ -68,6 +75,15 @@ class Hook:
         """Heads, key heads and head_dim of each layer."""
         self.ratios: dict[tuple[int, int], tuple[float, ...]] = {}
         """Ratio of each key head, computed from the prompt (`head_ratios`), by layer and row of the batch."""
+        self._windowed: dict[int, Attention] = {}
+        self._angles: dict[Any, tuple[Tensor, Any]] = {}
+        """What rotary modules gave for positions, during one forward pass."""
+
+    def mask(self, attention_mask: Tensor | None, **unused: Any) -> Tensor | None:
+        """Mask function for transformers: the plain [B, K] padding mask, not a 4D mask; None without padding."""
+        if attention_mask is None or self.text is not None or bool(attention_mask.all()):
+            return None
+        return attention_mask
 
     def begin(self, prompt: int | None) -> None:
         """Reset before each question."""
@@ -103,14 +119,29 @@ class Hook:
         if probed and held.view is not None and total > held.view.size:
             raise Unrealisable(f"its layers have a window of {held.view.size} tokens, asked for {total}")
         more = {name: given for name, given in (("sinks", s_aux), ("cap", softcap)) if given is not None}
-        attention = within(held.attention, held.view, total)
-        rows = _rows(attention_mask, query, total)
+        attention = self._inside(held, total)
+        scaling = scaling if scaling is not None else 1 / math.sqrt(query.shape[3])
+        if layer == self._first:
+            self._angles.clear()
+        kept = self._kept(layer, held, attention, query, key, value) if softcap is None and not probed else None
+        if kept is not None and self.text is not None and self.text.step is not None:
+            rotate = None if self.rotated and held.attention.keep_first is None else self._rotation(held)
+            mixed = decode.attend(query, kept, self.text.step, attention, rotate, scaling, s_aux)
+            return mixed.transpose(1, 2).contiguous(), None
+        if self.text is not None and self.text.pads is not None:
+            begins = (total - self.text.lengths()).tolist()
+            rows = [(slice(row, row + 1), (begin, total)) for row, begin in enumerate(begins)]
+        else:
+            rows = _rows(attention_mask, query, total)
         if held.attention.head_ratios is not None and attention_mask is None:
             rows = [(slice(row, row + 1), (0, total)) for row in range(len(query))]
         drops = held.view is not None and is_relative(attention)
-        if layer == min(self.attends or (0,)) or (held.view is not None and not drops):
+        trusted = self.text is not None and (query.shape[2] == 1 or self.text.pads is not None)
+        if not trusted and (layer == self._first or (held.view is not None and not drops)):
             _check_positions(position_ids, key, rows, drops)
-        scaling = scaling if scaling is not None else 1 / math.sqrt(query.shape[3])
+        if rows == [(slice(None), (0, total))]:
+            mixed = self._attend(layer, query, key, value, attention, scaling, None, more)
+            return mixed.transpose(1, 2).contiguous(), None
         mixed = torch.zeros(*query.shape[:3], value.shape[3], dtype=query.dtype, device=query.device)
         for row, (begin, end) in rows:
             # The row's queries, without padding; queries are counted from the first uncached token.
@@ -140,10 +171,8 @@ class Hook:
     ) -> Tensor:
         held = self.layers[layer]
         total, n_queries = key.shape[2], query.shape[2]
-        positions = torch.arange(total - n_queries, total, device=query.device)
-        rotate = no_rotation if self.rotated else rotation(held, held.rotary)
-        if held.attention.keep_first is not None:
-            rotate = rotations.keeping_first(held.attention.keep_first, rotation(held, self.stock), rotate)
+        positions = token_positions(total - n_queries, total, query.device)
+        rotate = self._rotation(held)
         ratios = None
         if held.attention.head_ratios is not None:
             name = (layer, row or 0)
@@ -163,10 +192,38 @@ class Hook:
             rotate = rotations.per_head(ratios, rotate)
         return kernel(query, key, value, positions, attention, rotate, scaling, **more)
 
+    def _inside(self, held: LayerAttention, total: int) -> Attention:
+        """The Attention in a layer that may see a part of `total` keys by itself; the same object for every step."""
+        if held.view is None or total <= held.view.size:
+            return held.attention
+        if id(held) not in self._windowed:
+            self._windowed[id(held)] = within(held.attention, held.view, total)
+        return self._windowed[id(held)]
 
-def plain_mask(attention_mask: Tensor | None, **unused: Any) -> Tensor | None:
-    """Mask function for transformers: the plain [B, K] padding mask instead of a 4D mask; None without padding."""
-    return None if attention_mask is None or bool(attention_mask.all()) else attention_mask
+    @functools.cached_property
+    def _first(self) -> int:
+        """The first layer that calls this function in a forward pass."""
+        return min(self.attends or (0,))
+
+    def _kept(
+        self, layer: int, held: LayerAttention, attention: Attention, query: Tensor, key: Tensor, value: Tensor
+    ) -> KeptLayer | None:
+        """The cache layer of the keys, where one token is read and its keys stand in few ranges; else None."""
+        if self.text is None or query.shape[2] != 1 or held.attention.head_ratios is not None:
+            return None
+        layers = self.text.cache.layers
+        kept = layers[layer] if layer < len(layers) else None
+        ours = isinstance(kept, KeptLayer) and kept.is_initialized and kept.keys.data_ptr() == key.data_ptr()
+        if not ours or kept.keys.shape != key.shape or query.shape[3] != value.shape[3]:
+            return None
+        return None if decode.reaches(attention) is None else kept
+
+    def _rotation(self, held: LayerAttention) -> Rotate:
+        """Rotation of a layer's queries and keys."""
+        rotate = no_rotation if self.rotated else rotation(held, held.rotary, self._angles)
+        if held.attention.keep_first is None:
+            return rotate
+        return rotations.keeping_first(held.attention.keep_first, rotation(held, self.stock, self._angles), rotate)
 
 
 def _rows(mask: Tensor | None, query: Tensor, total: int) -> list[tuple[slice, tuple[int, int]]]:
@@ -214,13 +271,22 @@ def no_rotation(vectors: Tensor, positions: Tensor) -> Tensor:
     return vectors
 
 
-def rotation(held: LayerAttention, rotary: nn.Module | None) -> Rotate:
-    """Rotation at any positions by a rotary module's cos and sin, as the layer's own code rotates."""
+def rotation(held: LayerAttention, rotary: nn.Module | None, made: dict[Any, tuple[Tensor, Any]]) -> Rotate:
+    """Rotation at any positions by a rotary module's cos and sin, as the layer's own code rotates.
+
+    What the module gives is kept in `made` by the positions' own identity, up to `ANGLES` numbers.
+    """
     turn, kind = held.turn, held.kind
     if rotary is None or turn is None:
         return no_rotation
 
     def rotate(vectors: Tensor, positions: Tensor) -> Tensor:
-        return turn(vectors, ask(rotary, vectors, positions[None], kind))
+        name = (id(rotary), kind, id(positions), vectors.dtype, vectors.device)
+        known = made.get(name)
+        if known is None:
+            known = positions, ask(rotary, vectors, positions[None], kind)
+            if len(made) < 512 and sum(len(each) for each, _ in made.values()) + len(positions) <= ANGLES:
+                made[name] = known
+        return turn(vectors, known[1])
 
     return rotate

@@ -168,6 +168,9 @@ class Recorder:
     def begin(self, prompt: int | None) -> None:
         """Nothing to reset."""
 
+    def mask(self, attention_mask: Tensor | None, **unused: Any) -> None:
+        """No mask: a layer's queries do not depend on it."""
+
     def __call__(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *unused: Any, **named: Any
     ) -> tuple[Tensor, None]:

@@ -22,7 +22,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, DynamicCach
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from lexbench.backends.hf import evidence, layers
-from lexbench.backends.hf.hook import Hook, LayerAttention, Unrealisable, Watch, plain_mask
+from lexbench.backends.hf.hook import Hook, LayerAttention, Unrealisable, Watch
 from lexbench.backends.hf.layers import (
     IdentityRotary,
     Recorder,
@@ -186,7 +186,7 @@ class AttentionInstaller:
         self._placement = placement
         if placement.hook is not None:
             AttentionInterface.register(self._registered, placement.hook)
-            AttentionMaskInterface.register(self._registered, plain_mask)
+            AttentionMaskInterface.register(self._registered, placement.hook.mask)
             if self._base.config._attn_implementation != self._registered:
                 self._base.set_attn_implementation(self._registered)
         else:

@@ -8,17 +8,23 @@ import copy
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from lexbench.backends.caches import keeps_all
 from lexbench.backends.hf.head import states_of
 from lexbench.backends.hf.memory import trying
+from lexbench.kernels.decode import Step
+
+GROWTH = 64
+"""Further tokens for which a full cache layer gets room."""
 
 
 class State:
@@ -39,27 +45,143 @@ class State:
         yield copy.deepcopy(self)
 
 
+class KeptLayer(DynamicLayer):  # type: ignore[misc]
+    """Keys and values in buffers with room for what follows, and views of the keys at other positions.
+
+    Args:
+        room: tokens to come behind the first ones.
+    """
+
+    def __init__(self, room: int = GROWTH) -> None:
+        super().__init__()
+        self._room = room
+        self._buffers: list[Tensor] = []
+        self._views: dict[Hashable, tuple[Tensor, int]] = {}
+
+    @classmethod
+    def padded(cls, keys: Tensor, values: Tensor, rows: int, total: int, room: int) -> Self:
+        """An empty one for `rows` texts of up to `total` tokens, in the shapes of keys and values [., KV, ., D]."""
+        made = cls(room)
+        made.lazy_initialization(keys, values)
+        shapes = [(rows, each.shape[1], total + room, each.shape[3]) for each in (keys, values)]
+        made._buffers = [x.new_zeros(shape) for x, shape in zip((keys, values), shapes, strict=True)]
+        made._show(total)
+        return made
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Append [B, KV, T, D] keys and values; returns all."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        begin = self.get_seq_length()
+        end = begin + key_states.shape[2]
+        if not self._buffers or end > self._buffers[0].shape[2]:
+            given = key_states, value_states
+            buffers = [x.new_empty(*x.shape[:2], end + max(self._room, end // 8), x.shape[3]) for x in given]
+            if begin:
+                for buffer, held in zip(buffers, (self.keys, self.values), strict=True):
+                    buffer[:, :, :begin] = held
+            self._buffers, self._room = buffers, GROWTH
+        for buffer, new in zip(self._buffers, (key_states, value_states), strict=True):
+            buffer[:, :, begin:end] = new
+        self._views = {line: (view, min(filled, begin)) for line, (view, filled) in self._views.items()}
+        self._show(end)
+        return self.keys, self.values
+
+    def _show(self, end: int) -> None:
+        self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
+
+    def view(self, line: Callable[..., Any] | None, turn: Callable[[Tensor, int], Tensor]) -> Tensor:
+        """[B, KV, K, D] keys rotated to a line, of which only new ones are rotated (`lexbench.kernels.decode`)."""
+        keys: Tensor = self.keys
+        if line is None:
+            return keys
+        end, room = keys.shape[2], self._buffers[0].shape[2]
+        view, filled = self._views.get(line, (keys, 0))
+        if filled == 0 or end > view.shape[2]:
+            made = keys.new_empty(*keys.shape[:2], room, keys.shape[3])
+            made[:, :, :filled] = view[:, :, :filled]
+            view = made
+        if filled < end:
+            view[:, :, filled:end] = turn(keys[:, :, filled:], filled)
+            self._views[line] = view, end
+        return view[:, :, :end]
+
+    def select(self, rows: Tensor) -> None:
+        """Keep some texts of the batch."""
+        end = self.get_seq_length()
+        self._buffers = [buffer[rows] for buffer in self._buffers]
+        self._views = {line: (view[rows], filled) for line, (view, filled) in self._views.items()}
+        self._show(end)
+
+
 class Keys(State):
     """Keys and values of all tokens.
 
     Args:
         config: of the network, so that layers with a window drop old keys; None: all keys are kept, and can be cut.
+        room: tokens to come behind the first ones.
     """
 
-    def __init__(self, config: Any = None) -> None:
+    def __init__(self, config: Any = None, room: int = GROWTH) -> None:
         self.cache = DynamicCache() if config is None else DynamicCache(config=config)
+        self.pads: Tensor | None = None
+        """[B] columns of padding before each text; None: there is none."""
+        self.step: Step | None = None
+        """What layers share while one token of each text is read; None: more are read."""
+        self._rows = 1
+        self._padding: list[int] = []
+        if config is None:
+            self.cache.layer_class_to_replicate = functools.partial(KeptLayer, room)
+        else:
+            layers = self.cache.layers
+            self.cache.layers = [KeptLayer(room) if type(layer) is DynamicLayer else layer for layer in layers]
 
     def read(self, tower: Any, tokens: Tensor) -> Tensor:
         """[B, T, width] last hidden states of the next tokens [B, T]."""
-        self.tokens += tokens.shape[1]
-        return states_of(tower(input_ids=tokens, past_key_values=self.cache, use_cache=True))
+        rows, count = tokens.shape
+        begun, self.tokens, self._rows = self.tokens, self.tokens + count, rows
+        self.step = Step(self.lengths(), tokens.device) if count == 1 else None
+        more = {}
+        if self.pads is not None:
+            columns = torch.arange(self.tokens, device=tokens.device)
+            more = {
+                "position_ids": columns[begun:] - self.pads[:, None],
+                "attention_mask": (columns >= self.pads[:, None]).long(),
+            }
+        return states_of(tower(input_ids=tokens, past_key_values=self.cache, use_cache=True, **more))
 
-    @classmethod
-    def of(cls, cache: DynamicCache, tokens: int) -> "Keys":
-        """Those of a cache that holds `tokens` tokens."""
-        keys = cls()
-        keys.cache, keys.tokens = cache, tokens
-        return keys
+    def lengths(self) -> "np.ndarray[Any, np.dtype[np.int64]]":
+        """[B] tokens of each text."""
+        return self.tokens - np.array(self._padding or [0] * self._rows, dtype=np.int64)
+
+    def empty(self, sizes: Sequence[int], room: int) -> "Keys":
+        """A state like this one for several texts of these sizes, padded on the left, to be filled by `take`."""
+        made, total = Keys(), max(sizes)
+        made.cache.layers = [_like(layer, len(sizes), total, room) for layer in self.cache.layers]
+        made.tokens, made._rows = total, len(sizes)
+        if min(sizes) < total:
+            made._padding = [total - size for size in sizes]
+            device = next(layer.keys.device for layer in self.cache.layers if layer.is_initialized)
+            made.pads = torch.tensor(made._padding, device=device)
+        return made
+
+    def take(self, rows: slice, state: "Keys") -> None:
+        """Copy the texts of another state, or its one text several times, into these rows."""
+        for layer, other in zip(self.cache.layers, state.cache.layers, strict=True):
+            if other.is_initialized:
+                for to, of in ((layer.keys, other.keys), (layer.values, other.values)):
+                    to[rows, :, to.shape[2] - of.shape[2] :] = of
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Keep some texts of the batch."""
+        for layer in self.cache.layers:
+            if layer.is_initialized:
+                chosen = torch.tensor(rows, device=layer.keys.device)
+                layer.select(chosen) if isinstance(layer, KeptLayer) else layer.batch_select_indices(chosen)
+        self._rows = len(rows)
+        if self.pads is not None:
+            self.pads = self.pads[torch.tensor(rows, device=self.pads.device)]
+            self._padding = [self._padding[row] for row in rows]
 
     def cut(self, tokens: int) -> None:
         """Keep only the first `tokens` tokens."""
@@ -73,6 +195,21 @@ class Keys(State):
         before = self.tokens
         yield self
         self.cut(before)
+
+
+def _like(layer: Any, rows: int, total: int, room: int) -> Any:
+    """An empty layer of a cache for several texts, as the layer of one of them; as wide as the longest needs."""
+    if not isinstance(layer, DynamicSlidingWindowLayer):
+        if not layer.is_initialized:  # it shares another layer's keys
+            return KeptLayer(room)
+        return KeptLayer.padded(layer.keys, layer.values, rows, total, room)
+    made = DynamicSlidingWindowLayer(sliding_window=layer.sliding_window)
+    if layer.is_initialized:
+        made.lazy_initialization(layer.keys, layer.values)
+        width = min(total, layer.sliding_window - 1)
+        made.keys, made.values = (x.new_zeros(rows, x.shape[1], width, x.shape[3]) for x in (layer.keys, layer.values))
+        made.cumulative_length = total
+    return made
 
 
 class Handed(State):

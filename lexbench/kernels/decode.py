@@ -1,0 +1,217 @@
+"""One token of each text of a batch, over keys that are kept rotated.
+
+A query at position i sees ranges of keys, each under one rotation of the query and of the keys (`Reach`). Keys rotated
+to the same positions are a view, which a cache keeps and extends by one key a step (`Views`). Texts of a batch stand
+padded on the left, so that all end in the last column; their lengths, and so their ranges, may differ.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lexbench.core.attention import Attention, Blocks, Chunks, Line, Positions, Remap, Segments, Window
+from lexbench.kernels import chunked, fast, flash
+from lexbench.kernels.chunked import Places
+from lexbench.kernels.dense import Rotate
+
+T = TypeVar("T")
+Edge = Callable[[Positions], Positions]
+"""From [B] positions of queries to [B] places of keys."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Keys from `begin` to `end` (excluded), with the positions to which query and keys are rotated for them."""
+
+    query: Places
+    key: Places
+    begin: Edge
+    end: Edge
+
+
+@dataclass
+class Step:
+    """What all layers share while they read one token of each text."""
+
+    lengths: Positions
+    """[B] tokens of each text, this one counted."""
+    device: torch.device
+    memo: dict[Hashable, Any] = field(default_factory=dict)
+
+    def once(self, name: Hashable, make: Callable[[], T]) -> T:
+        """What `make` returns, made for the first layer that asks."""
+        if name not in self.memo:
+            self.memo[name] = make()
+        found: T = self.memo[name]
+        return found
+
+    def places(self, line: Places) -> Tensor:
+        """[B] rotary positions of the tokens being read."""
+        return self.once(("places", line), lambda: torch.from_numpy(line(self.lengths - 1)).to(self.device))
+
+
+class Views(Protocol):
+    """Keys of one layer, as a cache keeps them."""
+
+    values: Tensor
+    """[B, KV, K, D]."""
+
+    def view(self, line: Places | None, turn: Callable[[Tensor, int], Tensor]) -> Tensor:
+        """[B, KV, K, D] keys rotated to line(j), kept under the line; None: as they arrived.
+
+        Args:
+            line: positions to rotate to.
+            turn: rotates keys [B, KV, k, D] of the columns from the given one on.
+        """
+
+
+@lru_cache(maxsize=256)
+def reaches(attention: Attention) -> Sequence[Reach] | None:
+    """Ranges of keys under an Attention of one layer; None: its keys are in no few ranges."""
+    plain, remap, mask = Line(), attention.remap, attention.mask
+    if attention.bias is not None:
+        return None
+    if isinstance(mask, Segments) and remap is None:
+        return (Reach(plain, plain, lambda i: i // mask.size * mask.size, _after),)
+    name = fast.structure(attention)
+    if name == "sdpa":
+        return (Reach(plain, plain, np.zeros_like, _after),)
+    if name in ("near_far", "lambda", "banded"):
+        known = remap if isinstance(remap, Remap) else None
+        window = mask.size if isinstance(mask, Window) else known.window if known else 0
+        count = mask.sinks if isinstance(mask, Window) else None
+        near = Reach(plain, plain, lambda i: np.maximum(0, i - window + 1), _after)
+        if count == 0:
+            return (near,)
+        query, key = (known.query, known.key) if known else (plain, plain)
+        far = Reach(query, key, np.zeros_like, lambda i: np.clip(i - window + 1, 0, count))
+        return near, far
+    if name in ("blocks", "chunks"):
+        rule = remap if isinstance(remap, Chunks) else mask
+        assert isinstance(rule, Blocks | Chunks)
+        size = rule.size
+        own, before, older, key = chunked.views(rule)
+        found = [
+            Reach(own, key, lambda i: i // size * size, _after),
+            Reach(before, key, lambda i: np.maximum(0, i // size - 1) * size, lambda i: i // size * size),
+        ]
+        if older is not None:
+            found.append(Reach(older, key, np.zeros_like, lambda i: np.maximum(0, i // size - 1) * size))
+        return tuple(found)
+    return None
+
+
+def _after(positions: Positions) -> Positions:
+    return positions + 1
+
+
+def attend(
+    queries: Tensor,
+    kept: Views,
+    step: Step,
+    attention: Attention,
+    rotate: Rotate | None,
+    scaling: float,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """What `dense.attend` gives for the last token of each text.
+
+    Args:
+        queries: [B, H, 1, D], before rotation.
+        kept: keys and values of the layer, with those of this token.
+        step: lengths of the texts.
+        attention: of the layer; `reaches` gives its ranges.
+        rotate: rotates vectors to positions; None: what arrives is rotated.
+        scaling: factor on the logits.
+        sinks: [H] logits that take weight and add no value.
+
+    Returns:
+        [B, H, 1, D] in the dtype of `queries`.
+    """
+    found = reaches(attention)
+    assert found is not None, "the caller has asked for the ranges"
+    total = kept.values.shape[2]
+    if attention.query_scale is not None:
+        by = attention.query_scale
+        precise = torch.promote_types(queries.dtype, torch.float32)
+        scale = step.once(("scale", by), lambda: torch.from_numpy(by(step.lengths - 1)).to(step.device, precise))
+        queries = (queries.to(precise) * scale[:, None, None, None]).to(queries.dtype)
+    part: flash.Part | None = None
+    for reach in found:
+        columns = step.once(("columns", reach), lambda: _columns(reach, step, total))  # noqa: B023
+        if columns is None:
+            continue
+        seen, mask = columns
+        asking, keys = _turned(queries, kept, step, reach, rotate)
+        more = flash.full(asking, keys[:, :, seen], kept.values[:, :, seen], scaling, mask)
+        if part is None:
+            part = more
+        else:
+            part.add(slice(None), more)
+    assert part is not None, "each query sees its own key"
+    return part.with_sinks(sinks).out.to(queries.dtype)
+
+
+def _columns(reach: Reach, step: Step, total: int) -> tuple[slice, Tensor | None] | None:
+    """The columns that some text sees, and [B, n] which of them each does (None: all); None where none sees any."""
+    here, pads = step.lengths - 1, total - step.lengths
+    begin, end = reach.begin(here) + pads, reach.end(here) + pads
+    some = end > begin
+    if not some.any():
+        return None
+    seen = slice(int(begin[some].min()), int(end[some].max()))
+    if some.all() and (begin == seen.start).all() and (end == seen.stop).all():
+        return seen, None
+    places = torch.arange(seen.start, seen.stop, device=step.device)
+    low, high = (torch.from_numpy(edge).to(step.device)[:, None] for edge in (begin, end))
+    return seen, (places >= low) & (places < high)
+
+
+def _turned(queries: Tensor, kept: Views, step: Step, reach: Reach, rotate: Rotate | None) -> tuple[Tensor, Tensor]:
+    """Queries and keys, rotated for a reach."""
+    if rotate is None:
+        return queries, kept.view(None, _unused)
+    if isinstance(reach.key, Line) and np.isinf(reach.key.divisor):
+        # All keys at one position: the query turns relative to it, and keys stay, but for the scale of cos and sin.
+        there = reach.key
+        name = ("apart", reach.query, there)
+        apart = step.once(name, lambda: step.places(reach.query) - step.places(there))
+        zero = step.once("zero", lambda: torch.zeros(1, dtype=torch.float64, device=step.device))
+        one = queries.new_ones(1, queries.shape[1], 1, queries.shape[3])
+        return at(queries, apart, rotate) * rotate(one, zero), kept.view(None, _unused)
+
+    def turn(keys: Tensor, first: int) -> Tensor:
+        """Keys of the columns from `first` on."""
+        total = first + keys.shape[2]
+        if keys.shape[2] == 1:
+            return at(keys, step.places(reach.key), rotate)
+        pads = int(step.lengths.max()) - step.lengths
+        if not pads.any():
+            return rotate(keys, _places(reach.key, first, total, step.device))
+        rows = []
+        for row, pad in enumerate(pads.tolist()):  # padding stands at the first position
+            places = np.maximum(0, np.arange(first, total) - pad)
+            rows.append(rotate(keys[row : row + 1], torch.from_numpy(reach.key(places)).to(step.device)))
+        return torch.cat(rows)
+
+    return at(queries, step.places(reach.query), rotate), kept.view(reach.key, turn)
+
+
+def _places(line: Places, first: int, end: int, device: torch.device) -> Tensor:
+    return torch.from_numpy(line(np.arange(first, end))).to(device)
+
+
+def _unused(keys: Tensor, first: int) -> Tensor:
+    raise AssertionError("keys that stay as they are need no rotation")
+
+
+def at(vectors: Tensor, positions: Tensor, rotate: Rotate) -> Tensor:
+    """[B, H, 1, D] vectors, each row rotated to its own position [B]."""
+    if len(vectors) == 1:
+        return rotate(vectors, positions)
+    return rotate(vectors.permute(2, 1, 0, 3), positions).permute(2, 1, 0, 3)

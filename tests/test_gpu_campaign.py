@@ -1,0 +1,65 @@
+"""The GPU campaign (tests/benchmarks/gpu.py) at toy sizes, here on a CPU: every kind of step, and going on."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import gpu
+
+ONE_OF_EACH = [
+    "check/kernels/width_20",
+    "check/methods/gpt_oss/float32/1",
+    "check/paths",
+    "measure",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_every_kind_of_step_runs_here_and_is_not_done_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = ("none", "rerope", "streaming_llm")
+    monkeypatch.setattr(gpu, "METHODS", few)
+    monkeypatch.setattr("lexbench.core.registry.names", lambda group: ["dca", "dca", "yarn", "yarn"])
+    file = tmp_path / "record.json"
+    asked = gpu.arguments(["--toy", "--record", str(file), "--only", *ONE_OF_EACH])
+    gpu.work(asked, time.time() + 600)
+    record = json.loads(file.read_text())
+    assert set(record["steps"]) == set(gpu.wanted(asked))
+    assert [step["wrong"] for step in record["steps"].values() if step.get("passed") is False] == []
+    assert record["steps"]["check/methods/gpt_oss/float32/1"]["methods"].keys() == {"dca", "yarn"}
+    assert all(record["steps"][f"measure/models/toy/{name}"]["96"]["token"] > 0 for name in ("stock", *few))
+    gpu.work(asked, time.time() + 600)
+    assert json.loads(file.read_text()) == record
+    gpu.show(record)
+    shown = capsys.readouterr().out
+    assert "| toy/rerope | 96 |" in shown and "| toy/64/whole |" in shown
+
+
+def test_a_step_whose_process_dies_is_recorded_and_the_next_begins(tmp_path: Path) -> None:
+    file = tmp_path / "record.json"
+    file.write_text(json.dumps({"steps": {}}))
+    child = tmp_path / "child.py"
+    child.write_text(
+        "import json, os, signal, time\n"
+        f"file = {str(file)!r}\n"
+        "record = json.load(open(file))\n"
+        "if record['steps']: raise SystemExit(0)\n"
+        "record['running'] = ['one', time.time()]\n"
+        "json.dump(record, open(file, 'w'))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    gpu.supervise(gpu.arguments(["--toy", "--record", str(file), "--minutes", "1"]), [sys.executable, str(child)])
+    [(name, step)] = json.loads(file.read_text())["steps"].items()
+    assert (name, step["passed"], step["wrong"]) == ("one", False, ["its process ended with -9"])
+
+
+def test_a_record_of_another_machine_is_not_gone_on_with(tmp_path: Path) -> None:
+    file = tmp_path / "record.json"
+    gpu.keep(file, {**gpu.record_of(file, toy=True), "card": {"name": "another"}})
+    with pytest.raises(ValueError, match="must be of this machine, it has another card: give --record"):
+        gpu.record_of(file, toy=True)
