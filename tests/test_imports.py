@@ -20,7 +20,7 @@ SHARED = {
 WITHOUT_TORCH = [
     "lexbench",
     "lexbench.commands.main",
-    "lexbench.integrations.hub.share",
+    "lexbench.integrations.share",
     "lexbench.integrations.lm_eval",
     "lexbench.integrations.lm_eval.results.command",
     "lexbench.methods.export",

@@ -114,7 +114,7 @@ def unlike(cells: Iterable[Finished]) -> dict[str, str]:
     groups: dict[str, list[Finished]] = {}
     for each in cells:
         if each.refused is None and not each.again:
-            groups.setdefault(_asked(each), []).append(each)
+            groups.setdefault(question_key(each), []).append(each)
     found = {}
     for group in groups.values():
         if len(group) < 2:
@@ -130,7 +130,7 @@ def unlike(cells: Iterable[Finished]) -> dict[str, str]:
     return found
 
 
-def _asked(finished: Finished) -> str:
+def question_key(finished: Finished) -> str:
     """What a cell's questions follow from."""
     known, cell = finished.cell.identity, finished.cell
     model = known.get("model")

@@ -22,7 +22,7 @@ from lexbench.core.record import Sample
 from lexbench.integrations.hub import dataset_files, model_card
 from lexbench.integrations.hub.card_yaml import head, with_key
 from lexbench.integrations.hub.dataset_files import configurations
-from lexbench.integrations.hub.share import share_card, share_samples
+from lexbench.integrations.share import share_card, share_samples
 from lexbench.store.format import Finished
 from lexbench.store.store import Store
 from tests.report.fake_run import cell, fake_cells, finished, keep, likelihood_sample

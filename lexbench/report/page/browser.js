@@ -64,6 +64,7 @@ function drawBrowser() {
   for (const option of byId("sample-filter").options) option.disabled = ["right", "wrong"].includes(option.value) && !metric().scored;
   browser.wanted = null;
   options(byId("sample-method"), methods, method);
+  byId("sample-beside").replaceChildren(make("option", { value: "" }, "no other"), ...methods.map((name, value) => make("option", { value }, name)));
   options(byId("sample-length"), lengths.map((each) => `${tokens(each)} (${multiple(each)})`), length);
   return loadCell(index);
 }
@@ -122,14 +123,49 @@ function drawSample() {
   byId("next").disabled = place >= shown.length - 1;
   if (!sample) {
     byId("sample").replaceChildren(make("p", {}, browser.missing || `No sample of this cell is ${kind}.`));
+    drawBeside(null);
     return;
   }
-  byId("sample").replaceChildren(...outcome(sample), ...asking(sample), ...answering(sample), ...likelihoods(sample), ...more(sample));
-  for (const block of byId("sample").querySelectorAll(".text-block")) {
+  byId("sample").replaceChildren(...shownSample(sample));
+  settled(byId("sample"), sample);
+  drawBeside(sample);
+}
+
+const shownSample = (sample) => [...outcome(sample), ...asking(sample), ...answering(sample), ...likelihoods(sample), ...more(sample)];
+
+/** What needs a place on the page: charts, and texts scrolled to what is marked. */
+function settled(article, sample) {
+  for (const block of article.querySelectorAll(".text-block")) {
     const mark = block.querySelector("mark");
     if (mark) block.scrollTop = mark.offsetTop - block.offsetTop - block.clientHeight / 3;
   }
-  drawLosses(sample);
+  const chart = article.querySelector(".sample-chart");
+  if (chart) drawLosses(chart, sample);
+}
+
+/** Another method's answer to the same question, in the same form. */
+async function drawBeside(sample) {
+  const other = Number(byId("sample-beside").value);
+  const article = byId("beside-sample");
+  article.hidden = !sample || other < 0 || byId("sample-beside").value === "";
+  byId("sample-pair").classList.toggle("paired", !article.hidden);
+  byId("sample").dataset.title = article.hidden ? "" : setting().methods[browser.method];
+  if (article.hidden) return;
+  article.dataset.title = setting().methods[other];
+  const cell = at(setting().cells, other, browser.length);
+  let found;
+  let missing = !cell ? "This cell was not measured." : cell.refused ? `Refused: ${cell.refused}` : "";
+  if (!missing) {
+    try {
+      found = (await samplesOf(cell.id))?.samples.find((each) => each.index === sample.index);
+      missing = found ? "" : "The page does not hold its answer to this question.";
+    } catch (error) {
+      missing = `The samples cannot be read: ${error.message}.`;
+    }
+  }
+  if (other !== Number(byId("sample-beside").value) || sample !== browser.shown[browser.place]) return; // another choice by now
+  article.replaceChildren(...(found ? shownSample(found) : [make("p", {}, missing)]));
+  if (found) settled(article, found);
 }
 
 function outcome(sample) {
@@ -183,15 +219,21 @@ function likelihoods(sample) {
     : "Share right, 1 all; each point is a mean over equal stretches.";
   const values = nll ? nll.curve : marks;
   const numbers = make("details", {}, make("summary", {}, "Numbers"), make("p", { class: "text-block" }, values.join(", ")));
-  return [make("h3", {}, title), make("p", { class: "quiet" }, said), make("div", { id: "sample-chart", class: "chart short", role: "img", "aria-label": `${title}: ${said}` }), numbers];
+  return [make("h3", {}, title), make("p", { class: "quiet" }, said), make("div", { class: "sample-chart chart short", role: "img", "aria-label": `${title}: ${said}` }), numbers];
 }
 
-function drawLosses(sample) {
+function drawLosses(chart, sample) {
   const values = sample.nll?.curve ?? sample.marks;
-  if (!values) return;
-  const trace = { type: "scatter", mode: "lines", x: values.map((_, place) => (place + 0.5) / values.length), y: values, line: { color: colour("hue-3"), width: 1.5, shape: "hvh" }, hoverinfo: "y" };
-  const shape = { xaxis: axis({ tickvals: [0, 1], ticktext: ["first", "last"], range: [0, 1], showgrid: false }), yaxis: axis({ rangemode: "tozero", nticks: 4, title: { text: sample.nll ? "nats" : "right" } }), margin: { l: 48, r: 24, t: 6, b: 24 } };
-  Plotly.newPlot(byId("sample-chart"), [trace], layout(shape), QUIET);
+  const width = widthOf(chart);
+  const box = { left: 48, right: width - 14, top: 8, bottom: 132 };
+  const svg = blank(chart, 160);
+  const top = Math.max(...values, 0.01);
+  const y = scaled([0, top], box.bottom, box.top);
+  const x = (place) => box.left + ((box.right - box.left) * place) / values.length;
+  valueAxis(svg, box, round(0, top, 3).map((value) => ({ at: y(value), text: numeral(value) })), sample.nll ? "nats" : "right");
+  lengthAxis(svg, box, [{ at: box.left + 10, text: "first" }, { at: box.right - 10, text: "last" }], "");
+  const steps = values.map((value, place) => `${place ? "L" : "M"}${fixed(x(place))} ${fixed(y(value))}H${fixed(x(place + 1))}`);
+  svg.append(drawing("g", { class: "curve hue-3" }, drawing("path", { class: "line", d: steps.join(""), "stroke-width": 1.5 })));
 }
 
 function more(sample) {
@@ -220,6 +262,7 @@ function block(text, expected) {
 function startBrowser() {
   byId("sample-method").addEventListener("change", pickCell);
   byId("sample-length").addEventListener("change", pickCell);
+  byId("sample-beside").addEventListener("change", () => drawBeside(browser.shown[browser.place]));
   byId("sample-filter").addEventListener("change", () => sift());
   byId("previous").addEventListener("click", () => turn(-1));
   byId("next").addEventListener("click", () => turn(1));

@@ -1,12 +1,6 @@
 "use strict";
 // A metric over length: a line and a band a method; the list of methods is the legend.
 
-const PATHS = { // of the marks, around 0
-  circle: "M4 0A4 4 0 1 1-4 0A4 4 0 1 1 4 0Z", square: "M-3.6-3.6H3.6V3.6H-3.6Z", "triangle-up": "M-4.4 3.4H4.4L0-4.4Z",
-  diamond: "M0-5L5 0L0 5L-5 0Z", "triangle-down": "M-4.4-3.4H4.4L0 4.4Z",
-  cross: "M-1.5-4.5H1.5V-1.5H4.5V1.5H1.5V4.5H-1.5V1.5H-4.5V-1.5H-1.5Z", x: "M-4-2L-2-4L0-2L2-4L4-2L2 0L4 2L2 4L0 2L-2 4L-4 2L-2 0Z",
-  star: "M0-5L1.4-1.6L5-1.5L2.2.7L3.1 4.2L0 2.2L-3.1 4.2L-2.2.7L-5-1.5L-1.4-1.6Z", pentagon: "M0-4.6L4.4-1.4L2.7 3.7H-2.7L-4.4-1.4Z",
-};
 const LINES = 8; // lines that one panel tells apart
 const OWN_EVERYWHERE = 3; // so many methods of the reader's own are in every panel
 const COMPRESSED = 0.25; // share of the height that a compressed part takes
@@ -15,6 +9,7 @@ const PANEL_WIDTH = 330; // least width of one of several panels, CSS pixels
 const PANEL_HEIGHT = 225;
 
 let walked = []; // rows of points, a row a method, as walk() takes them
+let pointed = []; // further points, for the pointer alone
 
 const across = (length) => (byId("unit").value === "tokens" ? length : length / setting().trained);
 const spoken = (method, length, entry) =>
@@ -26,15 +21,24 @@ function drawCurves() {
   const chart = byId("curve-chart");
   const logarithmic = byId("yscale").value === "log" && !metric().scored;
   const panels = panelsOf(chosen.methods);
-  const columns = panels.length === 1 ? 1 : Math.max(1, Math.floor((paper ? PAPER_WIDTH : chart.clientWidth) / PANEL_WIDTH));
-  const scale = scaleOf(logarithmic);
-  const traces = [];
-  walked = [];
-  const shared = { annotations: [], shapes: [] };
+  const width = widthOf(chart);
+  const alone = panels.length === 1;
+  const columns = alone ? 1 : Math.max(1, Math.floor(width / PANEL_WIDTH));
   const rows = Math.ceil(panels.length / columns);
-  panels.forEach(({ name, methods }, place) => drawPanel(traces, shared, scale, { name, methods, place, columns, rows }));
-  chart.style.height = panels.length === 1 ? "" : `${60 + rows * PANEL_HEIGHT}px`;
-  Plotly.react(chart, traces, layout(shared), QUIET);
+  const scale = scaleOf(logarithmic);
+  const height = alone ? (width < 480 ? 330 : 430) : rows * PANEL_HEIGHT + 10;
+  const svg = blank(chart, height);
+  chart.dataset.name = `${setting().label} ${metric().label}`.replace(/[^A-Za-z0-9]+/g, "-");
+  walked = [];
+  pointed = [];
+  panels.forEach(({ name, methods }, place) => {
+    const [column, row] = [place % columns, Math.floor(place / columns)];
+    const wide = width / columns;
+    const box = alone
+      ? { left: 62, right: width - 14, top: 14, bottom: height - 50 }
+      : { left: column * wide + 48, right: (column + 1) * wide - 12, top: row * PANEL_HEIGHT + 26, bottom: (row + 1) * PANEL_HEIGHT - 24 };
+    drawPanel(svg, scale, { name, methods, box });
+  });
   byId("yscale").disabled = metric().scored;
   byId("whole").closest("label").hidden = !scale.left.length && scale.fold === undefined && !byId("whole").checked;
   const notes = [
@@ -66,150 +70,93 @@ function panelsOf(chosenMethods) {
   return found;
 }
 
-/** One panel: its axes, the other methods in grey, bands and lines, those in front last. */
-function drawPanel(traces, shared, scale, { name, methods, place, columns, rows }) {
-  const [x, y, strip] = [2 * place + 1, 2 * place + 1, 2 * place + 2].map((number) => (number === 1 ? "" : number));
-  const axes = { xaxis: `x${x}`, yaxis: `y${y}` };
-  const refused = refusedMarks(methods, { xaxis: `x${x}`, yaxis: `y${strip}` });
-  const all = chosen.methods.filter((method) => !methods.includes(method));
-  if (all.length) traces.push({ ...others(all, scale), ...axes });
-  if (methods.length <= LINES) for (const method of methods) traces.push({ ...band(method, scale), ...axes });
-  const ordered = methods.toSorted((one, two) => look(one).front - look(two).front);
-  for (const method of ordered) line(method, traces, scale, axes);
-  if (refused.x.length) traces.push(refused);
-  const floor = floorLine(scale);
-  if (floor) traces.push({ ...floor, ...axes });
-  const column = place % columns;
-  const row = Math.floor(place / columns);
-  const sides = rows * columns === 1 ? { x: [0, 1], y: [0, 1] } : {
-    x: [column / columns + (column ? 0.05 : 0), (column + 1) / columns - (column < columns - 1 ? 0.01 : 0)],
-    y: [1 - (row + 1) / rows + 0.19 / rows, 1 - row / rows - 0.09 / rows],
-  };
-  Object.assign(shared, curveAxes(scale, refused.x.length > 0, sides, [x, y, strip], rows * columns === 1));
-  const where = { xref: `x${x}`, yref: `y${y} domain` };
-  const trained = across(setting().trained);
-  shared.shapes.push({ type: "line", x0: trained, x1: trained, ...where, y0: 0, y1: 1, line: { color: colour("tone-quiet"), width: 1, dash: "dash" }, layer: "below" });
+/** One panel: its axes, the other methods in grey, lines with their intervals, those in front last. */
+function drawPanel(svg, scale, { name, methods, box }) {
+  const { lengths, trained } = setting();
+  const refused = lengths.map((_, length) => methods.filter((method) => at(metric().values, method, length)?.text === "refused"));
+  const strip = refused.some((each) => each.length) ? 18 : 0;
+  const inner = { ...box, top: box.top + strip };
+  const log = byId("xscale").value === "log";
+  const ends = [lengths[0], lengths.at(-1)].map(across);
+  const room = log ? (ends[1] / ends[0]) ** 0.03 || 1.1 : 0.03 * (ends[1] - ends[0]) || 0.1;
+  const x = scaled(log ? [ends[0] / room, ends[1] * room] : [ends[0] - room, ends[1] + room], inner.left, inner.right, log);
+  const y = (value) => (value === null || value === undefined ? null : scaled(scale.range, inner.bottom, inner.top)(scale.at(value)));
+  const inside = (place) => (place === null ? null : Math.max(inner.top, Math.min(inner.bottom, place)));
   if (scale.fold !== undefined) {
-    shared.shapes.push({ type: "rect", xref: `x${x} domain`, x0: 0, x1: 1, yref: `y${y}`, y0: scale.at(scale.fold), y1: scale.range[1], fillcolor: faint("tone-quiet", 0.13), line: { width: 0 }, layer: "below" });
-    shared.annotations.push({ x: 0.5, xref: `x${x} domain`, y: scale.at(scale.fold), yref: `y${y}`, text: "compressed", showarrow: false, yanchor: "bottom", font: { size: 10.5, color: colour("tone-quiet") } });
+    svg.append(drawing("rect", { class: "fold", x: inner.left, width: inner.right - inner.left, y: inner.top, height: fixed(y(scale.fold) - inner.top) }));
+    svg.append(label((inner.left + inner.right) / 2, y(scale.fold) - 3, "compressed", { class: "quiet", "text-anchor": "middle" }));
   }
-  if (name) shared.annotations.push({ text: plain(name), x: sides.x[0], y: sides.y[1], xref: "paper", yref: "paper", xanchor: "left", yanchor: "bottom", showarrow: false, font: { size: 12.5 } });
-  else {
-    const log = byId("xscale").value === "log";
-    shared.annotations.push({
-      x: log ? Math.log10(trained) : trained, xref: `x${x}`, yref: `y${y} domain`, y: metric().better > 0 ? 0.01 : 0.97, text: "trained length", textangle: -90,
-      showarrow: false, xanchor: "right", yanchor: metric().better > 0 ? "bottom" : "top", font: { size: 11, color: colour("tone-quiet") },
-    });
+  const alone = name === "";
+  const ticks = (scale.ticks ?? []).filter((_, place, all) => alone || all.length < 7 || place % 2 === 0);
+  const better = { "1": ", higher is better", "-1": ", lower is better", "0": "" };
+  valueAxis(svg, inner, ticks.map((value) => ({ at: y(value), text: numeral(value) })), alone ? metric().label + better[metric().better] : "");
+  const places = lengths.map((length) => x(across(length)));
+  const byTokens = byId("unit").value === "tokens";
+  const shown = labelledLengths(places, byTokens ? 52 : 44).map((index) => ({ at: places[index], text: byTokens ? tokens(lengths[index]) : multiple(lengths[index]) }));
+  lengthAxis(svg, inner, shown, alone ? (byTokens ? "length (tokens)" : "length (multiples of the trained length)") : "");
+  const edge = x(across(trained));
+  if (edge >= inner.left && edge <= inner.right) {
+    rule(svg, "trained", edge, edge, inner.top, inner.bottom);
+    const up = metric().better > 0;
+    if (alone) svg.append(label(0, 0, "trained length", { class: "quiet", "text-anchor": up ? "start" : "end", transform: `translate(${fixed(edge - 4)} ${fixed(up ? inner.bottom - 4 : inner.top + 4)}) rotate(-90)` }));
   }
+  if (name) svg.append(label(inner.left, box.top - 6, name, { class: "title" }));
+  const left = chosen.methods.filter((method) => !methods.includes(method));
+  for (const method of left) outline(svg, entriesOf(method), places, (value) => inside(y(value)));
+  const levels = metric().chance;
+  if (Math.max(...levels) >= 0.01) {
+    const known = levels.map((level, length) => [places[length], y(level)]).filter(([, level]) => level !== null && level >= inner.top - 1 && level <= inner.bottom + 1);
+    svg.append(drawing("polyline", { class: "floor", points: [[inner.left, known[0]?.[1] ?? 0], ...known].map((each) => each.map(fixed).join(",")).join(" ") }));
+    if (known.length && alone) svg.append(label(inner.left + 3, known[0][1] - 4, metric().floor, { class: "quiet" }));
+  }
+  const ordered = methods.toSorted((one, two) => look(one).front - look(two).front);
+  for (const method of ordered) line(svg, method, places, y, inner);
+  refused.forEach((all, length) => {
+    if (!all.length) return;
+    svg.append(drawing("path", { class: "refused", d: "M-3-3L3 3M-3 3L3-3", transform: `translate(${fixed(places[length])} ${box.top + 8})` }), label(places[length] + 6, box.top + 12, String(all.length), { class: "quiet" }));
+    const names = all.map((method) => setting().methods[method]);
+    const reasons = [...new Set(all.flatMap((method) => at(metric().values, method, length).notes))];
+    const text = [`${tokens(lengths[length])} tokens, ${multiple(lengths[length])}`, ...names, ...reasons].map(shortened).join("\n");
+    pointed.push([{ px: places[length], py: box.top + 8, near: 12, x: length, text, said: text, open: () => openCell(all[0], length) }]);
+  });
+  if (strip) svg.append(label(box.left - 7, box.top + 12, "refused", { class: "quiet", "text-anchor": "end" }));
 }
 
-/** All other methods as one grey line. */
-function others(methods, scale) {
-  const outline = { x: [], y: [] };
-  for (const method of methods) {
-    entriesOf(method).forEach((entry, length) => {
-      outline.x.push(across(setting().lengths[length]));
-      outline.y.push(entry ? scale.at(entry.value) : null);
-    });
-    outline.x.push(null);
-    outline.y.push(null);
-  }
-  return { ...outline, type: "scatter", mode: "lines", line: { width: 1, color: colour("tone-line") }, hoverinfo: "skip" };
+/** A method of another panel, in grey. */
+function outline(svg, entries, places, y) {
+  const known = entries.map((entry, length) => [places[length], entry ? y(entry.value) : null]).filter(([, place]) => place !== null);
+  svg.append(drawing("polyline", { class: "other", points: known.map((each) => each.map(fixed).join(",")).join(" ") }));
 }
 
 /** The method's entries in the order of lengths. */
 const entriesOf = (method) => setting().lengths.map((_, length) => at(metric().values, method, length));
 
-/** A method's band: a closed outline around each run of lengths that have intervals. */
-function band(method, scale) {
-  const outline = { x: [], y: [] };
-  let run = [];
-  const close = () => {
-    for (const [length, side] of [...run.map((each) => [each, "low"]), ...run.toReversed().map((each) => [each, "high"])]) {
-      outline.x.push(across(setting().lengths[length]));
-      outline.y.push(scale.at(at(metric().values, method, length)[side]));
-    }
-    outline.x.push(null);
-    outline.y.push(null);
-    run = [];
-  };
-  entriesOf(method).forEach((entry, length) => (entry && entry.low !== null ? run.push(length) : run.length && close()));
-  if (run.length) close();
-  return { ...outline, type: "scatter", mode: "lines", line: { width: 0 }, fill: "toself", fillcolor: faint(`hue-${look(method).hue}`, 0.1), hoverinfo: "skip" };
-}
-
-function line(method, traces, scale, axes) {
-  const { hue, mark, dash, hollow, front } = look(method);
-  const tone = `hue-${hue}`;
-  const points = [];
-  const trace = {
-    type: "scatter", mode: "lines+markers", x: [], y: [], text: [], hoverinfo: "text", customdata: [], ...axes,
-    line: { color: colour(tone), width: front ? 3.5 : hue ? 2 : 2.5, dash }, marker: { color: colour(tone), symbol: hollow ? `${mark}-open` : mark, size: front ? 11 : 8 },
-    error_y: { type: "data", symmetric: false, array: [], arrayminus: [], width: 0, thickness: 1, color: faint(tone, 0.55) },
-  };
-  const number = traces.length;
-  entriesOf(method).forEach((entry, length) => {
-    if (!entry) return;
-    const place = trace.x.length;
-    trace.x.push(across(setting().lengths[length]));
-    const height = scale.at(entry.value);
-    trace.y.push(height);
-    trace.error_y.array.push(entry.high === null ? 0 : scale.at(entry.high) - height);
-    trace.error_y.arrayminus.push(entry.low === null ? 0 : height - scale.at(entry.low));
-    trace.customdata.push([method, length]);
-    trace.text.push(hover(method, length, entry));
-    points.push({
-      x: length,
-      said: spoken(method, length, entry),
-      show: () => (entry.value === null ? Plotly.Fx.unhover(byId("curve-chart")) : Plotly.Fx.hover(byId("curve-chart"), [{ curveNumber: number, pointNumber: place }], axes.xaxis + axes.yaxis)),
-      open: () => openCell(method, length),
-    });
+/** A method's line; an end beyond the axis stays at its edge, and what lies above it has an arrow. */
+function line(svg, method, places, y, inner) {
+  const inside = (place) => (place === null ? null : Math.max(inner.top, Math.min(inner.bottom, place)));
+  const points = entriesOf(method).map((entry, length) => {
+    const here = entry ? y(entry.value) : null;
+    const cut = here !== null && here < inner.top - 1;
+    return { x: places[length], y: inside(here), cut, low: entry?.low === null || cut ? null : inside(y(entry?.low)), high: inside(y(entry?.high)) };
   });
-  traces.push(trace);
-  if (points.length) walked.push(points);
+  curve(svg, points, look(method));
+  for (const { x, cut } of points) if (cut) svg.append(drawing("path", { class: `arrow hue-${look(method).hue}`, d: "M-4 0L0-6L4 0Z", transform: `translate(${fixed(x)} ${fixed(inner.top - 2)})` }));
+  const row = entriesOf(method).flatMap((entry, length) => (entry ? [{
+    px: places[length], py: points[length].y, x: length, text: hover(method, length, entry), said: spoken(method, length, entry), open: () => openCell(method, length),
+  }] : []));
+  if (row.length) walked.push(row);
 }
 
 function hover(method, length, entry) {
   const all = setting().lengths[length];
   const lines = [setting().methods[method], `${tokens(all)} tokens, ${multiple(all)}`, entry.text, `n ${entry.n}` + (entry.clusters !== entry.n ? ` in ${several(entry.clusters, "cluster")}` : "")];
-  return [...lines, ...(entry.notes ?? [])].map((each) => plain(folded(each))).join("<br>");
+  return [...lines, ...(entry.notes ?? [])].map(shortened).join("\n");
 }
 
-/** A text in lines of some 60 characters; plotly makes the breaks. */
-const folded = (text) => text.replace(/(.{45,60}?)\s+(?=\S)/g, "$1\n").split("\n").slice(0, 6).join(" \u2026 ").slice(0, 240);
-
-/** A cross above the axis at each length where chosen methods are refused: which one, or how many. */
-function refusedMarks(methods, axes) {
-  const marks = {
-    type: "scatter", mode: "markers+text", x: [], y: [], text: [], hovertext: [], customdata: [], hoverinfo: "text", ...axes, cliponaxis: false,
-    textposition: "middle right", textfont: { size: 11, color: colour("tone-quiet") }, marker: { symbol: "x-thin", size: 7, line: { width: 1.5, color: colour("tone-quiet") } },
-  };
-  setting().lengths.forEach((all, length) => {
-    const refused = methods.filter((method) => at(metric().values, method, length)?.text === "refused");
-    if (!refused.length) return;
-    const names = refused.map((method) => setting().methods[method]);
-    const reasons = [...new Set(refused.flatMap((method) => at(metric().values, method, length).notes))];
-    marks.x.push(across(all));
-    marks.y.push(0);
-    marks.text.push(` ${refused.length}`);
-    marks.hovertext.push([`${tokens(all)} tokens, ${multiple(all)}`, ...names, ...reasons].map((each) => plain(folded(each))).join("<br>"));
-    marks.customdata.push([refused[0], length]);
-  });
-  return marks;
-}
-
-/** A dotted line at what needs no model: the score of guessing, or the loss of counting. */
-function floorLine(scale) {
-  const levels = metric().chance;
-  if (Math.max(...levels) < 0.01) return null;
-  return {
-    type: "scatter", mode: "lines", x: setting().lengths.map(across), y: levels.map((level) => scale.at(level)), hoverinfo: "text", text: levels.map((level) => `${metric().floor} ${level}`),
-    line: { color: colour("tone-quiet"), width: 1.5, dash: "dot" },
-  };
-}
+const shortened = (text) => (text.length > 240 ? `${text.slice(0, 240)} \u2026` : text);
 
 /**
- * The value axis: {range, at(value), fold, ticks, left}. The baseline is never cut off, and one collapsed method does not
+ * The value axis: {range, at(value), fold, ticks, left}; at(value) is its place in the range. The baseline is never cut off, and one collapsed method does not
  * stretch the axis: where lower is better, it ends half as far again above the lowest value as the middle method's worst
  * one, but at least 1 above the best method's worst one. If the baseline goes on beyond, the axis does, too; where that
  * would leave the other methods less than half of the height, it is compressed from there (the fold) on. What lies above
@@ -217,9 +164,9 @@ function floorLine(scale) {
  */
 function scaleOf(logarithmic) {
   const same = (value) => value;
-  if (metric().scored) return { range: [-0.04, 1.04], at: same, left: [] };
+  if (metric().scored) return { range: [-0.04, 1.04], at: same, ticks: [0, 0.2, 0.4, 0.6, 0.8, 1], left: [] };
   const known = chosen.methods.map((method) => [method, entriesOf(method).filter((entry) => entry && entry.value !== null)]).filter(([, entries]) => entries.length);
-  if (!known.length) return { at: same, left: [] };
+  if (!known.length) return { range: [0, 1], at: same, ticks: [], left: [] };
   const ends = (curves, side, pick) => pick(...curves.flatMap(([, entries]) => entries.map((entry) => entry[side] ?? entry.value)));
   const low = ends(known, "low", Math.min);
   let top = ends(known, "high", Math.max);
@@ -243,47 +190,11 @@ function scaleOf(logarithmic) {
   const place = logarithmic && low > 0 ? Math.log10 : same;
   const spread = place(fold ?? top) - place(low);
   const room = 0.05 * Math.max(spread, 0.02);
-  if (fold === undefined) return { range: [place(low) - room, place(top) + room], at: same, left, logarithmic: place !== same };
+  if (fold === undefined) return { range: [place(low) - room, place(top) + room], at: place, ticks: (place === same ? round(low, top, 6) : roundLog(low, top)), left };
   const slope = (spread * COMPRESSED) / (1 - COMPRESSED) / (place(top) - place(fold));
   const at = (value) => (value === null || value === undefined ? null : place(value) <= place(fold) ? place(value) : place(fold) + slope * (place(value) - place(fold)));
   const ticks = [...round(low, fold, 5), ...round(fold, top, 2).filter((value) => value > fold + 0.1 * (top - fold))];
   return { range: [place(low) - room, at(top) + room], at, fold, ticks, left };
-}
-
-const numeral = (value) => String(Number(value.toPrecision(3)));
-
-/** Round numbers between two ends, about so many. */
-function round(low, top, count) {
-  const size = 10 ** Math.floor(Math.log10((top - low) / count));
-  const step = [1, 2, 2.5, 5, 10].map((each) => each * size).find((each) => (top - low) / each <= count + 1);
-  const found = [];
-  for (let place = Math.ceil(low / step); place * step <= top; place += 1) found.push(Number((place * step).toPrecision(12)));
-  return found;
-}
-
-function curveAxes(scale, refused, sides, [x, y, strip], alone) {
-  const { lengths } = setting();
-  const byTokens = byId("unit").value === "tokens";
-  const log = byId("xscale").value === "log";
-  const place = log ? Math.log2 : (value) => value;
-  const span = place(across(lengths.at(-1))) - place(across(lengths[0]));
-  const shown = labelledLengths(lengths.map((length) => place(across(length))), Math.max(span / (alone ? 9 : 5), 1e-9)).map((index) => lengths[index]);
-  const better = { "1": ", higher is better", "-1": ", lower is better", "0": "" };
-  const high = sides.y[1] - sides.y[0];
-  const folded = scale.fold !== undefined;
-  return {
-    [`xaxis${x}`]: axis({
-      type: log ? "log" : "linear", title: alone ? { text: byTokens ? "length (tokens)" : "length (multiples of the trained length)" } : undefined, anchor: `y${y}`, domain: sides.x,
-      tickvals: shown.map(across), ticktext: shown.map((length) => (byTokens ? tokens(length) : multiple(length))), showgrid: false, ticks: "outside",
-    }),
-    [`yaxis${y}`]: axis({
-      type: scale.logarithmic ? "log" : "linear", range: scale.range, autorange: scale.range === undefined, anchor: `x${x}`,
-      domain: refused ? [sides.y[0], sides.y[0] + 0.93 * high] : sides.y, dtick: scale.logarithmic ? "D2" : undefined,
-      tickvals: folded ? scale.ticks.map(scale.at) : undefined, ticktext: folded ? scale.ticks.map(numeral) : undefined, nticks: alone ? undefined : 5,
-      title: alone ? { text: plain(metric().label + better[metric().better]) } : undefined, automargin: alone,
-    }),
-    [`yaxis${strip}`]: axis({ domain: [sides.y[0] + 0.945 * high, sides.y[1]], range: [-1, 1], anchor: `x${x}`, visible: refused, showgrid: false, showline: false, ticks: "", tickvals: [0], ticktext: ["refused"], tickfont: { size: 11, color: colour("tone-quiet") }, automargin: alone }),
-  };
 }
 
 /** The places that have room for a label. */
@@ -314,28 +225,48 @@ function drawMethods() {
   if (focused !== undefined) byId("method-list").querySelector(`[data-method="${Number(focused)}"]`)?.focus();
 }
 
-function swatch(shown) {
-  const drawing = (tag, attributes) => {
-    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    return element;
-  };
-  const picture = drawing("svg", { viewBox: "-15 -6 30 12", "aria-hidden": "true" });
-  if (shown === null) return picture;
-  const { hue, mark, dash, hollow, front } = shown;
-  picture.setAttribute("class", `hue-${hue}`);
-  picture.append(drawing("path", { d: "M-15 0H15", stroke: "currentColor", "stroke-width": front ? 3.5 : 2, "stroke-dasharray": dash === "solid" ? "" : dash.replaceAll("px", "") }), drawing("path", { d: PATHS[mark], fill: hollow ? "var(--paper)" : "currentColor", stroke: "currentColor" }));
-  return picture;
-}
+const sorted = { length: null, down: false }; // place in the lengths, or null: as ranked by the mean past the trained length
 
+/** Methods by length: sorted by a column, filtered by name, with ranks at the length that sorts; equal ranks are ties. */
 function drawNumbers() {
   const notes = [];
-  const rows = chosen.methods.map((method) => ({
-    name: setting().methods[method],
-    kind: setting().methods[method] === BASELINE ? "baseline" : undefined,
-    cells: entriesOf(method).map((entry) => (entry ? valueCell(entry, notes) : make("td"))),
+  const { methods, lengths } = setting();
+  if (sorted.length !== null && sorted.length >= lengths.length) sorted.length = null;
+  const wanted = byId("table-filter").value.toLowerCase();
+  const every = byId("table-rows").value === "all" ? metric().ranked : metric().ranked.filter((method) => chosen.methods.includes(method));
+  const place = sorted.length ?? lengths.length - 1;
+  const here = every.map((method) => at(metric().values, method, place));
+  const rank = new Map(ranks(here, metric().better).map((each, index) => [every[index], each]));
+  const tied = new Map();
+  for (const each of rank.values()) tied.set(each, (tied.get(each) ?? 0) + 1);
+  const worth = (method) => at(metric().values, method, place)?.value ?? -Infinity * (metric().better || 1);
+  const order = sorted.length === null ? every : every.toSorted((one, two) => (metric().better || 1) * (worth(two) - worth(one)) || 0);
+  if (sorted.down) order.reverse();
+  const rows = order.filter((method) => methods[method].toLowerCase().includes(wanted)).map((method) => ({
+    name: methods[method],
+    kind: methods[method] === BASELINE ? "baseline" : undefined,
+    cells: [
+      make("td", {}, rank.get(method) ? `${rank.get(method)}${tied.get(rank.get(method)) > 1 ? "=" : ""}` : ""),
+      ...entriesOf(method).map((entry) => (entry ? valueCell(entry, notes) : make("td"))),
+    ],
   }));
-  byId("curve-table").replaceChildren(...table(`${metric().label} by method and length`, ["method", ...heads()], rows, notes));
+  const made = table(`${metric().label} by method and length`, ["method", "rank", ...heads()], rows, notes);
+  byId("curve-table").replaceChildren(...made);
+  made[0].querySelectorAll("thead th").forEach((head, column) => {
+    const length = column < 2 ? null : column - 2;
+    const button = make("button", { type: "button", class: "sort" });
+    button.append(...head.childNodes);
+    head.append(button);
+    const active = column !== 1 && sorted.length === length;
+    head.setAttribute("aria-sort", active ? (sorted.down ? "descending" : "ascending") : "none");
+    button.addEventListener("click", () => {
+      sorted.down = active && !sorted.down;
+      sorted.length = length;
+      drawNumbers();
+      byId("curve-table").querySelectorAll("thead button")[column].focus();
+    });
+  });
+  byId("table-help").textContent = `Rank at ${tokens(lengths[place])} tokens: 1 and the number of methods that are better by more than chance; = shares a rank. Each pair of intervals is compared as if they were independent, uncorrected: the paired table below is sharper.`;
 }
 
 /** A value with its interval below it, and the numbers of its notes. */
@@ -354,11 +285,16 @@ function startCurves() {
   byId("pick-all").addEventListener("click", () => pick(metric().ranked.slice()));
   byId("pick-none").addEventListener("click", () => pick([]));
   byId("method-filter").addEventListener("input", drawMethods);
+  byId("table-filter").addEventListener("input", drawNumbers);
+  byId("table-rows").addEventListener("change", drawNumbers);
   byId("method-list").addEventListener("change", (event) => {
     const method = Number(event.target.dataset.method);
     pick(event.target.checked ? [...chosen.methods, method] : chosen.methods.filter((each) => each !== method));
   });
-  walk(byId("curve-chart"), byId("curve-said"), () => walked);
-  drawCurves();
-  byId("curve-chart").on("plotly_click", ({ points }) => points[0].customdata && openCell(...points[0].customdata));
+  walk(byId("curve-chart"), byId("curve-said"), () => walked, () => pointed);
+  let width = widthOf(byId("curve-chart"));
+  addEventListener("resize", () => {
+    if (width !== widthOf(byId("curve-chart"))) drawCurves();
+    width = widthOf(byId("curve-chart"));
+  });
 }

@@ -3,6 +3,7 @@
 
 const PANEL = 250; // least width of a panel, CSS pixels
 const DEPTH_MOST = 12; // methods
+const HIGH = 200; // of a panel, CSS pixels
 
 let fields = [];
 
@@ -16,55 +17,54 @@ function drawDepths() {
   fields = [];
   if (!shown.length) return;
   const chart = byId("depth-chart");
-  const width = paper ? PAPER_WIDTH : chart.clientWidth;
+  const width = widthOf(chart);
   const columns = Math.min(shown.length, Math.max(1, Math.floor(width / PANEL)));
-  const rows = Math.ceil(shown.length / columns);
-  const traces = [];
-  const shared = { annotations: [], shapes: [], height: 50 + rows * 190, margin: { l: 44, r: 6, t: 26, b: 24 } };
-  shown.forEach((method, place) => traces.push(panel(method, place, place % columns, Math.floor(place / columns), columns, rows, shared)));
-  Plotly.react(chart, traces, layout(shared), QUIET);
+  const svg = blank(chart, Math.ceil(shown.length / columns) * HIGH);
+  chart.dataset.name = `${setting().label} depths`.replace(/[^A-Za-z0-9]+/g, "-");
+  shown.forEach((method, place) => {
+    const wide = width / columns;
+    const [left, top] = [(place % columns) * wide, Math.floor(place / columns) * HIGH];
+    panel(svg, method, { left: left + (place % columns ? 10 : 34), right: left + wide - 6, top: top + 24, bottom: top + HIGH - 26 }, place % columns === 0);
+  });
   drawStrata(shown);
 }
 
 const share = (value) => value.toFixed(2);
 
-function panel(method, place, column, row, columns, rows, shared) {
+/** Cividis (Nunez et al. 2018), which readers of all colour vision tell apart: colours of 0, 1/9, ..., 1. */
+const CIVIDIS = [[0, 34, 78], [18, 53, 112], [59, 73, 108], [87, 93, 109], [112, 113, 115], [138, 134, 121], [166, 157, 117], [196, 181, 108], [228, 207, 91], [254, 232, 56]];
+function shaded(value) {
+  const place = Math.max(0, Math.min(0.9999, value)) * (CIVIDIS.length - 1);
+  const [low, high] = [CIVIDIS[Math.floor(place)], CIVIDIS[Math.floor(place) + 1]];
+  return `rgb(${low.map((part, index) => Math.round(part + (place % 1) * (high[index] - part))).join(", ")})`;
+}
+
+function panel(svg, method, { left, right, top, bottom }, first) {
   const { lengths, trained, methods } = setting();
-  const name = place ? place + 1 : "";
   const all = lengths.map((_, length) => at(metric().depths, method, length)?.strata);
   const count = all.find((strata) => strata).length;
-  const width = 1 / columns;
-  const height = 1 / rows;
-  const gap = 34 / (190 * rows);
-  const sides = { x: [column * width + (column ? 0.02 : 0), (column + 1) * width - 0.01], y: [1 - (row + 1) * height + gap, 1 - row * height - gap / 2] };
-  shared[`xaxis${name}`] = axis({ domain: sides.x, anchor: `y${name}`, tickvals: lengths.map((_, index) => index), ticktext: lengths.map(multiple), showgrid: false, range: [-0.5, lengths.length - 0.5], automargin: false, tickfont: { size: 11 } });
-  shared[`yaxis${name}`] = axis({ domain: sides.y, anchor: `x${name}`, tickvals: column ? [] : [-0.5, count / 2 - 0.5, count - 0.5], ticktext: ["0", "0.5", "1"], range: [count - 0.5, -0.5], showgrid: false, automargin: false, tickfont: { size: 11 } });
-  shared.annotations.push({ text: plain(folded(methods[method])), x: sides.x[0], y: sides.y[1], xref: "paper", yref: "paper", xanchor: "left", yanchor: "bottom", showarrow: false, font: { size: 12.5 } });
-  const inside = lengths.filter((length) => length <= trained).length - 0.5;
-  if (inside > 0 && inside < lengths.length - 1) {
-    shared.shapes.push({ type: "line", x0: inside, x1: inside, y0: -0.5, y1: count - 0.5, xref: `x${name}`, yref: `y${name}`, line: { color: colour("tone-ink"), width: 1.5, dash: "dash" } });
-  }
+  const [wide, high] = [(right - left) / lengths.length, (bottom - top) / count];
+  svg.append(label(left, top - 8, methods[method], { class: "title" }));
+  const rows = [...Array(count).keys()].map((stratum) => lengths.map((_, length) => {
+    const found = all[length]?.[stratum];
+    const box = { x: fixed(left + length * wide + 1), y: fixed(top + stratum * high + 1), width: fixed(wide - 2), height: fixed(high - 2) };
+    const known = found && found[1] !== null;
+    if (known) {
+      svg.append(drawing("rect", { class: "field", ...box, fill: shaded(found[1]) }));
+      if (high > 11) svg.append(label(left + (length + 0.5) * wide, top + (stratum + 0.5) * high + 4, share(found[1]), { class: found[1] < 0.55 ? "on-dark" : "on-light", "text-anchor": "middle" }));
+    }
+    const said = depthSaid(method, length, stratum, count, found);
+    return { px: left + (length + 0.5) * wide, py: top + (stratum + 0.5) * high, near: Math.max(wide, high) / 2, box, x: length, text: said, said, open: () => openCell(method, length) };
+  }));
+  fields.push(...rows);
   lengths.forEach((_, length) => {
     if (all[length] || !at(setting().cells, method, length)?.refused) return;
-    shared.annotations.push({ text: "refused", x: length, y: (count - 1) / 2, xref: `x${name}`, yref: `y${name}`, textangle: -90, showarrow: false, font: { size: 11, color: colour("tone-quiet") } });
+    svg.append(label(0, 0, "refused", { class: "quiet", "text-anchor": "middle", transform: `translate(${fixed(left + (length + 0.5) * wide + 4)} ${fixed((top + bottom) / 2)}) rotate(-90)` }));
   });
-  const strata = [...Array(count).keys()];
-  const over = (what) => strata.map((stratum) => lengths.map((_, length) => what(all[length]?.[stratum], stratum, length)));
-  const said = (found, stratum, length) => depthSaid(method, length, stratum, count, found);
-  strata.forEach((stratum) => {
-    fields.push(lengths.map((_, length) => ({
-      x: length,
-      said: said(all[length]?.[stratum], stratum, length),
-      show: () => ring(name, length, stratum),
-      open: () => openCell(method, length),
-    })));
-  });
-  return {
-    type: "heatmap", xaxis: `x${name}`, yaxis: `y${name}`, xgap: 2, ygap: 2, zmin: 0, zmax: 1, zsmooth: false, showscale: false, colorscale: "Cividis", hoverongaps: false,
-    x: lengths.map((_, index) => index), y: strata, z: over((found) => (found ? found[1] : null)),
-    text: over((found) => (found && found[1] !== null ? share(found[1]) : "")), texttemplate: "%{text}", textfont: { size: 10.5 },
-    hoverinfo: "text", hovertext: over((...field) => plain(said(...field))), customdata: over((_, __, length) => [method, length]),
-  };
+  lengthAxis(svg, { left, right, bottom }, lengths.map((length, place) => ({ at: left + (place + 0.5) * wide, text: multiple(length) })).filter((_, place) => wide > 34 || place % 2 === 0), "");
+  if (first) valueAxis(svg, { left, right: left, top, bottom }, [[0, "0"], [0.5, "0.5"], [1, "1"]].map(([depth, text]) => ({ at: top + depth * (bottom - top), text })), "");
+  const inside = lengths.filter((length) => length <= trained).length;
+  if (inside > 0 && inside < lengths.length) rule(svg, "trained", left + inside * wide, left + inside * wide, top, bottom);
 }
 
 function depthSaid(method, length, stratum, count, found) {
@@ -73,14 +73,6 @@ function depthSaid(method, length, stratum, count, found) {
   if (!found || found[1] === null) return `${place}: ${at(setting().cells, method, length)?.refused ? "refused" : "no samples"}`;
   const [n, value, low, high] = found;
   return `${place}: ${share(value)}${low === null ? "" : ` [${share(low)}, ${share(high)}]`}, n ${n}`;
-}
-
-/** A ring around a field, where the keyboard is. */
-function ring(name, length, stratum) {
-  const chart = byId("depth-chart");
-  const shapes = chart.layout.shapes.filter((shape) => shape.name !== "ring");
-  shapes.push({ name: "ring", type: "rect", xref: `x${name}`, yref: `y${name}`, x0: length - 0.5, x1: length + 0.5, y0: stratum - 0.5, y1: stratum + 0.5, line: { color: colour("hue-1"), width: 3 } });
-  Plotly.relayout(chart, { shapes });
 }
 
 function drawStrata(shown) {
@@ -101,12 +93,9 @@ function drawStrata(shown) {
 
 function startDepths() {
   walk(byId("depth-chart"), byId("depth-said"), () => fields);
-  Plotly.newPlot(byId("depth-chart"), [], layout({}), QUIET);
-  byId("depth-chart").on("plotly_click", ({ points }) => openCell(...points[0].customdata));
-  let columns = 0;
+  let width = 0;
   addEventListener("resize", () => {
-    const now = Math.floor(byId("depth-chart").clientWidth / PANEL);
-    if (now !== columns) drawDepths();
-    columns = now;
+    if (width !== widthOf(byId("depth-chart"))) drawDepths();
+    width = widthOf(byId("depth-chart"));
   });
 }

@@ -13,27 +13,9 @@ const chosen = {
   touched: false, // by the reader: then other tasks keep the choice, as far as they have the methods
 };
 
-const byId = (id) => document.getElementById(id);
 const setting = () => data.settings[chosen.setting];
 const metric = () => setting().metrics[chosen.metric];
-const tokens = (length) => length.toLocaleString("en-US");
 const multiple = (length) => `${Number((length / setting().trained).toPrecision(3))}x`;
-const several = (count, noun) => `${count.toLocaleString("en-US")} ${noun}${count === 1 ? "" : "s"}`;
-
-/** An element with attributes and children; children that are texts become text. */
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
-  }
-  element.append(...children.filter((child) => child !== undefined && child !== ""));
-  return element;
-}
-
-function options(select, labels, place) {
-  select.replaceChildren(...labels.map((label, value) => make("option", { value }, label)));
-  select.value = place;
-}
 
 /** The entries of a list by their method and length: at(list, method, length) is one of them, or undefined. */
 const indices = new WeakMap();
@@ -42,34 +24,7 @@ function at(list, method, length) {
   return indices.get(list).get(`${method} ${length}`);
 }
 
-/** A table that can be read out: a head, and rows of a label and cells; notes stand below. */
-function table(label, head, rows, notes = []) {
-  const top = make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, ...[text].flat())));
-  const body = rows.map(({ name, cells, kind }) => {
-    return make("tr", { class: kind }, make("th", { scope: "row" }, make("bdi", {}, name)), ...cells);
-  });
-  const made = make("table", {}, make("thead", {}, top), make("tbody", {}, ...body));
-  const list = notes.length ? [make("ol", { class: "notes" }, ...notes.map((note) => make("li", {}, note)))] : [];
-  return [make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, made), ...list];
-}
-
 const heads = () => setting().lengths.map((length) => [tokens(length), make("small", {}, multiple(length))]);
-
-// Colours ------------------------------------------------------------------------------------------------------------
-
-const probe = make("span", { hidden: true });
-document.body.append(probe);
-
-/** The colour that a class has in the theme that is shown. */
-function colour(name) {
-  probe.className = name;
-  return getComputedStyle(probe).color;
-}
-
-function faint(name, share) {
-  const [red, green, blue] = colour(name).match(/[\d.]+/g);
-  return `rgba(${red}, ${green}, ${blue}, ${share})`;
-}
 
 /** How a method is drawn: {hue, mark, dash, hollow, front, family}, computed from its name. */
 const look = (method) => setting().looks[method];

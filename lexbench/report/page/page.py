@@ -2,10 +2,9 @@
 
 data.py      what charts and tables are drawn from     about.py    headlines, what is missing, provenance
 samples.py   samples, compressed                       safety.py   escaping, and the content security policy
-template.html.jinja, page.css and scripts; plotly.js comes from the package plotly
+template.html.jinja, page.css and scripts; elements.js and charts.js are the board's, too
 """
 
-import re
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -21,11 +20,9 @@ from lexbench.report.page import about, data, headlines, safety, samples
 from lexbench.stats import records
 from lexbench.stats.records import Loaded
 
-SCRIPTS = ("page.js", "charts.js", "curves.js", "depths.js", "paired.js", "browser.js")
+SCRIPTS = ("elements.js", "charts.js", "page.js", "curves.js", "depths.js", "paired.js", "browser.js")
 LIVE = "live.js"
 """The script of the served page, that follows a running sweep."""
-GUARD = re.compile(r'getElementById\("([0-9a-f]{64})"\)')
-"""Where plotly.js adds a style sheet, of its maps: not where an element of that id is there already."""
 
 
 def write_page(folders: Sequence[Path], out: Path | None = None, highlight: Collection[str] = ()) -> Path:
@@ -62,9 +59,8 @@ def render(
     measured = data.Measured.of(loaded.finished, highlight)
     cells, kept = ({}, None) if served else samples.embedded(loaded.finished, budget)
     provenances, configurations, unread = about.jobs(folders)
-    plotly = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
     live = [LIVE] if served and _part(LIVE).is_file() else []
-    scripts = [plotly, *(_part(name).read_text(encoding="utf-8") for name in (*SCRIPTS, *live))]
+    scripts = [_part(name).read_text(encoding="utf-8") for name in (*SCRIPTS, *live)]
     assert not any("</script" in script.lower() or "<!--" in script for script in scripts), "a script ends its element"
     style = _part("page.css").read_text(encoding="utf-8") + hues()
     return (
@@ -73,7 +69,6 @@ def render(
         .render(
             policy=Markup(safety.policy(scripts, [style], served)),
             style=Markup(style),
-            guards=sorted(set(GUARD.findall(plotly))),
             scripts=[Markup(script) for script in scripts],
             data=Markup(safety.as_json({"settings": data.settings(measured), "families": looks.ORDER, "kept": kept})),
             cells=cells,

@@ -1,15 +1,22 @@
-"""`lexbench share`: results as a block of a model card, samples as a dataset for `datasets`."""
+"""`lexbench share`: results in a model card, samples as a dataset for `datasets`, both as files of other programs."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from lexbench.core.files import write_text
+from lexbench.integrations.exchange import every_eval_ever, inspect_log, lm_eval_files
+from lexbench.integrations.exchange.common import About
 from lexbench.integrations.hub.dataset_card import sample_card
 from lexbench.integrations.hub.dataset_files import configurations, heads, write_samples
 from lexbench.integrations.hub.model_card import ModelIndex, model_index, on_card
 from lexbench.report.select import named
-from lexbench.stats.records import load
+from lexbench.stats.records import Loaded, load, run_folders
 from lexbench.stats.wording import plain, several, some
+from lexbench.store.format import Finished
+
+FORMATS = {"every_eval_ever": every_eval_ever.files, "inspect": inspect_log.files, "lm_eval": lm_eval_files.files}
+"""Formats of other programs, by the name that --to takes."""
 
 
 def share_card(
@@ -20,15 +27,9 @@ def share_card(
     Results written by lexbench before are replaced, everything else in the card stays. Raises ValueError if the card
     cannot be parsed, for an unknown name, and if no cell has a value.
     """
-    loaded = load(folders)
-    known = [each.cell for each in loaded.finished]
-    labels = named((cell.task for cell in known), tasks, "task")
-    rules = named((cell.method for cell in known), methods, "method")
-    chosen = [each for each in loaded.finished if each.cell.task in labels and each.cell.method in rules]
+    loaded, chosen = _chosen(folders, tasks, methods)
     index = model_index(chosen, every_method=bool(methods))
-    notes = _left_out(index)
-    if loaded.unfinished:
-        notes.append(f"{several(len(loaded.unfinished), 'cell')} unfinished: repeat the run command to finish them")
+    notes = [*_left_out(index), *_unfinished(loaded)]
     if card == "-":
         return on_card("", index.models).rstrip("\n"), notes
     file = Path(card)
@@ -71,6 +72,57 @@ def share_samples(
     if refused:
         notes.append(f"{several(refused, 'cell')} refused, without samples")
     return readme, [*notes, *(f"not readable: {plain(problem)}" for problem in problems)]
+
+
+def share_files(
+    folders: Sequence[Path],
+    to: str,
+    out: Path,
+    tasks: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    by: str | None = None,
+    developer: str | None = None,
+) -> tuple[Path, list[str]]:
+    """Write cells as files of another program, the same files for the same cells; their folder, and notes on omissions.
+
+    Args:
+        folders: run folders.
+        to: a name of `FORMATS`.
+        out: the folder; other files in it stay.
+        tasks: only these.
+        methods: only these.
+        by: who measured.
+        developer: who made the model, where its name is not ORG/NAME.
+
+    Raises ValueError for an unknown name, if no cell has a value, and where the format asks for what is not known.
+    """
+    loaded, chosen = _chosen(folders, tasks, methods)
+    files = [file for folder in run_folders(folders) for file in (folder / "cells").glob("*.parquet")]
+    youngest = max((file.stat().st_mtime for file in files), default=0.0)
+    about = About(measured=datetime.fromtimestamp(youngest, UTC), organization=by, developer=developer)
+    count = 0
+    for name, content in FORMATS[to](chosen, about):
+        write_text(out / name, content)
+        count += 1
+    if not count:
+        raise ValueError(f"no cell of {some([str(folder) for folder in folders])} has a value to share")
+    refused = sum(each.refused is not None for each in chosen)
+    notes = [f"{several(count, 'file')} of {several(len(chosen) - refused, 'cell')}", *_unfinished(loaded)]
+    return out, [*notes, *([f"{several(refused, 'cell')} refused: left out"] if refused else [])]
+
+
+def _chosen(folders: Sequence[Path], tasks: Sequence[str], methods: Sequence[str]) -> tuple[Loaded, list[Finished]]:
+    """All that run folders hold, and the cells of the named tasks and methods; ValueError for an unknown name."""
+    loaded = load(folders)
+    known = [each.cell for each in loaded.finished]
+    labels = named((cell.task for cell in known), tasks, "task")
+    rules = named((cell.method for cell in known), methods, "method")
+    return loaded, [each for each in loaded.finished if each.cell.task in labels and each.cell.method in rules]
+
+
+def _unfinished(loaded: Loaded) -> list[str]:
+    count = len(loaded.unfinished)
+    return [f"{several(count, 'cell')} unfinished: repeat the run command to finish them"] if count else []
 
 
 def _read(file: Path) -> str:

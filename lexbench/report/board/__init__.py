@@ -1,0 +1,1 @@
+"""A ledger of submissions, and the board that is computed from their samples."""

@@ -1,0 +1,101 @@
+"""The ledger: a folder with ledger.jsonl, one line for each admitted submission, in the order of admission.
+
+    {"name", "by", "url", "date", "folder", "cells": {id: sha256}, "previous"}
+
+`folder` is a run folder, relative to the ledger's. The hashes are those of its cell files when it was admitted, `previous`
+is the hash of the line before: what is changed afterwards is found.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lexbench.core.files import write_text
+from lexbench.core.values import fitting
+
+FILE = "ledger.jsonl"
+FIRST = "0" * 32
+"""What stands for the hash of the line before the first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """One line of the ledger."""
+
+    name: str
+    by: str
+    """Who measured."""
+    url: str | None
+    date: str
+    """Of the admission: 2026-11-23."""
+    folder: str
+    cells: Mapping[str, str]
+    """The first 32 hexadecimal digits of the SHA-256 of each cell's file, by the cell's id."""
+    previous: str
+
+    def line(self) -> str:
+        """As it stands in the ledger."""
+        return json.dumps(vars(self), sort_keys=True, ensure_ascii=False)
+
+
+def read(ledger: Path) -> list[Submission]:
+    """All submissions, in the order of admission; ValueError where a line is malformed, changed, or missing."""
+    file = ledger / FILE
+    if not file.is_file():
+        raise ValueError(f"ledger {ledger} has no {FILE}: begin it with lexbench board {ledger} --add RUN --name NAME")
+    found: list[Submission] = []
+    before = FIRST
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            each = Submission(**fitting(Submission, json.loads(line), f"line {number}"))
+        except (ValueError, TypeError, RecursionError) as error:
+            said = " ".join(str(error).split())[:80]
+            raise ValueError(f"ledger {file} cannot be read at line {number} ({said}): restore it") from None
+        if each.previous != before:
+            raise ValueError(f"ledger {file} was changed before line {number}: restore the lines as they were admitted")
+        before = digest(line.encode())
+        found.append(each)
+    return found
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """Hash of each finished cell's file, by the cell's id."""
+    return {file.stem: digest(file.read_bytes()) for file in sorted((folder / "cells").glob("*.parquet"))}
+
+
+def digest(content: bytes) -> str:
+    """128 bits of the SHA-256, in hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def proposed(ledger: Path, run: Path, name: str, by: str, url: str | None, date: str) -> list[Submission]:
+    """The ledger with one more submission at its end; nothing is written.
+
+    Raises ValueError where the name is taken or is no name of a folder, or the run folder holds no finished cell.
+    """
+    known = read(ledger) if (ledger / FILE).exists() else []
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", name):
+        raise ValueError(f"name of a submission must be letters, digits, dots, dashes, got {name!r}: e.g. lab-yarn-2026")
+    if name in {each.name for each in known}:
+        raise ValueError(f"submission {name} is in the ledger already: choose another name")
+    cells = hashes(run)
+    if not cells:
+        raise ValueError(f"run folder {run} holds no finished cell: give one that `lexbench run` has written")
+    folder = _relative(run, ledger)
+    previous = digest(known[-1].line().encode()) if known else FIRST
+    return [*known, Submission(name=name, by=by, url=url, date=date, folder=folder, cells=cells, previous=previous)]
+
+
+def _relative(run: Path, ledger: Path) -> str:
+    try:
+        return run.resolve().relative_to(ledger.resolve()).as_posix()
+    except ValueError:
+        raise ValueError(f"run folder {run} must lie in the ledger's folder {ledger}: copy it there") from None
+
+
+def write(ledger: Path, submissions: Sequence[Submission]) -> None:
+    """Replace the ledger."""
+    write_text(ledger / FILE, "".join(f"{each.line()}\n" for each in submissions))
