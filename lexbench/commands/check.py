@@ -15,7 +15,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="METRIC=LOSS",
-        help="allowed loss: nats per token, or points of a score, e.g. nll=0.02 accuracy=2",
+        help="allowed loss: nats per token, or points of a score, e.g. nll=0.02 accuracy=2; nll@32768=0.05 at a length",
+    )
+    parser.add_argument(
+        "--certify",
+        type=Path,
+        metavar="FILE",
+        help="prove that less than the tolerance is lost, and write the certificate; exit code 2 if it is not proven",
     )
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML to this file")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a summary to this file")
@@ -36,6 +42,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         markdown_file=options.markdown,
         github=options.github,
         as_data=options.json,
+        certificate_file=options.certify,
     )
     print(said)
     return code

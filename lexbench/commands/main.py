@@ -13,12 +13,15 @@ from lexbench.commands import (
     doctor,
     export,
     figure,
+    fingerprint,
     hydra_config,
+    identify,
     import_,
     keys,
     leaderboard,
     list_,
     lm_eval,
+    power,
     report,
     run,
     score,
@@ -38,8 +41,24 @@ from lexbench.core.record import Refused
 from lexbench.core.version import __version__
 
 MODULES = (
-    *(run, versus, report, figure, view, leaderboard, compare, check, doctor, share, import_, tune, show),
-    *(search, score, keys, export, convert, verify, lm_eval, list_, train, study),
+    *(
+        run,
+        versus,
+        report,
+        figure,
+        view,
+        leaderboard,
+        compare,
+        check,
+        power,
+        identify,
+        doctor,
+        share,
+        import_,
+        tune,
+        show,
+    ),
+    *(fingerprint, search, score, keys, export, convert, verify, lm_eval, list_, train, study),
 )
 COMMANDS: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module in MODULES}
 RENAMED = {"suite": "study"}

@@ -175,7 +175,7 @@ class OnScaled:
         by_layer: dict[int, Attention] = {}
         for rope, made in made_by_kind:
             by_layer |= dict.fromkeys(rope.layers or (), made)
-        return _joined([by_layer.get(layer, Attention()) for layer in range(len(model.layer_types or ()))])
+        return joined([by_layer.get(layer, Attention()) for layer in range(len(model.layer_types or ()))])
 
     def _over(self, rope: Rope, length: int) -> Attention:
         """The Attention of the layers of one RoPE."""
@@ -226,14 +226,14 @@ def _each(made: Attention, change: Callable[[Attention], Attention]) -> Attentio
 
 
 def _in_layers(made: Attention, layers: tuple[int, ...], model: Model) -> Attention:
-    return _joined([made if layer in layers else Attention() for layer in range(len(model.layer_types or ()))])
+    return joined([made if layer in layers else Attention() for layer in range(len(model.layer_types or ()))])
 
 
-def _joined(by_layer: Sequence[Attention]) -> Attention:
+def joined(by_layer: Sequence[Attention]) -> Attention:
     """One Attention from those of all layers."""
     if passes := max(len(made.mixture or ()) for made in by_layer):
         parts = [[made.mixture or (Attention(),) * passes for made in by_layer]]
-        return Attention(mixture=tuple(_joined([each[number] for each in parts[0]]) for number in range(passes)))
+        return Attention(mixture=tuple(joined([each[number] for each in parts[0]]) for number in range(passes)))
     groups: dict[str, tuple[Attention, list[int]]] = {}
     for layer, made in enumerate(by_layer):
         part = made.at(layer)

@@ -28,9 +28,10 @@ from typing import Any
 from lexbench.core.record import Cell
 from lexbench.stats import metrics
 from lexbench.stats.cell_outcomes import Change, Kept, headline, limit, matched, other_questions, unlike_questions
+from lexbench.stats.certificates import Proof, prove
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.pairs import Outcome, Paired, corrected, paired, unpaired
-from lexbench.stats.wording import plain, scale, several, some
+from lexbench.stats.wording import listed, plain, scale, several, some
 
 TOLERANCES = {"nll": 0.02}
 """Nats per token: 2 % of perplexity."""
@@ -48,7 +49,7 @@ class Verdict:
     metric: str | None
     """None: no metric of the cell is compared."""
     status: str
-    """held, improved, regressed, not comparable or new."""
+    """held, improved, regressed, not comparable or new; for the first two, where asked, proven or not proven."""
     reason: str = ""
     """Reason beside the numbers."""
     tolerance: float = 0.0
@@ -57,6 +58,8 @@ class Verdict:
     """The run minus the baseline."""
     unpaired: Change | None = None
     """Why the questions differ; None: they are the same."""
+    proof: Proof | None = None
+    """Of a loss below the tolerance, where that is asked."""
 
     @property
     def p(self) -> float | None:
@@ -79,9 +82,12 @@ KEYS = (same_cell, lambda cell: same_cell(cell)[:5], lambda cell: same_cell(cell
 
 
 def judge(
-    old: Sequence[Kept], new: Sequence[Kept], tolerances: Mapping[str, float]
+    old: Sequence[Kept], new: Sequence[Kept], tolerances: Mapping[str, float], certify: bool = False
 ) -> tuple[list[Verdict], list[tuple[Kept, Kept]]]:
     """Verdicts on all cells of a baseline and a run, and the compared pairs of cells.
+
+    With `certify` a cell holds only if a loss below the tolerance is proven (`stats.certificates`); the run may then
+    have fewer questions than the baseline.
 
     ValueError for an invalid tolerance, and where there is nothing to compare.
     """
@@ -89,7 +95,7 @@ def judge(
     pairs, gone, added = matched(old, new, KEYS)
     if not pairs:
         raise ValueError(f"run has no cell of the baseline: it holds {_some(new)}, the baseline {_some(old)}")
-    found = [verdict for one, other in pairs for verdict in _verdicts(one, other, tolerances)]
+    found = [verdict for one, other in pairs for verdict in _verdicts(one, other, tolerances, certify)]
     if all(verdict.p is None and verdict.status in ("held", "new") for verdict in found):
         raise ValueError("run and baseline share no likelihood and no score: give e.g. --tolerance resolution=0.1")
     found += [_whole(each, "not comparable", GONE) for each in gone]
@@ -97,6 +103,8 @@ def judge(
     family = {place: verdict.found for place, verdict in enumerate(found) if verdict.found and verdict.p is not None}
     for place, each in corrected(family).items():
         found[place] = _settled(replace(found[place], found=each), each, len(family))
+    if certify:
+        found = [_proven(verdict) for verdict in found]
     return sorted(found, key=_order), pairs
 
 
@@ -120,7 +128,11 @@ def _some(cells: Sequence[Kept]) -> str:
 def _sensible(tolerances: Mapping[str, float], old: Sequence[Kept]) -> None:
     """ValueError for a tolerance of an absent metric, or of one without a better direction."""
     known = sorted({name for each in old for name in each.outcomes if metrics.better(name)}, key=metrics.order)
-    for name, tolerance in tolerances.items():
+    lengths = sorted({each.cell.length for each in old})
+    for given, tolerance in tolerances.items():
+        name, at, length = given.partition("@")
+        if at and length not in map(str, lengths):
+            raise ValueError(f"tolerance {given} names no length of the baseline: choose from {listed(lengths)}")
         if name not in known:
             follows = " (it follows from nll)" if name in metrics.LIKELIHOODS and name != "nll" else ""
             raise ValueError(f"unknown metric {name}{follows}: choose from {', '.join(known) or 'none'}")
@@ -132,7 +144,7 @@ def _whole(each: Kept, status: str, reason: str) -> Verdict:
     return Verdict(cell=each.cell, metric=headline(each.outcomes), status=status, reason=reason)
 
 
-def _verdicts(one: Kept, other: Kept, tolerances: Mapping[str, float]) -> Iterator[Verdict]:
+def _verdicts(one: Kept, other: Kept, tolerances: Mapping[str, float], certify: bool) -> Iterator[Verdict]:
     """Verdicts on one cell, before Holm's correction."""
     unlike = unlike_questions(one.cell, other.cell)
     cell = replace(other, outcomes=one.outcomes or other.outcomes)
@@ -147,7 +159,7 @@ def _verdicts(one: Kept, other: Kept, tolerances: Mapping[str, float]) -> Iterat
     else:
         gated = [name for name in one.outcomes if _gated(name, headline(one.outcomes), tolerances)]
         for metric in gated:
-            yield _compared(one, other, metric, tolerances.get(metric, TOLERANCES.get(metric, POINTS)))
+            yield _compared(one, other, metric, _tolerance(tolerances, metric, other.cell.length), certify)
         short = [said for name in one.outcomes if (said := _fewer(one.outcomes[name], other.outcomes.get(name, ())))]
         if not gated and short:
             yield Verdict(cell=other.cell, metric=None, status="not comparable", reason=short[0])
@@ -155,17 +167,28 @@ def _verdicts(one: Kept, other: Kept, tolerances: Mapping[str, float]) -> Iterat
             yield Verdict(cell=other.cell, metric=None, status="held", reason="nothing that is compared by default")
 
 
+def _tolerance(tolerances: Mapping[str, float], metric: str, length: int) -> float:
+    """The tolerance at a length (`nll@2048`), else the metric's, else the default."""
+    given = tolerances.get(f"{metric}@{length}", tolerances.get(metric))
+    return TOLERANCES.get(metric, POINTS) if given is None else given
+
+
 def _gated(metric: str, first: str | None, tolerances: Mapping[str, float]) -> bool:
     """Whether a metric is compared: named, or the task's headline with a default tolerance."""
-    return metric in tolerances or (metric == first and (metric == "nll" or metrics.is_score(metric)))
+    return any(name.partition("@")[0] == metric for name in tolerances) or (
+        metric == first and (metric == "nll" or metrics.is_score(metric))
+    )
 
 
-def _compared(one: Kept, other: Kept, metric: str, tolerance: float) -> Verdict:
+def _compared(one: Kept, other: Kept, metric: str, tolerance: float, certify: bool) -> Verdict:
     """One metric of one cell that both sides measured."""
     blank = Verdict(cell=other.cell, metric=metric, status="held", tolerance=tolerance)
     if metric not in other.outcomes:
         return replace(blank, status="not comparable", reason=f"the run has no {metric}: --update")
     before, after = one.outcomes[metric], other.outcomes[metric]
+    if certify and len(after) < len(before):
+        asked = {each.index for each in after}
+        before = [each for each in before if each.index in asked]
     margin = tolerance / scale(metric)
     found: Paired | None
     others = other_questions(one.cell, other.cell)
@@ -189,7 +212,8 @@ def _compared(one: Kept, other: Kept, metric: str, tolerance: float) -> Verdict:
         return replace(blank, status="regressed", reason=said, found=untested)
     if found is None or found.difference is None:
         return replace(blank, status="not comparable", reason=missing, found=found)
-    return replace(blank, found=replace(found, limit=limit(one, other, metric)))
+    proof = prove(before, after, metric, margin) if certify and not others else None
+    return replace(blank, found=replace(found, limit=limit(one, other, metric)), proof=proof)
 
 
 def _apart(found: Paired, before: Sequence[Outcome], after: Sequence[Outcome]) -> str:
@@ -233,3 +257,28 @@ def _settled(verdict: Verdict, found: Paired, comparisons: int) -> Verdict:
         skew = f"a loss beyond the tolerance, unless the noise of {several(found.clusters, 'cluster')} is skewed"
         return replace(verdict, status="not comparable", reason=f"{skew}: raise n")
     return replace(verdict, reason="a loss beyond the tolerance, not significant")
+
+
+def _proven(verdict: Verdict) -> Verdict:
+    """A verdict of held or improved, judged by its proof; all others stay."""
+    if verdict.status not in ("held", "improved") or verdict.found is None:
+        return verdict
+    proof, blank = verdict.proof, replace(verdict, status="not proven")
+    if proof is None:
+        why = "the tolerance is 0" if not verdict.unpaired else "the questions differ from the baseline's"
+        return replace(blank, reason=f"{why}: no loss below it can be proven on pairs")
+    limited = verdict.found.limit
+    if limited and "ceiling" not in limited and metrics.is_score(verdict.metric):
+        return replace(blank, reason=f"cannot be told: {limited}")
+    clusters = several(proof.clusters, "cluster")
+    if proof.at is not None:
+        beyond = f", {proof.above} of them lost more than {proof.cap:g}" if proof.above else ""
+        limited = f", {limited}" if limited else ""
+        return replace(verdict, status="proven", reason=f"proven after {proof.at} of {clusters}{beyond}{limited}")
+    found = "the loss lies beyond it" if proof.mean > proof.margin else "it is not shown to be less"
+    more = (
+        "no n proves it if the next ones lose as much"
+        if proof.more is None
+        else f"about {proof.more} more may: raise n"
+    )
+    return replace(blank, reason=f"{clusters} lose {proof.mean * scale(verdict.metric or ''):.3g}, {found}: {more}")

@@ -109,6 +109,10 @@ class Turn:
     apply: Callable[..., tuple[Tensor, Tensor]] | None = None
     """`apply_rotary_pos_emb` of the modeling file; None: the same in ours."""
 
+    def mispaired(self) -> "Turn":
+        """The same angles for other pairs of dimensions."""
+        return replace(self, layout="interleaved" if self.layout == "half" else "half", apply=None)
+
     def __call__(self, vectors: Tensor, made: Any) -> Tensor:
         """Rotate [B, H, T, D] by what a rotary module returned."""
         if self.apply is not None:

@@ -24,6 +24,8 @@ class Check:
     """Files that could not be read."""
     measured: list[Mapping[str, Any]]
     """Provenance of the baseline."""
+    certify: bool = False
+    """Whether no loss must be proven, not only not found."""
 
     def of(self, *statuses: str) -> list[Verdict]:
         """Verdicts of these statuses."""
@@ -31,8 +33,19 @@ class Check:
 
     @property
     def code(self) -> int:
-        """0: nothing lost; 1: something regressed; 2: nothing regressed, but something is not comparable."""
-        return 1 if self.of("regressed") else 2 if self.of("not comparable") else 0
+        """0: nothing lost; 1: something regressed; 2: nothing regressed, but something not comparable or not proven."""
+        if self.of("regressed"):
+            return 1
+        return 2 if self.of("not comparable", "not proven") or (self.certify and not self.of("proven")) else 0
+
+    @property
+    def word(self) -> str:
+        """The verdict in capitals."""
+        if self.code == 1:
+            return "REGRESSED"
+        if self.code == 0:
+            return "CERTIFIED" if self.certify else "HELD"
+        return "NOT COMPARABLE" if self.of("not comparable") or not self.certify else "NOT PROVEN"
 
     @property
     def compared(self) -> list[Verdict]:
@@ -46,7 +59,9 @@ class Check:
         return [each for each in compared if each.found and each.found.least * len(compared) > LEVEL]
 
 
-def check(folders: Sequence[Path], file: Path, tolerances: Mapping[str, float] | None = None) -> Check:
+def check(
+    folders: Sequence[Path], file: Path, tolerances: Mapping[str, float] | None = None, certify: bool = False
+) -> Check:
     """Compare a run with a baseline file.
 
     Args:
@@ -54,6 +69,7 @@ def check(folders: Sequence[Path], file: Path, tolerances: Mapping[str, float] |
         file: the baseline.
         tolerances: by metric, in nats per token, points, or as resolution is measured; others have their defaults: nll
             0.02, scores 2 points. The headline metric of a task is compared, and the metrics named here.
+        certify: hold only what is proven to lose less than its tolerance (`stats.certificates`).
 
     Raises ValueError where there is nothing to compare.
     """
@@ -62,7 +78,7 @@ def check(folders: Sequence[Path], file: Path, tolerances: Mapping[str, float] |
     expected = sorted({name for each in base.cells for name in each.outcomes})
     new = [kept(finished, expected) for finished in loaded.finished]
     baseline.single(new, "the run")
-    verdicts, pairs = judge(base.cells, new, tolerances or {})
+    verdicts, pairs = judge(base.cells, new, tolerances or {}, certify)
     begun = {same_cell(cell) for cell in loaded.unfinished}
     return Check(
         baseline=str(file),
@@ -70,6 +86,7 @@ def check(folders: Sequence[Path], file: Path, tolerances: Mapping[str, float] |
         changes=changes(pairs),
         problems=loaded.problems,
         measured=base.measured,
+        certify=certify,
     )
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from lexbench.core.files import write_bytes, write_text
 from lexbench.report import formats
+from lexbench.report.check.certificate import certificate, proof_of
 from lexbench.report.check.check import Check, check, tolerances_of
-from lexbench.report.check.text import WORDS, markdown, notes, numbers, text
+from lexbench.report.check.text import markdown, notes, numbers, text
 from lexbench.stats import baseline
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.regressions import Verdict
@@ -16,7 +17,7 @@ from lexbench.stats.wording import escaped, plain, scale, several, small, unit
 
 ANNOTATIONS = 10
 """Annotations of one kind that GitHub shows per step."""
-SEVERITIES = {"lost": "error", "not comparable": "error", "gained": "notice", "new": "notice"}
+SEVERITIES = {"lost": "error", "not comparable": "error", "not proven": "error", "gained": "notice", "new": "notice"}
 """Level of an annotation, by the first words of its note; other notes are warnings."""
 
 
@@ -30,6 +31,7 @@ def command(
     markdown_file: Path | None = None,
     github: bool = False,
     as_data: bool = False,
+    certificate_file: Path | None = None,
 ) -> tuple[str, int]:
     """`lexbench check`: the text to print and the exit code; writes the named files.
 
@@ -39,11 +41,11 @@ def command(
     if update:
         return updated(baseline.update(folders, baseline_file), baseline_file), 0
     try:
-        found = check(folders, baseline_file, tolerances)
+        found = check(folders, baseline_file, tolerances, certify=certificate_file is not None)
     except ValueError as error:
         if not github:
             raise
-        said = f"{WORDS[2]}: {plain(error)}"
+        said = f"NOT COMPARABLE: {plain(error)}"
         if markdown_file is not None:
             write_text(markdown_file, f"## lexbench check: {escaped(said)}\n")
         return f"{said}\n::error title=lexbench check::{_data(said)}", 2
@@ -51,6 +53,8 @@ def command(
         write_bytes(junit_file, junit(found))
     if markdown_file is not None:
         write_text(markdown_file, markdown(found))
+    if certificate_file is not None:
+        write_text(certificate_file, formats.as_json(certificate(found, baseline_file)) + "\n")
     shown = formats.as_json(data_of(found)) if as_data else text(found)
     return "\n".join([shown, *(annotations(found) if github else [])]), found.code
 
@@ -79,8 +83,7 @@ def annotations(found: Check) -> list[str]:
         if len(said) > ANNOTATIONS:
             said = [*said[: ANNOTATIONS - 1], f"and {len(said) - ANNOTATIONS + 1} more, see the log"]
         lines += [
-            f"::{kind} title={_property(f'lexbench check: {WORDS[found.code].lower()}')}::{_data(note)}"
-            for note in said
+            f"::{kind} title={_property(f'lexbench check: {found.word.lower()}')}::{_data(note)}" for note in said
         ]
     return lines
 
@@ -101,7 +104,7 @@ def junit(found: Check) -> bytes:
 
     suite = TestSuite("lexbench check")
     suite.add_property("baseline", plain(found.baseline))
-    kinds = {"regressed": Failure, "not comparable": Error, "new": Skipped}
+    kinds = {"regressed": Failure, "not comparable": Error, "not proven": Error, "new": Skipped}
     for each in found.verdicts:
         cell = each.cell
         name = plain(f"{each.metric or 'nothing scored'} of {cell.method} at {cell.length}, seed {cell.seed}")
@@ -120,7 +123,7 @@ def junit(found: Check) -> bytes:
 def data_of(found: Check) -> dict[str, Any]:
     """The check as plain data; values and differences in the unit given beside them."""
     return {
-        "verdict": WORDS[found.code].lower(),
+        "verdict": found.word.lower(),
         "code": found.code,
         "baseline": found.baseline,
         "level": LEVEL,
@@ -140,4 +143,6 @@ def _row_of(verdict: Verdict) -> dict[str, Any]:
         row |= found.numbers(scale(metric))
         row |= {name: count for name, count in found.counts().items() if name != "unpaired"}
     unpaired = str(verdict.unpaired) if verdict.unpaired else None
+    if verdict.proof is not None:
+        row["proof"] = proof_of(verdict)
     return {**row, "tolerance": verdict.tolerance, "p": verdict.p, "p_holm": verdict.p_holm, "unpaired": unpaired}

@@ -22,8 +22,7 @@ from lexbench.stats.wording import (
     value,
 )
 
-WORDS = {0: "HELD", 1: "REGRESSED", 2: "NOT COMPARABLE"}
-STATUSES = ("held", "improved", "regressed", "not comparable", "new")
+STATUSES = ("proven", "held", "improved", "regressed", "not proven", "not comparable", "new")
 ROWS = 24
 """Maximum rows on a terminal; a longer table is cut to rows with a change beyond the tolerance."""
 
@@ -49,7 +48,7 @@ def markdown(found: Check) -> str:
 def headline(found: Check) -> str:
     """The verdict in a line."""
     counts = [(len(found.of(status)), status) for status in STATUSES]
-    return f"{WORDS[found.code]}: {', '.join(f'{count} {status}' for count, status in counts if count)}"
+    return f"{found.word}: {', '.join(f'{count} {status}' for count, status in counts if count)}"
 
 
 def table_rows(found: Check) -> list[tuple[str, list[Verdict]]]:
@@ -67,7 +66,7 @@ def table_rows(found: Check) -> list[tuple[str, list[Verdict]]]:
 
 
 def _tells(verdict: Verdict) -> bool:
-    return verdict.status not in ("held", "new") or _doubted(verdict)
+    return verdict.status not in ("held", "proven", "new") or _doubted(verdict)
 
 
 def _doubted(verdict: Verdict) -> bool:
@@ -93,7 +92,8 @@ def _table(rows: Sequence[tuple[str, list[Verdict]]], safe: Callable[[str], str]
 def _entry(verdict: Verdict) -> Entry:
     found = verdict.found
     number = "" if found is None or found.difference is None else change(verdict.metric or "", found.difference)
-    marks = {"regressed": "LOST", "improved": "gained", "not comparable": "?", "new": "new"}
+    marks = {"regressed": "LOST", "improved": "gained", "not comparable": "?", "not proven": "?", "new": "new"}
+    marks |= {"proven": "proven"}
     if verdict.status in marks:
         return Entry(text=number, more=marks[verdict.status])
     return Entry(text=number or "refused", more="~" if number and _doubted(verdict) else "")
@@ -104,6 +104,8 @@ def notes(found: Check) -> list[str]:
     return [
         *(f"lost: {each}" for each in _each(found.of("regressed"))),
         *(f"not comparable: {each}" for each in _by_reason(found.of("not comparable"))),
+        *(f"not proven: {each}" for each in _each(found.of("not proven"))),
+        *(f"proven: {each}" for each in _each(found.of("proven"))),
         *(f"~ {each}" for each in _each(list(filter(_doubted, found.verdicts)))),
         *(f"gained, --update keeps it: {each}" for each in _each(found.of("improved"))),
         *(f"new: {each}" for each in _by_reason(found.of("new"))),

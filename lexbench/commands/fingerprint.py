@@ -1,0 +1,48 @@
+"""`lexbench fingerprint`."""
+
+import argparse
+from pathlib import Path
+
+from lexbench.commands import hydra_config
+from lexbench.commands.command import BACKEND, CONFIG_DIR, MODEL, USUAL_CORPUS, Command, Setting, length_of, part
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="write the reference pack to this file")
+
+
+def call(options: argparse.Namespace, words: list[str]) -> int:
+    """Write the pack, and say what it holds."""
+    from lexbench.core.checkpoint import read_model
+    from lexbench.studies.identify import pack
+
+    config, choices = hydra_config.composed(COMMAND, words)
+    made = pack.make(
+        model=read_model(config["model"]),
+        corpus=part(config, choices, "corpus"),
+        backend=part(config, choices, "backend"),
+        length=length_of(config),
+        n=config["n"],
+        seed=config["seed"],
+        out=options.out,
+    )
+    texts, length = made.tokens.shape
+    print(f"{len(made.labels)} setups, {texts} texts of {length} tokens, {options.out.stat().st_size} bytes")
+    print(options.out)
+    return 0
+
+
+COMMAND = Command(
+    name="fingerprint",
+    help="make a reference pack of a checkpoint, for lexbench identify",
+    call=call,
+    arguments=_arguments,
+    settings=(
+        *(MODEL, USUAL_CORPUS, BACKEND),
+        Setting("length=512", "tokens of a text", default="512, at most twice the trained length"),
+        Setting("n=16", "texts", default="16"),
+        Setting("seed=0", "seed of the texts"),
+    ),
+    config="run",
+    epilog=CONFIG_DIR,
+)

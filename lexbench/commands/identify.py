@@ -1,0 +1,52 @@
+"""`lexbench identify`."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from lexbench.commands import hydra_config
+from lexbench.commands.command import BACKEND, CONFIG_DIR, METHOD, MODEL, Command, part
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pack", type=Path, metavar="PACK", help="reference pack of the checkpoint")
+    parser.add_argument("--expect", metavar="SETUP", help="exit code 1 if the server has another setup than this")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def call(options: argparse.Namespace, words: list[str]) -> int:
+    """Print what the server turns by; 1 where that cannot be named, or is not what was expected."""
+    from lexbench.core.checkpoint import read_model
+    from lexbench.core.method import read_method
+    from lexbench.core.scaled import attention_of
+    from lexbench.runner.backend_pool import done_with, opened
+    from lexbench.studies.identify import identify, pack
+
+    config, choices = hydra_config.composed(COMMAND, words)
+    reference = pack.read(options.pack)
+    expected = identify.setup_named(reference, options.expect) if options.expect else None
+    model, length = read_model(config["model"]), reference.tokens.shape[1]
+    _, method, _ = read_method(part(config, choices, "method"))
+    backend = opened(model, part(config, choices, "backend"), length)
+    try:
+        if backend.tokenizer.vocabulary != reference.about["vocabulary"]:
+            raise ValueError(f"{options.pack} is of {reference.about['model']}, another tokenizer: give its model=NAME")
+        if choices["method"] != "none" or backend.name == "vllm":
+            backend.attend(attention_of(method, model, length))
+        found = identify.identify(reference, pack.losses(backend, reference.questions))
+    finally:
+        done_with(backend)
+    print(json.dumps(asdict(found), indent=1) if options.json else identify.text(found))
+    return 0 if found.named and expected in (None, found.verdict) else 1
+
+
+COMMAND = Command(
+    name="identify",
+    help="name what a served model turns by, from its log-probabilities; exit code 1 if it cannot be named",
+    call=call,
+    arguments=_arguments,
+    settings=(MODEL, METHOD, BACKEND),
+    config="run",
+    epilog=CONFIG_DIR,
+)

@@ -1,0 +1,84 @@
+"""A certificate of non-inferiority as a file: what was claimed, against what, and how it was proven.
+
+No date is in it: the same run and baseline give the same bytes.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lexbench.core.files import sha256
+from lexbench.core.version import __version__
+from lexbench.report.check.check import Check
+from lexbench.stats.intervals import CONFIDENCE, LEVEL
+from lexbench.stats.regressions import Verdict
+from lexbench.stats.wording import scale, short_unit, unit
+
+FORMAT = 1
+
+
+def certificate(found: Check, baseline: Path) -> dict[str, Any]:
+    """The certificate of a check as plain data; `certified` is false where anything is lost or not proven."""
+    return {
+        "format": FORMAT,
+        "certified": found.code == 0,
+        "verdict": found.word.lower(),
+        "statement": statement(found),
+        "level": LEVEL,
+        "claims": [_claim(each) for each in found.verdicts if each.metric is not None],
+        "run": _run(found),
+        "changes": [str(each) for each in found.changes],
+        "baseline": {"sha256": sha256(baseline), "measured": found.measured},
+        "lexbench": __version__,
+    }
+
+
+def statement(found: Check) -> str:
+    """What is certified, in a sentence; or that it is not."""
+    if found.code != 0:
+        return f"Not certified: {found.word.lower()}."
+    claims = "; ".join(
+        f"less than {each.tolerance:g}{short_unit(each.metric or '')} of {each.cell.task} at {each.cell.length} tokens"
+        for each in found.of("proven")
+    )
+    return f"At {100 * CONFIDENCE:g} %, {_subject(found)} loses {claims}."
+
+
+def _subject(found: Check) -> str:
+    models, methods = ({getattr(each.cell, name) for each in found.of("proven")} for name in ("model", "method"))
+    methods -= {"none"}
+    return f"{', '.join(sorted(models))}{' with ' + ', '.join(sorted(methods)) if methods else ''}"
+
+
+def _claim(verdict: Verdict) -> dict[str, Any]:
+    cell, metric = verdict.cell, verdict.metric or ""
+    about = {name: getattr(cell, name) for name in ("model", "method", "task", "length", "seed", "protocol")}
+    row = {**about, "metric": metric, "unit": unit(metric), "margin": verdict.tolerance, "status": verdict.status}
+    return {**row, "reason": verdict.reason, "proof": proof_of(verdict)}
+
+
+def proof_of(verdict: Verdict) -> dict[str, Any] | None:
+    """Numbers of a proof, in the unit of the metric; None without one."""
+    proof, by = verdict.proof, scale(verdict.metric or "")
+    if proof is None:
+        return None
+    return {
+        "mean_loss": by * proof.mean,
+        "losses_counted_up_to": by * proof.cap,
+        "clusters": proof.clusters,
+        "clusters_that_lost_more": proof.above,
+        "e_value": proof.wealth,
+        "proven_after": proof.at,
+        "more_needed": proof.more,
+    }
+
+
+def _run(found: Check) -> list[dict[str, Any]]:
+    """Software and weights of the run, each once."""
+    runs = {}
+    for each in found.verdicts:
+        identity = each.cell.identity
+        said = {name: identity[name] for name in ("backend", "model") if name in identity}
+        said["lexbench"] = each.cell.version
+        runs[json.dumps(said, sort_keys=True)] = said
+    return list(runs.values())

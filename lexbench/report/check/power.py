@@ -1,0 +1,92 @@
+"""How many questions a certificate takes, from a pilot: a short run against a baseline."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lexbench.report import formats
+from lexbench.report.check.check import check, tolerances_of
+from lexbench.report.grid import Grid
+from lexbench.stats.certificates import fixed, needed
+from lexbench.stats.regressions import Verdict
+from lexbench.stats.wording import digits, plain, scale, short_unit
+
+MOST = 4000
+"""Clusters beyond which no deployment is simulated."""
+SAID = f"""\
+Clusters are documents or haystacks; with one question each, they are n. certify: after so many, half and nine tenths of
+2000 simulated deployments like the pilot are proven, at 5 %; they stop by themselves. fixed: clusters of a test at one
+fixed number, planned so that nine tenths of deployments that lose nothing, or half the margin, pass it.
+`>{MOST}`: not within {MOST}.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Power:
+    """What one claim takes."""
+
+    verdict: Verdict
+    half: float
+    """Clusters after which half of deployments are proven; inf: too many."""
+    most: float
+    """The same of nine tenths."""
+    fixed: tuple[int, int]
+    """Clusters of a fixed test planned at no loss, and at half the margin."""
+
+
+def power(folders: Sequence[Path], file: Path, tolerance: Sequence[str], loss: float | None = None) -> list[Power]:
+    """What each claim of a pilot takes.
+
+    Args:
+        folders: of the pilot.
+        file: its baseline.
+        tolerance: margins by metric, `nll=0.02`.
+        loss: true loss of the deployments, in margins; None: as in the pilot.
+
+    ValueError where nothing is comparable.
+    """
+    if loss is not None and not 0 <= loss < 1:
+        raise ValueError(f"the loss must be from 0 to below 1 margin, got {loss}: a larger one is never proven")
+    found = []
+    for each in check(folders, file, tolerances_of(tolerance), certify=True).verdicts:
+        if each.proof is None or each.metric is None:
+            continue
+        margin, losses = each.proof.margin, each.proof.losses
+        half, _, most = needed(losses, each.metric, margin, MOST, None if loss is None else loss * margin)
+        planned = fixed(losses, each.metric, margin), fixed(losses, each.metric, margin, margin / 2)
+        found.append(Power(verdict=each, half=float(half), most=float(most), fixed=planned))
+    if not found:
+        raise ValueError("pilot and baseline share no question with a value: run what the baseline was made from")
+    return found
+
+
+def table(found: Sequence[Power]) -> str:
+    """A row a claim."""
+    head = [
+        "claim",
+        "margin",
+        "pilot",
+        "loss",
+        "certify, half",
+        "certify, 90 %",
+        "fixed, no loss",
+        "fixed, half a margin",
+    ]
+    rows = []
+    for each in found:
+        verdict, metric = each.verdict, each.verdict.metric or ""
+        proof = verdict.proof
+        assert proof is not None, "a claim has a proof"
+        about = verdict.cell
+        rows.append(
+            [
+                plain(f"{about.task} {metric} of {about.method} at {about.length}"),
+                f"{verdict.tolerance:g}{short_unit(metric)}",
+                str(proof.clusters),
+                f"{scale(metric) * proof.mean:{digits(metric)}}",
+                *(f">{MOST}" if math.isinf(count) else f"{count:.0f}" for count in (each.half, each.most)),
+                *map(str, each.fixed),
+            ]
+        )
+    return formats.markdown(Grid(head=head, rows=rows)) + "\n" + SAID

@@ -1,0 +1,163 @@
+"""Certificates of non-inferiority: proof, by betting, that a loss is below a margin, at any number of questions.
+
+The loss x_c of cluster c (a document, a haystack) is how much worse the run is than the baseline on the same questions.
+Against the hypothesis that the mean loss is the margin m or more, a bettor stakes a fraction on each cluster:
+
+    wealth_n = sum_k w_k prod_{c <= n} (1 + l_k (m - min(x_c, cap))),    0 <= l_k < 1 / (cap - m)
+
+Under the hypothesis no factor has an expectation above 1. So the chance that the wealth ever reaches 20, at any number
+of clusters, is at most 1/20 (Ville's inequality; Waudby-Smith and Ramdas 2024, JRSS B 86:1). One may look after every
+question, stop as soon as it is proven, and go on with a larger n where it is not. It takes no normal noise, and no
+minimum of clusters.
+
+- Scores lie in [0, 1], so no loss is above 1: cap = 1, and the claim is on the mean loss itself.
+- Nats have no bound, and no test without one can prove a mean. The claim is on losses counted up to cap = 4 margins for
+  each document; how many lost more is stated beside it. Gains count in full.
+- Clusters of several questions count once, by the mean loss of the questions up to the first of another cluster, so
+  that a larger n changes no earlier stake.
+- Of several claims each has its own 5 %: a certificate of all is false only if one of them is.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lexbench.stats.intervals import LEVEL, Floats
+from lexbench.stats.metrics import better, is_score
+from lexbench.stats.pairs import Outcome, gaps
+
+CAP = 4.0
+"""Largest loss of a document that counts, in margins; of nats."""
+STAKES = np.array([0.95, 0.8, 0.6, 0.4, 0.25, 0.12])
+"""Fractions of the largest stake: the first for losses that hardly ever come, the last for noise of several margins."""
+SHARES = np.array([0.5, *[0.1] * 5])
+"""Of the wealth, by stake."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Proof:
+    """What the paired losses of one comparison prove."""
+
+    losses: Floats
+    """[clusters] mean loss of each, in their order."""
+    margin: float
+    """In the metric's own unit, as all below."""
+    cap: float
+    mean: float
+    """Mean loss of the clusters, not capped."""
+    above: int
+    """Clusters that lost more than the cap."""
+    wealth: float
+    """The largest so far: 1 / wealth is an anytime-valid p-value."""
+    at: int | None
+    """Clusters after which it was proven; None: it is not."""
+    more: int | None
+    """Clusters still needed if the next ones lose as these did; None: proven, or these lose too much."""
+
+    @property
+    def clusters(self) -> int:
+        """Number of clusters with a loss."""
+        return len(self.losses)
+
+
+def prove(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, margin: float) -> Proof | None:
+    """The proof that the other side loses less than the margin, in the metric's own unit; None without a pair."""
+    losses = cluster_losses(baseline, other, metric)
+    if not len(losses) or not margin > 0:
+        return None
+    cap = cap_of(metric, margin)
+    logs = log_wealth(losses[None], margin, cap)[0]
+    least = math.log(1 / LEVEL)
+    reached = np.flatnonzero(logs >= least)
+    won = margin - np.minimum(losses, cap)
+    grown = np.log(1 + _stakes(margin, cap)[:, None] * won).sum(axis=1)  # of each stake by itself
+    ways = (least - np.log(SHARES) - grown)[grown > 0] / grown[grown > 0] * len(losses)
+    more = None if len(reached) or not len(ways) else max(1, math.ceil(ways.min()))
+    return Proof(
+        losses=losses,
+        margin=margin,
+        cap=cap,
+        mean=float(losses.mean()),
+        above=int((losses > cap).sum()),
+        wealth=math.exp(min(float(logs.max()), 700.0)),
+        at=int(reached[0]) + 1 if len(reached) else None,
+        more=more,
+    )
+
+
+def cap_of(metric: str, margin: float) -> float:
+    """Largest loss of a cluster that counts."""
+    return 1.0 if is_score(metric) else CAP * margin
+
+
+def cluster_losses(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str) -> Floats:
+    """[clusters] mean losses, in the order of their first question."""
+    sums: dict[str, list[float]] = {}
+    last = None
+    for each in gaps(baseline, other):
+        if each.cluster == last or each.cluster not in sums:
+            total = sums.setdefault(each.cluster, [0.0, 0.0])
+            total[0] -= better(metric) * (each.amount or 0.0)
+            total[1] += each.units
+        last = each.cluster
+    return np.array([loss / units for loss, units in sums.values() if units > 0])
+
+
+def log_wealth(losses: ArrayLike, margin: float, cap: float) -> Floats:
+    """[series, clusters] log of the wealth after each cluster of losses [series, clusters]."""
+    won = margin - np.minimum(np.asarray(losses, np.float64), cap)
+    whole = np.full(won.shape, -np.inf)
+    for stake, share in zip(_stakes(margin, cap), SHARES, strict=True):
+        whole = np.logaddexp(whole, math.log(share) + np.cumsum(np.log(1 + stake * won), axis=-1))
+    return whole
+
+
+def _stakes(margin: float, cap: float) -> Floats:
+    return np.asarray(STAKES / (cap - margin))
+
+
+def needed(losses: ArrayLike, metric: str, margin: float, most: int, loss: float | None = None) -> Floats:
+    """[3] clusters after which 50, 80 and 90 % of 2000 deployments like a pilot are proven; inf beyond `most`.
+
+    Deployments draw the pilot's clusters at random, moved so that their mean is `loss` (None: as it is). Scores keep
+    their values: clusters without a change become lost or gained ones instead, and half a cluster of each is added, so
+    that a pilot without any is not taken for proof.
+    """
+    drawn = _deployments(np.asarray(losses, np.float64), metric, most, loss, 2000)
+    reached = log_wealth(drawn, margin, cap_of(metric, margin)) >= math.log(1 / LEVEL)
+    stops = np.where(reached.any(axis=1), reached.argmax(axis=1) + 1.0, np.inf)
+    return np.asarray(np.quantile(stops, [0.5, 0.8, 0.9], method="higher"))
+
+
+def _deployments(losses: Floats, metric: str, most: int, loss: float | None, count: int) -> Floats:
+    rng = np.random.default_rng(0)
+    if not is_score(metric):
+        moved = losses if loss is None else losses - losses.mean() + loss
+        return np.asarray(moved[rng.integers(len(losses), size=(count, most))])
+    pool = np.concatenate([losses, [1.0, -1.0]])
+    chances = np.array([*[1.0] * len(losses), 0.5, 0.5]) / (len(losses) + 1)
+    mean = float(chances @ pool)
+    drawn = pool[rng.choice(len(pool), p=chances, size=(count, most))]
+    wanted = mean if loss is None else loss
+    turned = rng.random(drawn.shape)
+    if wanted > mean:  # every cluster may be lost instead
+        return np.where(turned < (wanted - mean) / (1 - mean), 1.0, drawn)
+    return np.where(turned < (mean - wanted) / (1 + mean), -1.0, drawn)
+
+
+def fixed(losses: ArrayLike, metric: str, margin: float, loss: float = 0.0) -> int:
+    """Clusters of a test at one fixed number of them, 5 % one-sided, proven in 90 % if the true mean is `loss`.
+
+    n = (1.645 + 1.282)^2 variance / (margin - loss)^2, for normal means; of scores with the half clusters of `needed`.
+    """
+    from statistics import NormalDist
+
+    values = np.asarray(losses, np.float64)
+    variance = float(values.var(ddof=1)) if len(values) > 1 else 0.0
+    if is_score(metric):
+        variance = (float(np.square(values).sum()) + 1.0) / (len(values) + 1)
+    quantiles = NormalDist().inv_cdf(1 - LEVEL) + NormalDist().inv_cdf(0.9)
+    return max(2, math.ceil(quantiles**2 * variance / (margin - loss) ** 2))

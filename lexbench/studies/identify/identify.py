@@ -1,0 +1,122 @@
+"""Name the setup of a pack that a served model's log-probabilities show, or none of them.
+
+With s the served nats and r_k those of setup k on the same targets, the nearest setup k has the least mean of
+(s - r_k)^2. For every other setup j,
+
+    share_j = sum (s - r_k)(r_j - r_k) / sum (r_j - r_k)^2
+
+says how far from k towards j the server is: 0 is k, 1 is j. Rounding (bfloat16, 8-bit activations) moves s by much
+more than some setups differ, but hardly along r_j - r_k: over thousands of targets share_j keeps near 0. Its error is
+that of a ratio over texts (`intervals.ratio`), with Student's quantile at 0.01 over all other setups.
+
+- j cannot be told from k where share_j + reach >= 1/2.
+- None of these: where share_j - reach > 1/4, the server lies between k and j; and where the root of the mean of
+  (s - r_k)^2 is more than 3 times that of the noise measured with the checkpoint, it is another model, or turns by
+  something else.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lexbench.stats.intervals import ratio
+from lexbench.studies.identify.pack import Nats, Pack
+
+LEVEL = 0.01
+"""Chance of an error over all other setups."""
+ALLOWED = 3.0
+"""Distance of the same setup, at most, in units of the noise."""
+BETWEEN = 0.25
+"""Share of the way to another setup from which the nearest one is denied."""
+NONE = "none of these"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Near:
+    """The distance of one setup."""
+
+    label: str
+    distance: float
+    """Root of the mean of squared differences, nats."""
+    share: float
+    """How far the server is from the nearest setup towards this one; 0 for the nearest itself."""
+    reach: float
+    """To either side of `share`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a server turns by."""
+
+    verdict: str
+    """Label of a setup, or `none of these`."""
+    why: str
+    alike: Sequence[str]
+    """Setups that cannot be told from the verdict."""
+    noise: float
+    """Nats: measured with the checkpoint in bfloat16 or with 8-bit activations, the larger one."""
+    near: Sequence[Near]
+    """All setups, the nearest first."""
+
+    @property
+    def named(self) -> bool:
+        """Whether one setup is named, and no other could be meant."""
+        return self.verdict != NONE and not self.alike
+
+
+def identify(pack: Pack, served: Nats) -> Found:
+    """Name the setup of served nats [texts, targets]."""
+    from scipy.special import stdtrit
+
+    distances = np.sqrt(np.square(served - pack.nll).mean(axis=(1, 2)))
+    best = int(distances.argmin())
+    rest, texts = served - pack.nll[best], len(served)
+    quantile = float(stdtrit(texts - 1, 1 - LEVEL / max(1, len(distances) - 1)))
+    near = [Near(label=pack.labels[best], distance=float(distances[best]), share=0.0, reach=0.0)]
+    for other in np.argsort(distances, kind="stable"):
+        if other == best:
+            continue
+        towards = pack.nll[other] - pack.nll[best]
+        sums = np.stack([(rest * towards).sum(axis=1), np.square(towards).sum(axis=1)], axis=1)
+        share, reach = 0.0, math.inf  # the texts do not tell the two apart
+        if sums[:, 1].sum() > 0:
+            share, influence = ratio(sums)
+            reach = quantile * math.sqrt(texts / (texts - 1) * float(np.square(influence).sum()))
+        near.append(
+            Near(label=pack.labels[other], distance=float(distances[other]), share=float(share), reach=float(reach))
+        )
+    noise = float(np.sqrt(np.square(pack.noise).mean()))
+    verdict, why = pack.labels[best], f"{distances[best]:.2g} nats from it, up to {ALLOWED * noise:.2g} are rounding"
+    if distances[best] > ALLOWED * noise:
+        verdict = NONE
+        why = (
+            f"the nearest, {near[0].label}, is {distances[best]:.2g} nats off, rounding explains {ALLOWED * noise:.2g}"
+        )
+    elif between := [each for each in near if each.share - each.reach > BETWEEN]:
+        towards_it = max(between, key=lambda each: each.share - each.reach)
+        verdict = NONE
+        why = f"it lies {100 * towards_it.share:.0f} % of the way from {near[0].label} to {towards_it.label}"
+    alike = [] if verdict == NONE else [each.label for each in near[1:] if each.share + each.reach >= 0.5]
+    return Found(verdict=verdict, why=why, alike=alike, noise=noise, near=near)
+
+
+def text(found: Found, rows: int = 5) -> str:
+    """The verdict, why, and the nearest setups."""
+    lines = [f"{found.verdict}: {found.why}"]
+    if found.alike:
+        lines.append(f"cannot be told on these texts from: {', '.join(found.alike)}")
+    lines += ["", "nats away  share of the way there  setup"]
+    for each in found.near[:rows]:
+        share = f"{each.share:.2f} -+ {each.reach:.2f}" if each is not found.near[0] else ""
+        lines.append(f"{each.distance:10.4f}  {share:>22}  {each.label}")
+    return "\n".join(lines)
+
+
+def setup_named(pack: Pack, name: str) -> str:
+    """The label of a setup, whole or one of several that are the same; ValueError if there is none."""
+    for label in pack.labels:
+        if name == label or name in label.split(" = "):
+            return label
+    raise ValueError(f"the pack has no setup {name!r}: choose from {', '.join(pack.labels)}")

@@ -1,0 +1,121 @@
+"""Proofs by betting: against hand calculations, and against what a false claim may reach."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from lexbench.commands import main
+from lexbench.report.check.check import check
+from lexbench.report.check.formats import command
+from lexbench.stats.certificates import SHARES, STAKES, cluster_losses, fixed, log_wealth, needed, prove
+from lexbench.stats.pairs import Outcome
+from tests.report.outcomes import answers, folder, right, texts
+
+
+def outcomes(amounts: list[float], clusters: list[str] | None = None) -> list[Outcome]:
+    names = clusters or [str(place) for place in range(len(amounts))]
+    return [
+        Outcome(index=place, cluster=name, amount=amount)
+        for place, (amount, name) in enumerate(zip(amounts, names, strict=True))
+    ]
+
+
+def test_the_wealth_is_the_product_of_all_bets() -> None:
+    margin, cap, losses = 0.1, 0.4, [0.0, 0.3, 0.9, -0.2]
+    by_hand = 0.0
+    for stake, share in zip(STAKES, SHARES, strict=True):
+        product = share
+        for loss in losses:
+            product *= 1 + stake / (cap - margin) * (margin - min(loss, cap))
+        by_hand += product
+    assert log_wealth(losses, margin, cap)[-1] == pytest.approx(math.log(by_hand), rel=1e-12)
+
+
+def test_answers_that_never_change_are_proven_when_the_largest_bet_has_won_twenty_times() -> None:
+    """Half the wealth grows by 1 + 0.95 * 0.02 / 0.98 a question, to 20 after 192.1 of them; the rest helps."""
+    proof = prove(outcomes([1.0] * 200), outcomes([1.0] * 200), "accuracy", 0.02)
+    assert proof is not None and proof.at is not None
+    growth = math.log(1 + 0.95 * 0.02 / 0.98)
+    assert math.log(20) / growth < proof.at <= math.ceil(math.log(40) / growth) == 193
+    short = prove(outcomes([1.0] * 100), outcomes([1.0] * 100), "accuracy", 0.02)
+    assert short is not None and short.at is None and short.more is not None
+    assert short.more == 93
+
+
+def test_no_fold_is_proven_more_often_than_one_in_twenty_where_the_loss_is_the_margin() -> None:
+    """Looked at after each of 400 clusters; a binomial bound on 2,000 deployments."""
+    rng = np.random.default_rng(5)
+    for metric, margin, losses in (
+        ("accuracy", 0.05, (rng.random((2000, 400)) < 0.05) * 1.0),
+        ("nll", 0.05, np.where(rng.random((2000, 400)) < 0.25, 0.2, 0.0)),
+    ):
+        cap = 1.0 if metric == "accuracy" else 4 * margin
+        proven = int((log_wealth(losses, margin, cap).max(axis=1) >= math.log(20)).sum())
+        assert 0 < proven <= binom.ppf(0.999, 2000, 0.05)
+
+
+def test_a_cluster_counts_once_by_its_questions_before_the_next_one() -> None:
+    names = ["a", "a", "b", "b", "a"]
+    before, after = outcomes([1, 1, 1, 1, 1.0], names), outcomes([0, 1, 1, 1, 0.0], names)
+    assert cluster_losses(before, after, "accuracy").tolist() == [0.5, 0.0]
+
+
+def test_a_large_loss_of_a_document_counts_up_to_the_cap_and_is_said() -> None:
+    before, after = outcomes([3.0] * 40), outcomes([3.0] * 39 + [13.0])
+    proof = prove(before, after, "nll", 0.05)
+    assert proof is not None and (proof.above, proof.cap, proof.mean) == (1, 0.2, pytest.approx(0.25))
+    assert proof.at is not None and proof.at < 40  # proven before it came
+    first = prove(outcomes([3.0] * 60), outcomes([13.0] + [3.0] * 59), "nll", 0.05)
+    assert first is not None and first.at is not None and first.at > proof.at
+
+
+def test_what_is_needed_follows_from_the_pilot() -> None:
+    same = np.zeros(30)
+    half, _, most = needed(same, "nll", 0.05, 100)
+    at = prove(outcomes([3.0] * 30), outcomes([3.0] * 30), "nll", 0.05)
+    assert at is not None and half == most == at.at
+    noisy = np.random.default_rng(0).normal(0, 0.05, 30)
+    assert needed(noisy, "nll", 0.05, 400, 0.0)[2] > most
+    assert np.isinf(needed(noisy, "nll", 0.05, 200, 0.08)).all()  # it loses more than the margin
+    wide = float(noisy.var(ddof=1))
+    assert fixed(noisy, "nll", 0.05) == math.ceil((1.6449 + 1.2816) ** 2 * wide / 0.05**2)
+
+
+def test_check_certifies_only_what_is_proven(tmp_path: Path) -> None:
+    same = [3.0 + place / 10 for place in range(40)]
+    base = folder(tmp_path / "base", texts("none", same), answers("none", right(36, 40)))
+    file, out = tmp_path / "base.json", tmp_path / "certificate.json"
+    command(base, file, update=True)
+    found = check(base, file, {"nll": 0.05, "accuracy": 20}, certify=True)
+    assert (found.code, found.word) == (0, "CERTIFIED")
+    assert [each.proof.at for each in found.verdicts if each.proof] == [13, 17]
+    narrow, code = command(base, file, certificate_file=out)
+    assert code == 2 and narrow.startswith("NOT PROVEN: 1 proven, 1 not proven")
+    assert '"certified": false' in out.read_text()
+    # A shorter run proves as far as it goes; without proofs asked it is not comparable.
+    fewer = folder(tmp_path / "fewer", texts("none", same[:20]), answers("none", right(20, 20)))
+    assert check(fewer, file, {"nll@512": 0.05, "accuracy": 20}, certify=True).code == 0
+    assert check(fewer, file).code == 2
+    worse = folder(tmp_path / "worse", texts("none", [loss + 0.2 for loss in same]), answers("none", right(36, 40)))
+    assert check(worse, file, certify=True).word == "REGRESSED"
+
+
+def test_power_and_tolerances_at_lengths_are_said_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = folder(tmp_path / "base", texts("none", [3.0] * 12))
+    file = tmp_path / "base.json"
+    command(base, file, update=True)
+    words = ["power", str(base[0]), "--baseline", str(file)]
+    assert main.main(words) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if "last_segment" in line)
+    assert [cell.strip() for cell in row.split("|")[2:8]] == ["0.02 nats", "12", "0.000", "13", "13", "2"]
+    for more, said in (
+        (["--tolerance", "nll@7=0.1"], "names no length of the baseline: choose from 512"),
+        (["--loss", "1"], "from 0 to below 1 margin, got 1.0"),
+    ):
+        assert main.main([*words, *more]) == 2
+        assert said in capsys.readouterr().err
