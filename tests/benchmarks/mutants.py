@@ -103,11 +103,13 @@ class Mutant:
 
 
 def places(tree: ast.Module) -> Iterator[ast.AST]:
-    """What can be changed: expressions in functions, but for annotations, messages of errors and asserts."""
+    """What can be changed: expressions in functions, but for annotations, messages of errors, asserts and zip's strict."""
     pending: list[tuple[ast.AST, bool]] = [(node, False) for node in reversed(tree.body)]
     while pending:
         node, inside = pending.pop()
         if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr):
+            continue
+        if isinstance(node, ast.keyword) and node.arg == "strict":
             continue
         if (
             inside

@@ -739,3 +739,11 @@ def test_the_standard_error_of_a_difference_is_that_of_its_clusters() -> None:
     assert verdict.found is not None
     assert verdict.found.error == pytest.approx(gaps.std(ddof=1) / math.sqrt(5), rel=1e-5)
     assert one(texts("pi", [3.0]), texts("pi", [3.5])).found.error == 0.0  # type: ignore[union-attr]
+
+
+def test_a_gain_counts_from_the_tolerance_on_as_a_loss_does() -> None:
+    before = [3.0 + place / 10 for place in range(12)]
+    for change, status in ((-0.03, "improved"), (-0.015, "held"), (0.015, "held"), (0.03, "regressed")):
+        verdict = one(texts("pi", before), texts("pi", [loss + change for loss in before]))
+        assert verdict.status == status, change
+    assert one(answers("yarn", right(0, 12)), answers("yarn", right(12, 12)), accuracy=60).status == "improved"
