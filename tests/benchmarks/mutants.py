@@ -103,7 +103,7 @@ class Mutant:
 
 
 def places(tree: ast.Module) -> Iterator[ast.AST]:
-    """What can be changed: expressions in functions, but for annotations, messages of errors, asserts and zip's strict."""
+    """What can be changed: expressions in functions; not annotations, messages of errors, asserts and zip's strict."""
     pending: list[tuple[ast.AST, bool]] = [(node, False) for node in reversed(tree.body)]
     while pending:
         node, inside = pending.pop()
