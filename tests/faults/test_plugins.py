@@ -1,4 +1,4 @@
-"""Odd settings and plug-ins with a fault: one line, never a traceback. `tests/benchmarks/fuzz.py --of` tries 1,000 of each."""
+"""Odd settings and plug-ins with a fault: one line, never a traceback. `fuzz.py --of` tries 1,000 of each."""
 
 import random
 from collections import Counter
@@ -61,7 +61,7 @@ def test_a_plug_in_that_cannot_be_made_says_so_with_its_line(fault: str, said: s
 
 def test_wrong_settings_and_refusals_keep_their_own_words(tmp_path: Path) -> None:
     source = CLASSES["method"].replace("@attention", "pass")
-    with pytest.raises(ValueError, match="^factor must be above 0$"):
+    with pytest.raises(ValueError, match=r"^factor must be above 0$"):
         built(tmp_path, source.replace("@__post_init__", "raise ValueError('factor must be above 0')"))
     with pytest.raises(ValueError, match="method class Bare must be a dataclass"):
         registry.label(type("Bare", (), {})(), "bare", "method")
@@ -102,9 +102,7 @@ class Prints:
 
 def test_a_fingerprint_is_a_text() -> None:
     assert Named("own", Prints("20f4"), "own").fingerprint == "20f4"
-    with pytest.raises(
-        Deferred, match=r"own\.fingerprint fails with AssertionError \(a fingerprint is a text, got int"
-    ):
+    with pytest.raises(Deferred, match=r"own\.fingerprint fails with .* \(a fingerprint is a text, got int"):
         _ = Named("own", Prints(7), "own").fingerprint
 
 
@@ -141,6 +139,7 @@ def test_a_models_name_leads_to_no_other_folder(name: str) -> None:
         Model(name=0.1, trained_length=1, head_dim=8)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_failing_task_leaves_the_others_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passkey = type(lexbench.task("passkey"))
 
@@ -152,9 +151,8 @@ def test_a_failing_task_leaves_the_others_cells(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(passkey, "protocol", failing)
     tasks = ["passkey", {"name": "passkey", "digits": 6}]
     corpus = {"name": "synthetic", "count": 1, "words": 50}
-    lexbench.run(
-        "lexlet", task=tasks, corpus=corpus, backend="chance", lengths=[128], n=1, results=tmp_path, quiet=True
-    )
+    settings: dict[str, Any] = {"corpus": corpus, "backend": "chance", "lengths": [128], "n": 1, "quiet": True}
+    lexbench.run("lexlet", task=tasks, results=tmp_path, **settings)
     found = {each.cell.task: each for each in Store(tmp_path).load()}
     assert len(found["passkey"].samples) == 1
     assert found["passkey(digits=6)"].again  # the next run measures it, where it is mended
