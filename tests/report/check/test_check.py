@@ -730,7 +730,9 @@ def test_a_loss_of_exactly_the_tolerance_is_within_it() -> None:
     for seed in (0, 1):
         before, after = answers("yarn", right(8, 8)), answers("yarn", right(7, 8), seed=seed)
         verdict = one(before, after, accuracy=12.5)
-        assert (verdict.status, verdict.p, verdict.found and verdict.found.p_gain) == ("held", 1.0, 1.0)
+        found = verdict.found
+        assert found is not None
+        assert (verdict.status, verdict.p, found.p_flips, found.p_gain) == ("held", 1.0, 1.0, 1.0)
 
 
 def test_the_standard_error_of_a_difference_is_that_of_its_clusters() -> None:
