@@ -116,7 +116,7 @@ def read_config(path: str, revision: str | None = None) -> dict[str, Any]:
     """Read a checkpoint's config.json, without its weights; ValueError if it is missing or not a JSON object."""
     if folder := on_disk(path):
         file = folder / "config.json"
-        if not file.exists():
+        if not file.is_file():
             raise ValueError(f"model folder {path} has no config.json: give a folder in Hugging Face form")
     else:
         from huggingface_hub import hf_hub_download

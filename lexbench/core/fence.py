@@ -35,7 +35,7 @@ def fenced(what: str) -> Iterator[None]:
 def _said(error: BaseException) -> str:
     """An error's message as one short printable line."""
     try:
-        text = " ".join(str(error).split())
+        text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
     except Exception:
         return "nothing that can be said"
     return "".join(each if each.isprintable() else "?" for each in text)[:200] or "nothing said"

@@ -13,6 +13,8 @@ from typing import Any
 
 def read_object(file: Path, remedy: str) -> dict[str, Any]:
     """Read a JSON file that must hold an object; otherwise ValueError in one line, with the remedy."""
+    if file.exists() and not file.is_file():  # reading a pipe would wait for ever
+        raise ValueError(f"{file} must be a file: {remedy}")
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # not JSON, not even text, or nested too deeply

@@ -64,6 +64,8 @@ class Model:
     revision: str | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise ValueError(f"model.name must be a text, got {self.name!r}: e.g. model.name=mine")
         for name in COUNTS:
             value = getattr(self, name)
             unknown = value is None and name not in ("trained_length", "head_dim")

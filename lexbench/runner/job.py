@@ -119,13 +119,20 @@ class Job:
             lengths=tokens,
             n=n,
             seeds=seeds,
-            results=Path(results or Path("runs") / facts.name),
+            results=Path(results) if results else _folder(facts.name),
             reuse=reuse,
             stop_after_collapse=stop_after_collapse,
             executor=executor,
             ray=ray or {},
             config=config,
         )
+
+
+def _folder(name: str) -> Path:
+    """The usual folder of a model's results; ValueError for a name that leads elsewhere."""
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise ValueError(f"model.name {name!r} is no name for a folder of results: give results=DIR")
+    return Path("runs") / name
 
 
 def _settled(task: Named, lengths: Sequence[int]) -> Named:

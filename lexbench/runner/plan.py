@@ -40,10 +40,10 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
     for asked in job.tasks:
         task, too_long = _fitted(asked, job, tokenizer)
         known: dict[int, Workload] = {}
-        protocol = _protocol(task, tokenizer)
+        _, unstated = _protocol(task, tokenizer)
         for seed in job.seeds:
             for length in sorted(job.lengths, reverse=not job.stop_after_collapse):
-                cost, no_questions = known.get(length), protocol or too_long.get(length)
+                cost, no_questions = known.get(length), unstated or too_long.get(length)
                 if no_questions is not None:
                     cost = Workload()
                 elif cost is None:
@@ -69,14 +69,15 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
     return steps
 
 
-def _protocol(task: Named, tokenizer: Tokenizer) -> Refused | None:
-    """Why a task cannot state its protocol; None where it does."""
+def _protocol(task: Named, tokenizer: Tokenizer) -> tuple[str, Refused | None]:
+    """The protocol of a task; or why it cannot state one, also as its text."""
     try:
         with fenced(f"{type(task.built).__name__}.protocol"):
-            assert isinstance(task.built.protocol(tokenizer), str), "a protocol is a text"
+            found = task.built.protocol(tokenizer)
+            assert isinstance(found, str), "a protocol is a text"
+        return found, None
     except Refused as refusal:
-        return refusal
-    return None
+        return refusal.reason, refusal
 
 
 def _fitted(task: Named, job: Job, tokenizer: Tokenizer) -> tuple[Named, Mapping[int, Refused]]:
@@ -195,8 +196,7 @@ def cell_of(job: Job, step: Step, backend: BackendFacts) -> OpenCell:
     """The cell of a step, as the loaded backend measures it."""
     corpus = job.corpus if uses_corpus(step.task) else None
     form = getattr(backend.tokenizer, "form", "")  # of a chat server
-    unstated = _protocol(step.task, backend.tokenizer)
-    protocol = step.refused if unstated else step.task.built.protocol(backend.tokenizer)
+    protocol = _protocol(step.task, backend.tokenizer)[0]
     identity = {
         "model": {
             "name": job.model.name,

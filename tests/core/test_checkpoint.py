@@ -550,3 +550,13 @@ def test_what_an_interrupted_download_leaves_is_said(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors.index.json").write_text('["no object"]')
     with pytest.raises(ValueError, match="must be a JSON object"):
         weight_files(tmp_path)
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_place_of_a_file_is_said_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"model\.safetensors in model folder .* is a broken link or no file"):
+        weight_files(tmp_path)
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(ValueError, match=r"has no config\.json"):
+        read_config(str(tmp_path))

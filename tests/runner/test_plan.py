@@ -162,6 +162,8 @@ def test_least_memory_is_one_layers_activations_and_a_cache_to_write() -> None:
     assert least_memory(alone, writing, "float32") == 4 * 1000 * 32 * (3 + 2 + 2 * 2)
     assert peak_memory(alone, 10) == 4 * (27776 + 10 * 32 * (2 * 2 + 12))
     assert peak_memory(MODEL, 10, "bfloat16") == peak_memory(MODEL, 10) / 2
+    assert peak_memory(MODEL, 10, "of tomorrow") == peak_memory(MODEL, 10, "bfloat16")
+    assert least_memory(MODEL, reading, "of tomorrow") == least_memory(MODEL, reading, "bfloat16")
     unknown = Model(name="u", trained_length=64, head_dim=8)
     assert (peak_memory(unknown, 10), least_memory(unknown, writing, "float32")) == (0, 0)
 

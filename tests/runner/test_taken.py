@@ -83,7 +83,7 @@ def test_prompts_stand_in_the_order_of_their_tokens() -> None:
         [256],
         [70000],
     ]
-    mixed = [write(5), part(5, 2), write(2)]
+    mixed: list[AnyQuestion] = [write(5), part(5, 2), write(2)]
     assert by_prefix(mixed) == mixed
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import permutation_test, t
+from scipy.stats import binomtest, permutation_test, t
 
 from lexbench.report.check.comparison import command, markdown
 from lexbench.stats.cell_outcomes import Change, changes, kept, unlike_questions
@@ -384,3 +384,21 @@ def test_an_answer_right_more_often_is_better_and_less_nats_are(tmp_path: Path) 
     up = [answers("none", [1.0 + i / 10 for i in range(8)], metric="entropy")]
     more = [answers("yarn", [2.0 + i / 10 for i in range(8)], metric="entropy")]
     assert verdicts(sides(tmp_path / "up", up, more)) == ["B is higher at every length"]
+
+
+def test_of_rare_changes_half_of_the_interval_may_be_missed(tmp_path: Path) -> None:
+    """One of 32 answers is gained: Student's reach is short, and Wilson's interval of one and of none is not."""
+    [task] = sides(tmp_path, [answers("none", right(0, 32))], [answers("yarn", right(1, 32))]).tasks
+    gained, lost = (binomtest(count, 32).proportion_ci(method="wilson") for count in (1, 0))
+    p = 1 / 32
+    low, high = p - math.hypot(p - gained.low, lost.high), p + (gained.high - p)
+    assert task.smallest == pytest.approx(100 * (high - low) / 2)
+    assert task.smallest > 100 * t.ppf(0.975, 31) / 32
+
+
+def test_only_named_cells_are_compared(tmp_path: Path) -> None:
+    cells = [texts(method, [3.0] * 8, length) for method in ("none", "yarn") for length in (256, 512)]
+    run = folder(tmp_path, *cells)
+    named = {each.cell.id for each in cells if each.cell.length == 512}
+    [task] = compare(run, run, ["method=none"], ["method=yarn"], only=named).tasks
+    assert [entry.length for entry in task.entries] == [512]

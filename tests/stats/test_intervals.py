@@ -16,6 +16,7 @@ from lexbench.stats.intervals import (
     difference_p,
     holm,
     mean_interval,
+    resampled,
     sign_flip_p,
     skewed_p,
     unpaired_interval,
@@ -408,3 +409,42 @@ def test_welch_weighs_clusters_by_their_units() -> None:
     assert ours and (ours.low, ours.high) == pytest.approx((2 / 3 - reach, 2 / 3 + reach))
     assert unpaired_interval(left[:1], right) is None and unpaired_p(left, left[:1], 0.0) is None
     assert unpaired_interval(left * [0, 1], right * [0, 1]) is None  # nothing varies
+
+
+def test_none_and_all_are_exactly_the_ends_of_the_scale() -> None:
+    for n in range(1, 400):
+        assert wilson(0, n).low == 0.0 and wilson(n, n).high == 1.0
+
+
+def test_the_bootstrap_begins_at_four_clusters() -> None:
+    for count in (3, 4):
+        values = [0.0] * (count - 1) + [1.0]
+        ours = cluster_bootstrap(values, np.ones(count), [str(place) for place in range(count)])
+        assert ours is not None
+        skew = (ours.high - 1 / count) / (1 / count - ours.low)
+        assert (skew == pytest.approx(1.0)) == (count == 3), "Student's is symmetric, and the clusters are not"
+
+
+@pytest.mark.parametrize("count", [4, 9, 32, 40, 64])
+def test_the_studentised_interval_follows_its_formula_on_the_same_draws(count: int) -> None:
+    """Resample by resample in plain Python, from how often each cluster is drawn."""
+    rng = np.random.default_rng(count)
+    units = rng.integers(20, 90, count).astype(float)
+    amounts = units * rng.lognormal(size=count)
+    drawn = resampled(np.eye(count))
+    assert drawn.shape == (2000, count) and (drawn.sum(axis=1) == count).all()
+    value = amounts.sum() / units.sum()
+    influence = [(a - value * u) / units.sum() for a, u in zip(amounts, units, strict=True)]
+    scale = count / (count - 1)
+    error = math.sqrt(scale * sum(each**2 for each in influence))
+    most = 3 * t.ppf(0.975, count - 1)
+    found = []
+    for weights in drawn:
+        shift = sum(w * each for w, each in zip(weights, influence, strict=True))
+        squares = sum(w * each**2 for w, each in zip(weights, influence, strict=True))
+        spread = math.sqrt(scale * max(0.0, squares - shift**2 / count))
+        found.append(min(most, max(-most, shift / spread)) if spread > 1e-9 * error else math.copysign(most, shift))
+    tail = 0.025 * (1 - 16 / max(32, count))  # 97.5 % up to 32 clusters, and less with their number
+    low, high = (float(np.quantile(found, share)) for share in (tail, 1 - tail))
+    ours = cluster_bootstrap(amounts, units, [str(place) for place in range(count)])
+    assert ours and (ours.low, ours.high) == pytest.approx((value - high * error, value - low * error), rel=1e-9)

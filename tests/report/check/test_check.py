@@ -730,7 +730,9 @@ def test_a_loss_of_exactly_the_tolerance_is_within_it() -> None:
     for seed in (0, 1):
         before, after = answers("yarn", right(8, 8)), answers("yarn", right(7, 8), seed=seed)
         verdict = one(before, after, accuracy=12.5)
-        assert (verdict.status, verdict.p, verdict.found and verdict.found.p_gain) == ("held", 1.0, 1.0)
+        found = verdict.found
+        assert found is not None
+        assert (verdict.status, verdict.p, found.p_flips, found.p_gain) == ("held", 1.0, 1.0, 1.0)
 
 
 def test_the_standard_error_of_a_difference_is_that_of_its_clusters() -> None:
@@ -739,3 +741,11 @@ def test_the_standard_error_of_a_difference_is_that_of_its_clusters() -> None:
     assert verdict.found is not None
     assert verdict.found.error == pytest.approx(gaps.std(ddof=1) / math.sqrt(5), rel=1e-5)
     assert one(texts("pi", [3.0]), texts("pi", [3.5])).found.error == 0.0  # type: ignore[union-attr]
+
+
+def test_a_gain_counts_from_the_tolerance_on_as_a_loss_does() -> None:
+    before = [3.0 + place / 10 for place in range(12)]
+    for change, status in ((-0.03, "improved"), (-0.015, "held"), (0.015, "held"), (0.03, "regressed")):
+        verdict = one(texts("pi", before), texts("pi", [loss + change for loss in before]))
+        assert verdict.status == status, change
+    assert one(answers("yarn", right(0, 12)), answers("yarn", right(12, 12)), accuracy=60).status == "improved"
