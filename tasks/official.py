@@ -155,7 +155,7 @@ class Official(Task):
         axis = None if self.axis is None else str(self.axis)
         asked = Asked(self._part, self.data, prompts, axis, self.template, tokenizer, length)
         kept, total = dict[int, Example](), 0
-        for place, example in enumerate(self._of.examples(asked)):
+        for place, example in enumerate(benchmarks.examples(self._of, asked)):
             total += 1
             characters = sum(len(content) for _, content in example.messages)
             if self._truncation == "middle" or characters <= LONGEST_TOKEN * length:
