@@ -8,13 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Refused, Sample, Task, Tokenizer, Write, Written
-from lexbench.core.task import Tokens
-from lexbench.core.tokenizer import FastTokenizer
+from lexbench import Answer, AnyQuestion, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
 from lexbench.taskkit import benchmarks
 from lexbench.taskkit.benchmarks import BENCHMARKS, Asked, Benchmark, Example, Files, Message
 from lexbench.taskkit.longbench import Missing
-from lexbench.taskkit.prompt import bos_and_chat, check_at_least
+from lexbench.taskkit.prompt import bos_and_chat, check_at_least, conversation
 from lexbench.taskkit.scoring import score_written
 
 TRUNCATION = {"skip": "over-long prompts left out", "middle": "over-long prompts lose their middle"}
@@ -220,11 +218,7 @@ class Official(Task):
 def _pieces(tokenizer: Tokenizer, example: Example, chat: bool) -> list[Tokens]:
     """Tokens of the prompt; in a chat every second piece is a message, else the second is all of the text."""
     if chat:
-        if not isinstance(tokenizer, FastTokenizer):
-            raise Refused(
-                "a conversation needs the tokenizer of a checkpoint with a chat template: set task.chat=false"
-            )
-        return [*tokenizer.talk(example.messages), tokenizer.encode(example.cue.lstrip()).ids]
+        return [*conversation(tokenizer, example.messages), tokenizer.encode(example.cue.lstrip()).ids]
     text = example.messages[0][1]
     if len(example.messages) > 1:
         text = "".join(f"{role.capitalize()}: {content}\n\n" for role, content in example.messages) + "Assistant:"
