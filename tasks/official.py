@@ -155,17 +155,17 @@ class Official(Task):
         kept, total = dict[int, Example](), 0
         for place, example in enumerate(benchmarks.examples(self._of, asked)):
             total += 1
-            characters = sum(len(content) for _, content in example.messages)
-            if self._truncation == "middle" or characters <= LONGEST_TOKEN * length:
+            known = () if callable(example.messages) else example.messages
+            if self._truncation == "middle" or sum(len(said) for _, said in known) <= LONGEST_TOKEN * length:
                 kept[place] = example
         return kept, total
 
     def _question(self, tokenizer: Tokenizer, length: int, total: int, place: int, example: Example) -> Write | None:
         """The question of an example; None if it does not fit."""
         chat, room = self._uses_chat(tokenizer), self.room or example.room
-        pieces = _pieces(tokenizer, example, chat)
+        messages = list(example.talk())
+        pieces = _pieces(tokenizer, messages, example.cue, chat)
         whole, space = sum(map(len, pieces)), length - room
-        messages: list[Message] = list(example.messages)
         if whole > space:
             longest = max(range(len(pieces)), key=lambda each: len(pieces[each]))
             half = (len(pieces[longest]) - (whole - space)) // 2
@@ -190,6 +190,7 @@ class Official(Task):
                 "parts": [*example.parts, f"tokens {_doubling(whole)}"],
                 "prompt_tokens": whole,
                 "cut": whole > space,
+                "chat": chat,
                 "examples": total,
             },
         )
@@ -198,7 +199,7 @@ class Official(Task):
         """The official or repaired score."""
         assert isinstance(question, Write) and isinstance(answer, Written)
         facts = question.facts
-        text = answer.text if question.messages else answer.text.removeprefix(" ")
+        text = answer.text if facts["chat"] else answer.text.removeprefix(" ")
         value = self._of.score(facts, text, self.scorer)
         return replace(
             score_written(question, answer, {f"{self._of.metric}_{self.scorer}": value}, truncated=facts["cut"]),
@@ -215,14 +216,14 @@ class Official(Task):
         return True
 
 
-def _pieces(tokenizer: Tokenizer, example: Example, chat: bool) -> list[Tokens]:
+def _pieces(tokenizer: Tokenizer, messages: Sequence[Message], cue: str, chat: bool) -> list[Tokens]:
     """Tokens of the prompt; in a chat every second piece is a message, else the second is all of the text."""
     if chat:
-        return [*conversation(tokenizer, example.messages), tokenizer.encode(example.cue.lstrip()).ids]
-    text = example.messages[0][1]
-    if len(example.messages) > 1:
-        text = "".join(f"{role.capitalize()}: {content}\n\n" for role, content in example.messages) + "Assistant:"
-    return [np.asarray(tokenizer.prefix, np.int64), tokenizer.encode(text + example.cue).ids]
+        return [*conversation(tokenizer, messages), tokenizer.encode(cue.lstrip()).ids]
+    text = messages[0][1]
+    if len(messages) > 1:
+        text = "".join(f"{role.capitalize()}: {content}\n\n" for role, content in messages) + "Assistant:"
+    return [np.asarray(tokenizer.prefix, np.int64), tokenizer.encode(text + cue).ids]
 
 
 def _doubling(n: int) -> str:

@@ -196,7 +196,7 @@ def cell_of(job: Job, step: Step, backend: BackendFacts) -> OpenCell:
     corpus = job.corpus if uses_corpus(step.task) else None
     form = getattr(backend.tokenizer, "form", "")  # of a chat server
     unstated = _protocol(step.task, backend.tokenizer)
-    protocol = step.refused if unstated else step.task.built.protocol(backend.tokenizer)
+    protocol = str(step.refused) if unstated else step.task.built.protocol(backend.tokenizer)
     identity = {
         "model": {
             "name": job.model.name,
