@@ -8,13 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Refused, Sample, Task, Tokenizer, Write, Written
-from lexbench.core.task import Tokens
-from lexbench.core.tokenizer import FastTokenizer
+from lexbench import Answer, AnyQuestion, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
 from lexbench.taskkit import benchmarks
 from lexbench.taskkit.benchmarks import BENCHMARKS, Asked, Benchmark, Example, Files, Message
 from lexbench.taskkit.longbench import Missing
-from lexbench.taskkit.prompt import bos_and_chat, check_at_least
+from lexbench.taskkit.prompt import bos_and_chat, check_at_least, conversation
 from lexbench.taskkit.scoring import score_written
 
 TRUNCATION = {"skip": "over-long prompts left out", "middle": "over-long prompts lose their middle"}
@@ -155,19 +153,19 @@ class Official(Task):
         axis = None if self.axis is None else str(self.axis)
         asked = Asked(self._part, self.data, prompts, axis, self.template, tokenizer, length)
         kept, total = dict[int, Example](), 0
-        for place, example in enumerate(self._of.examples(asked)):
+        for place, example in enumerate(benchmarks.examples(self._of, asked)):
             total += 1
-            characters = sum(len(content) for _, content in example.messages)
-            if self._truncation == "middle" or characters <= LONGEST_TOKEN * length:
+            known = () if callable(example.messages) else example.messages
+            if self._truncation == "middle" or sum(len(said) for _, said in known) <= LONGEST_TOKEN * length:
                 kept[place] = example
         return kept, total
 
     def _question(self, tokenizer: Tokenizer, length: int, total: int, place: int, example: Example) -> Write | None:
         """The question of an example; None if it does not fit."""
         chat, room = self._uses_chat(tokenizer), self.room or example.room
-        pieces = _pieces(tokenizer, example, chat)
+        messages = list(example.talk())
+        pieces = _pieces(tokenizer, messages, example.cue, chat)
         whole, space = sum(map(len, pieces)), length - room
-        messages: list[Message] = list(example.messages)
         if whole > space:
             longest = max(range(len(pieces)), key=lambda each: len(pieces[each]))
             half = (len(pieces[longest]) - (whole - space)) // 2
@@ -192,6 +190,7 @@ class Official(Task):
                 "parts": [*example.parts, f"tokens {_doubling(whole)}"],
                 "prompt_tokens": whole,
                 "cut": whole > space,
+                "chat": chat,
                 "examples": total,
             },
         )
@@ -200,7 +199,7 @@ class Official(Task):
         """The official or repaired score."""
         assert isinstance(question, Write) and isinstance(answer, Written)
         facts = question.facts
-        text = answer.text if question.messages else answer.text.removeprefix(" ")
+        text = answer.text if facts["chat"] else answer.text.removeprefix(" ")
         value = self._of.score(facts, text, self.scorer)
         return replace(
             score_written(question, answer, {f"{self._of.metric}_{self.scorer}": value}, truncated=facts["cut"]),
@@ -217,18 +216,14 @@ class Official(Task):
         return True
 
 
-def _pieces(tokenizer: Tokenizer, example: Example, chat: bool) -> list[Tokens]:
+def _pieces(tokenizer: Tokenizer, messages: Sequence[Message], cue: str, chat: bool) -> list[Tokens]:
     """Tokens of the prompt; in a chat every second piece is a message, else the second is all of the text."""
     if chat:
-        if not isinstance(tokenizer, FastTokenizer):
-            raise Refused(
-                "a conversation needs the tokenizer of a checkpoint with a chat template: set task.chat=false"
-            )
-        return [*tokenizer.talk(example.messages), tokenizer.encode(example.cue.lstrip()).ids]
-    text = example.messages[0][1]
-    if len(example.messages) > 1:
-        text = "".join(f"{role.capitalize()}: {content}\n\n" for role, content in example.messages) + "Assistant:"
-    return [np.asarray(tokenizer.prefix, np.int64), tokenizer.encode(text + example.cue).ids]
+        return [*conversation(tokenizer, messages), tokenizer.encode(cue.lstrip()).ids]
+    text = messages[0][1]
+    if len(messages) > 1:
+        text = "".join(f"{role.capitalize()}: {content}\n\n" for role, content in messages) + "Assistant:"
+    return [np.asarray(tokenizer.prefix, np.int64), tokenizer.encode(text + cue).ids]
 
 
 def _doubling(n: int) -> str:

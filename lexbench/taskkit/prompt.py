@@ -8,6 +8,7 @@ import numpy as np
 
 from lexbench.core.record import Refused
 from lexbench.core.task import Tokenizer, Tokens, Write
+from lexbench.core.tokenizer import FastTokenizer
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,6 +77,16 @@ def around(tokenizer: Tokenizer, chat: bool, headers: Sequence[str], ask: str, b
     before = [frame.before, *(tokenizer.encode(header).ids for header in headers)]
     after = [tokenizer.encode(ask).ids, frame.after, tokenizer.encode(begin.lstrip() if chat else begin).ids]
     return np.concatenate(before), np.concatenate(after)
+
+
+def conversation(tokenizer: Tokenizer, messages: Sequence[tuple[str, str]]) -> list[Tokens]:
+    """Tokens of several messages in the model's chat template, in pieces, of which every second one is a message.
+
+    Refused for a tokenizer that only frames one user message.
+    """
+    if not isinstance(tokenizer, FastTokenizer):
+        raise Refused("a conversation needs the tokenizer of a checkpoint with a chat template: set task.chat=false")
+    return tokenizer.talk(messages)
 
 
 def bos_and_chat(tokenizer: Tokenizer, chat: bool = False) -> str:

@@ -204,6 +204,20 @@ def test_a_chat_is_as_transformers_writes_it(chat_folder: Callable[..., Path], b
     assert framed(loaded, message).count(0) == 1
 
 
+def test_a_conversation_is_as_transformers_writes_it(chat_folder: Callable[..., Path]) -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    talk = [("system", "Be brief."), ("user", "Hi there"), ("assistant", "Yes?"), ("user", "What is it?")]
+    folder = chat_folder(PLAIN)
+    theirs = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), bos_token="<s>", eos_token="</s>")
+    said = [{"role": role, "content": content} for role, content in talk]
+    whole = theirs.apply_chat_template(said, chat_template=PLAIN, add_generation_prompt=True, return_dict=True)
+    loaded = load_tokenizer(folder, bos=False)
+    pieces = loaded.talk(talk)
+    assert np.concatenate(pieces).tolist() == list(whole["input_ids"])
+    assert [loaded.decode(piece) for piece in pieces[1::2]] == [content for _, content in talk]
+
+
 def test_special_tokens_of_a_template_are_tokens_those_of_a_message_are_text(chat_folder: Callable[..., Path]) -> None:
     folder = chat_folder(PLAIN)
     loaded = load_tokenizer(folder, bos=False)

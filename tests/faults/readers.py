@@ -9,6 +9,7 @@ import resource
 import shutil
 import signal
 import sys
+import tempfile
 import traceback
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.commands import main
+from lexbench.core import registry
 from lexbench.core.record import Refused
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from tests.faults.mutations import contents, damage
+from tests.tasks.test_official import MADE as COPIES
 
 DERIVED = "records.jsonl"
 """Made anew from the cells by every report."""
@@ -259,6 +263,28 @@ def examples(folder: Path) -> None:
         archive.writestr("__MACOSX/hotpotqa.jsonl", "")
 
 
+def babilong(folder: Path) -> None:
+    """Predictions as BABILong's code writes them."""
+    for length in ("0k", "1k"):
+        rows = ',target,output,question\n0,garden,In the garden.,Where is Mary? \n1,office,"a, \n b",Where is John? \n'
+        (folder / f"qa1_{length}_instruction_no.csv").write_text(rows)
+
+
+def infinitebench(folder: Path) -> None:
+    """Predictions as InfiniteBench's code writes them."""
+    kinds = {"passkey": "71432", "math_calc": [1, 2, 3], "longbook_choice_eng": ["It rains", "B"], "code_run": 4}
+    for name, label in kinds.items():
+        row = {"id": 0, "prediction": " 4 or B", "ground_truth": label}
+        (folder / f"preds_{name}.jsonl").write_text(f"{json.dumps(row)}\n" * 2)
+
+
+def copies(folder: Path) -> None:
+    """Tiny copies of public benchmarks."""
+    for name, (make, _) in COPIES.items():
+        (folder / name).mkdir()
+        make(folder / name)
+
+
 def keys(folder: Path) -> None:
     """Key tokens of a corpus."""
     from lexbench.corpora.synthetic import Synthetic
@@ -435,6 +461,24 @@ def _examples(folder: Path) -> None:
 
     for place in (folder / "data.zip", folder):
         read_examples(Source.find(place, "hotpotqa"), False)
+
+
+def _copies(folder: Path) -> None:
+    """Every benchmark; the first one that cannot be read is the answer."""
+    import lexbench
+
+    with tempfile.TemporaryDirectory() as other:
+        for name, (make, _) in COPIES.items():
+            (Path(other) / name).mkdir()
+            asked = make(Path(other) / name)
+            asked = {key: str(said).replace(other, str(folder)) for key, said in asked.items() if key != "room"}
+            task = lexbench.task(name, **{**asked, "data": str(folder / name), "room": 20})
+            task.questions(lexlet_tokenizer(), 1500, 3, 0)
+
+
+@functools.cache
+def lexlet_tokenizer() -> FastTokenizer:
+    return load_tokenizer(registry.PACKAGE / "lexlet")
 
 
 def _keys(folder: Path) -> None:
@@ -623,6 +667,9 @@ READERS = [
     ),
     Reader("score longbench", predictions, ("*.jsonl",), command("score", "longbench", "{folder}", "--e")),
     Reader("longbench's data", examples, ("*",), function(_examples)),
+    Reader("score babilong", babilong, ("*.csv",), command("score", "babilong", "{folder}")),
+    Reader("score infinitebench", infinitebench, ("*.jsonl",), command("score", "infinitebench", "{folder}")),
+    Reader("benchmarks' data", copies, ("**/*.*",), function(_copies), tries=12),
     Reader("key tokens", keys, ("keys.jsonl",), function(_keys)),
     Reader("key tokens, half found", partial, ("*.part",), function(_partial), keeps=False),
     Reader("model's facts", model_folder, ("*.json", "*.safetensors"), function(_facts)),

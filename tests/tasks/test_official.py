@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +243,31 @@ def test_a_longer_length_keeps_the_examples_of_a_shorter_one(lexlet: FastTokeniz
     short, long = ([each.facts["id"] for each in asked(task, lexlet, length, 12)] for length in (150, 600))
     assert 1 < len(short) < len(long) == 12
     assert [each for each in long if each in short] == short
+
+
+def test_in_a_chat_messages_are_sent_and_the_longest_loses_its_middle(
+    made: Callable[..., lexbench.Task], lexlet: FastTokenizer, tmp_path: Path
+) -> None:
+    """A template that writes [role] before each message and [model] at the end."""
+
+    def template(roles: Sequence[str]) -> list[str]:
+        return [f"[{roles[0]}]", *(f"[{role}]" for role in roles[1:]), "[model]"]
+
+    talking = FastTokenizer(lexlet._tokenizer, lexlet.bos, bool(lexlet.prefix), template)
+    question = asked(made("mrcr"), talking)[0]
+    assert question.messages[-1] == ("user", "Prepend aB3 to the 1st poem.") and len(question.messages) == 3
+    text = talking.decode(question.prompt)
+    assert text == "[user]Write a poem.[assistant]Roses.[user]Prepend aB3 to the 1st poem.[model]"
+    (tmp_path / "data.json").unlink(missing_ok=True)
+    long = made("longbench_v2", chat=True, room=10)
+    whole = asked(long, talking)[0]
+    cut = asked(long, talking, whole.length - 5)[0]
+    assert (whole.facts["cut"], cut.facts["cut"]) == (False, True)
+    [(_, content)] = cut.messages
+    assert talking.decode(cut.prompt) == f"[user]{content}[model]" and 0 < len(content) < len(whole.messages[0][1])
+    prefilled = asked(made("helmet", chat=True), talking)[0]
+    assert prefilled.messages[-1] == ("assistant", "\nAnswer:")
+    assert talking.decode(prefilled.prompt).endswith("[model]Answer:")
 
 
 def test_nolima_places_a_needle_behind_the_line_nearest_to_its_depth(

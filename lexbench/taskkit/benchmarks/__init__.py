@@ -3,7 +3,9 @@
 No text of a benchmark is in here: data and prompts are read from the user's own copy.
 """
 
+import csv
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 from lexbench.taskkit.benchmarks import (
@@ -35,7 +37,19 @@ BENCHMARKS = {
 }
 RESCORERS = {"babilong": babilong.rescore, "infinitebench": infinitebench.rescore}
 
-__all__ = ["BENCHMARKS", "Asked", "Benchmark", "Example", "Files", "Message", "find", "score_folder"]
+__all__ = ["BENCHMARKS", "Asked", "Benchmark", "Example", "Files", "Message", "examples", "find", "score_folder"]
+
+
+def examples(benchmark: Benchmark, asked: Asked) -> Iterator[Example]:
+    """The examples of a copy in the official order; ValueError, in one line, for rows or wording of another form."""
+    try:
+        yield from benchmark.examples(asked)
+    except (LookupError, TypeError, AttributeError, UnicodeError, csv.Error, OverflowError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:80] or type(error).__name__
+        raise ValueError(
+            f"{asked.files.places[0]} or its prompts have another form than {benchmark.title} ({reason}): "
+            "give the official files"
+        ) from None
 
 
 def score_folder(benchmark: str, folder: str | Path, scorer: str = "official", as_json: bool = False) -> str:

@@ -17,7 +17,8 @@ class Example:
     """One question of a benchmark."""
 
     id: str
-    messages: Sequence[Message]
+    messages: Sequence[Message] | Callable[[], Sequence[Message]]
+    """Or what makes them, where all together would fill the memory."""
     facts: Mapping[str, Any]
     """What scoring needs; kept with the sample."""
     room: int
@@ -31,6 +32,10 @@ class Example:
     cluster: str | None = None
     """Examples of one document are not independent; None: this one has its own."""
     chance: float = 0.0
+
+    def talk(self) -> Sequence[Message]:
+        """The messages."""
+        return self.messages() if callable(self.messages) else self.messages
 
 
 @dataclass(frozen=True)

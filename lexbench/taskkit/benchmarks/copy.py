@@ -89,7 +89,7 @@ def literals(file: Path) -> dict[str, Any]:
     """
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = " ".join(str(error).split())[:80]
         raise ValueError(f"prompts {file} cannot be read ({reason}): give the official file") from None
     found: dict[str, Any] = {}

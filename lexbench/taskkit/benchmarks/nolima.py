@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lexbench.core.record import Refused
 from lexbench.core.task import Tokenizer
-from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example
+from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example, Message
 from lexbench.taskkit.benchmarks.copy import Files, value
 
 ROOM = 192
@@ -52,22 +52,25 @@ def _examples(asked: Asked) -> Iterator[Example]:
                     raise Refused("nolima's needles with distractors are not supported: give task.part=standard")
                 for number, book in enumerate(books):
                     rng = np.random.RandomState(SEED + int(entry["id"][:4]) + number)
-                    for depth in np.linspace(0, 1, DEPTHS):
+                    for depth in np.linspace(0, 1, DEPTHS).tolist():
                         name = str(rng.choice(entry["character_set"]))
-                        filled = functools.partial(_filled, arguments=content["input_args"])
-                        needle = filled(entry["needle"]).replace("{CHAR}", name)
-                        text = _placed(asked.tokenizer, book, needle, tokens, float(depth))
-                        prompt = entry["task_template"].replace("{haystack}", text)
                         yield Example(
                             id=f"{entry['id']}_{test}_{kind}_{book.stem}_{depth:.2f}",
-                            messages=[
-                                ("system", "You are a helpful assistant"),
-                                ("user", prompt.replace("{question}", filled(question).replace("{CHAR}", name))),
-                            ],
+                            messages=functools.partial(
+                                _messages,
+                                asked.tokenizer,
+                                book,
+                                entry,
+                                question,
+                                content["input_args"],
+                                name,
+                                tokens,
+                                depth,
+                            ),
                             facts={
                                 "gold_answers": content.get("gold_answers") or [name],
                                 "character_set": entry["character_set"],
-                                "depth": float(depth),
+                                "depth": depth,
                                 "haystack": tokens,
                             },
                             room=ROOM,
@@ -76,6 +79,23 @@ def _examples(asked: Asked) -> Iterator[Example]:
                             cluster=f"{entry['id']}_{test}",
                             chance=1 / len(entry["character_set"]),
                         )
+
+
+def _messages(
+    tokenizer: Tokenizer,
+    book: Path,
+    entry: Mapping[str, Any],
+    question: str,
+    arguments: Sequence[str],
+    name: str,
+    tokens: int,
+    depth: float,
+) -> Sequence[Message]:
+    """The system message that the official code always sends, and the template with haystack and question."""
+    needle, question = (_filled(text, arguments).replace("{CHAR}", name) for text in (entry["needle"], question))
+    text = _placed(tokenizer, book, needle, tokens, depth)
+    prompt = entry["task_template"].replace("{haystack}", text)
+    return [("system", "You are a helpful assistant"), ("user", prompt.replace("{question}", question))]
 
 
 def _entries(file: Path) -> Sequence[Mapping[str, Any]]:
