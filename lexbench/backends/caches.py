@@ -25,7 +25,7 @@ class PrefixCache(Generic[State]):
         The last token of the prompt never counts: the model must read at least one token to give logits.
         """
         kept, self._kept = self._kept, None
-        count = 0 if kept is None else min(_in_common(kept[0], prompt), len(prompt) - 1)
+        count = 0 if kept is None else min(in_common(kept[0], prompt), len(prompt) - 1)
         return (kept[1], count) if kept is not None and count else None
 
     def forget(self) -> None:
@@ -33,7 +33,7 @@ class PrefixCache(Generic[State]):
         self._kept = None
 
 
-def _in_common(one: Tokens, other: Tokens) -> int:
+def in_common(one: Tokens, other: Tokens) -> int:
     """Length of the common prefix."""
     size = min(len(one), len(other))
     different = np.flatnonzero(one[:size] != other[:size])

@@ -18,7 +18,7 @@ from lexbench.core.attention import Blocks, Chunks, Floats, Line, Positions
 from lexbench.kernels import flash
 from lexbench.kernels.dense import Rotate
 from lexbench.kernels.flash import Part
-from lexbench.kernels.spans import fold, line_positions, spans, unfold
+from lexbench.kernels.spans import fold, line_positions, rows_of, spans, unfold
 
 Places = Callable[[Positions], Floats]
 """From [n] positions of tokens to [n] positions to rotate to."""
@@ -44,7 +44,7 @@ def attend(
 
     keys, values = turned(keys[:, :, begin:], key, begin), values[:, :, begin:]
     output = torch.empty(*queries.shape[:3], values.shape[3], dtype=queries.dtype, device=queries.device)
-    for start, stop in spans(first, total, size):
+    for start, stop in spans(first, total, size, rows_of(queries.device)):
         span_queries, place = queries[:, :, start - first : stop - first], start // size * size - begin
         blocks, end = max(1, (stop - start) // size), stop - begin
         near = turned(span_queries, own, start)

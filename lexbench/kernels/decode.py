@@ -40,7 +40,6 @@ class Step:
 
     lengths: Positions
     """[B] tokens of each text, this one counted."""
-    device: torch.device
     memo: dict[Hashable, Any] = field(default_factory=dict)
 
     def once(self, name: Hashable, make: Callable[[], T]) -> T:
@@ -50,9 +49,9 @@ class Step:
         found: T = self.memo[name]
         return found
 
-    def places(self, line: Places) -> Tensor:
-        """[B] rotary positions of the tokens being read."""
-        return self.once(("places", line), lambda: torch.from_numpy(line(self.lengths - 1)).to(self.device))
+    def places(self, line: Places, device: torch.device) -> Tensor:
+        """[B] rotary positions of the tokens being read, on a layer's device."""
+        return self.once((line, device), lambda: torch.from_numpy(line(self.lengths - 1)).to(device))
 
 
 class Views(Protocol):
@@ -139,11 +138,12 @@ def attend(
     if attention.query_scale is not None:
         by = attention.query_scale
         precise = torch.promote_types(queries.dtype, torch.float32)
-        scale = step.once(("scale", by), lambda: torch.from_numpy(by(step.lengths - 1)).to(step.device, precise))
+        scale = step.places(by, queries.device).to(precise)
         queries = (queries.to(precise) * scale[:, None, None, None]).to(queries.dtype)
     part: flash.Part | None = None
     for reach in found:
-        columns = step.once(("columns", reach), lambda: _columns(reach, step, total))  # noqa: B023
+        name = reach, total, queries.device
+        columns = step.once(name, lambda: _columns(reach, step, total, queries.device))  # noqa: B023
         if columns is None:
             continue
         seen, mask = columns
@@ -157,7 +157,7 @@ def attend(
     return part.with_sinks(sinks).out.to(queries.dtype)
 
 
-def _columns(reach: Reach, step: Step, total: int) -> tuple[slice, Tensor | None] | None:
+def _columns(reach: Reach, step: Step, total: int, device: torch.device) -> tuple[slice, Tensor | None] | None:
     """The columns that some text sees, and [B, n] which of them each does (None: all); None where none sees any."""
     here, pads = step.lengths - 1, total - step.lengths
     begin, end = reach.begin(here) + pads, reach.end(here) + pads
@@ -167,21 +167,23 @@ def _columns(reach: Reach, step: Step, total: int) -> tuple[slice, Tensor | None
     seen = slice(int(begin[some].min()), int(end[some].max()))
     if some.all() and (begin == seen.start).all() and (end == seen.stop).all():
         return seen, None
-    places = torch.arange(seen.start, seen.stop, device=step.device)
-    low, high = (torch.from_numpy(edge).to(step.device)[:, None] for edge in (begin, end))
+    places = torch.arange(seen.start, seen.stop, device=device)
+    low, high = (torch.from_numpy(edge).to(device)[:, None] for edge in (begin, end))
     return seen, (places >= low) & (places < high)
 
 
 def _turned(queries: Tensor, kept: Views, step: Step, reach: Reach, rotate: Rotate | None) -> tuple[Tensor, Tensor]:
     """Queries and keys, rotated for a reach."""
+    device = queries.device
     if rotate is None:
         return queries, kept.view(None, _unused)
     if isinstance(reach.key, Line) and np.isinf(reach.key.divisor):
         # All keys at one position: the query turns relative to it, and keys stay, but for the scale of cos and sin.
         there = reach.key
-        name = ("apart", reach.query, there)
-        apart = step.once(name, lambda: step.places(reach.query) - step.places(there))
-        zero = step.once("zero", lambda: torch.zeros(1, dtype=torch.float64, device=step.device))
+        apart = step.once(
+            ("apart", reach, device), lambda: step.places(reach.query, device) - step.places(there, device)
+        )
+        zero = step.once(("zero", device), lambda: torch.zeros(1, dtype=torch.float64, device=device))
         one = queries.new_ones(1, queries.shape[1], 1, queries.shape[3])
         return at(queries, apart, rotate) * rotate(one, zero), kept.view(None, _unused)
 
@@ -189,21 +191,17 @@ def _turned(queries: Tensor, kept: Views, step: Step, reach: Reach, rotate: Rota
         """Keys of the columns from `first` on."""
         total = first + keys.shape[2]
         if keys.shape[2] == 1:
-            return at(keys, step.places(reach.key), rotate)
+            return at(keys, step.places(reach.key, device), rotate)
         pads = int(step.lengths.max()) - step.lengths
         if not pads.any():
-            return rotate(keys, _places(reach.key, first, total, step.device))
+            return rotate(keys, torch.from_numpy(reach.key(np.arange(first, total))).to(device))
         rows = []
         for row, pad in enumerate(pads.tolist()):  # padding stands at the first position
             places = np.maximum(0, np.arange(first, total) - pad)
-            rows.append(rotate(keys[row : row + 1], torch.from_numpy(reach.key(places)).to(step.device)))
+            rows.append(rotate(keys[row : row + 1], torch.from_numpy(reach.key(places)).to(device)))
         return torch.cat(rows)
 
-    return at(queries, step.places(reach.query), rotate), kept.view(reach.key, turn)
-
-
-def _places(line: Places, first: int, end: int, device: torch.device) -> Tensor:
-    return torch.from_numpy(line(np.arange(first, end))).to(device)
+    return at(queries, step.places(reach.query, device), rotate), kept.view(reach.key, turn)
 
 
 def _unused(keys: Tensor, first: int) -> Tensor:

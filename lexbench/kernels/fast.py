@@ -57,7 +57,7 @@ def attend(
     stock = name == "sdpa" and n_queries in (1, total) and sinks is None
     if name == "dense" or stock or learning or width != values.shape[3] or cap is not None:
         return dense.attend(queries, keys, values, query_positions, attention, rotate, scaling, sinks=sinks, cap=cap)
-    assert len(query_positions) == n_queries, "queries are at the last positions of the keys"
+    dense.check_last(query_positions, n_queries, total)
     remap, mask = attention.remap, attention.mask
     if isinstance(mask, Segments | Middle):
         return dense.attend(queries, keys, values, query_positions, attention, rotate, scaling)

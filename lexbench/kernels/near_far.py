@@ -26,7 +26,7 @@ from lexbench.core.attention import Line
 from lexbench.kernels import flash
 from lexbench.kernels.dense import Rotate
 from lexbench.kernels.flash import Part
-from lexbench.kernels.spans import ROWS, line_positions, unfold
+from lexbench.kernels.spans import line_positions, rows_of, unfold
 
 BLOCK = 128
 """Largest block of queries on the near side; each query costs scores for the window and for one more block."""
@@ -60,7 +60,7 @@ def attend(
     if count and not math.isinf(far.key.divisor):
         far_keys = turned(far_keys, far.key, 0, rotate)
     output = torch.empty(*queries.shape[:3], values.shape[3], dtype=queries.dtype, device=queries.device)
-    for start, stop in _cuts(first, total, window):
+    for start, stop in _cuts(first, total, window, rows_of(queries.device)):
         span_queries, begin = queries[:, :, start - first : stop - first], max(0, start - window)
         near_keys = turned(keys[:, :, begin:stop], Line(), begin, rotate)
         part = _near(turned(span_queries, Line(), start, rotate), near_keys, values[:, :, begin:stop], window, scaling)
@@ -77,12 +77,12 @@ def turned(vectors: Tensor, line: Line, start: int, rotate: Rotate) -> Tensor:
     return rotate(vectors, line_positions(line, start, start + vectors.shape[2], vectors.device))
 
 
-def _cuts(first: int, end: int, window: int) -> Iterator[tuple[int, int]]:
+def _cuts(first: int, end: int, window: int, rows: int) -> Iterator[tuple[int, int]]:
     """Cut [first, end) into spans: inside the first window, then whole blocks of the near side, then the rest."""
     start, block = first, min(window, BLOCK)
     while start < end:
-        whole = min(ROWS, end - start) // block * block
-        stop = min(end, window, start + ROWS) if start < window else start + whole if whole else end
+        whole = min(rows, end - start) // block * block
+        stop = min(end, window, start + rows) if start < window else start + whole if whole else end
         yield start, stop
         start = stop
 

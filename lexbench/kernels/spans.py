@@ -11,15 +11,20 @@ from torch import Tensor
 from lexbench.core.attention import Floats, Positions
 
 ROWS = 2048
-"""Largest number of queries in a span."""
+"""Largest number of queries in a span, on a CPU."""
 
 
-def spans(first: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+def rows_of(device: torch.device) -> int:
+    """Largest number of queries in a span: a GPU needs more work in each launch of a kernel."""
+    return ROWS if device.type == "cpu" else 8 * ROWS
+
+
+def spans(first: int, end: int, size: int, rows: int) -> Iterator[tuple[int, int]]:
     """Cut [first, end) into spans, each inside one block of `size`, or several whole blocks after block 0."""
     start = first
     while start < end:
-        blocks = min(ROWS, end - start) // size if start and start % size == 0 else 0
-        stop = start + blocks * size if blocks else min(end, start - start % size + size, start + ROWS)
+        blocks = min(rows, end - start) // size if start and start % size == 0 else 0
+        stop = start + blocks * size if blocks else min(end, start - start % size + size, start + rows)
         yield start, stop
         start = stop
 

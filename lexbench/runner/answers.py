@@ -13,7 +13,7 @@ from lexbench.core.record import Deferred, Refused, Sample
 from lexbench.core.task import Answer, AnyQuestion, Choose, Mark, Probe, Score, Task, Tokenizer, Write, Written
 from lexbench.runner.cells import OpenCell
 from lexbench.runner.plan import least_memory
-from lexbench.runner.reuse import Prefixes, by_prefix
+from lexbench.runner.reuse import Prefixes, in_order
 from lexbench.runner.verify import Preflight
 from lexbench.stats.invariants import sample_faults
 from lexbench.store.format import check_sample
@@ -77,7 +77,7 @@ class LoadedModel:
         backend.attend(step.attention)
 
     def answers(self, cell: OpenCell, questions: Sequence[AnyQuestion]) -> Iterator[tuple[AnyQuestion, Answer]]:
-        """Each question with its answer: prompts that begin alike follow each other.
+        """Each question with its answer, in the order that takes least work.
 
         Refused where answers go on from a prompt, and the model read in pieces is not the model read at once.
         """
@@ -87,12 +87,10 @@ class LoadedModel:
         if goes_on and (failed := self._preflight.failure_of_cache(attention, cell.step.length)):
             raise Refused(f"{cell.method} {failed}")
         ask = functools.partial(answers, self.backend)
-        if self._prefixes is not None and not self._can.remote:
-            questions = by_prefix(questions)
-        if self._prefixes is not None and self._can.recalls and self.backend.sees_no_future():
-            found = self._prefixes.answers(cell, questions, ask)
-        else:
-            found = ask(questions)
+        known = self._prefixes if self._can.recalls and self.backend.sees_no_future() else None
+        if not self._can.remote:
+            questions = in_order(questions, reuse=known is not None)
+        found = ask(questions) if known is None else known.answers(cell, questions, ask)
         return zip(questions, found, strict=True)
 
     def peak(self) -> Peak:

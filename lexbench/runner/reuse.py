@@ -12,6 +12,7 @@ own. The backend says so.
 """
 
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,9 +21,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from lexbench.backends.caches import in_common
 from lexbench.core.record import Cell
 from lexbench.core.task import Answer, AnyQuestion, Choose, Score, Scored, Tokens, Write
 from lexbench.runner.cells import OpenCell
+
+WORTH = 0.5
+"""Smallest share of tokens that need no second reading, for which prompts are sorted by their beginnings."""
 
 
 def attended(cell: Cell) -> str | None:
@@ -99,8 +104,18 @@ class Prefixes:
         return known.answer(question) if isinstance(question, Score) and known and known.holds(question) else None
 
 
-def by_prefix(asked: Sequence[AnyQuestion]) -> list[AnyQuestion]:
-    """Questions sorted so that each begins as the one before it for as long as any order allows; others stay."""
+def in_order(asked: Sequence[AnyQuestion], reuse: bool) -> list[AnyQuestion]:
+    """Prompts in the order that takes least work: by their beginnings where these are shared, else the longest first.
+
+    By their beginnings, each begins as the one before it for as long as any order allows. That is worth it where
+    `reuse` holds and half of all tokens need no second reading. The longest first: those answered together are about
+    as long, and what is too long for the memory shows at once. Other questions stay as they are.
+    """
     if not all(isinstance(question, Write | Choose) for question in asked):
         return list(asked)
-    return sorted(asked, key=lambda question: question.prompt.astype(">u4").tobytes())  # type: ignore[union-attr]
+    prompts = [question.prompt for question in asked if isinstance(question, Write | Choose)]
+    sorted_ = sorted(range(len(asked)), key=lambda place: prompts[place].astype(">u4").tobytes())
+    shared = sum(in_common(prompts[one], prompts[other]) for one, other in itertools.pairwise(sorted_))
+    if not (reuse and shared >= WORTH * sum(map(len, prompts))):
+        sorted_ = sorted(range(len(asked)), key=lambda place: -asked[place].length)
+    return [asked[place] for place in sorted_]

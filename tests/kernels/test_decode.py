@@ -53,7 +53,7 @@ def steps(attention: Attention, queries: list[Tensor], keys: list[Tensor], value
             for part in (queries, keys, values)
         ]
         layer.update(*new[1:])
-        state = decode.Step(np.array(LENGTHS) + step, new[0].device)
+        state = decode.Step(np.array(LENGTHS) + step)
         found.append(decode.attend(new[0], layer, state, attention, rotate, SCALING))
     return found
 

@@ -128,7 +128,7 @@ class Hook:
             rotate = None if self.rotated and held.attention.keep_first is None else self._rotation(held)
             mixed = decode.attend(query, kept, self.text.step, attention, rotate, scaling, s_aux)
             return mixed.transpose(1, 2).contiguous(), None
-        if self.text is not None and self.text.pads is not None:
+        if self.text is not None and self.text.pads:
             begins = (total - self.text.lengths()).tolist()
             rows = [(slice(row, row + 1), (begin, total)) for row, begin in enumerate(begins)]
         else:
@@ -136,7 +136,7 @@ class Hook:
         if held.attention.head_ratios is not None and attention_mask is None:
             rows = [(slice(row, row + 1), (0, total)) for row in range(len(query))]
         drops = held.view is not None and is_relative(attention)
-        trusted = self.text is not None and (query.shape[2] == 1 or self.text.pads is not None)
+        trusted = self.text is not None and (query.shape[2] == 1 or bool(self.text.pads))
         if not trusted and (layer == self._first or (held.view is not None and not drops)):
             _check_positions(position_ids, key, rows, drops)
         if rows == [(slice(None), (0, total))]:

@@ -124,12 +124,11 @@ class Keys(State):
 
     def __init__(self, config: Any = None, room: int = GROWTH) -> None:
         self.cache = DynamicCache() if config is None else DynamicCache(config=config)
-        self.pads: Tensor | None = None
-        """[B] columns of padding before each text; None: there is none."""
         self.step: Step | None = None
         """What layers share while one token of each text is read; None: more are read."""
+        self.pads: list[int] = []
+        """Columns of padding before each text; empty: there is none."""
         self._rows = 1
-        self._padding: list[int] = []
         if config is None:
             self.cache.layer_class_to_replicate = functools.partial(KeptLayer, room)
         else:
@@ -140,19 +139,17 @@ class Keys(State):
         """[B, T, width] last hidden states of the next tokens [B, T]."""
         rows, count = tokens.shape
         begun, self.tokens, self._rows = self.tokens, self.tokens + count, rows
-        self.step = Step(self.lengths(), tokens.device) if count == 1 else None
+        self.step = Step(self.lengths()) if count == 1 else None
         more = {}
-        if self.pads is not None:
+        if self.pads:
             columns = torch.arange(self.tokens, device=tokens.device)
-            more = {
-                "position_ids": columns[begun:] - self.pads[:, None],
-                "attention_mask": (columns >= self.pads[:, None]).long(),
-            }
+            pads = torch.tensor(self.pads, device=tokens.device)[:, None]
+            more = {"position_ids": columns[begun:] - pads, "attention_mask": (columns >= pads).long()}
         return states_of(tower(input_ids=tokens, past_key_values=self.cache, use_cache=True, **more))
 
     def lengths(self) -> "np.ndarray[Any, np.dtype[np.int64]]":
         """[B] tokens of each text."""
-        return self.tokens - np.array(self._padding or [0] * self._rows, dtype=np.int64)
+        return self.tokens - np.array(self.pads or [0] * self._rows, dtype=np.int64)
 
     def empty(self, sizes: Sequence[int], room: int) -> "Keys":
         """A state like this one for several texts of these sizes, padded on the left, to be filled by `take`."""
@@ -160,9 +157,7 @@ class Keys(State):
         made.cache.layers = [_like(layer, len(sizes), total, room) for layer in self.cache.layers]
         made.tokens, made._rows = total, len(sizes)
         if min(sizes) < total:
-            made._padding = [total - size for size in sizes]
-            device = next(layer.keys.device for layer in self.cache.layers if layer.is_initialized)
-            made.pads = torch.tensor(made._padding, device=device)
+            made.pads = [total - size for size in sizes]
         return made
 
     def take(self, rows: slice, state: "Keys") -> None:
@@ -179,9 +174,7 @@ class Keys(State):
                 chosen = torch.tensor(rows, device=layer.keys.device)
                 layer.select(chosen) if isinstance(layer, KeptLayer) else layer.batch_select_indices(chosen)
         self._rows = len(rows)
-        if self.pads is not None:
-            self.pads = self.pads[torch.tensor(rows, device=self.pads.device)]
-            self._padding = [self._padding[row] for row in rows]
+        self.pads = [self.pads[row] for row in rows] if self.pads else []
 
     def cut(self, tokens: int) -> None:
         """Keep only the first `tokens` tokens."""
