@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from lexbench.commands import (
+    board,
     check,
     compare,
     convert,
@@ -37,7 +38,7 @@ from lexbench.core.record import Refused
 from lexbench.core.version import __version__
 
 MODULES = (
-    *(run, versus, report, figure, view, leaderboard, compare, check, doctor, share, import_, tune, show),
+    *(run, versus, report, figure, view, leaderboard, compare, check, doctor, share, board, import_, tune, show),
     *(search, score, keys, export, convert, verify, lm_eval, list_, train, study),
 )
 COMMANDS: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module in MODULES}

@@ -15,7 +15,8 @@ and marked, shown but not ranked, where
     repeated     an earlier submission has the same cell with other answers, or another model with the same ones
     unchecked    its task is not of lexbench, so nothing can say whether its scores are right
 
-What no check can find is a likelihood or a text that the model never gave, where nobody else has measured the same cell.
+What no check can find is a likelihood or a text that the model never gave, where nobody else has measured the same
+cell.
 """
 
 import functools
@@ -167,7 +168,7 @@ def _scores(task: Task | None, sample: Sample) -> dict[str, float]:
             return {"accuracy": math.nan}
     if arrays:
         try:
-            found = task.score(Probe(**about, tokens=nowhere), Probed(statistics={n: a for n, a in arrays.items()}))
+            found = task.score(Probe(**about, tokens=nowhere), Probed(statistics=dict(arrays)))
         except (KeyError, TypeError, ValueError):
             return dict.fromkeys(sample.scores, math.nan)
         return dict(found.scores)
@@ -269,7 +270,7 @@ def _question(sample: Sample) -> tuple[object, ...]:
     """What is the same for every model and method that was asked it."""
     expected = json.dumps(sample.facts.get("expected"), default=str)
     place = sample.facts.get("expected_option")
-    return sample.cluster, sample.depth, sample.tokens, expected, place, sample.bytes, sample.words
+    return sample.cluster, sample.depth, sample.tokens, sample.chance, expected, place, sample.bytes, sample.words
 
 
 def _apart(before: Iterable[Sample], after: Iterable[Sample]) -> int:
@@ -280,7 +281,7 @@ def _apart(before: Iterable[Sample], after: Iterable[Sample]) -> int:
 
 def _differ(one: Sample, other: Sample) -> bool:
     if one.failed or other.failed:
-        return False
+        return (one.failed is None) != (other.failed is None)
     if one.nll is not None and other.nll is not None:
         means = float(one.nll.mean()), float(other.nll.mean())
         return not math.isclose(*means, rel_tol=AGREE, abs_tol=AGREE)

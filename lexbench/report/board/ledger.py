@@ -78,7 +78,9 @@ def proposed(ledger: Path, run: Path, name: str, by: str, url: str | None, date:
     """
     known = read(ledger) if (ledger / FILE).exists() else []
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", name):
-        raise ValueError(f"name of a submission must be letters, digits, dots, dashes, got {name!r}: e.g. lab-yarn-2026")
+        raise ValueError(
+            f"name of a submission must be letters, digits, dots, dashes, got {name!r}: e.g. lab-yarn-2026"
+        )
     if name in {each.name for each in known}:
         raise ValueError(f"submission {name} is in the ledger already: choose another name")
     cells = hashes(run)
