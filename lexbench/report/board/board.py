@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lexbench.report.board.audit import Finding, audit
+from lexbench.report.board.audit import Finding
 from lexbench.report.board.ledger import proposed, read, write
 from lexbench.report.board.site import write_site
 from lexbench.stats.wording import plain, several
@@ -31,7 +31,7 @@ def command(
         url: where the new one is described.
 
     Raises ValueError where the ledger or the new submission cannot be read, and where a cell of the new one is refused:
-    then nothing is written.
+    then the ledger stays as it is, and the site shows why.
     """
     if add is None and (name or by or url):
         raise ValueError("--name, --by and --url describe a submission: give --add RUN, too")
@@ -42,7 +42,7 @@ def command(
         submissions = proposed(ledger, add, name or add.resolve().name, by, url, today)
     else:
         submissions = read(ledger)
-    audited = audit(ledger, submissions)
+    page, audited = write_site(ledger, submissions, ledger / "board" if out is None else out)
     if add is not None:
         own = [each for each in audited.refused if each.submission == submissions[-1].name]
         if own:
@@ -50,11 +50,9 @@ def command(
                 f"{several(len(own), 'cell')} of {add} cannot be admitted, the first is {own[0].cell}: {own[0].why}"
             )
         write(ledger, submissions)
-    page = write_site(audited, ledger / "board" if out is None else out)
     marked = sum(bool(each.marks) for each in audited.entries)
-    notes = [
-        f"{several(len(audited.entries), 'entry').replace('entrys', 'entries')} of {several(len(submissions), 'submission')}"
-    ]
+    count = len(audited.entries)
+    notes = [f"{count} {'entry' if count == 1 else 'entries'} of {several(len(submissions), 'submission')}"]
     if marked:
         notes.append(f"{marked} marked, not ranked")
     if audited.refused:

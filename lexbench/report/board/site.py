@@ -15,8 +15,9 @@ from markupsafe import Markup
 from lexbench.core.files import write_text
 from lexbench.core.version import __version__
 from lexbench.report import looks
-from lexbench.report.board.audit import Audited, Entry
-from lexbench.report.page import data, page, safety, samples
+from lexbench.report.board.audit import Audited, Entry, audit
+from lexbench.report.board.ledger import Submission
+from lexbench.report.page import data, page, safety
 from lexbench.stats import metrics
 
 SCRIPTS = ("elements.js", "charts.js")
@@ -25,24 +26,16 @@ MOST = 500
 """Refused cells that the page names."""
 
 
-def write_site(audited: Audited, out: Path) -> Path:
-    """Write the site; the path of its page. The folder's samples are replaced."""
+def write_site(ledger: Path, submissions: Sequence[Submission], out: Path) -> tuple[Path, Audited]:
+    """Audit all submissions and write the site; the path of its page. The folder's samples are replaced."""
     shutil.rmtree(out / "samples", ignore_errors=True)
     (out / "samples").mkdir(parents=True)
-    names = [_name(place, each) for place, each in enumerate(audited.entries)]
-    for name, each in zip(names, audited.entries, strict=True):
-        if name:
-            content = samples.as_json(each.finished).replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-            (out / "samples" / f"{name}.js").write_text(f'lexbenchSamples("{name}", {content});\n', encoding="utf-8")
-    write_text(out / "index.html", _rendered(audited, names))
-    return out / "index.html"
+    audited = audit(ledger, submissions, out / "samples")
+    write_text(out / "index.html", _rendered(audited))
+    return out / "index.html", audited
 
 
-def _name(place: int, entry: Entry) -> str | None:
-    return f"{place}-{entry.finished.cell.id}" if entry.finished.samples else None
-
-
-def _rendered(audited: Audited, names: Sequence[str | None]) -> str:
+def _rendered(audited: Audited) -> str:
     parts = [(files(page.__package__) / name).read_text(encoding="utf-8") for name in SCRIPTS]
     scripts = [*parts, (files(__package__) / "board.js").read_text(encoding="utf-8")]
     style = (files(page.__package__) / "page.css").read_text(encoding="utf-8") + page.hues()
@@ -65,7 +58,7 @@ def _rendered(audited: Audited, names: Sequence[str | None]) -> str:
         policy=Markup(safety.policy(scripts, [style], served=False, scripts_below=True)),
         style=Markup(style),
         scripts=[Markup(script) for script in scripts],
-        data=Markup(safety.as_json(columns(audited, names))),
+        data=Markup(safety.as_json(columns(audited))),
         entries=len(audited.entries),
         marked=sum(marked.values()),
         submissions=shown,
@@ -75,14 +68,10 @@ def _rendered(audited: Audited, names: Sequence[str | None]) -> str:
     )
 
 
-def columns(audited: Audited, names: Sequence[str | None]) -> dict[str, Any]:
-    """What the page reads: a column for each field, names as places in lists.
-
-    Args:
-        audited: the entries.
-        names: of each entry's file in samples/; None where it has no samples.
-    """
+def columns(audited: Audited) -> dict[str, Any]:
+    """What the page reads: a column for each field, names as places in lists."""
     entries = audited.entries
+    numbers = {each.name: number for number, each in enumerate(audited.submissions)}
     lists: dict[str, dict[str, int]] = {name: {} for name in ("model", "method", "task", "metric", "asked", "note")}
 
     def place(name: str, value: str) -> int:
@@ -90,22 +79,22 @@ def columns(audited: Audited, names: Sequence[str | None]) -> dict[str, Any]:
 
     rows = [
         {
-            "id": each.finished.cell.id,
-            "submission": audited.submissions.index(each.submission),
-            "model": place("model", each.record.model),
-            "method": place("method", each.record.method),
-            "task": place("task", each.record.task),
-            "metric": place("metric", each.record.metric or ""),
-            "asked": place("asked", each.asked),
+            "id": each.checked.cell.id,
+            "submission": numbers[each.submission.name],
+            "model": place("model", each.checked.record.model),
+            "method": place("method", each.checked.record.method),
+            "task": place("task", each.checked.record.task),
+            "metric": place("metric", each.checked.record.metric or ""),
+            "asked": place("asked", each.checked.key),
             "note": place("note", _note(each)) if _note(each) else None,
-            "samples": name,
-            "length": each.record.length,
-            "n": each.record.n,
-            **{side: data.rounded(getattr(each.record, side)) for side in ("value", "low", "high")},
+            "samples": each.checked.samples,
+            "length": each.checked.record.length,
+            "n": each.checked.record.n,
+            **{side: data.rounded(getattr(each.checked.record, side)) for side in ("value", "low", "high")},
         }
-        for each, name in zip(entries, names, strict=True)
+        for each in entries
     ]
-    trained = {each.record.model: each.record.trained_length for each in entries}
+    trained = {each.checked.record.model: each.checked.record.trained_length for each in entries}
     methods = list(lists["method"])
     shapes = [data.look(each) for each in looks.looks(methods).values()]
     fields = ("id", "submission", *lists, "samples", "length", "n", "value", "low", "high")
@@ -123,5 +112,5 @@ def columns(audited: Audited, names: Sequence[str | None]) -> dict[str, Any]:
 
 def _note(entry: Entry) -> str:
     """Why an entry is not ranked, or was refused by its run."""
-    refused = [f"refused: {entry.record.refused}"] if entry.record.refused else []
+    refused = [f"refused: {entry.checked.record.refused}"] if entry.checked.record.refused else []
     return "; ".join([*refused, *entry.marks])

@@ -33,12 +33,19 @@ def copied(
     return folder
 
 
-@pytest.fixture
-def board(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def admitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ledger with one submission of six cells."""
-    copied(tmp_path / "first")
-    command(tmp_path, add=tmp_path / "first", by="us")
-    return tmp_path
+    folder = tmp_path_factory.mktemp("ledger")
+    copied(folder / "first")
+    command(folder, add=folder / "first", by="us")
+    return folder
+
+
+@pytest.fixture
+def board(admitted: Path, tmp_path: Path) -> Path:
+    """Its copy, to be changed."""
+    return Path(shutil.copytree(admitted, tmp_path / "ledger"))
 
 
 def audited(board: Path) -> audit.Audited:
@@ -64,7 +71,7 @@ def test_an_honest_submission_is_shown_with_the_numbers_of_the_report(board: Pat
     found = audited(board)
     assert not found.refused and not any(each.marks for each in found.entries)
     expected = {(each.cell, each.metric): each for each in records.build([board / "first"])}
-    shown = {each.record.cell: each.record for each in found.entries}
+    shown = {each.checked.cell.id: each.checked.record for each in found.entries}
     assert len(shown) == 6
     assert all(expected[cell, record.metric] == record for cell, record in shown.items())
     assert {record.metric for record in shown.values()} == {"accuracy", "nll"}
@@ -109,7 +116,9 @@ def test_the_same_cell_measured_elsewhere_is_ranked_if_its_answers_agree_and_mar
     rewritten(file_of(second, "last_segment", 512), lambda each: replace(each, nll=each.nll + np.float32(0.005)))  # type: ignore[operator]
     rewritten(file_of(second, "last_segment", 1024), lambda each: replace(each, nll=each.nll * np.float32(0.9)))  # type: ignore[operator]
     command(board, add=second, by="them")
-    marks = {each.record.length: each.marks for each in audited(board).entries if each.submission.name == "second"}
+    marks = {
+        each.checked.cell.length: each.marks for each in audited(board).entries if each.submission.name == "second"
+    }
     assert marks == {512: [], 1024: ["16 of its answers are not those of the same cell of first"], 2048: []}
 
 
@@ -337,7 +346,7 @@ def test_a_hundred_planted_tamperings_are_caught_and_nothing_else(tmp_path: Path
     ledger.write(tmp_path, submissions)
     found = audit.audit(tmp_path, ledger.proposed(tmp_path, second, "second", "them", None, "2026-11-23"))
     caught = {each.cell for each in found.refused if each.submission == "second"}
-    caught |= {each.finished.cell.id for each in found.entries if each.submission.name == "second" and each.marks}
+    caught |= {each.checked.cell.id for each in found.entries if each.submission.name == "second" and each.marks}
     assert {planted[cell] for cell in planted.keys() - caught} == set()
     assert caught == planted.keys() and len(planted) == 100
     assert not [each for each in found.refused if each.submission == "first"]
