@@ -1,8 +1,9 @@
 """What `lexbench board` takes as a ledger grows: python tests/benchmarks/board.py --entries 1000 10000
 
-Each entry is a committed cell of results/reference/lexlet_quick (16 samples; likelihoods, written answers, choices, marks
-and measures of attention as they are there) under another seed, so every entry has an identity and a group of its own. The
-files are written first, then one process admits them, and another recomputes all and writes the site.
+Each entry is a committed cell of results/reference/lexlet_quick (16 samples; likelihoods, written answers, choices,
+marks and measures of attention as they are there) under another seed, so every entry has an identity of its own. The
+files are written and admitted first; then a process, with one more for each processor, recomputes all and writes the
+site.
 """
 
 import argparse
