@@ -14,7 +14,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[Path("figure.pdf")],
         metavar="FILE",
-        help=".pdf, .svg or .png, one or several (default: figure.pdf)",
+        help=".pdf, .svg or .png, or .tex for the table; one or several (default: figure.pdf)",
     )
     parser.add_argument(
         "--for",
@@ -26,6 +26,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--method", nargs="+", default=[], metavar="NAME", help="only these methods")
     parser.add_argument("--task", nargs="+", default=[], metavar="NAME", help="only these tasks")
+    parser.add_argument(
+        "--length", nargs="+", type=int, default=[], metavar="N", help="only these columns of the table"
+    )
+    parser.add_argument("--interval", default="below", metavar="WHERE", help="of the table: below, beside or none")
+    parser.add_argument("--digits", type=int, metavar="N", help="decimals of the table (default: as in reports)")
     parser.add_argument("--highlight", nargs="+", default=[], metavar="METHOD", help="draw these methods in front")
 
 
@@ -35,14 +40,15 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
 
     if options.size not in WIDTHS:
         raise ValueError(f"--for must be one of {', '.join(WIDTHS)}, got {options.size}")
-    write_figure(options.runs, options.out, options.method, options.task, options.size, options.highlight)
+    chosen = (options.method, options.task, options.size, options.highlight)
+    write_figure(options.runs, options.out, *chosen, options.length, options.interval, options.digits)
     print(*options.out, sep="\n")
     return 0
 
 
 COMMAND = Command(
     name="figure",
-    help="draw one figure for a paper, in the width of its column",
+    help="draw one figure for a paper, and write its LaTeX table, in the width of its column",
     call=call,
     arguments=_arguments,
 )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from lexbench.commands import (
+    board,
     check,
     compare,
     convert,
@@ -41,24 +42,8 @@ from lexbench.core.record import Refused
 from lexbench.core.version import __version__
 
 MODULES = (
-    *(
-        run,
-        versus,
-        report,
-        figure,
-        view,
-        leaderboard,
-        compare,
-        check,
-        power,
-        identify,
-        doctor,
-        share,
-        import_,
-        tune,
-        show,
-    ),
-    *(fingerprint, search, score, keys, export, convert, verify, lm_eval, list_, train, study),
+    *(run, versus, report, figure, view, leaderboard, compare, check, power, doctor, share, board, import_, tune),
+    *(identify, fingerprint, show, search, score, keys, export, convert, verify, lm_eval, list_, train, study),
 )
 COMMANDS: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module in MODULES}
 RENAMED = {"suite": "study"}

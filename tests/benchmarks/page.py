@@ -64,7 +64,7 @@ def opened(file: Path) -> None:
         for _ in range(2):
             tab = browser.new_page()
             tab.goto(file.resolve().as_uri(), wait_until="commit")
-            tab.wait_for_selector("#curve-chart .scatterlayer .point")
+            tab.wait_for_selector("#curve-chart .curve .point")
             tab.focus("#curve-chart")
             tab.keyboard.press("ArrowRight")
             while "tokens" not in tab.inner_text("#curve-said"):
@@ -74,7 +74,7 @@ def opened(file: Path) -> None:
             sample = tab.evaluate("performance.now()")
             before = tab.evaluate("performance.now()")
             tab.select_option("#setting", "1")
-            tab.wait_for_selector("#depth-chart .heatmaplayer image")
+            tab.wait_for_selector("#depth-chart .field")
             task = tab.evaluate("performance.now()") - before
             print(f"first curve {curve:.0f} ms, first sample {sample:.0f} ms, next task {task:.0f} ms", flush=True)
             tab.close()

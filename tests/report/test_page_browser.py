@@ -3,16 +3,20 @@
 import functools
 import http.server
 import json
+import math
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
+from lexbench.core.record import Record
 from lexbench.report import looks
 from lexbench.report.page import page
 from lexbench.stats import records
@@ -103,7 +107,7 @@ def opened(chromium: Any, address: str, **context: Any) -> Tab:
 
     tab.route("**/*", answer)
     tab.goto(address)
-    tab.wait_for_selector("#curve-chart .scatterlayer .point")
+    tab.wait_for_selector("#curve-chart .curve .point")
     tab.wait_for_selector("#sample[aria-busy=false]")
     return watched
 
@@ -141,10 +145,70 @@ def test_curves_show_the_baseline_and_the_best_and_any_method_that_is_chosen(tab
     checked = tab.tab.locator("#method-list label:has(:checked) .name").all_inner_texts()
     assert checked == ["none", "rerope", "yarn(factor=8.0)", "pi", "ntk"]  # by their losses
     tab.tab.click("#pick-none")
-    assert tab.tab.locator("#curve-chart .scatterlayer .point").count() == 0
+    assert tab.tab.locator("#curve-chart .curve .point").count() == 0
     tab.method("pi").check()
-    assert tab.tab.locator("#curve-chart .scatterlayer .point").count() == 5
+    assert tab.tab.locator("#curve-chart .curve .point").count() == 5
+    assert tab.tab.locator("#curve-table tbody tr").count() == 5
+    tab.tab.select_option("#table-rows", "chosen")
     assert tab.tab.locator("#curve-table tbody tr").count() == 1
+
+
+def test_the_table_sorts_by_a_length_filters_by_name_and_ranks_with_ties(tab: Tab, cells: list[Finished]) -> None:
+    """Ranks by hand: two methods differ where the recovered interval of their difference leaves zero out."""
+    table = table_of(cells, "last_segment", "nll")
+    tab.tab.locator("#curve-table thead button", has_text="512").click()
+    rows = tab.tab.locator("#curve-table tbody tr")
+    shown = [row.split() for row in rows.all_inner_texts()]
+    here = {record.method: record for record in table.at(512)}
+    assert [row[0] for row in shown] == sorted(here, key=lambda method: here[method].value or 0)
+
+    def better(one: Record, other: Record) -> bool:
+        assert one.value and one.low and one.high and other.value and other.low and other.high
+        return one.value + math.hypot(one.high - one.value, other.value - other.low) < other.value
+
+    ranks = {name: 1 + sum(better(other, each) for other in here.values()) for name, each in here.items()}
+    ties = Counter(ranks.values())
+    assert [row[1] for row in shown] == [f"{ranks[row[0]]}{'=' * (ties[ranks[row[0]]] > 1)}" for row in shown]
+    assert len(set(ranks.values())) > 1
+    tab.tab.locator("#curve-table thead button", has_text="512").click()
+    assert rows.first.locator("th").inner_text() == shown[-1][0]
+    tab.tab.fill("#table-filter", "YARN")
+    assert rows.locator("th").all_inner_texts() == ["yarn(factor=8.0)"]
+
+
+def test_a_chart_is_saved_as_a_picture_of_its_own(tab: Tab, tmp_path: Path) -> None:
+    for kind, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
+        with tab.tab.expect_download() as download:
+            tab.tab.locator("#curve-chart + .export button", has_text=kind).click()
+        assert download.value.suggested_filename == f"last-segment-NLL-nats-per-token-.{kind.lower()}"
+        download.value.save_as(tmp_path / kind)
+        assert (tmp_path / kind).read_bytes().startswith(start)
+    text = (tmp_path / "SVG").read_text()
+    ElementTree.fromstring(text)
+    assert "length (multiples of the trained length)" in text and "currentColor" not in text and "var(" not in text
+    assert tab.said == []
+
+
+def test_two_methods_answer_one_question_side_by_side(tab: Tab, cells: list[Finished]) -> None:
+    tab.tab.select_option("#setting", "1")
+    tab.tab.focus("#curve-chart")
+    tab.walk("Home", "End", "Enter")  # none at 2048 tokens
+    tab.reads()
+    tab.tab.select_option("#sample-beside", label="ntk")
+    tab.waits("document.querySelector('#beside-sample h3')")
+    tab.tab.click("#next")
+    tab.waits("document.querySelector('#beside-sample p').textContent.includes('sample 1 ')")
+    found = {
+        each.cell.method: each.samples[1]
+        for each in cells
+        if each.cell.length == 2048 and each.cell.task == "passkey" and each.samples
+    }
+    for article, method in (("#sample", "none"), ("#beside-sample", "ntk")):
+        word = "Right" if found[method].scores["accuracy"] == 1 else "Wrong"
+        assert tab.text(f"{article} p >> nth=0").startswith(f"{word} sample 1 ")
+        assert (found[method].output or "").strip() in tab.text(article)
+    tab.tab.select_option("#sample-beside", label="rerope")  # refused at 2048
+    tab.waits("document.getElementById('beside-sample').textContent.startsWith('Refused: out of memory')")
 
 
 def test_every_metric_and_axis_can_be_drawn(tab: Tab) -> None:
@@ -157,7 +221,7 @@ def test_every_metric_and_axis_can_be_drawn(tab: Tab) -> None:
                 tab.tab.select_option("#xscale", scale)
                 if tab.tab.is_enabled("#yscale"):
                     tab.tab.select_option("#yscale", scale)
-                assert tab.tab.locator("#curve-chart .scatterlayer .point").count() >= 20
+                assert tab.tab.locator("#curve-chart .curve .point").count() >= 20
     ticks = tab.tab.locator("#curve-chart .xtick text").all_text_contents()
     assert ticks == ["0.5x", "1x", "2x", "4x", "8x"]
 
@@ -175,8 +239,7 @@ def test_keys_walk_along_the_points_and_say_value_interval_and_n(tab: Tab, cells
         f"rerope at 1,024 tokens (4x): {record.value:.3f} [{record.low:.3f}, {record.high:.3f}], n 32 in 8 clusters"
     )
     assert tab.text("#curve-said") == expected
-    shown = tab.tab.locator("#curve-chart .hoverlayer text").all_text_contents()
-    assert f"{record.value:.3f} [{record.low:.3f}, {record.high:.3f}]" in " ".join(shown)
+    assert f"{record.value:.3f} [{record.low:.3f}, {record.high:.3f}]" in tab.text("#curve-chart .tip")
     assert tab.tab.get_attribute("#curve-said", "aria-live") == "polite"
 
 
@@ -184,13 +247,13 @@ def test_a_pointer_over_a_point_shows_it_and_a_click_reads_its_samples(tab: Tab,
     tab.tab.select_option("#setting", "1")
     tab.tab.click("#pick-none")
     tab.method("none").check()
-    point = tab.tab.locator("#curve-chart .scatterlayer .point").nth(1)  # 128 tokens are refused
+    point = tab.tab.locator("#curve-chart .curve .point").nth(1)  # the first is 256 tokens: 128 are refused
     point.scroll_into_view_if_needed()
     box = point.bounding_box()
     tab.tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     record = table_of(cells, "passkey", "accuracy").entries["none", 512]
-    tab.waits("document.querySelector('#curve-chart .hoverlayer text')")
-    shown = " ".join(tab.tab.locator("#curve-chart .hoverlayer text").all_text_contents())
+    tab.waits("!document.querySelector('#curve-chart .tip').hidden")
+    shown = tab.text("#curve-chart .tip")
     assert f"{record.value:.2f} [{record.low:.2f}, {record.high:.2f}]" in shown
     assert "n 32" in shown
     tab.tab.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -201,13 +264,13 @@ def test_a_pointer_over_a_point_shows_it_and_a_click_reads_its_samples(tab: Tab,
 def test_depth_maps_hold_the_mean_scores_of_each_stratum(tab: Tab, cells: list[Finished]) -> None:
     assert tab.tab.is_visible("#depth-none")
     tab.tab.select_option("#setting", "1")
-    assert tab.tab.locator("#depth-chart .heatmaplayer image").count() == 5
+    assert tab.tab.locator("#depth-chart .title").count() == 5
     [cell] = [
         each for each in cells if (each.cell.task, each.cell.method, each.cell.length) == ("passkey", "none", 512)
     ]
     deepest = [each.scores["accuracy"] for each in cell.samples if (each.depth or 0) >= 7 / 8]
-    drawn = tab.tab.evaluate("document.getElementById('depth-chart').data[0].z[7][2]")
-    assert drawn == pytest.approx(sum(deepest) / len(deepest))
+    said = tab.tab.evaluate("fields[7][2].said")
+    assert said.startswith(f"none, 512 tokens, depth 0.88 to 1.00: {sum(deepest) / len(deepest):.2f} ")
     tab.tab.click("#depths summary")
     row = tab.tab.locator("#depth-table tbody tr", has_text="none, 0.88 to 1.00")
     assert row.locator("td").nth(2).inner_text().split("\n")[0] == f"{sum(deepest) / len(deepest):.2f}"
@@ -262,7 +325,7 @@ def test_the_nll_of_a_sample_is_summed_up_and_drawn(tab: Tab, cells: list[Finish
     tab.tab.focus("#curve-chart")
     tab.walk("Home", "Enter")  # none at 128 tokens
     tab.reads()
-    tab.waits("document.querySelector('#sample-chart .scatterlayer path')")
+    tab.waits("document.querySelector('#sample .sample-chart .line')")
     [cell] = [
         each for each in cells if (each.cell.task, each.cell.method, each.cell.length) == ("last_segment", "none", 128)
     ]
@@ -327,7 +390,11 @@ def test_text_and_lines_have_the_contrast_of_wcag_aa_in_both_themes(tab: Tab) ->
         assert contrast(ink, paper) >= 4.5, f"{tag}: {ink} on {paper}"
     paper = tab.tab.evaluate("getComputedStyle(document.body).backgroundColor")
     for slot in range(9):
-        ink = tab.tab.evaluate(f"colour('hue-{slot}')")
+        ink = tab.tab.evaluate(
+            """name => { const probe = make("span", { class: name }); document.body.append(probe);
+            const ink = getComputedStyle(probe).color; probe.remove(); return ink; }""",
+            f"hue-{slot}",
+        )
         assert contrast(ink, paper) >= 3, f"line {slot}: {ink} on {paper}"
 
 
@@ -435,7 +502,7 @@ def test_planted_scripts_do_not_run(chromium: Any, tmp_path: Path) -> None:
         for details in tab.locator("details:not([open]) > summary").all():
             if details.is_visible():
                 details.click()
-        point = tab.locator("#curve-chart .scatterlayer .point").last
+        point = tab.locator("#curve-chart .curve .point").last
         point.scroll_into_view_if_needed()
         point.hover(force=True)
     tab.wait_for_timeout(300)
@@ -530,15 +597,16 @@ def test_many_methods_have_panels_in_each_of_which_the_baseline_is_whole(
     watched = opened(chromium, page.write_page([tmp_path]).as_uri())
     assert watched.tab.evaluate("chosen.methods.map((method) => setting().methods[method])")[:2] == ["none", "mine"]
     watched.tab.locator("#pick-all").click()
-    assert watched.tab.locator("#curve-chart .cartesianlayer .subplot").count() >= len(looks.FAMILIES)
+    panels = watched.tab.locator("#curve-chart .panel")
+    assert panels.count() >= len(looks.FAMILIES)
     told = watched.text("#curve-said")
     assert told.startswith("A panel for each family of methods") and "the value axis is compressed" in told
-    code = """document.getElementById('curve-chart').data.filter((each) => each.marker && each.line?.width === 2.5).map(
-        (each) => Math.max(...each.y) < Number(document.getElementById('curve-chart').layout[
-            each.yaxis.replace('y', 'yaxis')].range[1]))"""
-    assert watched.tab.evaluate(code) == [True] * len(looks.FAMILIES)  # one baseline a panel
-    thick = "document.getElementById('curve-chart').data.filter((each) => each.line?.width === 3.5)"
-    colours = f"[...new Set({thick}.map((each) => each.line.color))]"
+    assert panels.locator(".curve.hue-0").count() == panels.count()  # one baseline a panel, nowhere cut off
+    assert panels.locator(".arrow.hue-0").count() == 0 < panels.locator(".arrow").count()
     red, green, blue = (int(looks.HIGHLIGHT[place : place + 2], 16) for place in (1, 3, 5))
-    assert watched.tab.evaluate(colours) == [f"rgb({red}, {green}, {blue})"]
+    front = panels.locator(".curve.front")
+    assert front.count() == panels.count()
+    assert {front.nth(place).evaluate("e => getComputedStyle(e).color") for place in range(front.count())} == {
+        f"rgb({red}, {green}, {blue})"
+    }
     assert watched.said == []

@@ -7,6 +7,7 @@ import matplotlib as mpl
 import pytest
 
 from lexbench.commands import main
+from lexbench.report import paper_table
 from lexbench.report.plots import paper
 from lexbench.report.plots.style import STYLE, save_as
 from lexbench.stats.tables import tables
@@ -70,6 +71,64 @@ def test_the_command_draws_what_is_chosen_and_says_what_is_wrong(
     for words, said in wrong.items():
         assert main.main([*asked, *words.split()]) == 2
         assert said in capsys.readouterr().err
-    many = tables([text(name, at, 3.5) for name in ("none", *map(str, range(8))) for at in (256, 512)])
-    with pytest.raises(ValueError, match=r"^figure can tell 8 methods apart, got 9: choose"):
-        paper.figure(many[:1], 5.5)
+
+
+def test_more_than_eight_methods_are_ranked_dots_that_never_cut_the_baseline() -> None:
+    """The best at the top; beyond twice the middle one's distance and the baseline there is an arrow."""
+    losses = {"none": 6.0, **{str(place): 3.0 + 0.1 * place for place in range(8)}, "lost": 9.0}
+    [table, *_] = [
+        each
+        for each in tables([text(name, at, loss) for name, loss in losses.items() for at in (256, 512)])
+        if each.metric == "nll"
+    ]
+    with mpl.rc_context(STYLE):
+        [axes] = paper.figure([table], 5.5).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["lost", "none", *map(str, reversed(range(8)))]
+    dots = [line for line in axes.lines if len(line.get_xdata()) == 1]
+    assert [line.get_marker() for line in dots][:2] == [">", "o"]
+    assert axes.get_xlim()[0] < 3.0 and 6.0 < axes.get_xlim()[1] < 9.0
+
+
+def test_widths_are_those_of_computer_modern() -> None:
+    """By the published metrics of cmr10: a digit takes 0.5 em, a point 0.277779 em; cmbx10 is 1.15 times as wide."""
+    assert paper_table.breadth("0.84", 10) == pytest.approx(3 * 5.00002 + 2.77779, rel=0.01)
+    assert paper_table.breadth("2,048", 10, bold=True) == pytest.approx(1.15 * (4 * 5.00002 + 2.77779), rel=0.01)
+
+
+@pytest.mark.parametrize("interval", paper_table.INTERVALS)
+@pytest.mark.parametrize("size", ["acl-column", "neurips"])
+def test_a_table_fits_its_column_as_its_own_letters_say(size: str, interval: str) -> None:
+    """Measured again from the text: widths of columns and the gaps between them."""
+    made = paper_table.latex(TABLES, paper.WIDTHS[size], interval=interval, lengths=[2048])
+    points = {"\\small": 9, "\\footnotesize": 8, "\\scriptsize": 7}[
+        re.findall(r"\\(?:small|footnotesize|scriptsize)", made)[0]
+    ]
+    gap = float(re.findall(r"tabcolsep}{([\d.]+)pt", made)[0])
+    lines = [line.removesuffix("[1pt]").strip().removesuffix("\\\\") for line in made.splitlines() if "&" in line]
+    widths = [0.0] * (lines[0].count("&") + 1)
+    for line in lines:
+        for place, cell in enumerate(line.split("&")):
+            tiny = " ".join(re.findall(r"{\\tiny ([^}]*(?:{[\[\]]}[^}]*)*)}", cell))
+            value = (
+                re.sub(r"{\\tiny .*", "", cell).replace("\\textbf", "").translate(str.maketrans("", "", "{}\\")).strip()
+            )
+            beside = paper_table.breadth(tiny.translate(str.maketrans("", "", "{}")), 5)
+            widths[place] = max(widths[place], paper_table.breadth(value, points) + beside)
+    assert sum(widths) + 2 * gap * (len(widths) - 1) <= 72.27 * paper.WIDTHS[size]
+    assert ("tiny" in made) == (interval != "none")
+
+
+def test_a_table_has_the_rows_columns_and_digits_that_are_chosen() -> None:
+    made = paper_table.latex(TABLES, 5.5, lengths=[256], interval="none", digits=1)
+    rows = [line.rstrip("\\").strip().split(" & ") for line in made.splitlines() if " & " in line]
+    assert rows[0] == ["method", "256"]
+    assert [row[0] for row in rows[1:]] == ["none", "ntk", "none", "rerope"]
+    assert all(re.fullmatch(r"(\\textbf{)?\d+\.\d}?", row[1]) for row in rows[1:])
+    assert made.count("{") == made.count("}")
+
+
+def test_a_table_that_cannot_fit_says_what_would() -> None:
+    with pytest.raises(ValueError, match=r"points wide at 7 points, and the column 36: choose fewer lengths"):
+        paper_table.latex(TABLES, 0.5)
+    with pytest.raises(ValueError, match="--length 77 was not measured: choose from 256, 2048"):
+        paper_table.latex(TABLES, 5.5, lengths=[77])

@@ -15,24 +15,29 @@ and marked, shown but not ranked, where
     repeated     an earlier submission has the same cell with other answers, or another model with the same ones
     unchecked    its task is not of lexbench, so nothing can say whether its scores are right
 
-What no check can find is a likelihood or a text that the model never gave, where nobody else has measured the same cell.
+What no check can find is a likelihood or a text that the model never gave, where nobody else has measured the same
+cell.
 """
 
 import functools
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lexbench.core import registry
-from lexbench.core.record import Record, Sample
+from lexbench.core.record import Cell, Record, Sample
 from lexbench.core.task import Choose, Chosen, Probe, Probed, Task, Write, Written
 from lexbench.report.board.ledger import Submission, hashes
+from lexbench.report.page.samples import as_json
 from lexbench.stats import invariants, metrics
 from lexbench.stats.records import records_of
 from lexbench.stats.wording import plain
@@ -40,8 +45,33 @@ from lexbench.store.format import Finished, read
 
 TOLERANCE = 1e-5
 """Relative difference of two numbers that are the same but for float32."""
+MANY = 200
+"""Files for which a process of its own is worth its start."""
 AGREE = 0.02
 """Nats: how far two machines may differ in the mean NLL of a sample, or as a share of it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """What is known of a cell's file by itself; small, as it comes from another process."""
+
+    cell: Cell
+    record: Record
+    """Its headline metric, recomputed; without a value where the cell is refused by the run itself."""
+    values: Mapping[tuple[str | None, str | None], float | None]
+    """Every value, by metric and part."""
+    key: str
+    """The same for cells that were asked the same questions."""
+    questions: Mapping[int, tuple[object, ...]]
+    """By index what is the same for every model and method that was asked."""
+    answers: Mapping[int, Mapping[str, float] | None]
+    """By index the scores, or the mean NLL; None: failed."""
+    losses: str | None
+    """Hash of all losses."""
+    checkable: bool
+    """Whether its scores follow from its answers by a task of lexbench, or it has none."""
+    samples: str | None
+    """Name of the file with its samples."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,16 +79,9 @@ class Entry:
     """A cell of a submission that is shown."""
 
     submission: Submission
-    finished: Finished
-    record: Record
-    """Its headline metric, recomputed; without a value where the cell is refused by the run itself."""
+    checked: Checked
     marks: list[str] = field(default_factory=list)
     """Why it is not ranked; empty: nothing is wrong with it."""
-
-    @property
-    def asked(self) -> str:
-        """A key that cells share if they were asked the same questions."""
-        return invariants.question_key(self.finished)
 
 
 @dataclass(frozen=True)
@@ -79,33 +102,79 @@ class Audited:
     refused: list[Finding]
 
 
-def audit(folder: Path, submissions: Sequence[Submission]) -> Audited:
-    """Read, check and recompute all submissions in the order of their admission."""
+def audit(folder: Path, submissions: Sequence[Submission], samples: Path | None = None) -> Audited:
+    """Read, check and recompute all submissions in the order of their admission.
+
+    Args:
+        folder: the ledger's.
+        submissions: its lines.
+        samples: an empty folder, in which a script with the samples of each entry is written; None: nowhere.
+    """
     entries: list[Entry] = []
     refused: list[Finding] = []
+    jobs: list[tuple[Submission, Path, Path | None]] = []
+    for number, submission in enumerate(submissions):
+        changed = _changed(folder / submission.folder, submission)
+        refused += [Finding(submission.name, name, why) for name, why in sorted(changed.items())]
+        for name in sorted(submission.cells.keys() - changed.keys()):
+            file = folder / submission.folder / "cells" / f"{name}.parquet"
+            jobs.append((submission, file, samples / f"{number}-{name}.js" if samples else None))
+    claims = {each.name: _claims(folder / each.folder) for each in submissions}
     first = _First()
-    for submission in submissions:
-        run, claims = folder / submission.folder, _claims(folder / submission.folder)
-        for name, why in sorted(_changed(run, submission).items()):
-            refused.append(Finding(submission.name, name, why))
-        for name in sorted(submission.cells):
-            file = run / "cells" / f"{name}.parquet"
-            if any(each.cell == name and each.submission == submission.name for each in refused):
-                continue
-            try:
-                finished = read(file)
-                faults = [*invariants.faults(finished), *wrongly_scored(finished), *first.asked_otherwise(finished)]
-                if faults:
-                    raise ValueError(faults[0])
-                records = records_of(finished)
-            except ValueError as error:
-                refused.append(Finding(submission.name, name, plain(str(error).replace(f"{folder}/", ""))))
-                continue
-            marks = [*first.marks(finished, submission.name), *_claimed(records, claims)]
-            if not _checkable(finished):
-                marks.append("scores unchecked: the task is not of lexbench")
-            entries.append(Entry(submission, finished, min(records, key=lambda each: _headline(each)), marks))
+    for (submission, file, script), found in zip(jobs, _each([job[1:] for job in jobs]), strict=True):
+        why = found if isinstance(found, str) else next(first.asked_otherwise(found), None)
+        if why is not None or isinstance(found, str):
+            refused.append(Finding(submission.name, file.stem, plain(str(why).replace(f"{folder}/", ""))))
+            if script:
+                script.unlink(missing_ok=True)
+            continue
+        marks = [*first.marks(found, submission.name), *_claimed(found, claims[submission.name])]
+        if not found.checkable:
+            marks.append("scores unchecked: the task is not of lexbench, or not of this version")
+        entries.append(Entry(submission, found, marks))
     return Audited(submissions, entries, refused)
+
+
+def _each(jobs: Sequence[tuple[Path, Path | None]]) -> Iterator["Checked | str"]:
+    """What `check` finds of each file, in order; with many files on all processors."""
+    workers = min(os.cpu_count() or 1, len(jobs) // MANY)
+    if workers < 2:
+        yield from map(check, jobs)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(check, jobs, chunksize=64)
+
+
+def check(job: tuple[Path, Path | None]) -> "Checked | str":
+    """Read, check and recompute one cell, and write its samples; the first fault, if there is one.
+
+    Args:
+        job: the cell's file, and the script to write; None: none.
+    """
+    file, script = job
+    try:
+        finished = read(file)
+        for fault in (*invariants.faults(finished), *wrongly_scored(finished)):
+            return fault
+        records = records_of(finished)
+    except ValueError as error:
+        return str(error)
+    held = finished.samples
+    if script and held:
+        text = as_json(finished).replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+        script.write_text(f'lexbenchSamples("{script.stem}", {text});\n', encoding="utf-8")
+    losses = [sample.nll.tobytes() for sample in held if sample.nll is not None]
+    return Checked(
+        cell=finished.cell,
+        record=min(records, key=_headline),
+        values={(each.metric, each.part): each.value for each in records},
+        key=invariants.question_key(finished),
+        questions={sample.index: _question(sample) for sample in held if sample.failed is None},
+        answers={sample.index: _answer(sample) for sample in held},
+        losses=hashlib.sha256(b"".join(losses)).hexdigest() if losses else None,
+        checkable=_checkable(finished),
+        samples=script.stem if script and held else None,
+    )
 
 
 def _headline(record: Record) -> tuple[Any, ...]:
@@ -167,7 +236,7 @@ def _scores(task: Task | None, sample: Sample) -> dict[str, float]:
             return {"accuracy": math.nan}
     if arrays:
         try:
-            found = task.score(Probe(**about, tokens=nowhere), Probed(statistics={n: a for n, a in arrays.items()}))
+            found = task.score(Probe(**about, tokens=nowhere), Probed(statistics=dict(arrays)))
         except (KeyError, TypeError, ValueError):
             return dict.fromkeys(sample.scores, math.nan)
         return dict(found.scores)
@@ -218,9 +287,9 @@ def _task(identity: str) -> Task | None:
     return built if built.version == given.get("version") else None
 
 
-def _older(finished: Finished) -> bool:
+def _older(cell: Cell) -> bool:
     """Whether a task of lexbench has another version here."""
-    given = finished.cell.identity.get("task")
+    given = cell.identity.get("task")
     known = isinstance(given, dict) and given.get("name") in _names()
     return known and _version(str(given["name"])) != given.get("version")
 
@@ -234,58 +303,58 @@ class _First:
     def __init__(self) -> None:
         self._questions: dict[str, dict[int, tuple[object, ...]]] = {}
         self._protocols: dict[tuple[str, str], str] = {}
-        self._cells: dict[str, tuple[str, Finished]] = {}
+        self._cells: dict[str, tuple[str, Checked]] = {}
         self._answers: dict[str, tuple[str, str]] = {}
 
-    def asked_otherwise(self, finished: Finished) -> Iterator[str]:
+    def asked_otherwise(self, found: Checked) -> Iterator[str]:
         """Questions that differ from those of cells that were asked the same."""
-        known = self._questions.setdefault(invariants.question_key(finished), {})
-        for sample in finished.samples:
-            own = _question(sample)
-            if sample.failed is None and known.setdefault(sample.index, own) != own:
-                yield f"sample {sample.index} with another question than cells that were asked the same"
+        known = self._questions.setdefault(found.key, {})
+        for index, own in found.questions.items():
+            if known.setdefault(index, own) != own:
+                yield f"sample {index} with another question than cells that were asked the same"
 
-    def marks(self, finished: Finished, submission: str) -> Iterator[str]:
+    def marks(self, found: Checked, submission: str) -> Iterator[str]:
         """Why a cell is not ranked."""
-        cell = finished.cell
+        cell = found.cell
         protocol = self._protocols.setdefault((cell.model, cell.task), cell.protocol)
         if protocol != cell.protocol:
             yield f"another protocol than the board's: {plain(protocol)}"
-        if _older(finished):
+        if _older(cell):
             yield "another version of the task than this lexbench has"
-        before = self._cells.setdefault(cell.id, (submission, finished))
-        if before[1] is not finished and (apart := _apart(before[1].samples, finished.samples)):
-            yield f"{apart} of its answers are not those of the same cell of {before[0]}"
-        losses = [sample.nll.tobytes() for sample in finished.samples if sample.nll is not None]
-        if losses:
+        whose, before = self._cells.setdefault(cell.id, (submission, found))
+        if before is not found and (apart := _apart(before.answers, found.answers)):
+            yield f"{apart} of its answers are not those of the same cell of {whose}"
+        if found.losses:
             model = json.dumps(cell.identity.get("model"), sort_keys=True, default=str)
-            answers = hashlib.sha256(b"".join(losses)).hexdigest()
-            whose = self._answers.setdefault(answers, (model, f"{cell.model} of {submission}"))
-            if whose[0] != model:
-                yield f"the same likelihoods as {whose[1]}, which is another model"
+            other, name = self._answers.setdefault(found.losses, (model, f"{cell.model} of {submission}"))
+            if other != model:
+                yield f"the same likelihoods as {name}, which is another model"
 
 
 def _question(sample: Sample) -> tuple[object, ...]:
     """What is the same for every model and method that was asked it."""
     expected = json.dumps(sample.facts.get("expected"), default=str)
     place = sample.facts.get("expected_option")
-    return sample.cluster, sample.depth, sample.tokens, expected, place, sample.bytes, sample.words
+    return sample.cluster, sample.depth, sample.tokens, sample.chance, expected, place, sample.bytes, sample.words
 
 
-def _apart(before: Iterable[Sample], after: Iterable[Sample]) -> int:
+def _answer(sample: Sample) -> Mapping[str, float] | None:
+    """Scores, or the mean NLL; None where it failed."""
+    if sample.failed is not None:
+        return None
+    return dict(sample.scores) if sample.nll is None else {"nll": float(sample.nll.mean())}
+
+
+def _apart(before: Mapping[int, Mapping[str, float] | None], after: Mapping[int, Mapping[str, float] | None]) -> int:
     """Samples of one cell, measured twice, whose answers differ by more than two machines do."""
-    known = {sample.index: sample for sample in before}
-    return sum(_differ(known[each.index], each) for each in after if each.index in known)
+    return sum(_differ(before[index], own) for index, own in after.items() if index in before)
 
 
-def _differ(one: Sample, other: Sample) -> bool:
-    if one.failed or other.failed:
-        return False
-    if one.nll is not None and other.nll is not None:
-        means = float(one.nll.mean()), float(other.nll.mean())
-        return not math.isclose(*means, rel_tol=AGREE, abs_tol=AGREE)
-    return dict(one.scores).keys() != dict(other.scores).keys() or any(
-        not math.isclose(value, other.scores[name], rel_tol=AGREE, abs_tol=AGREE) for name, value in one.scores.items()
+def _differ(one: Mapping[str, float] | None, other: Mapping[str, float] | None) -> bool:
+    if one is None or other is None:
+        return one is not other
+    return one.keys() != other.keys() or any(
+        not math.isclose(value, other[name], rel_tol=AGREE, abs_tol=AGREE) for name, value in one.items()
     )
 
 
@@ -304,15 +373,11 @@ def _claims(run: Path) -> dict[tuple[str, str | None, str | None], Any]:
     return found
 
 
-def _claimed(records: Sequence[Record], claims: dict[tuple[str, str | None, str | None], Any]) -> Iterator[str]:
+def _claimed(found: Checked, claims: Mapping[tuple[str, str | None, str | None], Any]) -> Iterator[str]:
     """Where records.jsonl says another value than the samples."""
-    for record in records:
-        claim = claims.get((record.cell, record.metric, record.part), record.value)
-        same = claim == record.value or (
-            isinstance(claim, int | float)
-            and record.value is not None
-            and math.isclose(claim, record.value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-        )
-        if not same:
-            yield f"records.jsonl claims {record.metric} {plain(claim)}, its samples have {record.value}"
+    for (metric, part), value in found.values.items():
+        claim = claims.get((found.cell.id, metric, part), value)
+        numbers = isinstance(claim, int | float) and value is not None
+        if claim != value and not (numbers and math.isclose(claim, value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)):
+            yield f"records.jsonl claims {metric} {plain(claim)}, its samples have {value}"
             return

@@ -2,8 +2,8 @@
 
     {"name", "by", "url", "date", "folder", "cells": {id: sha256}, "previous"}
 
-`folder` is a run folder, relative to the ledger's. The hashes are those of its cell files when it was admitted, `previous`
-is the hash of the line before: what is changed afterwards is found.
+`folder` is a run folder, relative to the ledger's. The hashes are those of its cell files when it was admitted,
+`previous` is the hash of the line before: what is changed afterwards is found.
 """
 
 import hashlib

@@ -71,7 +71,8 @@ function panelsOf(chosenMethods) {
 }
 
 /** One panel: its axes, the other methods in grey, lines with their intervals, those in front last. */
-function drawPanel(svg, scale, { name, methods, box }) {
+function drawPanel(whole, scale, { name, methods, box }) {
+  const svg = whole.appendChild(drawing("g", { class: "panel" }));
   const { lengths, trained } = setting();
   const refused = lengths.map((_, length) => methods.filter((method) => at(metric().values, method, length)?.text === "refused"));
   const strip = refused.some((each) => each.length) ? 18 : 0;

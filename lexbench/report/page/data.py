@@ -67,17 +67,17 @@ def _setting(measured: Measured, group: Sequence[Table]) -> dict[str, Any]:
         "trained": table.cell.trained_length,
         "lengths": table.lengths,
         "methods": table.methods,
-        "looks": [_look(look) for look in looks.looks(table.methods, table.highlight).values()],
+        "looks": [look(each) for each in looks.looks(table.methods, table.highlight).values()],
         "cells": [_cell(measured, table, place, record) for place, record in table.entries.items()],
         "metrics": [_metric(measured, each) for each in group],
     }
 
 
-def _look(look: looks.Look) -> dict[str, Any]:
+def look(shown: looks.Look) -> dict[str, Any]:
     """As the page draws it; dashes in pixels of a line that is two wide."""
-    dash = ",".join(f"{2 * part:g}px" for part in looks.DASHES[look.dash]) or "solid"
-    about = {"hue": look.tone, "mark": look.marker, "hollow": look.hollow, "front": look.front}
-    return {**about, "dash": dash, "family": look.family}
+    dash = ",".join(f"{2 * part:g}px" for part in looks.DASHES[shown.dash]) or "solid"
+    about = {"hue": shown.tone, "mark": shown.marker, "hollow": shown.hollow, "front": shown.front}
+    return {**about, "dash": dash, "family": shown.family}
 
 
 def _cell(measured: Measured, table: Table, place: tuple[str, int], record: Record) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _metric(measured: Measured, table: Table) -> dict[str, Any]:
         "scored": table.scored,
         "ranked": [table.methods.index(method) for method in ranked(table)],
         "floor": floor_name(table),
-        "chance": [_rounded(levels.get(length)) for length in table.lengths],
+        "chance": [rounded(levels.get(length)) for length in table.lengths],
         "floors": _floors(table),
         "values": [{**_place(table, *place), **_value(table, record)} for place, record in table.entries.items()],
         "depths": list(_depths(table, measured.samples)),
@@ -111,7 +111,7 @@ def _floors(table: Table) -> dict[str, list[float | None]]:
     """Uniform, unigram and bigram floors at each length, where known."""
     found = {
         name: [
-            next((_rounded(level) for each in table.at(length) if (level := getattr(each, name)) is not None), None)
+            next((rounded(level) for each in table.at(length) if (level := getattr(each, name)) is not None), None)
             for length in table.lengths
         ]
         for name in NGRAMS
@@ -151,14 +151,15 @@ def _value(table: Table, record: Record) -> dict[str, Any]:
     notes = [*values.notes_of(record, table.cell.n)]
     if record.truncated:
         notes.append(f"{record.truncated} of {record.n} samples truncated")
-    numbers = {side: _rounded(getattr(record, side)) for side in ("value", "low", "high")}
+    numbers = {side: rounded(getattr(record, side)) for side in ("value", "low", "high")}
     if at_floor(record):
         notes.append("at its floor")
     found = {**numbers, "n": record.n, "clusters": record.clusters, "text": text(record)}
     return {**found, "notes": notes} if notes else found
 
 
-def _rounded(value: float | None) -> float | None:
+def rounded(value: float | None) -> float | None:
+    """To the digits that charts need."""
     return None if value is None else float(f"{value:.{DIGITS}g}")
 
 
@@ -167,7 +168,7 @@ def _depths(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Iterator[d
     strata: dict[tuple[str, int], list[list[float | None]]] = {}
     for each in depth_strata(table, samples):
         ends = (each.interval.low, each.interval.high) if each.interval else (None, None)
-        row = [each.n, *map(_rounded, (each.value, *ends))]
+        row = [each.n, *map(rounded, (each.value, *ends))]
         strata.setdefault((each.method, each.length), []).append(row)
     for place, rows in strata.items():
         if any(row[0] for row in rows):
@@ -191,7 +192,7 @@ def _difference(table: Table, each: differences.Difference) -> dict[str, Any]:
         return {"text": "refused" if each.refused else "no pairs", "why": why}
     shown = difference_entry(each, decimals(table))
     row: dict[str, Any] = {
-        "value": _rounded(each.difference),
+        "value": rounded(each.difference),
         "text": shown.text,
         "pairs": each.pairs,
         "clusters": each.clusters,

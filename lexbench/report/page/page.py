@@ -64,7 +64,7 @@ def render(
     assert not any("</script" in script.lower() or "<!--" in script for script in scripts), "a script ends its element"
     style = _part("page.css").read_text(encoding="utf-8") + hues()
     return (
-        _environment()
+        environment()
         .get_template("template.html.jinja")
         .render(
             policy=Markup(safety.policy(scripts, [style], served)),
@@ -100,19 +100,19 @@ def _part(name: str) -> Any:
     return files(__package__) / name
 
 
-def _environment() -> jinja2.Environment:
-    """Everything is escaped, and made visible."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(__package__, ""),
+def environment(package: str = __package__) -> jinja2.Environment:
+    """Templates of a package, in which everything is escaped and made visible."""
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader(package, ""),
         autoescape=True,
         finalize=_finalized,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters["grouped"] = lambda number: f"{number:,}"
-    environment.filters["indented"] = safety.indented
-    return environment
+    made.filters["grouped"] = lambda number: f"{number:,}"
+    made.filters["indented"] = safety.indented
+    return made
 
 
 def _finalized(value: Any) -> Any:

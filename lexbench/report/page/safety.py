@@ -69,11 +69,14 @@ def fingerprint(content: str) -> str:
     return "'sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode() + "'"
 
 
-def policy(scripts: Sequence[str], styles: Sequence[str], served: bool) -> str:
-    """The strictest content security policy under which the page works; a chart is saved as PNG by way of a `data:` picture."""
+def policy(scripts: Sequence[str], styles: Sequence[str], served: bool, scripts_below: bool = False) -> str:
+    """The strictest content security policy under which the page works; PNG files are made by way of a `data:` picture.
+
+    With `scripts_below`, scripts in files beside the page may run, too.
+    """
     allowed = {
         "default-src": "'none'",
-        "script-src": " ".join(map(fingerprint, scripts)),
+        "script-src": " ".join([*map(fingerprint, scripts), *(["'self'"] if scripts_below else [])]),
         "style-src": " ".join(map(fingerprint, styles)),
         "img-src": "data:",
         "connect-src": "'self'" if served else "'none'",

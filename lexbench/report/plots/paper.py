@@ -2,19 +2,23 @@
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from lexbench.report import looks
+from lexbench.core.files import write_text
+from lexbench.report import looks, paper_table
 from lexbench.report.plots import over_length, value_axis
-from lexbench.report.plots.style import STYLE, save_as
+from lexbench.report.plots.style import SHAPES, STYLE, save_as
 from lexbench.report.plots.value_axis import Scale
 from lexbench.report.select import named
 from lexbench.report.tables import headline_tables
 from lexbench.stats import records
+from lexbench.stats.differences import BASELINE
 from lexbench.stats.tables import Table
 
 WIDTHS = {
@@ -38,8 +42,11 @@ def write_figure(
     tasks: Sequence[str] = (),
     size: str = "neurips",
     highlight: Collection[str] = (),
+    lengths: Collection[int] = (),
+    interval: str = "below",
+    digits: int | None = None,
 ) -> None:
-    """Draw headline metrics over length as .pdf, .svg or .png files.
+    """Draw headline metrics over length as .pdf, .svg or .png files, and write their table as .tex.
 
     Args:
         folders: run folders.
@@ -48,6 +55,9 @@ def write_figure(
         tasks: likewise.
         size: one of `WIDTHS`.
         highlight: methods to draw in front.
+        lengths: columns of the table, tokens; none: all.
+        interval: of the table: below, beside or none.
+        digits: decimals of the table; None: as in reports.
     """
     loaded = records.load(folders).finished
     shown = named((each.cell.task for each in loaded), tasks, "task")
@@ -56,9 +66,15 @@ def write_figure(
     tables = [table for table in headline_tables(kept) if table.metric != "perplexity"]
     if not tables:
         raise ValueError("figure has nothing to draw: these folders hold no scored cell")
+    pictures = [file for file in files if file.suffix != ".tex"]
+    for file in (each for each in files if each not in pictures):
+        options: Any = {"lengths": lengths, "interval": interval, "digits": digits, "highlight": highlight}
+        write_text(file, paper_table.latex(tables, WIDTHS[size], **options))
+    if not pictures:
+        return
     with mpl.rc_context({**STYLE, "font.size": FONT * (2 if size == "slide" else 1)}):
         made = figure(tables, WIDTHS[size], highlight)
-        for file in files:
+        for file in pictures:
             save_as(made, file)
 
 
@@ -78,18 +94,16 @@ def _floor_above(axes: Axes, table: Table, scale: Scale) -> None:
 
 
 def figure(tables: Sequence[Table], width: float, highlight: Collection[str] = ()) -> Figure:
-    """A panel for each table, and one legend below for all.
+    """A panel for each table, and one legend below for all; of more than `looks.LINES` methods ranked dots.
 
     Args:
-        tables: of at most `looks.LINES` methods together, else ValueError.
+        tables: of headline metrics.
         width: inches.
         highlight: methods to draw in front.
     """
     methods = looks.ordered(list(dict.fromkeys(row for table in tables for row in table.methods)), highlight)
     if len(methods) > looks.LINES:
-        raise ValueError(
-            f"figure can tell {looks.LINES} methods apart, got {len(methods)}: choose, e.g. --method none yarn rerope"
-        )
+        return ranked(tables, width, highlight)
     known = looks.looks(methods, highlight)
     columns = max(1, min(len(tables), int(width / LEAST)))
     rows = -(-len(tables) // columns)
@@ -113,4 +127,46 @@ def figure(tables: Sequence[Table], width: float, highlight: Collection[str] = (
         ncols=max(1, min(len(handles), int(width / longest))),
         frameon=False,
     )
+    return made
+
+
+def ranked(tables: Sequence[Table], width: float, highlight: Collection[str] = ()) -> Figure:
+    """Dots with intervals at the longest length, the best method at the top; a panel for each table.
+
+    A method without a value there has no dot. A value beyond twice the distance of the middle one from the best, and
+    beyond the baseline, has an arrow instead.
+    """
+    columns = max(1, min(len(tables), int(width / LEAST)))
+    rows = -(-len(tables) // columns)
+    tall = max(len(table.methods) for table in tables) * 1.35 * mpl.rcParams["font.size"] / 72 + 0.7
+    made = Figure(figsize=(width, rows * tall), layout="constrained")
+    for place, table in enumerate(tables):
+        axes = made.add_subplot(rows, columns, place + 1)
+        length = table.lengths[-1]
+        known = looks.looks(table.methods, highlight)
+        found = [record for record in table.at(length) if record.value is not None]
+        found.sort(key=lambda each: (each.value or 0.0) * (table.better or 1))
+        values = np.array([each.value for each in found], float)
+        worst, best = values[0], values[-1]
+        edge = best + 2.0 * (np.median(values) - best) if len(values) > 2 else worst
+        base = [each.value for each in found if each.method == BASELINE and each.value is not None]
+        edge = max([min(edge, worst), *base]) if table.better < 0 else min([max(edge, worst), *base])
+        for height, record in enumerate(found):
+            look, value = known[record.method], float(values[height])
+            low, high = (value if end is None else end for end in (record.low, record.high))
+            if (value > edge) if table.better < 0 else (value < edge):
+                axes.plot(edge, height, marker=">" if table.better < 0 else "<", color=look.colour, clip_on=False)
+                continue
+            axes.plot([low, high], [height, height], color=look.colour, linewidth=2.2 if look.front else 1.2)
+            face = "white" if look.hollow else look.colour
+            axes.plot(
+                value, height, marker=SHAPES[look.marker], color=look.colour, markerfacecolor=face, markersize=4.5
+            )
+            if record.method == BASELINE:
+                axes.axvline(value, color=look.colour, linewidth=0.8, linestyle=":", zorder=0)
+        axes.set_yticks(range(len(found)), [each.method for each in found])
+        axes.set_ylim(-0.7, len(found) - 0.3)
+        axes.grid(axis="y", visible=False)
+        axes.set_title(f"{table.cell.task}, {table.cell.model}", fontsize="medium", pad=8)
+        axes.set_xlabel(f"{table.label} at {length:,} tokens")
     return made

@@ -23,7 +23,7 @@ SHAPES = {
     "circle": "o", "square": "s", "triangle-up": "^", "diamond": "D", "triangle-down": "v", "cross": "P", "x": "X",
     "star": "*", "pentagon": "p",
 }  # fmt: skip
-"""Markers by the names that plotly gives them."""
+"""Markers by the names of `report.looks`."""
 MARKERS = tuple(SHAPES.values())[:8]
 STROKES = ("-", "--", "-.", ":")
 GREY: dict[str, Any] = {"color": "0.82", "linewidth": 0.8, "zorder": 1}

@@ -1,0 +1,116 @@
+"""The board as a static site: index.html, and samples/*.js, one file for each entry that has samples.
+
+The page works from a disk and from any server; it asks for nothing but the samples of the entries that are compared.
+"""
+
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from lexbench.core.files import write_text
+from lexbench.core.version import __version__
+from lexbench.report import looks
+from lexbench.report.board.audit import Audited, Entry, audit
+from lexbench.report.board.ledger import Submission
+from lexbench.report.page import data, page, safety
+from lexbench.stats import metrics
+
+SCRIPTS = ("elements.js", "charts.js")
+"""Of the page."""
+MOST = 500
+"""Refused cells that the page names."""
+
+
+def write_site(ledger: Path, submissions: Sequence[Submission], out: Path) -> tuple[Path, Audited]:
+    """Audit all submissions and write the site; the path of its page. The folder's samples are replaced."""
+    shutil.rmtree(out / "samples", ignore_errors=True)
+    (out / "samples").mkdir(parents=True)
+    audited = audit(ledger, submissions, out / "samples")
+    write_text(out / "index.html", _rendered(audited))
+    return out / "index.html", audited
+
+
+def _rendered(audited: Audited) -> str:
+    parts = [(files(page.__package__) / name).read_text(encoding="utf-8") for name in SCRIPTS]
+    scripts = [*parts, (files(__package__) / "board.js").read_text(encoding="utf-8")]
+    style = (files(page.__package__) / "page.css").read_text(encoding="utf-8") + page.hues()
+    environment = page.environment(__package__)
+    marked = Counter(each.submission.name for each in audited.entries if each.marks)
+    refused = Counter(each.submission for each in audited.refused)
+    shown = [
+        {
+            "name": each.name,
+            "by": each.by,
+            "date": each.date,
+            "url": each.url if (each.url or "").startswith("https://") else None,
+            "cells": len(each.cells),
+            "marked": marked[each.name],
+            "refused": refused[each.name],
+        }
+        for each in audited.submissions
+    ]
+    return environment.get_template("board.html.jinja").render(
+        policy=Markup(safety.policy(scripts, [style], served=False, scripts_below=True)),
+        style=Markup(style),
+        scripts=[Markup(script) for script in scripts],
+        data=Markup(safety.as_json(columns(audited))),
+        entries=len(audited.entries),
+        marked=sum(marked.values()),
+        submissions=shown,
+        refused=audited.refused,
+        most=MOST,
+        version=__version__,
+    )
+
+
+def columns(audited: Audited) -> dict[str, Any]:
+    """What the page reads: a column for each field, names as places in lists."""
+    entries = audited.entries
+    numbers = {each.name: number for number, each in enumerate(audited.submissions)}
+    lists: dict[str, dict[str, int]] = {name: {} for name in ("model", "method", "task", "metric", "asked", "note")}
+
+    def place(name: str, value: str) -> int:
+        return lists[name].setdefault(value, len(lists[name]))
+
+    rows = [
+        {
+            "id": each.checked.cell.id,
+            "submission": numbers[each.submission.name],
+            "model": place("model", each.checked.record.model),
+            "method": place("method", each.checked.record.method),
+            "task": place("task", each.checked.record.task),
+            "metric": place("metric", each.checked.record.metric or ""),
+            "asked": place("asked", each.checked.key),
+            "note": place("note", _note(each)) if _note(each) else None,
+            "samples": each.checked.samples,
+            "length": each.checked.record.length,
+            "n": each.checked.record.n,
+            **{side: data.rounded(getattr(each.checked.record, side)) for side in ("value", "low", "high")},
+        }
+        for each in entries
+    ]
+    trained = {each.checked.record.model: each.checked.record.trained_length for each in entries}
+    methods = list(lists["method"])
+    shapes = [data.look(each) for each in looks.looks(methods).values()]
+    fields = ("id", "submission", *lists, "samples", "length", "n", "value", "low", "high")
+    return {
+        "columns": {field: [row[field] for row in rows] for field in fields},
+        "names": {name: list(lists[name]) for name in ("model", "method", "task", "metric")},
+        "notes": list(lists["note"]),
+        "submissions": [each.name for each in audited.submissions],
+        "trained": [trained[model] for model in lists["model"]],
+        "better": [metrics.better(metric or None) for metric in lists["metric"]],
+        "looks": list(range(len(methods))),
+        "shapes": shapes,
+    }
+
+
+def _note(entry: Entry) -> str:
+    """Why an entry is not ranked, or was refused by its run."""
+    refused = [f"refused: {entry.checked.record.refused}"] if entry.checked.record.refused else []
+    return "; ".join([*refused, *entry.marks])

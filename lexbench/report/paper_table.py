@@ -1,0 +1,164 @@
+"""A LaTeX table of headline metrics that fits into a column, made of booktabs alone.
+
+Widths are measured before anything is compiled: with the advances of Computer Modern and of a Times in matplotlib's
+fonts, the larger of both, and bold 15 % wider, as cmbx10 is than cmr10. The largest size that fits is taken.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.ft2font import FT2Font, LoadFlags
+
+from lexbench.report import looks
+from lexbench.report.formats import tex
+from lexbench.report.grid import best_of, value_entry
+from lexbench.stats.tables import Table
+
+SIZES = (("\\small", 9.0, 6.0), ("\\small", 9.0, 3.0), ("\\footnotesize", 8.0, 3.0), ("\\scriptsize", 7.0, 2.0))
+"""Commands of a 10-point class, their points, and points between a column and its rule (\\tabcolsep)."""
+TINY = 5.0
+"""Points of \\tiny."""
+BOLD = 1.15
+INTERVALS = ("below", "beside", "none")
+FONTS = ("cmr10.ttf", "STIXGeneral.ttf")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in one place."""
+
+    text: str
+    interval: str = ""
+    bold: bool = False
+
+
+def latex(
+    tables: Sequence[Table],
+    width: float,
+    *,
+    lengths: Collection[int] = (),
+    interval: str = "below",
+    digits: int | None = None,
+    highlight: Collection[str] = (),
+) -> str:
+    """A `tabular` at most `width` inches wide: a block for each table, methods down, lengths across, best values bold.
+
+    Args:
+        tables: of headline metrics.
+        width: inches.
+        lengths: tokens; only these columns. None named: all.
+        interval: below each value, beside it, or none.
+        digits: decimals; None: as in reports.
+        highlight: methods to name first, behind the baseline.
+
+    Raises ValueError for an unknown choice, and where even the smallest size is wider.
+    """
+    if interval not in INTERVALS:
+        raise ValueError(f"--interval must be one of {', '.join(INTERVALS)}, got {interval}")
+    known = sorted({length for table in tables for length in table.lengths})
+    if odd := sorted(set(lengths) - set(known)):
+        raise ValueError(f"--length {odd[0]} was not measured: choose from {', '.join(map(str, known))}")
+    shown = [length for length in known if not lengths or length in lengths]
+    blocks = [(_title(table), _rows(table, shown, digits, highlight)) for table in tables]
+    needed = 0.0
+    for command, points, gap in SIZES:
+        columns = [
+            [cell for _, rows in blocks for row in rows if (cell := row[place])] for place in range(len(shown) + 1)
+        ]
+        heads = ["method", *(f"{length:,}" for length in shown)]
+        sizes = [
+            max(breadth(head, points), *(_breadth(cell, points, interval) for cell in column))
+            for head, column in zip(heads, columns, strict=True)
+        ]
+        needed = max(sum(sizes) + 2 * gap * len(shown), *(breadth(title, points) for title, _ in blocks))
+        if needed <= 72.27 * width:
+            return "\n".join(_lines(blocks, heads, command, gap, interval))
+    raise ValueError(
+        f"the table is {needed:.0f} points wide at {points:.0f} points, and the column {72.27 * width:.0f}: "
+        "choose fewer lengths (--length), or --interval none"
+    )
+
+
+def breadth(text: str, points: float, bold: bool = False) -> float:
+    """Points that a text takes, at most, in Computer Modern and Times."""
+    widest = max(sum(_advance(font, letter) for letter in text) for font in FONTS)
+    return widest * points * (BOLD if bold else 1.0)
+
+
+@cache
+def _advance(font: str, letter: str) -> float:
+    """Advance of a letter, as a share of the font's size."""
+    face = _face(font)
+    if not face.get_char_index(ord(letter)):
+        return 1.0
+    return float(face.load_char(ord(letter), flags=LoadFlags.NO_HINTING).linearHoriAdvance) / 65536 / 1000
+
+
+@cache
+def _face(font: str) -> FT2Font:
+    face = FT2Font(str(Path(mpl.get_data_path()) / "fonts" / "ttf" / font))
+    face.set_size(1000, 72)
+    return face
+
+
+def _breadth(cell: Cell, points: float, interval: str) -> float:
+    value = breadth(cell.text, points, cell.bold)
+    if interval == "below":
+        return max(value, breadth(cell.interval, TINY))
+    return value + (breadth(f" {cell.interval}", TINY) if interval == "beside" and cell.interval else 0.0)
+
+
+def _title(table: Table) -> str:
+    return f"{table.cell.task}, {table.label}"
+
+
+def _rows(table: Table, lengths: Sequence[int], digits: int | None, highlight: Collection[str]) -> list[list[Cell]]:
+    best = {length: best_of(table.at(length)) for length in lengths}
+    rows = []
+    for method in looks.ordered(table.methods, highlight):
+        row = [Cell(method)]
+        for length in lengths:
+            record = table.entries.get((method, length))
+            entry = value_entry(record, best=best[length])
+            if record is None or record.value is None or digits is None:
+                ends = f"[{', '.join(entry.ends)}]" if entry.ends else ""
+                row.append(Cell("--" if record and record.refused else entry.text, ends, entry.best))
+                continue
+            bounds = [each for each in (record.low, record.high) if each is not None]
+            ends = f"[{', '.join(f'{each:.{digits}f}' for each in bounds)}]" if len(bounds) == 2 else ""
+            row.append(Cell(f"{record.value:.{digits}f}", ends, entry.best))
+        rows.append(row)
+    return rows
+
+
+def _lines(
+    blocks: Sequence[tuple[str, Sequence[Sequence[Cell]]]],
+    heads: Sequence[str],
+    command: str,
+    gap: float,
+    interval: str,
+) -> Iterator[str]:
+    yield "% needs \\usepackage{booktabs}"
+    yield f"{{{command}\\setlength{{\\tabcolsep}}{{{gap:g}pt}}%"
+    yield f"\\begin{{tabular}}{{@{{}}l{'r' * (len(heads) - 1)}@{{}}}}"
+    yield "\\toprule"
+    yield " & ".join(map(tex, heads)) + " \\\\"
+    for title, rows in blocks:
+        yield "\\midrule"
+        yield f"\\multicolumn{{{len(heads)}}}{{@{{}}l@{{}}}}{{\\textit{{{tex(title)}}}}} \\\\"
+        for name, *cells in rows:
+            yield " & ".join([tex(name.text), *(_shown(cell, interval) for cell in cells)]) + " \\\\"
+            if interval == "below" and any(cell.interval for cell in cells):
+                ends = (f"{{\\tiny {tex(cell.interval)}}}" if cell.interval else "" for cell in cells)
+                yield " & ".join(["", *ends]) + " \\\\[1pt]"
+    yield "\\bottomrule"
+    yield "\\end{tabular}}"
+    yield ""
+
+
+def _shown(cell: Cell, interval: str) -> str:
+    value = f"\\textbf{{{tex(cell.text)}}}" if cell.bold else tex(cell.text)
+    return f"{value} {{\\tiny {tex(cell.interval)}}}" if interval == "beside" and cell.interval else value

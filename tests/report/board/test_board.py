@@ -1,0 +1,353 @@
+"""The board: numbers recomputed from samples, tampering found, a site that shows both."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lexbench.commands import main
+from lexbench.core.record import Sample
+from lexbench.report.board import audit, ledger
+from lexbench.report.board.board import command
+from lexbench.stats import records
+from lexbench.stats.records import records_of
+from lexbench.store import format
+from lexbench.store.format import Finished
+
+REFERENCE = Path(__file__).parents[3] / "results" / "reference" / "lexlet_quick"
+
+
+def copied(
+    folder: Path, tasks: tuple[str, ...] = ("passkey", "last_segment"), methods: tuple[str, ...] = ("yarn",)
+) -> Path:
+    """A run folder with some of the committed cells."""
+    (folder / "cells").mkdir(parents=True)
+    for row in map(json.loads, (REFERENCE / "records.jsonl").read_text().splitlines()):
+        if row["task"] in tasks and row["method"] in methods and row["length"] >= 512:
+            shutil.copy(REFERENCE / "cells" / f"{row['cell']}.parquet", folder / "cells")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def admitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger with one submission of six cells."""
+    folder = tmp_path_factory.mktemp("ledger")
+    copied(folder / "first")
+    command(folder, add=folder / "first", by="us")
+    return folder
+
+
+@pytest.fixture
+def board(admitted: Path, tmp_path: Path) -> Path:
+    """Its copy, to be changed."""
+    return Path(shutil.copytree(admitted, tmp_path / "ledger"))
+
+
+def audited(board: Path) -> audit.Audited:
+    return audit.audit(board, ledger.read(board))
+
+
+def rewritten(file: Path, change: Callable[[Sample], Sample]) -> None:
+    """Change every sample, with checksums that hold."""
+    finished = format.read(file)
+    file.write_bytes(format.parquet(finished.cell, [change(each) for each in finished.samples], finished.refused))
+
+
+def file_of(folder: Path, task: str, length: int) -> Path:
+    [found] = [
+        file
+        for file in (folder / "cells").glob("*.parquet")
+        if (format.read(file).cell.task, format.read(file).cell.length) == (task, length)
+    ]
+    return found
+
+
+def test_an_honest_submission_is_shown_with_the_numbers_of_the_report(board: Path) -> None:
+    found = audited(board)
+    assert not found.refused and not any(each.marks for each in found.entries)
+    expected = {(each.cell, each.metric): each for each in records.build([board / "first"])}
+    shown = {each.checked.cell.id: each.checked.record for each in found.entries}
+    assert len(shown) == 6
+    assert all(expected[cell, record.metric] == record for cell, record in shown.items())
+    assert {record.metric for record in shown.values()} == {"accuracy", "nll"}
+
+
+@pytest.mark.parametrize("what", ["changed", "missing", "added"])
+def test_what_changes_after_the_admission_is_refused(board: Path, what: str) -> None:
+    file = file_of(board / "first", "last_segment", 512)
+    if what == "changed":
+        rewritten(file, lambda each: replace(each, nll=None if each.nll is None else each.nll * np.float32(0.99)))
+    elif what == "missing":
+        file.unlink()
+    else:
+        shutil.copy(file, file.with_name("0123456789abcdef.parquet"))
+    [finding] = audited(board).refused
+    words = {"changed": "changed since", "missing": "missing", "added": "not in the ledger"}
+    assert words[what] in finding.why
+
+
+def test_a_line_of_the_ledger_cannot_be_changed_unnoticed(board: Path) -> None:
+    copied(board / "second", methods=("none",))
+    command(board, add=board / "second", by="them")
+    text = (board / ledger.FILE).read_text()
+    (board / ledger.FILE).write_text(text.replace('"by": "us"', '"by": "me"'))
+    with pytest.raises(ValueError, match="was changed before line 2"):
+        ledger.read(board)
+
+
+def test_a_submission_with_a_score_that_its_answer_has_not_is_not_admitted(board: Path) -> None:
+    second = copied(board / "second", methods=("none",))
+    rewritten(file_of(second, "passkey", 2048), lambda each: replace(each, scores={"accuracy": 1.0, "contains": 0.0}))
+    before = (board / ledger.FILE).read_bytes()
+    with pytest.raises(
+        ValueError, match=r"1 cell of .*second cannot be admitted.*accuracy 1.0, where its answer has 0"
+    ):
+        command(board, add=second, by="them")
+    assert (board / ledger.FILE).read_bytes() == before
+
+
+def test_the_same_cell_measured_elsewhere_is_ranked_if_its_answers_agree_and_marked_if_not(board: Path) -> None:
+    second = copied(board / "second", tasks=("last_segment",))
+    rewritten(file_of(second, "last_segment", 512), lambda each: replace(each, nll=each.nll + np.float32(0.005)))  # type: ignore[operator]
+    rewritten(file_of(second, "last_segment", 1024), lambda each: replace(each, nll=each.nll * np.float32(0.9)))  # type: ignore[operator]
+    command(board, add=second, by="them")
+    marks = {
+        each.checked.cell.length: each.marks for each in audited(board).entries if each.submission.name == "second"
+    }
+    assert marks == {512: [], 1024: ["16 of its answers are not those of the same cell of first"], 2048: []}
+
+
+def test_claims_beside_the_samples_are_compared(board: Path) -> None:
+    rows = [vars(each) for each in records.build([board / "first"])]
+    [row] = [row for row in rows if row["metric"] == "accuracy" and row["length"] == 2048]
+    true, row["value"] = row["value"], 0.99
+    (board / "first" / "records.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    marks = [mark for each in audited(board).entries for mark in each.marks]
+    assert marks == [f"records.jsonl claims accuracy 0.99, its samples have {true}"]
+
+
+def test_the_site_has_every_entry_once_and_a_file_of_samples_for_each(board: Path) -> None:
+    page, notes, refused = command(board)
+    assert notes == ["6 entries of 1 submission"] and not refused
+    text = page.read_text()
+    data = json.loads(text.split('<script type="application/json" id="data">')[1].split("</script>")[0])
+    assert len(data["columns"]["id"]) == 6 and len(set(data["columns"]["asked"])) == 6
+    assert sorted(file.stem for file in (page.parent / "samples").glob("*.js")) == sorted(data["columns"]["samples"])
+    assert len(text) < 200_000
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--add", "first", "--by", "us"], "is in the ledger already"),
+        (["--add", "elsewhere", "--by", "us"], "holds no finished cell"),
+        (["--add", "first"], "give --by NAME"),
+        (["--name", "x"], "give --add RUN"),
+        (["--add", "first", "--by", "us", "--name", "a/b"], "must be letters"),
+    ],
+)
+def test_a_wrong_submission_is_refused_in_one_line(
+    board: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [str(board / word) if word in ("first", "elsewhere") else word for word in words]
+    assert main.main(["board", str(board), *given]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_no_ledger_and_a_malformed_one_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"has no ledger\.jsonl"):
+        ledger.read(tmp_path)
+    (tmp_path / ledger.FILE).write_text("{}\n")
+    with pytest.raises(ValueError, match="cannot be read at line 1"):
+        ledger.read(tmp_path)
+
+
+# a hundred tamperings
+
+
+def sample_wise(change: Callable[[Sample], Sample]) -> Callable[[Path], None]:
+    return lambda file: rewritten(file, change)
+
+
+def with_cell(**changed: Any) -> Callable[[Path], None]:
+    """Other shown facts under the same identity, with checksums that hold."""
+
+    def change(file: Path) -> None:
+        finished = format.read(file)
+        file.write_bytes(format.parquet(replace(finished.cell, **changed), finished.samples, None))
+
+    return change
+
+
+def with_identity(part: str, **changed: Any) -> Callable[[Path], None]:
+    """Another identity, under the name that is its hash."""
+
+    def change(file: Path) -> None:
+        finished = format.read(file)
+        identity = {**finished.cell.identity, part: {**finished.cell.identity[part], **changed}}
+        cell = replace(finished.cell, identity=identity, model=identity["model"]["name"])
+        file.with_name(f"{cell.id}.parquet").write_bytes(format.parquet(cell, finished.samples, None))
+        file.unlink()
+
+    return change
+
+
+def flipped(name: str) -> Callable[[Path], None]:
+    """One score of the other value."""
+
+    def change(file: Path) -> None:
+        samples = format.read(file).samples
+        one = samples[0]
+        other = replace(one, scores={**one.scores, name: 1.0 - one.scores[name]})
+        file.write_bytes(format.parquet(format.read(file).cell, [other, *samples[1:]], None))
+
+    return change
+
+
+def perfect(sample: Sample) -> Sample:
+    """Right answers that the model never gave: consistent in themselves."""
+    if sample.output is not None:
+        said = f" {sample.facts['expected']}"
+        return replace(sample, output=said, scores={"accuracy": 1.0, "contains": 1.0})
+    losses = sample.statistics["option_nll"].copy()
+    losses[sample.facts["expected_option"]] = losses.min() - 1
+    return replace(sample, scores={"accuracy": 1.0}, statistics={"option_nll": losses})
+
+
+def other_expected(sample: Sample) -> Sample:
+    """The question whose right answer is what the model said."""
+    said = (sample.output or "").strip().split(".")[0].split(" ")[0] or "7"
+    return replace(
+        sample, output=f" {said}", facts={**sample.facts, "expected": said}, scores={"accuracy": 1.0, "contains": 1.0}
+    )
+
+
+def without_worst(file: Path) -> None:
+    finished = format.read(file)
+    ordered = sorted(finished.samples, key=lambda each: float(each.nll.mean()))  # type: ignore[union-attr]
+    file.write_bytes(format.parquet(finished.cell, ordered[:-4], None))
+
+
+def best_twice(file: Path) -> None:
+    finished = format.read(file)
+    best, *_, worst = sorted(finished.samples, key=lambda each: float(each.nll.mean()))  # type: ignore[union-attr]
+    kept = [each for each in finished.samples if each is not worst]
+    file.write_bytes(format.parquet(finished.cell, [*kept, replace(best, index=worst.index)], None))
+
+
+def worst_failed(file: Path) -> None:
+    finished = format.read(file)
+    worst = max(finished.samples, key=lambda each: float(each.nll.mean()))  # type: ignore[union-attr]
+    samples = [replace(each, failed="lost", nll=None) if each is worst else each for each in finished.samples]
+    file.write_bytes(format.parquet(finished.cell, samples, None))
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size * 2 // 3])
+
+
+def one_byte(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 3] ^= 0x40
+    file.write_bytes(content)
+
+
+def renamed(file: Path) -> None:
+    file.rename(file.with_name(f"{file.stem[::-1]}.parquet"))
+
+
+def claimed(file: Path) -> None:
+    """A better value in the records beside the samples."""
+    [*rows] = map(json.loads, (file.parents[1] / "records.jsonl").read_text().splitlines())
+    for row in rows:
+        if row["cell"] == file.stem and row["value"] is not None:
+            row["value"] *= 0.9
+    (file.parents[1] / "records.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def nats(change: Callable[[Any], Any]) -> Callable[[Path], None]:
+    return sample_wise(lambda each: replace(each, nll=change(each.nll).astype(np.float32)))
+
+
+LIKELIHOOD, WRITTEN, CHOICE, MARKS, PROBE = (
+    "last_segment",
+    "passkey",
+    "needle(options=4)",
+    "running_arithmetic",
+    "resolution",
+)
+TAMPERINGS: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "accuracy of one answer": (WRITTEN, flipped("accuracy")),
+    "contains of one answer": (WRITTEN, flipped("contains")),
+    "accuracy of one choice": (CHOICE, flipped("accuracy")),
+    "accuracy of the marks": (MARKS, sample_wise(lambda each: replace(each, scores={**each.scores, "accuracy": 1.0}))),
+    "exact of the marks": (MARKS, flipped("exact")),
+    "resolution": (PROBE, sample_wise(lambda each: replace(each, scores={**each.scores, "resolution": 0.9}))),
+    "a score beyond 1": (WRITTEN, sample_wise(lambda each: replace(each, scores={**each.scores, "accuracy": 2.0}))),
+    "perfect answers": (WRITTEN, sample_wise(perfect)),
+    "perfect choices": (CHOICE, sample_wise(perfect)),
+    "other questions": (WRITTEN, sample_wise(other_expected)),
+    "another depth": (WRITTEN, sample_wise(lambda each: replace(each, depth=0.5))),
+    "a lower chance": (CHOICE, sample_wise(lambda each: replace(each, chance=0.01))),
+    "lower losses": (LIKELIHOOD, nats(lambda nll: nll * 0.9)),
+    "negative losses": (LIKELIHOOD, nats(lambda nll: nll - 10)),
+    "undefined losses": (LIKELIHOOD, nats(lambda nll: np.where(nll > 5, np.nan, nll))),
+    "fewer samples": (LIKELIHOOD, without_worst),
+    "a sample twice": (LIKELIHOOD, best_twice),
+    "a failure": (LIKELIHOOD, worst_failed),
+    "more bytes": (LIKELIHOOD, sample_wise(lambda each: replace(each, bytes=2 * (each.bytes or 0)))),
+    "a file that is cut": (LIKELIHOOD, cut),
+    "a byte": (MARKS, one_byte),
+    "another name": (CHOICE, renamed),
+    "another length": (LIKELIHOOD, with_cell(length=4096)),
+    "another seed": (WRITTEN, with_cell(seed=7)),
+    "another protocol": (LIKELIHOOD, with_cell(protocol="NLL of all tokens")),
+    "an older task": (WRITTEN, with_identity("task", version=1)),
+    "another model's losses": (LIKELIHOOD, with_identity("model", name="mine", revision="0123")),
+    "claims": (LIKELIHOOD, claimed),
+}
+
+
+@pytest.mark.slow
+def test_a_hundred_planted_tamperings_are_caught_and_nothing_else(tmp_path: Path) -> None:
+    """Checksums are made to hold, and the submission is admitted as it is: only its content can tell."""
+    tasks = (LIKELIHOOD, WRITTEN, CHOICE, MARKS, PROBE)
+    methods = ("none", "ntk", "yarn", "rerope", "dca", "chunkllama", "self_extend", "streaming_llm")
+    first = copied(tmp_path / "first", tasks, methods)
+    second = Path(shutil.copytree(first, tmp_path / "second"))
+    (second / "records.jsonl").write_text((REFERENCE / "records.jsonl").read_text())
+    cells: dict[str, list[Finished]] = {}
+    for file in sorted((second / "cells").glob("*.parquet")):
+        finished = format.read(file)
+        if finished.samples and not (finished.cell.task == WRITTEN and finished.cell.method == "rerope"):
+            cells.setdefault(finished.cell.task, []).append(finished)
+    planted: dict[str, str] = {}
+    names = list(TAMPERINGS)
+    while len(planted) < 100:
+        for name in names:
+            task, tamper = TAMPERINGS[name]
+            if not cells[task] or len(planted) == 100:
+                continue
+            finished = cells[task].pop()
+            if name.startswith("perfect") and records_of(finished)[0].value == 1:
+                continue
+            file = second / "cells" / f"{finished.cell.id}.parquet"
+            known = set((second / "cells").iterdir())
+            tamper(file)
+            [now] = (set((second / "cells").iterdir()) - known) or {file}
+            planted[now.stem] = name
+    assert set(planted.values()) == set(TAMPERINGS)
+    submissions = ledger.proposed(tmp_path, first, "first", "us", None, "2026-11-23")
+    ledger.write(tmp_path, submissions)
+    found = audit.audit(tmp_path, ledger.proposed(tmp_path, second, "second", "them", None, "2026-11-23"))
+    caught = {each.cell for each in found.refused if each.submission == "second"}
+    caught |= {each.checked.cell.id for each in found.entries if each.submission.name == "second" and each.marks}
+    assert {planted[cell] for cell in planted.keys() - caught} == set()
+    assert caught == planted.keys() and len(planted) == 100
+    assert not [each for each in found.refused if each.submission == "first"]
+    assert not any(each.marks for each in found.entries if each.submission.name == "first")
