@@ -204,7 +204,9 @@ def served(folder: Path, change: Change, precision: str, reference: pack.Pack) -
     return np.stack(rows)
 
 
-def families(smollm2: Path | None, scratch: Path) -> Iterator[tuple[str, Path, pack.Pack, Planted, str]]:
+def families(
+    smollm2: Path | None, scratch: Path, only: str | None
+) -> Iterator[tuple[str, Path, pack.Pack, Planted, str]]:
     """Name, folder, pack, planted setups, and how the pack was made."""
 
     def made(folder: str, length: int, trained: int | None = None) -> tuple[pack.Pack, str]:
@@ -216,12 +218,15 @@ def families(smollm2: Path | None, scratch: Path) -> Iterator[tuple[str, Path, p
         found = pack.make(model=model, corpus=None, backend=backend, length=length, n=16, seed=0, out=out, quiet=True)
         return found, f"{out.stat().st_size / 1e3:.0f} KB in {time.monotonic() - begun:.0f} s"
 
-    whole = [*llama(256, 10_000.0, 32), ("window of 128 tokens", window(128), "window of 128 tokens")]
-    yield ("lexlet", LEXLET, *(found := made("lexbench:lexlet", 512))[:1], whole, found[1])
+    if only in (None, "lexlet"):
+        whole = [*llama(256, 10_000.0, 32), ("window of 128 tokens", window(128), "window of 128 tokens")]
+        yield ("lexlet", LEXLET, *(found := made("lexbench:lexlet", 512))[:1], whole, found[1])
     for kind, (_, planted) in TINY.items():
+        if only not in (None, kind):
+            continue
         folder = tiny(kind, scratch / kind)
         yield (f"{kind}, random", folder, *(found := made(str(folder), 512, 256))[:1], planted, found[1])
-    if smollm2 is not None:
+    if smollm2 is not None and only in (None, "smollm2"):
         stated = registry.read("model", "smollm2")
         wanted = llama(8192, 100_000.0, 64)
         said = f"{smollm2.stat().st_size / 1e3:.0f} KB"
@@ -240,16 +245,15 @@ def main(given: list[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smollm2", type=Path, help="a pack of SmolLM2")
-    parser.add_argument("--only", help="of one family")
+    parser.add_argument("--only", help="one of lexlet, smollm2 and the types of tiny models")
     asked = parser.parse_args(given)
     torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
     print(f"| checkpoint | planted | {' | '.join(PRECISIONS)} |\n| --- | --- |{' --- |' * len(PRECISIONS)}")
     counts: dict[str, int] = {}
     sizes, planted_setups = [], 0
     with tempfile.TemporaryDirectory() as scratch:
-        for name, folder, reference, planted, size in families(asked.smollm2, Path(scratch)):
-            if asked.only not in (None, name):
-                continue
+        for name, folder, reference, planted, size in families(asked.smollm2, Path(scratch), asked.only):
             sizes.append(f"{name} {size}")
             for done, change, label in planted:
                 planted_setups += 1
