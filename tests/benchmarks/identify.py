@@ -209,23 +209,23 @@ def families(
 ) -> Iterator[tuple[str, Path, pack.Pack, Planted, str]]:
     """Name, folder, pack, planted setups, and how the pack was made."""
 
-    def made(folder: str, length: int, trained: int | None = None) -> tuple[pack.Pack, str]:
+    def made(folder: str, length: int, n: int, trained: int | None = None) -> tuple[pack.Pack, str]:
         stated = {"path": folder, **({"trained_length": trained} if trained else {})}
         model = read_model({"name": Path(folder).name, **stated})
         out = scratch / "pack.npz"
         begun = time.monotonic()
         backend = {**registry.read("backend", "hf"), "name": "hf"}
-        found = pack.make(model=model, corpus=None, backend=backend, length=length, n=16, seed=0, out=out, quiet=True)
+        found = pack.make(model=model, corpus=None, backend=backend, length=length, n=n, seed=0, out=out, quiet=True)
         return found, f"{out.stat().st_size / 1e3:.0f} KB in {time.monotonic() - begun:.0f} s"
 
     if only in (None, "lexlet"):
         whole = [*llama(256, 10_000.0, 32), ("window of 128 tokens", window(128), "window of 128 tokens")]
-        yield ("lexlet", LEXLET, *(found := made("lexbench:lexlet", 512))[:1], whole, found[1])
+        yield ("lexlet", LEXLET, *(found := made("lexbench:lexlet", 512, 16))[:1], whole, found[1])
     for kind, (_, planted) in TINY.items():
         if only not in (None, kind):
             continue
         folder = tiny(kind, scratch / kind)
-        yield (f"{kind}, random", folder, *(found := made(str(folder), 512, 256))[:1], planted, found[1])
+        yield (f"{kind}, random", folder, *(found := made(str(folder), 512, 32, 256))[:1], planted, found[1])
     if smollm2 is not None and only in (None, "smollm2"):
         stated = registry.read("model", "smollm2")
         wanted = llama(8192, 100_000.0, 64)
@@ -239,6 +239,11 @@ def right(reference: pack.Pack, found: identify.Found, label: str) -> str:
     if found.verdict == wanted and not found.alike:
         return "right"
     return "cannot be told" if wanted in (found.verdict, *found.alike) else "WRONG"
+
+
+def _said(verdict: str, found: identify.Found) -> str:
+    also = f"; or {', '.join(found.alike)}" if found.alike else ""
+    return f"{verdict}: {found.verdict}{also} ({found.why})"
 
 
 def main(given: list[str] | None = None) -> None:
@@ -262,7 +267,7 @@ def main(given: list[str] | None = None) -> None:
                     found = identify.identify(reference, served(folder, change, precision, reference))
                     verdict = right(reference, found, label)
                     counts[verdict] = counts.get(verdict, 0) + 1
-                    verdicts.append(verdict if verdict == "right" else f"{verdict}: {found.verdict} ({found.why})")
+                    verdicts.append(verdict if verdict == "right" else _said(verdict, found))
                 print(f"| {name} | {done} | {' | '.join(verdicts)} |", flush=True)
     total = sum(counts.values())
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
