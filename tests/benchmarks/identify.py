@@ -137,7 +137,7 @@ TINY: dict[str, tuple[dict[str, Any], Planted]] = {
             ("attention factor dropped", yarn(4.0, 256, 1e6, attention_factor=1.0), "YaRN 4 without attention factor"),
             ("YaRN, factor 8 after an update", yarn(8.0, 256, 1e6), "YaRN 8"),
             ("linear in place of YaRN", rope("linear", 1e6, factor=4.0), "linear 4"),
-            ("base lost", yarn(4.0, 256, 10_000.0), NONE),
+            ("base lost", yarn(4.0, 256, 10_000.0), "base 10000"),
             ("pairs of neighbours", swapped, "wrong pairs rotate"),
         ],
     ),
