@@ -7,21 +7,27 @@ from lexbench.commands import hydra_config
 from lexbench.commands.command import BACKEND, MODEL, RESUMES, SWEEPS, USUAL_CORPUS, Command, Setting, part, settings_of
 
 
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--to", choices=("transformers", "vllm", "llama.cpp"), help="try only what this software can be told to serve"
+    )
+
+
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print the ranking and the file of the best method."""
 
     def job(config: dict[str, Any], choices: dict[str, str]) -> None:
         from lexbench.core.checkpoint import read_model
-        from lexbench.studies.tune.page import ranking
+        from lexbench.studies.tune.page import screen
         from lexbench.studies.tune.tune import tune
 
         result = tune(
             model=read_model(config["model"]),
             corpus=part(config, choices, "corpus"),
             backend=part(config, choices, "backend"),
-            settings=settings_of("tune", "lexbench.studies.tune.settings.Settings", config),
+            settings=settings_of("tune", "lexbench.studies.tune.settings.Settings", {**config, "to": options.to}),
         )
-        print(ranking(result))
+        print(screen(result))
         print(result.file)
 
     hydra_config.jobs(COMMAND, job, words)
@@ -32,6 +38,7 @@ COMMAND = Command(
     name="tune",
     help="find the best method and its parameters for a model at one length",
     call=call,
+    arguments=_arguments,
     settings=(
         *(MODEL, USUAL_CORPUS, BACKEND),
         Setting("length=32768", "tokens in use, prompt and answer; more than the trained length"),
@@ -46,7 +53,9 @@ COMMAND = Command(
             "methods to try",
             default="all that change frequencies or distances and hide no key",
         ),
-        Setting("n=32", "questions of the last rung; then each finalist gets as many new ones"),
+        Setting(
+            "n=32", "questions of the last rung; finalists get as many new ones, up to 4 times if that tells them apart"
+        ),
         Setting("first=4", "questions of the first rung, at least"),
         Setting("eta=2", "one candidate in eta goes to the next rung, which has eta times as many questions"),
         Setting("seed=0", "seed of the candidates and the questions; the new questions use the next seed"),

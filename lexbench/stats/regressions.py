@@ -275,10 +275,9 @@ def _proven(verdict: Verdict) -> Verdict:
         beyond = f", {proof.above} of them lost more than {proof.cap:g}" if proof.above else ""
         limited = f", {limited}" if limited else ""
         return replace(verdict, status="proven", reason=f"proven after {proof.at} of {clusters}{beyond}{limited}")
-    found = "the loss lies beyond it" if proof.mean > proof.margin else "it is not shown to be less"
-    more = (
-        "no n proves it if the next ones lose as much"
-        if proof.more is None
-        else f"about {proof.more} more may: raise n"
+    lost = f"{clusters} lose {proof.mean * scale(verdict.metric or ''):.3g} on average"
+    if proof.more is None:
+        return replace(blank, reason=f"{lost}: if the next ones lose as much, no n proves less than the tolerance")
+    return replace(
+        blank, reason=f"{lost}, too few to prove less than the tolerance: about {proof.more} more may, raise n"
     )
-    return replace(blank, reason=f"{clusters} lose {proof.mean * scale(verdict.metric or ''):.3g}, {found}: {more}")

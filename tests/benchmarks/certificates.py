@@ -12,6 +12,7 @@ planned, here for nine tenths of the deployments that lose half the margin, with
 import argparse
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from scipy.special import stdtr
 from lexbench.stats.certificates import CAP, cap_of, log_wealth
 from lexbench.stats.intervals import LEVEL
 
-Floats = NDArray[np.float64]
+Floats = NDArray[np.floating[Any]]
 Draw = Callable[[np.random.Generator, tuple[int, int]], Floats]
 POINTS, NATS = 0.02, 0.05
 """Margins: 2 points of a score, 0.05 nats."""

@@ -137,7 +137,7 @@ TINY: dict[str, tuple[dict[str, Any], Planted]] = {
             ("attention factor dropped", yarn(4.0, 256, 1e6, attention_factor=1.0), "YaRN 4 without attention factor"),
             ("YaRN, factor 8 after an update", yarn(8.0, 256, 1e6), "YaRN 8"),
             ("linear in place of YaRN", rope("linear", 1e6, factor=4.0), "linear 4"),
-            ("base lost", yarn(4.0, 256, 10_000.0), NONE),
+            ("base lost", yarn(4.0, 256, 10_000.0), "base 10000"),
             ("pairs of neighbours", swapped, "wrong pairs rotate"),
         ],
     ),
@@ -204,24 +204,29 @@ def served(folder: Path, change: Change, precision: str, reference: pack.Pack) -
     return np.stack(rows)
 
 
-def families(smollm2: Path | None, scratch: Path) -> Iterator[tuple[str, Path, pack.Pack, Planted, str]]:
+def families(
+    smollm2: Path | None, scratch: Path, only: str | None
+) -> Iterator[tuple[str, Path, pack.Pack, Planted, str]]:
     """Name, folder, pack, planted setups, and how the pack was made."""
 
-    def made(folder: str, length: int, trained: int | None = None) -> tuple[pack.Pack, str]:
+    def made(folder: str, length: int, n: int, trained: int | None = None) -> tuple[pack.Pack, str]:
         stated = {"path": folder, **({"trained_length": trained} if trained else {})}
         model = read_model({"name": Path(folder).name, **stated})
         out = scratch / "pack.npz"
         begun = time.monotonic()
         backend = {**registry.read("backend", "hf"), "name": "hf"}
-        found = pack.make(model=model, corpus=None, backend=backend, length=length, n=16, seed=0, out=out, quiet=True)
+        found = pack.make(model=model, corpus=None, backend=backend, length=length, n=n, seed=0, out=out, quiet=True)
         return found, f"{out.stat().st_size / 1e3:.0f} KB in {time.monotonic() - begun:.0f} s"
 
-    whole = [*llama(256, 10_000.0, 32), ("window of 128 tokens", window(128), "window of 128 tokens")]
-    yield ("lexlet", LEXLET, *(found := made("lexbench:lexlet", 512))[:1], whole, found[1])
+    if only in (None, "lexlet"):
+        whole = [*llama(256, 10_000.0, 32), ("window of 128 tokens", window(128), "window of 128 tokens")]
+        yield ("lexlet", LEXLET, *(found := made("lexbench:lexlet", 512, 16))[:1], whole, found[1])
     for kind, (_, planted) in TINY.items():
+        if only not in (None, kind):
+            continue
         folder = tiny(kind, scratch / kind)
-        yield (f"{kind}, random", folder, *(found := made(str(folder), 512, 256))[:1], planted, found[1])
-    if smollm2 is not None:
+        yield (f"{kind}, random", folder, *(found := made(str(folder), 512, 32, 256))[:1], planted, found[1])
+    if smollm2 is not None and only in (None, "smollm2"):
         stated = registry.read("model", "smollm2")
         wanted = llama(8192, 100_000.0, 64)
         said = f"{smollm2.stat().st_size / 1e3:.0f} KB"
@@ -236,20 +241,24 @@ def right(reference: pack.Pack, found: identify.Found, label: str) -> str:
     return "cannot be told" if wanted in (found.verdict, *found.alike) else "WRONG"
 
 
+def _said(verdict: str, found: identify.Found) -> str:
+    also = f"; or {', '.join(found.alike)}" if found.alike else ""
+    return f"{verdict}: {found.verdict}{also} ({found.why})"
+
+
 def main(given: list[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smollm2", type=Path, help="a pack of SmolLM2")
-    parser.add_argument("--only", help="of one family")
+    parser.add_argument("--only", help="one of lexlet, smollm2 and the types of tiny models")
     asked = parser.parse_args(given)
     torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
     print(f"| checkpoint | planted | {' | '.join(PRECISIONS)} |\n| --- | --- |{' --- |' * len(PRECISIONS)}")
     counts: dict[str, int] = {}
     sizes, planted_setups = [], 0
     with tempfile.TemporaryDirectory() as scratch:
-        for name, folder, reference, planted, size in families(asked.smollm2, Path(scratch)):
-            if asked.only not in (None, name):
-                continue
+        for name, folder, reference, planted, size in families(asked.smollm2, Path(scratch), asked.only):
             sizes.append(f"{name} {size}")
             for done, change, label in planted:
                 planted_setups += 1
@@ -258,7 +267,7 @@ def main(given: list[str] | None = None) -> None:
                     found = identify.identify(reference, served(folder, change, precision, reference))
                     verdict = right(reference, found, label)
                     counts[verdict] = counts.get(verdict, 0) + 1
-                    verdicts.append(verdict if verdict == "right" else f"{verdict}: {found.verdict} ({found.why})")
+                    verdicts.append(verdict if verdict == "right" else _said(verdict, found))
                 print(f"| {name} | {done} | {' | '.join(verdicts)} |", flush=True)
     total = sum(counts.values())
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())

@@ -129,3 +129,18 @@ def test_a_planted_setup_is_named_from_the_command_line(tmp_path: Path, capsys: 
     for words, said in ((["--expect", "warp"], "has no setup 'warp'"), (["model.path=./none"], "does not exist")):
         assert main.main(["identify", file, *words]) == 2
         assert said in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_a_server_is_named_by_its_log_probabilities_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.backends import scripted
+    from tests.benchmarks.serving import Engine
+
+    file = str(tmp_path / "lexlet.npz")
+    assert main.main(["fingerprint", "model=lexlet", "corpus=synthetic", "length=96", "n=6", "--out", file]) == 0
+    engine, listed = Engine(), scripted.listing("one", **scripted.VLLM)  # NTK of factor 2
+    with scripted.serving(engine.answer, models=listed, version="0.30.0") as server:
+        words = ["identify", file, "model=lexlet", "backend=openai", f"backend.url={server.url}"]
+        assert main.main([*words, "--expect", "NTK 2"]) == 0
+    assert "\nNTK 2: " in capsys.readouterr().out

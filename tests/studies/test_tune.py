@@ -4,6 +4,7 @@ import csv
 import itertools
 import json
 import math
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -24,9 +25,10 @@ from lexbench.methods import export
 from lexbench.stats.pairs import Outcome
 from lexbench.studies.tune import bench
 from lexbench.studies.tune.halving import halve, rungs
-from lexbench.studies.tune.page import ranking
+from lexbench.studies.tune.page import ranking, screen
 from lexbench.studies.tune.ranking import Measured, rank
 from lexbench.studies.tune.result import Result
+from lexbench.studies.tune.search import Search
 from lexbench.studies.tune.settings import Settings
 from lexbench.studies.tune.space import Candidate, Draws, Range, named, parameters_of
 from lexbench.studies.tune.tune import tune
@@ -793,7 +795,7 @@ def test_the_commands_settings_are_the_defaults_and_its_space_fits_all_methods(l
     plain = Settings()
     for name in names - {"space", "common"}:
         assert getattr(built, name) == getattr(plain, name)
-    assert names == set(Settings.__dataclass_fields__)
+    assert names | {"to"} == set(Settings.__dataclass_fields__)  # an option, not a setting
     for method in registry.names("method"):
         for length in (512, 1024, 4096):
             drawn = parameters_of(named(method), built.space, built.common, lexlet, length)
@@ -832,3 +834,49 @@ def test_the_embedded_model_is_told_to_take_rerope(lexlet: Model, tmp_path: Path
     assert abs(best.inside.difference or 0.0) <= 0.02
     out = {tried.candidate.label: tried.out for tried in result.tried}
     assert out["critical_base"] == out["pi"] == "too dear inside the trained length"
+
+
+# deployment
+
+
+def test_a_target_is_offered_only_what_it_can_express(lexlet: Model, tmp_path: Path) -> None:
+    methods = ({"name": "pi", "factor": BEST}, {"name": "rerope", "window": 64}, {"name": "log_n"})
+    result = run(lexlet, tmp_path, methods=methods, budget=3, to="vllm")
+    became = {tried.candidate.label: tried.out for tried in result.tried}
+    assert became["pi(factor=9.0)"] is None
+    for label in ("rerope(window=64)", "log_n"):
+        assert (became[label] or "").startswith("cannot be deployed: vllm cannot express ")
+    said = screen(result)
+    assert "**pi(factor=9.0)**" in said and "\npaste   vllm serve" in said
+    assert len(said.splitlines()) <= 24  # one screen
+    assert re.search(r"^gains .*nats per token on none at 1024 tokens.*needles found: 1\.00, \+100 points", said, re.M)
+    assert re.search(r"^costs .*0\.000.* nats at 256 tokens, as deployed; the limit is 0\.02$", said, re.M)
+    assert re.search(r"^sure  +better than every other finalist within the price, on 8 fresh questions", said, re.M)
+    with pytest.raises(ValueError, match="tune's to must be one of transformers, vllm"):
+        Settings(to="tgi")
+
+
+def test_fresh_questions_are_as_many_as_tell_the_best_two_apart() -> None:
+    """By the formula of two paired samples: (1.96 + 0.84)^2 (error / difference)^2 times the questions."""
+
+    def losses(gaps: list[float]) -> SimpleNamespace:
+        texts = [Outcome(index=place, cluster=str(place), amount=gap, targets=1) for place, gap in enumerate(gaps)]
+        return SimpleNamespace(losses=lambda worth: texts)
+
+    def planned(gaps: list[float], n: int = 8) -> int:
+        names = ("none", "one", "two")
+        measured = {"one": losses([0.0] * len(gaps)), "two": losses(gaps)}
+        search = SimpleNamespace(
+            settings=SimpleNamespace(n=n, worth=1.0),
+            tried=[SimpleNamespace(candidate=name, asked=len(gaps)) for name in names],
+            bench=None,
+            _finalists=lambda: list(names),
+            measured=lambda bench, candidate, count: measured[candidate],
+        )
+        return Search.planned(search)  # type: ignore[arg-type]
+
+    gaps = [0.1, 0.5, -0.2, 0.4, 0.0, 0.3, -0.1, 0.2]
+    error = np.std(gaps, ddof=1) / math.sqrt(8)
+    assert planned(gaps) == math.ceil(2.8**2 * (error / np.mean(gaps)) ** 2 * 8) == 21
+    assert planned([0.2] * 8) == 8  # always alike: enough as it is
+    assert planned([0.1, -0.09] * 4) == 32  # no more than 4 times as many

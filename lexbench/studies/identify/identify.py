@@ -30,6 +30,8 @@ ALLOWED = 3.0
 """Distance of the same setup, at most, in units of the noise."""
 BETWEEN = 0.25
 """Share of the way to another setup from which the nearest one is denied."""
+ROUNDED = 2.0**-8
+"""Difference of two setups, as a share of what they differ from the first, up to which the pack rounds it away."""
 NONE = "none of these"
 
 
@@ -81,7 +83,8 @@ def identify(pack: Pack, served: Nats) -> Found:
         towards = pack.nll[other] - pack.nll[best]
         sums = np.stack([(rest * towards).sum(axis=1), np.square(towards).sum(axis=1)], axis=1)
         share, reach = 0.0, math.inf  # the texts do not tell the two apart
-        if sums[:, 1].sum() > 0:
+        stored = np.square(pack.nll[[best, other]] - pack.nll[0]).sum(axis=(1, 2)).max()
+        if sums[:, 1].sum() > ROUNDED**2 * stored:
             share, influence = ratio(sums)
             reach = quantile * math.sqrt(texts / (texts - 1) * float(np.square(influence).sum()))
         near.append(

@@ -1,5 +1,6 @@
 """The setups that a served model may turn by: what its config says, and what servers make of it by mistake."""
 
+import functools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -39,36 +40,27 @@ def setups(model: Model, length: int) -> list[Setup]:
         raise Refused(f"{model.name} has no rotary positions to name: fingerprint a model with RoPE")
     found: dict[str, Setup] = {}
     for each in [Setup(OWN, Attention()), *_angles(model, length), *_masks(model, length)]:
-        same = json.dumps([_explicit(model, length, each.attention).as_data(), each.mispaired], sort_keys=True)
+        angles = each.attention if each.attention.slots() else _by_rope(model, length, lambda rope: rope.own(length))
+        same = json.dumps([angles.as_data(), each.mispaired], sort_keys=True)
         known = found.get(same)
         found[same] = each if known is None else replace(known, label=f"{known.label} = {each.label}")
     return list(found.values())
 
 
-def _explicit(model: Model, length: int, attention: Attention) -> Attention:
-    """The Attention with the model's own angles written out, so that equal setups are equal data."""
-    return _by_rope(model, lambda rope: rope.own(length)) if not attention.slots() else attention
-
-
 def _angles(model: Model, length: int) -> Iterator[Setup]:
     """Setups of other frequencies and scales in the layers that see all keys, or in all where none does."""
-    first = _changed(model)[0]
-    for label in _variants(first, length):
-        # A kind of layers that has no such variant keeps its own.
-        yield Setup(label, _by_rope(model, lambda rope, label=label: _of(rope, label, length)))  # type: ignore[misc]
+    for label in _variants(_changed(model)[0], length):
+        yield Setup(label, _by_rope(model, length, functools.partial(_of, label=label, length=length)))
     kinds = {rope.kind: rope for rope in ropes(model)}
-    if len(kinds) > 1:
-        for kind, whole in kinds.items():
-            alike = all(rope.plain.rotated == whole.plain.rotated for rope in kinds.values())
-            if alike:
-                angles = whole.own(length)
-                yield Setup(
-                    f"layer types lost: all rotate as {kind}", _by_rope(model, lambda rope, angles=angles: angles, True)
-                )  # type: ignore[misc]
+    for kind, rope in kinds.items() if len(kinds) > 1 else ():
+        if all(each.plain.rotated == rope.plain.rotated for each in kinds.values()):
+            angles = rope.own(length)
+            label = f"layer types lost: all rotate as {kind}"
+            yield Setup(label, _by_rope(model, length, lambda _, angles=angles: angles, True))  # type: ignore[misc]
     yield Setup("wrong pairs rotate", Attention(), mispaired=True)
 
 
-def _of(rope: Rope, label: str, length: int) -> Angles:
+def _of(rope: Rope, *, label: str, length: int) -> Angles:
     return _variants(rope, length).get(label) or rope.own(length)
 
 
@@ -118,13 +110,14 @@ def _changed(model: Model) -> list[Rope]:
     return [rope for rope in found if not rope.windowed] or found
 
 
-def _by_rope(model: Model, angles: Callable[[Rope], Angles], every: bool = False) -> Attention:
-    """The Attention in which each RoPE turns by these angles; windowed layers keep theirs, unless `every`."""
+def _by_rope(model: Model, length: int, angles: Callable[[Rope], Angles], every: bool = False) -> Attention:
+    """The Attention in which each RoPE turns by these angles; windowed layers by their own, unless `every`."""
     parts: dict[int | None, Attention] = {}
-    for rope in ropes(model) if every else _changed(model):
-        frequencies, scale = angles(rope)
-        own = rope.own(1)[1] if rope.scaled else 1.0
-        part = Attention(inv_freq=frequencies, scale=None if scale == own == 1 else scale)
+    changed = ropes(model) if every else _changed(model)
+    for rope in ropes(model):
+        own = rope.own(length)
+        frequencies, scale = angles(rope) if rope in changed else own
+        part = Attention(inv_freq=frequencies, scale=None if scale == own[1] == 1 else scale)
         parts |= dict.fromkeys((None,) if rope.layers is None else rope.layers, part)
     if None in parts:
         return parts[None]

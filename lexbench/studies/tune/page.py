@@ -60,6 +60,43 @@ def ranking(result: "Result") -> str:
     return "\n".join([*lines, LEGEND.format(**about), formats.markdown(grid)])
 
 
+def screen(result: "Result") -> str:
+    """What to deploy, what it gains and costs, how sure that is, what to paste; and the finalists in a table."""
+    lines = [_sentence(result), ""]
+    if result.rows and result.winner is not None:
+        lines += [f"{name:<7} {said}" for name, said in _verdict(result)]
+    elif not result.rows:
+        lines.append(
+            "No time was left for fresh questions: the order is the search's own and optimistic. Raise budget."
+        )
+    if result.winner is None or result.winner.label == "none":
+        lines += [line.rstrip() for line in (_dear(result),) if line]
+    grid = ranking(result).split("\n\n")
+    table = next((each for each in grid if each.startswith("|")), "")
+    return "\n".join([*lines, "", table])
+
+
+def _verdict(result: "Result") -> Iterator[tuple[str, str]]:
+    """Rows of the verdict on the winner."""
+    row, target = result.rows[0], result.settings.to
+    text, needles = _difference(row.text), row.needles
+    found = ""
+    if needles is not None and needles.value is not None:
+        entry = difference_entry(needles, ".0f", 100, missing="–")
+        found = f"; needles found: {needles.value:.2f}, {entry.text} points [{', '.join(entry.ends)}]"
+    yield "gains", f"{text} nats per token on none at {result.length} tokens, less is better{found}"
+    limit = f"the limit is {result.settings.price:g}{', which its interval straddles' if row.doubtful else ''}"
+    yield "costs", f"{_difference(row.inside)} nats at {result.model.trained_length} tokens, as deployed; {limit}"
+    alike = [each.candidate.label for each in result.rows[1:] if each.tied]
+    asked = several(result.fresh, "fresh question")
+    more = f"; {result.planned} were planned to tell" if result.fresh < result.planned else ""
+    sure = f"cannot be told from {', '.join(alike)}" if alike else "better than every other finalist within the price"
+    yield "sure", f"{sure}, on {asked} of each kind{more}"
+    shown = target or next(iter(_exports(result, row.candidate)), None)
+    pasted = _export(result, row.candidate, shown)[0] if shown else None
+    yield "paste", pasted or f"lexbench.extend(network, {_arguments(row.candidate, result.length)})"
+
+
 def _sentence(result: "Result") -> str:
     best = f"**{escaped(result.winner.label)}**" if result.winner else "nothing within the price"
     if result.winner and result.winner.label == "none":
@@ -98,8 +135,8 @@ def _notes(result: "Result") -> Iterator[str]:
     if result.seen:
         texts = several(result.fresh, "fresh text")
         yield f"From documents of which the search read, too: {result.seen} of {texts}."
-    if result.fresh < settings.n:
-        yield f"The budget ended before all {settings.n} fresh questions were asked."
+    if result.fresh < result.planned:
+        yield f"The budget ended before all {result.planned} fresh questions were asked."
     measured = sum(bool(tried.curve) for tried in result.tried)
     yield (
         f"{several(measured, 'candidate')} measured in {several(result.rounds, 'round')}, "
@@ -184,7 +221,17 @@ def _dear(result: "Result", target: str | None = None) -> str:
     above = [(each, price, price.difference) for each, price in paid if price and price.difference is not None]
     dear = sorted((each for each in above if each[2] > result.settings.price), key=lambda each: each[2])
     able = (each for each in dear if target is None or _export(result, each[0], target)[0] is not None)
-    said = [f"{escaped(each.label)} {_difference(price)}" for each, price, _ in itertools.islice(able, CHEAPEST)]
+    found = {row.candidate.label: row.needles for row in result.rows}
+
+    def needles(label: str) -> str:
+        """What a candidate gains in needles."""
+        gain = found.get(label)
+        return f", needles {100 * gain.difference:+.0f} points" if gain and gain.difference else ""
+
+    said = [
+        f"{escaped(each.label)} {_difference(price)}{needles(each.label)}"
+        for each, price, _ in itertools.islice(able, CHEAPEST)
+    ]
     what = "What could be, above" if target else "Above"
     return f"{what} the price inside the trained length: {'; '.join(said)}.\n" if said else ""
 

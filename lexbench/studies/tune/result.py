@@ -24,6 +24,8 @@ class Result:
     """Finalists on fresh questions, best first; empty if no time was left."""
     fresh: int
     """Number of fresh questions of each kind."""
+    planned: int
+    """Number that tells the best two apart, as far as the search could say and within 4 times `n`."""
     seen: int
     """Number of fresh texts from documents that the search has read in other places."""
     tried: Sequence[Tried]

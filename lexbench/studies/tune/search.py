@@ -15,7 +15,7 @@ from lexbench.core.record import Refused
 from lexbench.core.task import Choose, Mark, Write
 from lexbench.methods import export
 from lexbench.runner.job import Job
-from lexbench.stats.pairs import Paired
+from lexbench.stats.pairs import Paired, paired
 from lexbench.studies.tune.bench import Bench, Part, TimeUp
 from lexbench.studies.tune.halving import halve, rungs
 from lexbench.studies.tune.ranking import Finalist, Measured, price_of, rank
@@ -26,6 +26,8 @@ FINALISTS = 4
 """Number of finalists, besides `none` and the best candidate that can be exported."""
 ABLE, TRIED = 0.5, 8
 """Needles count if the model finds this share (above chance) of so many of them within its trained length."""
+MORE = 4
+"""Fresh questions at most, in units of `n`."""
 DRAWS = 20
 """Draws of old candidates in a row after which the space counts as exhausted."""
 
@@ -155,9 +157,19 @@ class Search:
             self._known.setdefault(key, candidate.label)
             if twin == candidate.label:
                 return None
-            tried.out = f"same as {twin}" if twin else None
+            tried.out = f"same as {twin}" if twin else self._unserved(candidate)
         self.tried.append(tried)
         return None if tried.out else tried
+
+    def _unserved(self, candidate: Candidate) -> str | None:
+        """Why the target of the deployment cannot serve a candidate; None: it can, or there is no target."""
+        try:
+            assert candidate.method is not None, "a candidate with an attention has a method"
+            if self.settings.to is not None:
+                export.as_data(candidate.method, candidate.label, self.model, self.length, self.settings.to)
+        except Refused as refusal:
+            return f"cannot be deployed: {refusal.reason}"
+        return None
 
     def _measure(self, tried: Tried, count: int) -> tuple[bool, float] | None:
         """Sort key of a candidate after so many questions: whether its price is too high, then loss; None: dropped."""
@@ -209,12 +221,29 @@ class Search:
         dear = bool(tried.price and (tried.price.difference or 0.0) > self.settings.price)
         return tried.out is not None, -tried.asked, dear, tried.curve[-1][1] if tried.curve else math.inf
 
-    def final(self, bench: Bench) -> tuple[list[Finalist], int]:
+    def planned(self) -> int:
+        """Fresh questions that tell the best two candidates apart in four of five cases, if they differ as here.
+
+        n = (1.96 + 0.84)^2 (error / difference)^2 times the questions so far; at least `n`, at most 4 times as many.
+        """
+        best, least = self._finalists()[1:3], self.settings.n
+        counts = [tried.asked for tried in self.tried if tried.candidate in best]
+        if len(best) < 2:
+            return least
+        count = min(counts)
+        one, other = (self.measured(self.bench, each, count).losses(self.settings.worth) for each in best)
+        apart = paired(one, other, "nll")
+        if not apart.difference or not apart.error:
+            return least
+        needed = math.ceil(2.8**2 * (apart.error / apart.difference) ** 2 * count)
+        return max(least, min(needed, MORE * least))
+
+    def final(self, bench: Bench, questions: int) -> tuple[list[Finalist], int]:
         """Rows of the finalists on fresh questions, and the number of questions; each one runs for all finalists."""
         left = self._finalists()
         settings, fresh = self.settings, 0
         try:
-            for count in range(1, settings.n + 1):
+            for count in range(1, questions + 1):
                 left = [candidate for candidate in left if self._holds(bench, candidate, count)]
                 fresh = count
         except TimeUp:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lexbench.methods.export import TARGETS
+
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 
 
@@ -20,12 +22,13 @@ class Settings:
         price: largest loss inside the trained length against `none`, in nats per token.
         worth: value of finding all needles, in nats per token; 0: only the text counts.
         methods: names, or names with parameters; None: all that change frequencies or distances and mask no key.
-        n: questions of the last rung, and fresh questions of each finalist.
+        n: questions of the last rung, and least fresh questions of each finalist.
         first: least number of questions of the first rung.
         eta: one in eta candidates goes on to the next rung, which has eta times as many questions.
         seed: of draws and questions; the fresh questions have the next seed.
         nll: task of the text, which must give likelihoods.
         needles: tasks of needles; the first one counts that the model can do inside its trained length.
+        to: target of the deployment (transformers, vllm, llama.cpp): only what it can express is tried; None: any.
         space: by method and parameter, what to draw: choices, or {low, high, log, of, least}.
         common: the same for every method with such a parameter.
     """
@@ -42,6 +45,7 @@ class Settings:
     seed: int = 0
     nll: str | Mapping[str, Any] = "last_segment"
     needles: Sequence[Any] = ("needle", "passkey", {"name": "needle", "options": 4})
+    to: str | None = None
     space: Mapping[str, Any] = field(default_factory=dict)
     common: Mapping[str, Any] = field(default_factory=dict)
 
@@ -49,6 +53,8 @@ class Settings:
         for name, least in (("n", 2), ("first", 1), ("eta", 2), ("seed", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"tune's {name} must be at least {least}, got {getattr(self, name)}")
+        if self.to is not None and self.to not in TARGETS:
+            raise ValueError(f"tune's to must be one of {', '.join(TARGETS)}, got {self.to!r}")
         for name in ("price", "worth"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"tune's {name} must be finite and at least 0 nats, got {getattr(self, name)}")

@@ -81,8 +81,8 @@ def tune(
     search.run(list(zip(configs, parameters, strict=True)))
     if settings.seconds is not None:
         clock.limit = 0.0 if done else settings.seconds
-    final = Bench(job, loaded, out / "final", settings.seed + 1, length, clock, preflight)
-    rows, fresh = search.final(final)
+    final, planned = _fresh(job, loaded, search, clock, preflight, length)
+    rows, fresh = search.final(final, planned)
     for each in (bench, final):
         each.write_records()
     result = Result(
@@ -92,6 +92,7 @@ def tune(
         needles=search.needles.task.label if search.needles else None,
         rows=rows,
         fresh=fresh,
+        planned=planned,
         seen=_seen(bench, final, search.text, fresh),
         tried=search.ranked(),
         rounds=search.rounds,
@@ -247,6 +248,23 @@ def _finished_with(out: Path, settings: Settings) -> bool:
         return bool(result["budget"] == settings.budget)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
+
+
+def _fresh(
+    job: Job, loaded: Backend, search: Search, clock: Clock, preflight: Preflight, length: int
+) -> tuple[Bench, int]:
+    """The bench of fresh questions and their number: as planned, or `n` where the texts do not give as many."""
+    settings, out = search.settings, job.results / "final"
+    for count in dict.fromkeys([search.planned(), settings.n]):
+        bench = Bench(replace(job, n=count), loaded, out, settings.seed + 1, length, clock, preflight)
+        try:
+            for part in (search.text, search.inside, *([search.needles] if search.needles else [])):
+                bench.questions(part)
+            break
+        except Refused:
+            if count == settings.n:
+                raise
+    return bench, count
 
 
 def _seen(bench: Bench, final: Bench, text: Part, fresh: int) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -224,3 +225,85 @@ def test_the_action_checks_and_says_so(
     assert (tmp_path / "summary").read_text().startswith(f"before\n{summary}")
     assert ("::error title=lexbench check" in done.stdout) == (code != 0)
     assert (tmp_path / "out/check.xml").exists() == (code != 2)
+
+
+# From another repository
+
+FORMS = {"github": ACTION, "gitlab": ROOT / ".gitlab/check.yml"}
+MEASURED = "model=lexlet task=passkey lengths=[80] n=3 corpus=synthetic"
+
+
+def filled(text: str, values: dict[str, str]) -> str:
+    """A value of a step with its expressions replaced, as the forge does."""
+    return re.sub(r"\$(?:\{\{|\[\[) ([\w.]+) (?:\}\}|\]\])", lambda found: values[found[1]], text)
+
+
+def steps_of(form: str, values: dict[str, str]) -> list[tuple[str, dict[str, str], bool]]:
+    """Scripts of a forge's form in their order, their environment, and whether they run after a failure."""
+    if form == "github":
+        steps = [each for each in yaml.safe_load(ACTION.read_text())["runs"]["steps"] if "run" in each]
+        environments = [{name: filled(value, values) for name, value in each["env"].items()} for each in steps]
+        always = ["always()" in each.get("if", "") for each in steps]
+        return list(zip([each["run"] for each in steps], environments, always, strict=True))
+    _, jobs = yaml.safe_load_all(FORMS[form].read_text())
+    job = jobs["lexbench-check"]
+    environment = {name: filled(value, values) for name, value in job["variables"].items()}
+    return [("\n".join(job["script"]), environment, False), ("\n".join(job["after_script"]), environment, True)]
+
+
+def followed(form: str, place: Path, environment: dict[str, str], values: dict[str, str]) -> int:
+    """Exit code of the first step that fails, after all that run; 0."""
+    code = 0
+    for script, own, always in steps_of(form, values):
+        if code == 0 or always:
+            done = ran(script, place, **environment, **own)
+            code = code or done.returncode
+    return code
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_documents_its_inputs_and_uses_each(form: str) -> None:
+    text = FORMS[form].read_text()
+    page = next(iter(yaml.safe_load_all(text)))
+    inputs = page["inputs"] if form == "github" else page["spec"]["inputs"]
+    for name, each in inputs.items():
+        assert each["description"].endswith(".") and re.search(rf"inputs\.{name}\b", text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+def test_another_repository_is_gated_by_the_forms_own_steps(form: str, tmp_path: Path) -> None:
+    """A scratch repository: lexbench is installed by the step, measures, holds; then another model's baseline fails."""
+    place, site = tmp_path / "their repository", tmp_path / "site"
+    place.mkdir()
+    subprocess.run(["git", "init", "--quiet"], cwd=place, check=True)
+    on_path(tmp_path, "python", f'exec {sys.executable} "$@"')
+    for name in ("gh", "curl"):  # the forge's own, which write down what they are asked
+        on_path(tmp_path, name, f'printf "%s\\n" "$@" >>"{tmp_path}/{name}.said"')
+    environment = {
+        **{"PATH": f"{site}/bin:{tmp_path}/bin:/usr/bin:/bin", "PYTHONPATH": str(site), "HOME": str(tmp_path)},
+        # Dependencies are those of the tests; the package itself is built and installed.
+        **{"PIP_TARGET": str(site), "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_INDEX": "1"},
+        **{"RUNNER_TEMP": str(tmp_path), "GITHUB_OUTPUT": str(tmp_path / "output")},
+        **{"GITHUB_STEP_SUMMARY": str(tmp_path / "summary"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        **{"LEXBENCH_TOKEN": "t", "CI_MERGE_REQUEST_IID": "7", "CI_API_V4_URL": "api", "CI_PROJECT_ID": "3"},
+    }
+    inputs = {"run": "runs/gate", "baseline": "baseline.json", "settings": MEASURED, "tolerance": "accuracy=40"}
+    inputs |= {"certify": "", "comment": "true", "junit": "check.xml", "install": str(ROOT), "image": "python"}
+    values = {f"inputs.{name}": value for name, value in inputs.items()}
+    values |= {"github.action_path": str(ACTION.parent), "github.token": "t", "github.repository": "they/theirs"}
+    values |= {"github.event.pull_request.number": "7"}
+    main(["run", *MEASURED.split(), f"results={tmp_path / 'first'}"])
+    main(["check", str(tmp_path / "first"), "--baseline", str(place / "baseline.json"), "--update"])
+    assert followed(form, place, environment, values) == 0
+    assert (site / "lexbench" / "__init__.py").is_file()
+    assert "lexbench check: HELD" in (tmp_path / "summary").read_text() if form == "github" else True
+    said = (tmp_path / ("gh.said" if form == "github" else "curl.said")).read_text()
+    assert (
+        "repos/they/theirs/issues/7/comments" if form == "github" else "api/projects/3/merge_requests/7/notes"
+    ) in said
+    assert followed(form, place, environment, {**values, "inputs.certify": "c.json", "inputs.tolerance": ""}) == 2
+    assert json.loads((place / "c.json").read_text())["certified"] is False
+    text = (place / "baseline.json").read_text()
+    (place / "baseline.json").write_text(text.replace('"model":"lexlet"', '"model":"other"'))
+    assert followed(form, place, environment, values) == 2
