@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lexbench.core.task import Answer, AnyQuestion, Choose, Score, Scored, Write
-from lexbench.runner.reuse import Known, Prefixes, Twins, attended, by_prefix
+from lexbench.runner.reuse import Known, Prefixes, Twins, attended, in_order
 from tests.runner.open_cells import open_cell
 
 TEXT = np.array([9, 3, 4, 5, 6, 7, 8])
@@ -70,21 +70,22 @@ def test_only_what_no_longer_text_has_told_is_asked() -> None:
     assert asked[3:] == [[6], [6]]
 
 
-def test_prompts_stand_in_the_order_of_their_tokens() -> None:
+def test_prompts_stand_by_their_beginnings_where_half_is_shared_and_else_by_length() -> None:
     def write(*tokens: int) -> Write:
         return Write(index=0, cluster="", prompt=np.array(tokens), room=1)
 
-    prompts = [write(5, 300), write(2, 9), write(5), write(5, 4, 1), write(70000), write(256)]
-    assert [each.prompt.tolist() for each in by_prefix(prompts) if isinstance(each, Write | Choose)] == [
-        [2, 9],
-        [5],
-        [5, 4, 1],
-        [5, 300],
-        [256],
-        [70000],
-    ]
+    def order(asked: list[AnyQuestion], reuse: bool = True) -> list[list[int]]:
+        return [each.prompt.tolist() for each in in_order(asked, reuse) if isinstance(each, Write | Choose)]
+
+    # Sorted by tokens, the second and third share 3 tokens each with the one before: 6 of 11.
+    alike: list[AnyQuestion] = [write(5, 6, 7, 300), write(5, 6, 7), write(5, 6, 7, 9)]
+    assert order(alike) == [[5, 6, 7], [5, 6, 7, 9], [5, 6, 7, 300]]
+    assert order(alike, reuse=False) == [[5, 6, 7, 300], [5, 6, 7, 9], [5, 6, 7]]
+    # 5 of 11 do not suffice.
+    apart: list[AnyQuestion] = [write(5, 6, 300), write(5, 6, 7), write(5, 6, 7, 9, 1)]
+    assert order(apart) == [[5, 6, 7, 9, 1], [5, 6, 300], [5, 6, 7]]
     mixed: list[AnyQuestion] = [write(5), part(5, 2), write(2)]
-    assert by_prefix(mixed) == mixed
+    assert in_order(mixed, reuse=True) == mixed
 
 
 def test_an_identity_is_hashed_whatever_the_order_of_its_keys() -> None:
