@@ -114,7 +114,7 @@ GOOD = Sample(index=0, cluster="a", tokens=3, scores={"accuracy": 1.0}, output="
     [
         {"scores": {"accuracy": "x"}},
         {"scores": {3: 1.0}},
-        {"facts": {"x": object()}},
+        {"facts": {"x": {1, 2}}},
         {"cluster": None},
         {"output": b"x"},
         {"output": "\ud800"},
