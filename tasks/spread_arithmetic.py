@@ -18,12 +18,13 @@ MODULUS = 10
 
 @dataclass(frozen=True)
 class SpreadArithmetic(Spread):
-    """Add digits along a chain of things whose lines are spread over filler (the idea of GSM-infinity, Zhou et al.,
-    arXiv 2502.05252: the operations are fixed, the length is free; wording ours).
+    """Add digits along a chain of things whose lines are spread over filler (the idea of GSM-infinity; wording ours).
 
         Remember the number of each thing. All numbers are digits: after 9 comes 0 again.
         ... The ring has the number of the drum plus 7. ... The drum has the number 5. ... back again.
         Which number does the ring have? The number of the ring is                       <- " 2"
+
+    As in GSM-infinity (Zhou et al., arXiv 2502.05252), the operations are fixed and the length is free.
 
     Constant over lengths: everything but the filler; also the depth, `steps` additions. Lines stand in random order,
     among `others` chains of the same size. All terms are uniform digits, so without any single line of the chain the

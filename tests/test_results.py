@@ -36,3 +36,15 @@ def test_a_reference_table_is_the_report_of_its_records(
     page = (REFERENCE / f"{folder}.md").read_text()
     table = (tmp_path / "report" / "tables" / "differences.md").read_text()
     assert table.split("\n", 1)[1].strip() in page  # all but its title
+
+
+def test_puzzles_of_today_are_above_chance_as_their_page_says() -> None:
+    """Real weights inside their trained length: the interval of at least four made tasks lies above chance."""
+    folder = REFERENCE / "today"
+    found = {row["task"]: row for row in rows(folder / "records.jsonl") if row["metric"] == "accuracy"}
+    page = (folder / "README.md").read_text()
+    above = [task for task, row in found.items() if row["low"] > row["chance"]]
+    assert len(above) >= 4 and all(row["length"] <= row["trained_length"] for row in found.values())
+    for task, row in found.items():
+        cells = [f"`{task}`", *(f"{row[name]:.2f}" for name in ("value", "low", "high", "chance")), str(row["n"])]
+        assert f"| {' | '.join([*cells, 'yes' if task in above else 'no'])} |" in page
