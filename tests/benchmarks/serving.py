@@ -343,6 +343,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="engines with this in their name")
+    parser.add_argument("--kind", choices=("fault", "healthy"), help="only these engines")
     parser.add_argument("--part", default="0/1", help="every K-th engine from the I-th on, I/K")
     asked = parser.parse_args()
     first, step = map(int, asked.part.split("/"))
@@ -356,6 +357,8 @@ def main() -> None:
         assert checked(Engine(), Path(scratch) / "healthy", baseline)[0] == 0, "a baseline"
         for kind, engines in (("fault", FAULTS), ("healthy", HEALTHY)):
             codes = []
+            if asked.kind not in (None, kind):
+                engines = {}
             for place, (name, fields) in enumerate(engines.items()):
                 if asked.only not in name or place % step != first:
                     continue
