@@ -42,10 +42,10 @@ def blocks(page: str) -> list[Block]:
     return [Block(*found) for found in FENCE.findall((DOCS / page).read_text())]
 
 
-def commands(text: str) -> Iterator[tuple[str, int]]:
-    """Each command line, and the exit code that its comment promises."""
-    for line in text.replace("\\\n", " ").splitlines():
-        code = re.search(r"# exit code (\d+)", line)
+def commands(block: Block) -> Iterator[tuple[str, int]]:
+    """Each command line, and the exit code that the block's title promises."""
+    code = re.search(r"exit code (\d+)", block.title)
+    for line in block.text.replace("\\\n", " ").splitlines():
         if words := shlex.split(line, comments=True):
             yield shlex.join(words), int(code[1]) if code else 0
 
@@ -75,7 +75,7 @@ def follow(
             (folder / block.file).write_text(block.text)
         elif block.kind == "sh":
             last = []
-            for line, code in commands(block.text):
+            for line, code in commands(block):
                 monkeypatch.setenv("LEXBENCH_CONFIG_PATH", "")
                 program, *words = shlex.split(line)
                 assert program == "lexbench" and main.main(words) == code, (line, capsys.readouterr().err)

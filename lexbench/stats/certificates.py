@@ -120,13 +120,13 @@ def _stakes(margin: float, cap: float) -> Floats:
 
 
 def needed(losses: ArrayLike, metric: str, margin: float, most: int, loss: float | None = None) -> Floats:
-    """[3] clusters after which 50, 80 and 90 % of 2000 deployments like a pilot are proven; inf beyond `most`.
+    """[3] clusters after which 50, 80 and 90 % of 500 deployments like a pilot are proven; inf beyond `most`.
 
     Deployments draw the pilot's clusters at random, moved so that their mean is `loss` (None: as it is). Scores keep
     their values: clusters without a change become lost or gained ones instead, and half a cluster of each is added, so
     that a pilot without any is not taken for proof.
     """
-    drawn = _deployments(np.asarray(losses, np.float64), metric, most, loss, 2000)
+    drawn = _deployments(np.asarray(losses, np.float64), metric, most, loss, 500)
     reached = log_wealth(drawn, margin, cap_of(metric, margin)) >= math.log(1 / LEVEL)
     stops = np.where(reached.any(axis=1), reached.argmax(axis=1) + 1.0, np.inf)
     return np.asarray(np.quantile(stops, [0.5, 0.8, 0.9], method="higher"))

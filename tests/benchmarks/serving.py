@@ -5,7 +5,8 @@
 The engine is transformers with an attention function of its own, serving lexlet with NTK of factor 2 through vLLM's
 dialect of OpenAI's interface. A healthy one writes the baseline by `lexbench run` and `check --update`. Each fault, and
 each healthy variant (other precisions, other order of sums, chunks), is then run and checked by the same commands, as a
-deployment after an update would be. Caught: an exit code other than 0. Faults of caches are planted as what they do:
+deployment after an update would be, and asked by `lexbench identify` whether it still turns by NTK of factor 2.
+Caught: an exit code of either other than 0. Faults of caches are planted as what they do:
 the engine reads other tokens than it was sent.
 """
 
@@ -20,7 +21,6 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import transformers
 from torch import Tensor
@@ -166,7 +166,8 @@ def bits(count: int, dims: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
 
     def rounded(stored: Tensor) -> Tensor:
         steps = stored.abs().amax(dims, keepdim=True) / (2 ** (count - 1) - 1)
-        return torch.round(stored / steps) * steps
+        found: Tensor = torch.round(stored / steps) * steps
+        return found
 
     return rounded
 
@@ -323,9 +324,22 @@ def quietly(given: list[str]) -> tuple[int, str]:
         return program.main(given), said.getvalue()
 
 
+def served(engine: Engine) -> Any:
+    """The engine behind a server, inside a block."""
+    return scripted.serving(engine.answer, models=scripted.listing("one", **scripted.VLLM), version="0.30.0")
+
+
+def named(engine: Engine, reference: Path) -> tuple[int, str]:
+    """Exit code of `lexbench identify`, and what it says."""
+    with served(engine) as server:
+        backend = ["backend=openai", f"backend.url={server.url}", "backend.retries=0"]
+        code, said = quietly(["identify", str(reference), "model=lexlet", *backend, "--expect", "NTK 2"])
+    return code, said.partition("\n")[0].split(": the nearest")[0].split(" (")[0] or "refused"
+
+
 def checked(engine: Engine, folder: Path, baseline: Path) -> tuple[int, str]:
-    """Exit code of the gate, and what was lost where."""
-    with scripted.serving(engine.answer, models=scripted.listing("one", **scripted.VLLM), version="0.30.0") as server:
+    """Exit code of `lexbench check`, and what was lost where."""
+    with served(engine) as server:
         code, said = quietly(words(server.url, folder))
     if code:
         return code, "the run ends with exit code 2"
@@ -343,30 +357,39 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="engines with this in their name")
+    parser.add_argument("--kind", choices=("fault", "healthy"), help="only these engines")
     parser.add_argument("--part", default="0/1", help="every K-th engine from the I-th on, I/K")
+    parser.add_argument("--gate", choices=("check", "identify"), help="only this half of the gate")
     asked = parser.parse_args()
     first, step = map(int, asked.part.split("/"))
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     begun = time.monotonic()
-    print("| engine | gate | what it lost, by task, at 128 and 384 tokens |\n| --- | --- | --- |")
-    counts = {}
+    print(
+        "| engine | check | identify | what check saw lost, by task, at 128 and 384 tokens |\n| --- | --- | --- | --- |"
+    )
+    counts: dict[str, list[bool]] = {"fault": [], "healthy": []}
     with tempfile.TemporaryDirectory() as scratch:
-        baseline = Path(scratch) / "baseline.json"
-        assert checked(Engine(), Path(scratch) / "healthy", baseline)[0] == 0, "a baseline"
+        baseline, reference = Path(scratch) / "baseline.json", Path(scratch) / "pack.npz"
+        if asked.gate != "identify":
+            assert checked(Engine(), Path(scratch) / "healthy", baseline)[0] == 0, "a baseline"
+        if asked.gate != "check":
+            made = ["fingerprint", "model=lexlet", "corpus=stdlib", "length=256", "n=8", "--out", str(reference)]
+            assert quietly(made)[0] == 0, "a pack"
         for kind, engines in (("fault", FAULTS), ("healthy", HEALTHY)):
-            codes = []
             for place, (name, fields) in enumerate(engines.items()):
-                if asked.only not in name or place % step != first:
+                if asked.only not in name or place % step != first or asked.kind not in (None, kind):
                     continue
-                code, said = checked(Engine(**fields, seed=place), Path(scratch) / f"{kind}{place}", baseline)
-                codes.append(code)
-                verdict = ("held", "regressed", "not comparable")[code]
-                print(f"| {kind}: {name} | {verdict} | {said} |", flush=True)
-            counts[kind] = np.array(codes)
+                code, verdict, lost, other, label = 0, "-", "", 0, "-"
+                if asked.gate != "identify":
+                    code, lost = checked(Engine(**fields, seed=place), Path(scratch) / f"{kind}{place}", baseline)
+                    verdict = ("held", "regressed", "not comparable")[code]
+                if asked.gate != "check":
+                    other, label = named(Engine(**fields, seed=place), reference)
+                counts[kind].append(code > 0 or other > 0)
+                print(f"| {kind}: {name} | {verdict} | {label} | {lost} |", flush=True)
     faults, healthy = counts["fault"], counts["healthy"]
-    alarms = f"{(healthy > 0).sum()} of {len(healthy)}"
-    print(f"\nCaught: {(faults > 0).sum()} of {len(faults)} faults. False alarms: {alarms}.")
+    print(f"\nCaught: {sum(faults)} of {len(faults)} faults. False alarms: {sum(healthy)} of {len(healthy)}.")
     print(f"{time.monotonic() - begun:.0f} s on {torch.get_num_threads()} thread.")
 
 

@@ -16,7 +16,7 @@ MOST = 4000
 """Clusters beyond which no deployment is simulated."""
 SAID = f"""\
 Clusters are documents or haystacks; with one question each, they are n. certify: after so many, half and nine tenths of
-2000 simulated deployments like the pilot are proven, at 5 %; they stop by themselves. fixed: clusters of a test at one
+500 simulated deployments like the pilot are proven, at 5 %; they stop by themselves. fixed: clusters of a test at one
 fixed number, planned so that nine tenths of deployments that lose nothing, or half the margin, pass it.
 `>{MOST}`: not within {MOST}.
 """

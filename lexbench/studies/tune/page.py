@@ -83,7 +83,7 @@ def _verdict(result: "Result") -> Iterator[tuple[str, str]]:
     found = ""
     if needles is not None and needles.value is not None:
         entry = difference_entry(needles, ".0f", 100, missing="–")
-        found = f"; needles found: {needles.value:.2f}, {entry.text} points [{', '.join(entry.ends)}]"
+        found = f"; needles found: {needles.value:.2f}, {entry.text} points [{', '.join(entry.ends or ())}]"
     yield "gains", f"{text} nats per token on none at {result.length} tokens, less is better{found}"
     limit = f"the limit is {result.settings.price:g}{', which its interval straddles' if row.doubtful else ''}"
     yield "costs", f"{_difference(row.inside)} nats at {result.model.trained_length} tokens, as deployed; {limit}"
