@@ -150,7 +150,7 @@ TOY = Scale(
     models={
         "toy": {
             "model_type": "qwen3",
-            "vocab_size": 512,
+            "vocab_size": 2048,
             "hidden_size": 32,
             "intermediate_size": 48,
             "num_hidden_layers": 2,
