@@ -444,7 +444,7 @@ class Hf(Backend):
                     whole.take(slice(first, first + count), state)
                 first += count
                 self._keep(question.prompt, states)
-            longer = iter(())
+            longer = iter(list[Tensor]())
             if rows:
                 feed = np.zeros((len(rows), room - 1), np.int64)  # what follows an option changes nothing before
                 for row, (_, option) in enumerate(rows):
