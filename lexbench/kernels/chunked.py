@@ -4,8 +4,7 @@ A query sees the keys of its own block up to itself, all keys of the block befor
 older keys. Whole blocks form a batch: one call for causal triangles (own block), one for full squares (block before),
 and one per block for older keys. The parts are merged by their log-sum-exp (`flash.Part`).
 
-Decoding one token rotates every visible key again. A cache that avoids this would hold keys rotated to j for
-block-causal attention, and to j mod size for dual chunk attention.
+One token over a cache is computed by `decode`, which rotates no key twice.
 """
 
 from collections.abc import Callable

@@ -87,8 +87,8 @@ def reaches(attention: Attention) -> Sequence[Reach] | None:
         near = Reach(plain, plain, lambda i: np.maximum(0, i - window + 1), _after)
         if count == 0:
             return (near,)
-        query, key = (known.query, known.key) if known else (plain, plain)
-        far = Reach(query, key, np.zeros_like, lambda i: np.clip(i - window + 1, 0, count))
+        line, other = (known.query, known.key) if known else (plain, plain)
+        far = Reach(line, other, np.zeros_like, lambda i: np.clip(i - window + 1, 0, count))
         return near, far
     if name in ("blocks", "chunks"):
         rule = remap if isinstance(remap, Chunks) else mask

@@ -1,6 +1,6 @@
 """Exact attention at about the cost of the fused causal kernel, for structures of Attention that allow it.
 
-`near_far` and `chunked` say which keys a cache would have to hold so that decoding rotates no key twice.
+It is for texts and pieces of them; one token over a cache that is ours is computed by `decode`.
 """
 
 import torch

@@ -33,7 +33,7 @@ def linear(weight: Tensor, bias: Tensor | None = None) -> ToLogits:
             product = states.to(precise) @ weight.mT
         elif MIXED and weight.is_cuda and states.dtype == weight.dtype:
             flat = torch.mm(states.flatten(0, -2), weight.mT, out_dtype=precise)
-            product = flat.unflatten(0, states.shape[:-1])
+            product = flat.view(*states.shape[:-1], -1)
         else:
             known = states.to(precise)
             product = known.new_empty(*states.shape[:-1], len(weight))

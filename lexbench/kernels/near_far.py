@@ -8,10 +8,8 @@ sees those before its window, rotated to query(i) and key(j): the far side. All 
 
 The parts are merged by their log-sum-exp (`flash.Part`).
 
-Decoding one token rotates `window` keys for the near side, and every far key, unless key(j) is a constant c: then the
-query is rotated by R(query(i) - c) instead, and keys stay unrotated. A cache that avoids rotating again would hold keys
-rotated to j; and for the far side the same keys where key is the identity (STRING, StreamingLLM), unrotated keys where
-it is constant (ReRoPE; in LM-Infinite the first keys only), keys rotated to key(j) else (Leaky ReRoPE, Self-Extend).
+With keys at one constant position c (ReRoPE; in LM-Infinite the first keys), queries are rotated by R(query(i) - c)
+instead, and far keys stay unrotated. One token over a cache is computed by `decode`, which rotates no key twice.
 """
 
 import math

@@ -150,7 +150,7 @@ def test_as_many_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     model = backend("auto")
     facts = model.model
     assert facts.width and facts.layers and facts.kv_heads and model._joins()
-    pass_numbers, kept = 20 * facts.width * 100, 2 * facts.layers * facts.kv_heads * facts.head_dim * 100
+    pass_numbers, kept = 20 * facts.width * hf_backend.READ, 2 * facts.layers * facts.kv_heads * facts.head_dim * 100
     monkeypatch.setattr(hf_backend, "free_memory", lambda device: 2 * 4 * (pass_numbers + 5 * kept))  # half of it: five
     read = sizes(monkeypatch)
     list(answers(model, prompts(12, 95)))

@@ -113,7 +113,8 @@ def test_prompts_are_read_from_where_they_part(
         run(tmp_path, task=task, method="none", lengths=[512], n=6)
     assert len(prompts) == 6
     prompted = [size for size in read if size > 16]  # later passes are of the answer
-    assert sum(prompted) == whole < sum(map(len, prompts))
+    assert sum(prompted) == whole
+    assert (whole < sum(map(len, prompts))) == (task["name"] == "passkey"), "needles here share less than a quarter"
 
 
 @pytest.mark.slow

@@ -259,7 +259,7 @@ class Hf(Backend):
         all have ended. Else it is tried, once with our attention function and once without: some code does not tell
         padding from text.
         """
-        if self._state is not Keys or not self.sees_no_future() or self._positions_end is not None:
+        if not self._reads_in_turn() or self._positions_end is not None:
             return False
         hooked = any(placement.hook is not None for placement in self._passes)
         if hooked not in self._pads:
@@ -310,21 +310,30 @@ class Hf(Backend):
 
     def _size(self, question: Batched) -> int:
         """Batch size for questions like this one."""
+        return max(1, self._most(question))
+
+    def _most(self, question: Batched) -> int:
+        """Most questions like this one that are answered together; 0 where there may be no room for one."""
+        rows = sum(len(option) > 1 for option in question.options) if isinstance(question, Choose) else 1
+        length = question.length * max(1, rows)
         size = self._batch
         if size is None:
-            config = self._network.config.get_text_config()
-            number = DTYPES[self.dtype].itemsize * question.length
-            pass_bytes, kept = ACTIVATIONS * config.hidden_size * number, self._kept_numbers(config) * number
+            config, number = self._network.config.get_text_config(), DTYPES[self.dtype].itemsize
+            passing, kept = ACTIVATIONS * config.hidden_size * number, self._kept_numbers(config) * number * length
             free = SHARE * free_memory(self._device)
             if not isinstance(question, Write | Choose):
-                size = int(free / pass_bytes)
-            elif self._state is Keys:  # prompts are read in turn, and kept
-                size = int(max(0, free - pass_bytes) / kept)
+                size = int(free / (passing * length))
+            elif self._reads_in_turn():
+                size = int(max(0, free - passing * max(READ, question.length)) / kept)
             else:
-                size = int(free / (pass_bytes + kept))
+                size = int(free / (passing * length + kept))
             if self._device.type != "cuda":
-                size = min(size, TOGETHER // question.length)
-        return max(1, min(size, self._limit // question.length))
+                size = min(size, TOGETHER // length)
+        return min(size, self._limit // length)
+
+    def _reads_in_turn(self) -> bool:
+        """Whether prompts can be read one after another, and then be continued together."""
+        return self._state is Keys and self.sees_no_future()
 
     def _kept_numbers(self, config: Any) -> int:
         """Numbers kept of each token: keys and values of all layers, and keys at two further positions."""
@@ -364,7 +373,7 @@ class Hf(Backend):
                     live = [row for row, text in enumerate(rows) if not text.ended]
                     if not live:
                         break
-                    if 2 * len(live) <= len(rows) and all(isinstance(state, Keys) for state in caches):
+                    if 2 * len(live) <= len(rows) and self._reads_in_turn():
                         for state in caches:
                             cast(Keys, state).select(live)
                         rows, feed = [rows[row] for row in live], feed[live]
@@ -380,9 +389,9 @@ class Hf(Backend):
         Prompts of one length that follow each other are read together. With prefix reuse, prompts are read one after
         another, each without its common prefix with the previous one.
         """
-        reused = self._state is Keys and not self._slides and self.reuse and self.sees_no_future()
+        reused = self._reads_in_turn() and not self._slides and self.reuse
         sizes = [len(prompt) for prompt in prompts]
-        most = len(prompts) if self._state is not Keys else 1 if reused else max(1, READ // max(sizes))
+        most = len(prompts) if not self._reads_in_turn() else 1 if reused else max(1, READ // max(sizes))
         last: list[Tensor] = []
 
         def read(first: int) -> Sequence[State]:
@@ -418,7 +427,7 @@ class Hf(Backend):
     @torch.inference_mode()
     def _choose(self, questions: Sequence[Choose]) -> list[Chosen]:
         """Choose in one batch: options of more than one token are rows of it, behind their prompt."""
-        if not self._joins():
+        if not self._joins() or min(map(self._most, questions)) < 1:
             return [self._choose_in_turn(question) for question in questions]
         options = [option for question in questions for option in question.options]
         rows = [(number, option) for number, each in enumerate(questions) for option in each.options if len(option) > 1]
@@ -435,7 +444,7 @@ class Hf(Backend):
                     whole.take(slice(first, first + count), state)
                 first += count
                 self._keep(question.prompt, states)
-            longer = iter(())
+            longer = iter(list[Tensor]())
             if rows:
                 feed = np.zeros((len(rows), room - 1), np.int64)  # what follows an option changes nothing before
                 for row, (_, option) in enumerate(rows):

@@ -213,8 +213,9 @@ class Hook:
             return None
         layers = self.text.cache.layers
         kept = layers[layer] if layer < len(layers) else None
-        ours = isinstance(kept, KeptLayer) and kept.is_initialized and kept.keys.data_ptr() == key.data_ptr()
-        if not ours or kept.keys.shape != key.shape or query.shape[3] != value.shape[3]:
+        if not isinstance(kept, KeptLayer) or not kept.is_initialized or query.shape[3] != value.shape[3]:
+            return None
+        if kept.keys.data_ptr() != key.data_ptr() or kept.keys.shape != key.shape:
             return None
         return None if decode.reaches(attention) is None else kept
 
