@@ -4,14 +4,28 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core.record import Refused
+from lexbench.core.values import fits
 
 COUNTS = ("trained_length", "head_dim", "rotary_dim", "layers", "width", "heads", "kv_heads", "vocabulary")
+PLAIN = {
+    "name": "a text",
+    "rope_scaling": "names and values",
+    "rope_extra": "names and values",
+    "decoupled": "true or false",
+    "architecture": "a text",
+    "config_section": "a text",
+    "frequencies": "a list of numbers",
+    "layer_types": "a list of texts",
+    "parameters": "a whole number of at least 0",
+    "revision": "a text",
+}
+"""Facts of which only the type is checked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +78,12 @@ class Model:
     revision: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str):
-            raise ValueError(f"model.name must be a text, got {self.name!r}: e.g. model.name=mine")
+        for name, said in PLAIN.items():
+            value = getattr(self, name)
+            if isinstance(value, list):
+                object.__setattr__(self, name, value := tuple(value))
+            if not fits(value, HINTS[name]):
+                raise ValueError(f"model.{name} must be {said}, got {value!r}")
         for name in COUNTS:
             value = getattr(self, name)
             unknown = value is None and name not in ("trained_length", "head_dim")
@@ -113,3 +131,6 @@ class Model:
             return np.asarray((plain if base is None else base) ** (-pairs / self.rotated))
         own = np.array(self.frequencies)
         return own if base is None else np.asarray(own * (base / plain) ** (-pairs / self.rotated))
+
+
+HINTS = get_type_hints(Model)

@@ -34,15 +34,15 @@ from tests.benchmarks import sides
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 LIBRARIES = (
-    "numpy",
-    "scipy.stats",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "pyarrow",
-    "pyarrow.parquet",
-    "hydra",
-    "matplotlib",
+    *("numpy", "scipy.stats", "pandas", "pyarrow", "pyarrow.parquet", "yaml", "tqdm", "hydra", "jsonschema"),
+    *(
+        "tokenizers",
+        "torch",
+        "transformers",
+        "transformers.models.llama.modeling_llama",
+        "matplotlib",
+        "pytest_timeout",
+    ),
 )
 MODULES: dict[str, tuple[str, ...]] = {
     "lexbench/stats/intervals.py": ("tests/stats/test_intervals.py",),
@@ -189,10 +189,11 @@ def fails(folder: Path, tests: tuple[str, ...], limit: float = math.inf) -> bool
             del sys.modules[name]
         os.chdir(folder)
         sys.path[:] = [str(folder), *(each for each in sys.path if Path(each or ".").resolve() not in (ROOT, HERE))]
-        os.environ["PYTHONPATH"], sys.dont_write_bytecode = str(folder), True
+        os.environ["PYTHONPATH"], os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = str(folder), "1"
         for number in (1, 2):
             os.dup2(os.open(os.devnull, os.O_WRONLY), number)
-        words = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow", *tests]
+        words = ["-q", "-x", "--tb=no", "--assert=plain", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
+        words += ["-m", "not slow", *tests]
         os._exit(int(pytest.main(words)))
     end = time.monotonic() + limit
     while time.monotonic() < end:

@@ -157,3 +157,24 @@ def test_a_failing_task_leaves_the_others_cells(tmp_path: Path, monkeypatch: pyt
     assert len(found["passkey"].samples) == 1
     assert found["passkey(digits=6)"].again  # the next run measures it, where it is mended
     assert "Passkey.protocol fails with KeyError ('protocol')" in (found["passkey(digits=6)"].refused or "")
+
+
+@pytest.mark.parametrize(
+    ("fact", "value", "said"),
+    [
+        ("rope_scaling", 0.1, "names and values"),
+        ("parameters", [1.0], "a whole number of at least 0"),
+        ("frequencies", "x", "a list of numbers"),
+        ("layer_types", [1], "a list of texts"),
+        ("decoupled", "yes", "true or false"),
+        ("revision", 7, "a text"),
+    ],
+)
+def test_facts_of_a_model_have_their_types(fact: str, value: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=rf"model\.{fact} must be {said}, got "):
+        Model(**{"name": "m", "trained_length": 1, "head_dim": 8, fact: value})
+
+
+def test_lists_of_a_yaml_are_facts() -> None:
+    listed = Model(name="m", trained_length=1, head_dim=4, frequencies=[1.0, 0.5], layer_types=["full_attention"])  # type: ignore[arg-type]
+    assert (listed.frequencies, listed.layer_types) == ((1.0, 0.5), ("full_attention",))
