@@ -73,8 +73,8 @@ class LengthCurve:
     def measure(self, model: Any, step: int) -> dict[str, float]:
         """Measure a curve now.
 
-        Returns `lexbench/last_segment/nll@512` for each length, and `lexbench/seconds` of all curves so far. A length at
-        which the cell is refused is left out.
+        Returns `lexbench/last_segment/nll@512` for each length, and `lexbench/seconds` of all curves so far. A length
+        at which the cell is refused is left out.
         """
         start = time.perf_counter()
         self._last = step

@@ -1,5 +1,6 @@
 """Curves during training: the numbers of lexbench.evaluate, by the Trainer's own log, and nothing else changed."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def test_the_trainer_logs_curves_and_trains_as_without_them(tmp_path: Path, toke
 def test_a_curve_waits_until_it_takes_no_more_than_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """A curve takes a second; with a share of a tenth, the second one may begin 19 seconds after the first call."""
     clock = [0.0]
-    monkeypatch.setattr(callbacks.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     begun: list[float] = []
 
     class Done:
