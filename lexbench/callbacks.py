@@ -83,7 +83,8 @@ class LengthCurve:
         try:
             run = evaluate(model, self.tokenizer, lengths=self.lengths, n=self.n, results=folder, **about)
             rows = run.records().query("part.isna() and value.notna() and metric in ('nll', 'accuracy')")
-            values = {f"{PREFIX}/{row.task}/{row.metric}@{row.length}": float(row.value) for row in rows.itertuples()}
+            found: list[Any] = rows[["task", "metric", "length", "value"]].to_numpy().tolist()
+            values = {f"{PREFIX}/{task}/{metric}@{length}": float(value) for task, metric, length, value in found}
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         seconds = time.perf_counter() - start
