@@ -365,11 +365,8 @@ def check_kernels(campaign: Campaign, heads: Heads, dtype: str) -> Found:
             q, k, v = drawn(heads, asked, total, 2, kind, device)
             places = torch.arange(total - asked, total, device=device)
             sinks = None if logits is None else logits.to(kind)
-            exact = dense.attend(
-                *(x.double() for x in (q, k, v)),
-                *(places, attention, turn, scaling),
-                sinks=None if sinks is None else sinks.double(),
-            )
+            precise = None if sinks is None else sinks.double()
+            exact = dense.attend(q.double(), k.double(), v.double(), places, attention, turn, scaling, sinks=precise)
             got = said(lambda: fast.attend(q, k, v, places, attention, turn, scaling, sinks=sinks))  # noqa: B023
             found[f"{name}, {asked}"] = (
                 got if isinstance(got, str) else float((got.double() - exact).norm() / exact.norm())

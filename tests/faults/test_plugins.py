@@ -149,7 +149,7 @@ def test_a_failing_task_leaves_the_others_cells(tmp_path: Path, monkeypatch: pyt
         return "passkey"
 
     monkeypatch.setattr(passkey, "protocol", failing)
-    tasks = ["passkey", {"name": "passkey", "digits": 6}]
+    tasks: list[Any] = ["passkey", {"name": "passkey", "digits": 6}]
     corpus = {"name": "synthetic", "count": 1, "words": 50}
     settings: dict[str, Any] = {"corpus": corpus, "backend": "chance", "lengths": [128], "n": 1, "quiet": True}
     lexbench.run("lexlet", task=tasks, results=tmp_path, **settings)

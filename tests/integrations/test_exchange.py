@@ -67,9 +67,7 @@ def test_a_likelihood_has_the_harness_s_definitions(folder: Path, harness: Path)
     assert shown["perplexity,none"] == pytest.approx(math.exp(-nats / (32 * 64)))
 
 
-def test_our_own_import_gives_the_same_values_and_intervals(
-    folder: Path, harness: Path, tmp_path: Path
-) -> None:
+def test_our_own_import_gives_the_same_values_and_intervals(folder: Path, harness: Path, tmp_path: Path) -> None:
     import_lm_eval([harness], tmp_path)
     before, after = accuracies(folder), accuracies(tmp_path)
     assert set(after) == {place for place, each in before.items() if each.value is not None}

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 
 from lexbench.commands import main
@@ -84,7 +85,7 @@ def test_more_than_eight_methods_are_ranked_dots_that_never_cut_the_baseline() -
     with mpl.rc_context(STYLE):
         [axes] = paper.figure([table], 5.5).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["lost", "none", *map(str, reversed(range(8)))]
-    dots = [line for line in axes.lines if len(line.get_xdata()) == 1]
+    dots = [line for line in axes.lines if np.size(line.get_xdata()) == 1]
     assert [line.get_marker() for line in dots][:2] == [">", "o"]
     assert axes.get_xlim()[0] < 3.0 and 6.0 < axes.get_xlim()[1] < 9.0
 

@@ -156,6 +156,7 @@ def _line(finished: Finished, sample: Sample) -> dict[str, Any]:
     kind, target = _kind(finished), "\n".join(references(sample))
     prompt = sample.prompt or ""
     options = sample.statistics.get("option_nll", np.zeros(0))
+    requests: list[list[Any]]
     if kind == "multiple_choice":
         requests = [[prompt, f"option {place + 1}"] for place in range(len(options))]
         responses: list[Any] = [[[str(-float(nll)), str(nll == min(options))]] for nll in options]

@@ -207,7 +207,8 @@ def wrongly_scored(finished: Finished) -> Iterator[str]:
 
 def _scores(task: Task | None, sample: Sample) -> dict[str, float]:
     """The scores of a sample's answer by the rules of its task; nothing where they cannot be told."""
-    arrays, about = sample.statistics, {"index": sample.index, "cluster": sample.cluster, "facts": sample.facts}
+    arrays = sample.statistics
+    about: dict[str, Any] = {"index": sample.index, "cluster": sample.cluster, "facts": sample.facts}
     nowhere = np.zeros(max(sample.tokens, 1), np.int64)
     if "right" in arrays:
         right = arrays["right"].astype(np.float64)
@@ -236,7 +237,10 @@ def _scores(task: Task | None, sample: Sample) -> dict[str, float]:
             return {"accuracy": math.nan}
     if arrays:
         try:
-            found = task.score(Probe(**about, tokens=nowhere), Probed(statistics=dict(arrays)))
+            found = task.score(
+                Probe(**about, tokens=nowhere),
+                Probed(statistics={name: each.astype(np.float64) for name, each in arrays.items()}),
+            )
         except (KeyError, TypeError, ValueError):
             return dict.fromkeys(sample.scores, math.nan)
         return dict(found.scores)
@@ -290,8 +294,9 @@ def _task(identity: str) -> Task | None:
 def _older(cell: Cell) -> bool:
     """Whether a task of lexbench has another version here."""
     given = cell.identity.get("task")
-    known = isinstance(given, dict) and given.get("name") in _names()
-    return known and _version(str(given["name"])) != given.get("version")
+    if not isinstance(given, dict) or given.get("name") not in _names():
+        return False
+    return _version(str(given["name"])) != given.get("version")
 
 
 # what the first submission has
@@ -377,7 +382,8 @@ def _claimed(found: Checked, claims: Mapping[tuple[str, str | None, str | None],
     """Where records.jsonl says another value than the samples."""
     for (metric, part), value in found.values.items():
         claim = claims.get((found.cell.id, metric, part), value)
-        numbers = isinstance(claim, int | float) and value is not None
-        if claim != value and not (numbers and math.isclose(claim, value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)):
+        numbers = value is not None and isinstance(claim, int | float)
+        near = numbers and math.isclose(claim, value or 0.0, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        if claim != value and not near:
             yield f"records.jsonl claims {metric} {plain(claim)}, its samples have {value}"
             return

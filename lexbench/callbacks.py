@@ -1,0 +1,116 @@
+"""Last-segment curves during training, in transformers' Trainer and in a loop of your own.
+
+trainer.add_callback(lexbench.callbacks.trainer_callback(trainer, lengths=[512, 2048], every=500))
+
+curve = lexbench.callbacks.LengthCurve(tokenizer, lengths=[512, 2048], every=500)
+for step, batch in enumerate(loader, 1):
+    ...
+    if values := curve(model, step):
+        wandb.log(values, step=step)
+"""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lexbench.api import evaluate
+
+if TYPE_CHECKING:
+    from transformers import Trainer, TrainerCallback
+
+PREFIX = "lexbench"
+
+
+class LengthCurve:
+    """NLL of the same last targets at each length, every so many steps, within a share of the training's time.
+
+    Args:
+        tokenizer: as `lexbench.evaluate` takes it.
+        lengths: tokens.
+        every: least number of steps between two curves.
+        share: most of the time since the first call that curves may take, the next one included; a step on which it
+            would take more is skipped. The first curve is always measured, because its time is not known.
+        n: texts at each length.
+        options: further arguments of `lexbench.evaluate`: corpus, trained_length, task, ...
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        lengths: Sequence[int],
+        *,
+        every: int = 500,
+        share: float = 0.03,
+        n: int = 8,
+        **options: Any,
+    ) -> None:
+        if every < 1 or not 0 < share <= 1:
+            raise ValueError(f"every must be at least 1 and share in (0, 1], got {every} and {share}")
+        self.tokenizer = tokenizer
+        self.lengths = list(lengths)
+        self.every = every
+        self.share = share
+        self.n = n
+        self.options = options
+        self.spent = 0.0
+        """Seconds of all curves."""
+        self._longest = 0.0
+        self._begun: float | None = None
+        self._last = 0
+
+    def __call__(self, model: Any, step: int) -> dict[str, float]:
+        """Values to log; empty on a step without a curve."""
+        now = time.perf_counter()
+        self._begun = now if self._begun is None else self._begun
+        late = self.spent + self._longest > self.share * (now - self._begun + self._longest)
+        if step - self._last < self.every or (self._longest and late):
+            return {}
+        return self.measure(model, step)
+
+    def measure(self, model: Any, step: int) -> dict[str, float]:
+        """Measure a curve now.
+
+        Returns `lexbench/last_segment/nll@512` for each length, and `lexbench/seconds` of all curves so far. A length
+        at which the cell is refused is left out.
+        """
+        start = time.perf_counter()
+        self._last = step
+        folder = Path(tempfile.mkdtemp(prefix="lexbench-"))
+        about: dict[str, Any] = {"task": "last_segment", "revision": f"step {step}", "price": False, **self.options}
+        try:
+            run = evaluate(model, self.tokenizer, lengths=self.lengths, n=self.n, results=folder, **about)
+            rows = run.records().query("part.isna() and value.notna() and metric in ('nll', 'accuracy')")
+            found: list[Any] = rows[["task", "metric", "length", "value"]].to_numpy().tolist()
+            values = {f"{PREFIX}/{task}/{metric}@{length}": float(value) for task, metric, length, value in found}
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        seconds = time.perf_counter() - start
+        self.spent += seconds
+        self._longest = max(self._longest, seconds)
+        return {**values, f"{PREFIX}/seconds": self.spent}
+
+
+def trainer_callback(trainer: "Trainer", lengths: Sequence[int], **options: Any) -> "TrainerCallback":
+    """A callback that logs curves by the trainer's own log: to TensorBoard, W&B, MLflow, whatever it reports to.
+
+    Args:
+        trainer: of transformers, with its processing class (the tokenizer).
+        lengths: tokens.
+        options: of `LengthCurve`.
+    """
+    from transformers import TrainerCallback
+
+    tokenizer = options.pop("tokenizer", trainer.processing_class)
+    if tokenizer is None:
+        raise ValueError("the trainer has no processing_class: give it one, or tokenizer=...")
+    curve = LengthCurve(tokenizer, lengths, **options)
+
+    class Curves(TrainerCallback):  # type: ignore[misc]  # a class of transformers, which is not typed
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.is_world_process_zero and (values := curve(trainer.model, state.global_step)):
+                trainer.log(values)
+
+    return Curves()

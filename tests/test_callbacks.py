@@ -1,0 +1,95 @@
+"""Curves during training: the numbers of lexbench.evaluate, by the Trainer's own log, and nothing else changed."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
+
+import lexbench
+from lexbench import callbacks
+from lexbench.core.checkpoint import locate
+
+pytest.importorskip("accelerate", reason="the Trainer needs accelerate: pip install -e '.[dev]'")
+OPTIONS: dict[str, Any] = {"corpus": "synthetic", "n": 2, "trained_length": 64}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(locate("lexbench:lexlet", None))
+
+
+def network() -> Any:
+    torch.manual_seed(0)
+    size = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=2048, max_position_embeddings=64, **size))
+
+
+class Heard(TrainerCallback):  # type: ignore[misc]
+    """What reporters hear."""
+
+    def __init__(self) -> None:
+        self.logs: list[tuple[int, dict[str, float]]] = []
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        self.logs.append((state.global_step, dict(logs)))
+
+
+def trained(folder: Path, tokenizer: Any, **curves: Any) -> tuple[Any, Heard]:
+    rows = [{"input_ids": list(range(3, 19)), "labels": list(range(3, 19))}] * 4
+    arguments = TrainingArguments(
+        output_dir=str(folder), max_steps=4, report_to=[], use_cpu=True, save_strategy="no", disable_tqdm=True
+    )
+    heard = Heard()
+    trainer = Trainer(network(), arguments, train_dataset=rows, callbacks=[heard])
+    if curves:
+        trainer.add_callback(callbacks.trainer_callback(trainer, tokenizer=tokenizer, **curves, **OPTIONS))
+    trainer.train()
+    return trainer.model, heard
+
+
+@pytest.mark.slow
+def test_the_trainer_logs_curves_and_trains_as_without_them(tmp_path: Path, tokenizer: Any) -> None:
+    bare, _ = trained(tmp_path, tokenizer)
+    model, heard = trained(tmp_path, tokenizer, lengths=[80, 96], every=2, share=1.0)
+    found = {step: logs for step, logs in heard.logs if "lexbench/seconds" in logs}
+    assert list(found) == [2, 4]
+    known = lexbench.evaluate(model, tokenizer, lengths=[80, 96], **OPTIONS).table(metric="nll").loc["none"]
+    assert found[4]["lexbench/last_segment/nll@80"] == pytest.approx(known[80])
+    assert found[4]["lexbench/last_segment/nll@96"] == pytest.approx(known[96])
+    for before, after in zip(bare.parameters(), model.parameters(), strict=True):
+        assert torch.equal(before, after)
+    assert model.training
+
+
+def test_a_curve_waits_until_it_takes_no_more_than_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A curve takes a second; with a share of a tenth, the second one may begin 19 seconds after the first call."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    begun: list[float] = []
+
+    class Done:
+        def records(self) -> Any:
+            return lexbench.Run(Path(), frozenset()).records()
+
+    def measured(*_: Any, **__: Any) -> Done:
+        begun.append(clock[0])
+        clock[0] += 1.0
+        return Done()
+
+    monkeypatch.setattr(callbacks, "evaluate", measured)
+    curve = callbacks.LengthCurve(None, [8], every=2, share=0.1)
+    for step in range(1, 60):
+        clock[0] += 1.0
+        curve(None, step)
+    assert begun[0] == 2.0
+    assert begun[1] == 20.0
+    assert curve.spent <= 0.1 * clock[0] + 1e-9 and curve.spent > 3
+
+
+@pytest.mark.parametrize("options", [{"every": 0}, {"share": 0.0}, {"share": 1.5}])
+def test_impossible_settings_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="every must be at least 1 and share in"):
+        callbacks.LengthCurve(None, [8], **options)
