@@ -31,7 +31,7 @@ test-vllm: $(VLLM)/.ready
 	OMP_NUM_THREADS=1 $(VLLM)/bin/pytest tests/vllm --timeout 600 -n 2 --dist loadfile
 
 test-exchange: $(EXCHANGE)/.ready
-	OMP_NUM_THREADS=1 $(EXCHANGE)/bin/pytest tests/exchange
+	OMP_NUM_THREADS=1 $(EXCHANGE)/bin/python -m pytest tests/exchange
 
 real: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[gguf]"
@@ -67,10 +67,14 @@ $(VLLM)/.ready: pyproject.toml constraints-vllm.txt
 	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	touch $@
 
-# every-eval-ever asks for Python 3.12; its validator, which is all that is used, runs under 3.11.
-$(EXCHANGE)/.ready: pyproject.toml
+# It sees the packages of the other venv, and adds only those that read files. every-eval-ever asks for Python 3.12; its
+# validator, which is all that is used, runs under 3.11.
+PACKAGES := import sysconfig; print(sysconfig.get_path('purelib'))
+$(EXCHANGE)/.ready: $(DEV)
 	test -x $(EXCHANGE)/bin/python || $(PYTHON) -m venv $(EXCHANGE)
-	$(EXCHANGE)/bin/pip install --quiet --disable-pip-version-check inspect_ai==0.3.285 pytest pytest-timeout -e .
+	echo "import site; site.addsitedir('$$($(BIN)/python -c "$(PACKAGES)")')" \
+		>"$$($(EXCHANGE)/bin/python -c "$(PACKAGES)")/tested.pth"
+	$(EXCHANGE)/bin/pip install --quiet --disable-pip-version-check inspect_ai==0.3.285 'setuptools>=77'
 	$(EXCHANGE)/bin/pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python every-eval-ever==0.3.0
 	touch $@
 
