@@ -64,8 +64,9 @@ def follow(
 ) -> dict[str, str]:
     """Do all that a page says, in its order; each command line, and what it printed."""
     monkeypatch.chdir(folder)
-    if "results/reference" in (DOCS / page).read_text():
+    if re.search("results/reference|board results", (DOCS / page).read_text()):
         shutil.copytree(ROOT / "results" / "reference", folder / "results" / "reference")
+        shutil.copy(ROOT / "results" / "ledger.jsonl", folder / "results")
     namespace: dict[str, object] = {"__name__": page}
     said: dict[str, str] = {}
     last: list[str] = []
