@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.core.task import Answer, AnyQuestion, Choose, Score, Scored, Write
-from lexbench.runner.reuse import Known, Prefixes, Twins, attended, by_prefix
+from lexbench.core.task import Answer, AnyQuestion, Score, Scored
+from lexbench.runner.reuse import Known, Prefixes, Twins, attended
 from tests.runner.open_cells import open_cell
 
 TEXT = np.array([9, 3, 4, 5, 6, 7, 8])
@@ -68,23 +68,6 @@ def test_only_what_no_longer_text_has_told_is_asked() -> None:
     assert answers(6, part(6, 5), task="another") == [[5]]
     assert answers(6, part(6, 5)) == [[5]]  # of the first task nothing is kept
     assert asked[3:] == [[6], [6]]
-
-
-def test_prompts_stand_in_the_order_of_their_tokens() -> None:
-    def write(*tokens: int) -> Write:
-        return Write(index=0, cluster="", prompt=np.array(tokens), room=1)
-
-    prompts = [write(5, 300), write(2, 9), write(5), write(5, 4, 1), write(70000), write(256)]
-    assert [each.prompt.tolist() for each in by_prefix(prompts) if isinstance(each, Write | Choose)] == [
-        [2, 9],
-        [5],
-        [5, 4, 1],
-        [5, 300],
-        [256],
-        [70000],
-    ]
-    mixed: list[AnyQuestion] = [write(5), part(5, 2), write(2)]
-    assert by_prefix(mixed) == mixed
 
 
 def test_an_identity_is_hashed_whatever_the_order_of_its_keys() -> None:
