@@ -392,8 +392,8 @@ def test_of_rare_changes_half_of_the_interval_may_be_missed(tmp_path: Path) -> N
     gained, lost = (binomtest(count, 32).proportion_ci(method="wilson") for count in (1, 0))
     p = 1 / 32
     low, high = p - math.hypot(p - gained.low, lost.high), p + (gained.high - p)
-    assert task.smallest == pytest.approx(100 * (high - low) / 2)
-    assert (task.smallest or 0) > 100 * t.ppf(0.975, 31) / 32
+    assert task.smallest is not None and task.smallest == pytest.approx(100 * (high - low) / 2)
+    assert task.smallest > 100 * t.ppf(0.975, 31) / 32
 
 
 def test_only_named_cells_are_compared(tmp_path: Path) -> None:
@@ -402,3 +402,10 @@ def test_only_named_cells_are_compared(tmp_path: Path) -> None:
     named = {each.cell.id for each in cells if each.cell.length == 512}
     [task] = compare(run, run, ["method=none"], ["method=yarn"], only=named).tasks
     assert [entry.length for entry in task.entries] == [512]
+
+
+def test_the_question_that_differs_is_told_by_its_own_sizes(tmp_path: Path) -> None:
+    left, other = texts("none", [3.0] * 8), texts("yarn", [3.0] * 8)
+    wider = [replace(each, bytes=20, words=3) if each.index == 5 else each for each in other.samples]
+    with pytest.raises(ValueError, match=r"question 5 has .* 13 bytes and 2 words in A, .* 20 bytes"):
+        sides(tmp_path, [left], [Finished(other.cell, wider)])
