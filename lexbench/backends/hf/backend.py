@@ -7,7 +7,6 @@ kept of them is then padded on the left, so that prompts of any lengths are cont
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from lexbench.backends import Backend, Capabilities
 from lexbench.backends.caches import PrefixCache
+from lexbench.backends.hf.draft import Draft
 from lexbench.backends.hf.head import Head, precise, states_of
 from lexbench.backends.hf.hook import Unrealisable
 from lexbench.backends.hf.layers import stated
@@ -35,7 +35,7 @@ from lexbench.backends.hf.network import (
 )
 from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller
 from lexbench.backends.hf.state import Keys, State, Unkept, state_of
-from lexbench.core.attention import Attention, Line, Remap
+from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import dtype_of, end_tokens, fingerprint, locate, on_disk, weight_files
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -187,27 +187,6 @@ class Hf(Backend):
         self._installer.remove()
         self._passes = [self._installer.prepare(part) for part in attention.mixture or (attention,)]
         self._installer.put(self._passes[0])
-
-    def mispair(self) -> None:
-        """Rotate other pairs than the model's: neighbours in place of halves of the head, or halves of neighbours.
-
-        Until the next `attend`. Refused as a remap that changes nothing would be.
-        """
-        self.attend(Attention(remap=Remap(1 << 40, Line(), Line())))
-        hook = self._passes[0].hook
-        assert hook is not None, "a remap needs our attention function"
-        hook.layers = [replace(each, turn=each.turn and each.turn.mispaired()) for each in hook.layers]
-
-    @contextmanager
-    def eight_bits(self) -> Iterator[None]:
-        """Inputs of all linear layers are rounded to 8 bits inside the block, as servers round activations."""
-        linear = [module for module in self._network.modules() if isinstance(module, torch.nn.Linear)]
-        handles = [module.register_forward_pre_hook(_in_eight_bits) for module in linear]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def sees_no_future(self) -> bool:
         """Whether the states of a prefix do not depend on what follows it."""
@@ -682,43 +661,3 @@ class Hf(Backend):
         tokens = self._sample(min(8, self._positions_end or 8))
         tokens = torch.cat([tokens, tokens.flip(1)])  # some code mixes the rows of a batch up
         return state_of(self._base, tokens, TOLERANCE[self._network.dtype])
-
-
-class Draft:
-    """An answer that is being written."""
-
-    def __init__(self, question: Write, tokenizer: Tokenizer, ends: Collection[int], dtype: str) -> None:
-        self._question, self._tokenizer, self._ends, self._dtype = question, tokenizer, ends, dtype
-        self._new: list[int] = []
-        self._stopped = False
-
-    @property
-    def ended(self) -> bool:
-        """Whether no further token counts."""
-        return self._stopped or len(self._new) == self._question.room
-
-    def add(self, tokens: Sequence[int], wrong: Sequence[bool]) -> None:
-        """Append tokens up to the end of the answer; Refused where one of them came from logits that are NaN."""
-        for token, bad in zip(tokens, wrong, strict=True):
-            if self.ended:
-                return
-            if bad:
-                raise Refused(f"logits are NaN in {self._dtype}: use another dtype")
-            if token in self._ends:
-                self._stopped = True
-                return
-            self._new.append(token)
-            until = self._question.until
-            self._stopped = bool(until) and self._question.said(self._tokenizer.decode(self._new))
-
-    def written(self) -> Written:
-        """The answer."""
-        text = self._tokenizer.decode(self._new)
-        return Written(tokens=np.array(self._new, np.int64), text=text, hit_room=not self._stopped)
-
-
-def _in_eight_bits(module: torch.nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The first input in 127 steps to either side of 0, the largest number of each token the last."""
-    x = given[0]
-    step = (x.abs().amax(dim=-1, keepdim=True) / 127).clamp(min=1e-12)
-    return ((x / step).round() * step, *given[1:])

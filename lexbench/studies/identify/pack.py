@@ -97,6 +97,9 @@ def make(
 
     Raises ValueError for wrong settings, Refused for a model without rotary positions.
     """
+    from lexbench.backends.hf.backend import Hf  # torch is loaded only where a pack is made
+    from lexbench.backends.hf.mistakes import eight_bits, mispair
+
     if backend.get("name") != "hf":
         raise ValueError(f"a fingerprint is made with backend=hf, got backend={backend.get('name')}: leave it out")
     length = length or min(2 * model.trained_length, LENGTH)
@@ -116,20 +119,21 @@ def make(
     config = {**backend, "dtype": "float32" if backend.get("dtype", "auto") == "auto" else backend["dtype"]}
     loaded = opened(model, config, length)
     try:
+        assert isinstance(loaded, Hf), "checked above"
         asked = job.tasks[0].built.questions(loaded.tokenizer, length, job.n, seed)
         found, labels = [], []
         for each in tqdm(wanted, "setups", disable=without_bar(quiet)):
             try:
                 loaded.attend(each.attention)
                 if each.mispaired:
-                    loaded.mispair()  # type: ignore[attr-defined]
+                    mispair(loaded)
                 found.append(losses(loaded, asked))
                 labels.append(each.label)
             except Refused:
                 if not found:
                     raise
         loaded.attend(wanted[0].attention)
-        with loaded.eight_bits():  # type: ignore[attr-defined]
+        with eight_bits(loaded):
             rounded = [losses(loaded, asked)]
         about = {
             "format": FORMAT,

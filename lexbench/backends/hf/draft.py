@@ -1,0 +1,41 @@
+"""An answer while it is written, token by token."""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from lexbench.core.record import Refused
+from lexbench.core.task import Tokenizer, Write, Written
+
+
+class Draft:
+    """An answer that is being written."""
+
+    def __init__(self, question: Write, tokenizer: Tokenizer, ends: Collection[int], dtype: str) -> None:
+        self._question, self._tokenizer, self._ends, self._dtype = question, tokenizer, ends, dtype
+        self._new: list[int] = []
+        self._stopped = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether no further token counts."""
+        return self._stopped or len(self._new) == self._question.room
+
+    def add(self, tokens: Sequence[int], wrong: Sequence[bool]) -> None:
+        """Append tokens up to the end of the answer; Refused where one of them came from logits that are NaN."""
+        for token, bad in zip(tokens, wrong, strict=True):
+            if self.ended:
+                return
+            if bad:
+                raise Refused(f"logits are NaN in {self._dtype}: use another dtype")
+            if token in self._ends:
+                self._stopped = True
+                return
+            self._new.append(token)
+            until = self._question.until
+            self._stopped = bool(until) and self._question.said(self._tokenizer.decode(self._new))
+
+    def written(self) -> Written:
+        """The answer."""
+        text = self._tokenizer.decode(self._new)
+        return Written(tokens=np.array(self._new, np.int64), text=text, hit_room=not self._stopped)
