@@ -85,7 +85,7 @@ def test_argparse_errors_leave_with_two(lexbench: Command) -> None:
         (["verify", "method=pi", "length=-5"], "length must be a whole number of at least 1 token, got -5"),
         (["verify", "method=pi", "n=4"], "verify reads n=4 with --against only: without it a random text is read"),
         (["verify", "--against", "nativ"], "unknown backend 'nativ': did you mean native?"),
-        (["share", "nowhere"], "share has nothing to write: give --card FILE, --samples DIR, or both"),
+        (["share", "nowhere"], "share has nothing to write: give --card FILE, --samples DIR, or --to FORMAT --out DIR"),
         (["import", "lm_eval", "nowhere", "--into", "here"], "results nowhere do not exist"),
         (["verify", "method=pi", "length=1"], "verify needs a text of at least 2 tokens, got 1"),
         (["verify", "method=pi", "length=abc"], "length must be a whole number of at least 1 token, got abc"),

@@ -183,7 +183,7 @@ def test_pages_and_figures_take_the_same_looks() -> None:
         look = looks.looks(table.methods)[name]
         assert rules[str(shown["hue"])] == look.colour and shown["mark"] == look.marker
         assert f'"{shown["mark"]}"' in f'"{look.marker}"' and shown["front"] == (name == "mine")
-    script = (Path(page.__file__).parent / "curves.js").read_text()
+    script = (Path(page.__file__).parent / "charts.js").read_text()
     assert all(re.search(rf'"?{marker}"?: "M', script) for marker in SHAPES)
 
 
