@@ -142,9 +142,18 @@ def _check(name: str, value: Any, hint: Any) -> None:
     plain = [kind for kind in kinds if kind in (bool, int, float, str, type(None))]
     fits = any(isinstance(value, kind) or (kind is float and isinstance(value, int)) for kind in plain)
     misplaced = isinstance(value, bool) and bool not in plain
-    if len(plain) == len(kinds) and (not fits or misplaced):
+    wrong = len(plain) == len(kinds) and (not fits or misplaced)
+    for nested, accepts in ((dict, Mapping), (list, Iterable)):
+        wrong |= bool(plain) and isinstance(value, nested) and not any(_is(kind, accepts) for kind in kinds)
+    if wrong:
         wanted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in plain)
         raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
+def _is(hint: Any, kind: type) -> bool:
+    """Whether an annotation is a kind of mapping or sequence that is no text, or anything."""
+    cls = get_origin(hint) or hint
+    return cls is Any or (isinstance(cls, type) and cls is not str and issubclass(cls, kind))
 
 
 def class_of(config: Mapping[str, Any], noun: str) -> type:

@@ -61,6 +61,13 @@ def test_an_unknown_parameter_is_answered_with_the_nearest_and_all() -> None:
         method("ntk", factr=8)
 
 
+@pytest.mark.parametrize("value", [{"a": 1}, ["a"]])
+@pytest.mark.parametrize("name", ["data", "prompts"])
+def test_a_mapping_or_list_is_refused_where_a_text_or_an_object_is_wanted(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=rf"^task\.{name} must be str or null, got "):
+        registry.build({**registry.read("task", "mrcr"), name: value}, "task")
+
+
 def test_a_parameter_that_must_be_given_is_asked_for(mine: Path) -> None:
     with pytest.raises(ValueError, match=r"task needs up_to: give task\.up_to=\.\.\."):
         registry.build({"file": str(mine / "count.py")}, "task")
