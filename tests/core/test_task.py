@@ -96,20 +96,21 @@ def test_a_question_without_a_token_before_its_targets_is_our_own_bug() -> None:
 
 def test_room_counts_in_a_questions_length() -> None:
     assert Write(index=0, cluster="0", prompt=np.arange(7), room=5).length == 12
+    assert Write(index=0, cluster="0", prompt=np.arange(7), room=5, thought=100).length == 112
 
 
 @dataclass(frozen=True)
 class Formed(Task):
     form: ClassVar[tuple[str, ...]] = ("room",)
-    digits: int = 5
+    words: int = 5
     room: int | None = None
 
 
 def test_how_a_question_is_asked_has_no_part_in_its_randomness() -> None:
-    for digits, room in ((5, None), (5, 9), (6, 12)):
-        key = json.dumps(["Formed", 1, {"digits": str(digits), "room": "None"}, 256, 0, 3], sort_keys=True)
+    for words, room in ((5, None), (5, 9), (6, 12)):
+        key = json.dumps(["Formed", 1, {"words": str(words), "room": "None"}, 256, 0, 3], sort_keys=True)
         seeded = np.random.default_rng(np.frombuffer(hashlib.sha256(key.encode()).digest(), dtype=np.uint32))
-        drawn = Formed(digits, room).rng(256, 0, 3).integers(1 << 40, size=4)
+        drawn = Formed(words, room).rng(256, 0, 3).integers(1 << 40, size=4)
         assert drawn.tolist() == seeded.integers(1 << 40, size=4).tolist()
 
 

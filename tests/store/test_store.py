@@ -269,6 +269,14 @@ def test_a_cell_states_how_many_questions_were_asked_and_so_does_its_twin(tmp_pa
     assert sorted(str(each.asked) for each in store.load()) == ["5", "5", "None"]
 
 
+def test_only_a_cell_that_was_measured_is_adopted(tmp_path: Path) -> None:
+    this, refused, absent = (cell("passkey", method, 256) for method in ("none", "pi", "yarn"))
+    store = Store(tmp_path)
+    store.refuse(refused, "no")
+    assert not store.adopt(this, refused) and not store.adopt(this, absent)
+    assert [each.cell.id for each in store.load()] == [refused.id]
+
+
 @pytest.mark.parametrize("moved", ["cell", "cells", "folder"])
 def test_a_claimed_cell_whose_file_has_vanished_is_not_begun_anew(tmp_path: Path, moved: str) -> None:
     this, store, away = cell("passkey", "none", 256), Store(tmp_path / "run"), tmp_path / "away"
