@@ -36,7 +36,7 @@ import numpy as np
 from lexbench.core import registry
 from lexbench.core.record import Cell, Record, Sample
 from lexbench.core.task import Choose, Chosen, Probe, Probed, Task, Write, Written
-from lexbench.report.board.ledger import Submission, hashes
+from lexbench.report.board.ledger import Submission, admitted, hashes
 from lexbench.report.page.samples import as_json
 from lexbench.stats import invariants, metrics
 from lexbench.stats.records import records_of
@@ -113,8 +113,12 @@ def audit(folder: Path, submissions: Sequence[Submission], samples: Path | None 
     entries: list[Entry] = []
     refused: list[Finding] = []
     jobs: list[tuple[Submission, Path, Path | None]] = []
+    latest = {each.folder: each for each in submissions}
     for number, submission in enumerate(submissions):
         changed = _changed(folder / submission.folder, submission)
+        if latest[submission.folder] is submission:
+            strays = hashes(folder / submission.folder).keys() - admitted(submissions, submission.folder)
+            changed |= dict.fromkeys(strays, "not in the ledger: it was added afterwards")
         refused += [Finding(submission.name, name, why) for name, why in sorted(changed.items())]
         for name in sorted(submission.cells.keys() - changed.keys()):
             file = folder / submission.folder / "cells" / f"{name}.parquet"
@@ -185,7 +189,6 @@ def _changed(run: Path, submission: Submission) -> dict[str, str]:
     """Cell files that are not those that were admitted."""
     now = hashes(run)
     found = dict.fromkeys(submission.cells.keys() - now.keys(), "missing: the ledger has it")
-    found |= dict.fromkeys(now.keys() - submission.cells.keys(), "not in the ledger: it was added afterwards")
     changed = [name for name in now.keys() & submission.cells.keys() if now[name] != submission.cells[name]]
     return found | dict.fromkeys(changed, "changed since it was admitted")
 

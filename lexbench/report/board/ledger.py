@@ -3,7 +3,8 @@
     {"name", "by", "url", "date", "folder", "cells": {id: sha256}, "previous"}
 
 `folder` is a run folder, relative to the ledger's. The hashes are those of its cell files when it was admitted,
-`previous` is the hash of the line before: what is changed afterwards is found.
+`previous` is the hash of the line before: what is changed afterwards is found. A run folder that has grown is admitted
+again, under another name: that line holds its new cells alone.
 """
 
 import hashlib
@@ -83,12 +84,19 @@ def proposed(ledger: Path, run: Path, name: str, by: str, url: str | None, date:
         )
     if name in {each.name for each in known}:
         raise ValueError(f"submission {name} is in the ledger already: choose another name")
-    cells = hashes(run)
-    if not cells:
-        raise ValueError(f"run folder {run} holds no finished cell: give one that `lexbench run` has written")
     folder = _relative(run, ledger)
+    held = admitted(known, folder)
+    cells = {cell: found for cell, found in hashes(run).items() if cell not in held}
+    if not cells:
+        new = "new finished cell" if held else "finished cell"
+        raise ValueError(f"run folder {run} holds no {new}: give one that `lexbench run` has written")
     previous = digest(known[-1].line().encode()) if known else FIRST
     return [*known, Submission(name=name, by=by, url=url, date=date, folder=folder, cells=cells, previous=previous)]
+
+
+def admitted(submissions: Sequence[Submission], folder: str) -> set[str]:
+    """Ids of all cells of a run folder that the ledger has."""
+    return {cell for each in submissions if each.folder == folder for cell in each.cells}
 
 
 def _relative(run: Path, ledger: Path) -> str:

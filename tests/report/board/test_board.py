@@ -63,7 +63,7 @@ def file_of(folder: Path, task: str, length: int) -> Path:
         file
         for file in (folder / "cells").glob("*.parquet")
         if (format.read(file).cell.task, format.read(file).cell.length) == (task, length)
-    ]
+    ][:1]
     return found
 
 
@@ -89,6 +89,25 @@ def test_what_changes_after_the_admission_is_refused(board: Path, what: str) -> 
     [finding] = audited(board).refused
     words = {"changed": "changed since", "missing": "missing", "added": "not in the ledger"}
     assert words[what] in finding.why
+
+
+def test_a_run_folder_that_has_grown_is_admitted_again_with_its_new_cells_alone(board: Path) -> None:
+    run, old = board / "first", {file.stem for file in (board / "first/cells").iterdir()}
+    with pytest.raises(ValueError, match="first holds no new finished cell"):
+        command(board, add=run, by="us", name="more")
+    copied(board / "other", methods=("none",))
+    new = {file.stem for file in (board / "other/cells").iterdir()}
+    shutil.copytree(board / "other/cells", run / "cells", dirs_exist_ok=True)
+    command(board, add=run, by="us", name="more")
+    first, second = ledger.read(board)
+    assert (set(first.cells), set(second.cells)) == (old, new)
+    found = audited(board)
+    assert not found.refused
+    assert {each.checked.cell.id: each.submission.name for each in found.entries} == dict.fromkeys(
+        old, "first"
+    ) | dict.fromkeys(new, "more")
+    shutil.copy(file_of(run, "passkey", 1024), run / "cells/0123456789abcdef.parquet")
+    assert [(each.submission, each.cell) for each in audited(board).refused] == [("more", "0123456789abcdef")]
 
 
 def test_a_line_of_the_ledger_cannot_be_changed_unnoticed(board: Path) -> None:
