@@ -43,10 +43,12 @@ def attend(
     scaling: float,
     sinks: Tensor | None = None,
     cap: float | None = None,
+    flexible: bool = False,
 ) -> Tensor:
     """The result of `dense.attend`, with the same arguments, in memory for a few spans of queries and keys.
 
-    Capped scores are computed densely: the fused kernels have no cap.
+    With `flexible`, windows and far keys are computed by `flex` instead of `near_far`. Capped scores are computed
+    densely: the fused kernels have no cap.
 
     Rotations and scores are in the inputs' dtype, as in stock models; parts are merged in float32, or float64 for
     float64 inputs. Where gradients are needed, the dense kernel runs: the fused kernels give none for their lse.
@@ -62,6 +64,11 @@ def attend(
     if isinstance(mask, Segments | Middle):
         return dense.attend(queries, keys, values, query_positions, attention, rotate, scaling)
     queries = dense.scaled(queries, attention, total)
+    near_and_far = near_far.attend
+    if flexible:
+        from lexbench.kernels import flex  # takes a second to import
+
+        near_and_far = flex.attend
     if isinstance(remap, Chunks):
         return chunked.attend(queries, keys, values, remap, rotate, scaling, sinks)
     if isinstance(mask, Blocks):
@@ -69,9 +76,9 @@ def attend(
     if isinstance(remap, Remap):
         count = total if mask is None else mask.sinks
         far = Far(count, remap.query, remap.key)
-        return near_far.attend(queries, keys, values, remap.window, far, rotate, scaling, sinks)
+        return near_and_far(queries, keys, values, remap.window, far, rotate, scaling, sinks)
     if mask is not None:
         far = Far(mask.sinks, Line(), Line())
-        return near_far.attend(queries, keys, values, mask.size, far, rotate, scaling, sinks)
+        return near_and_far(queries, keys, values, mask.size, far, rotate, scaling, sinks)
     turned = rotate(queries, query_positions), rotate(keys, token_positions(0, total, keys.device))
     return flash.causal(*turned, values, scaling).with_sinks(sinks).out.to(queries.dtype)

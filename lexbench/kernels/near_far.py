@@ -55,8 +55,8 @@ def attend(
     first = total - queries.shape[2]
     count = max(0, min(far.count, total - window))
     far_keys, far_values = keys[:, :, :count], values[:, :, :count]
-    if count and not math.isinf(far.key.divisor):
-        far_keys = turned(far_keys, far.key, 0, rotate)
+    if count:
+        far_keys = far_keys_of(far_keys, far, rotate)
     output = torch.empty(*queries.shape[:3], values.shape[3], dtype=queries.dtype, device=queries.device)
     for start, stop in _cuts(first, total, window, rows_of(queries.device)):
         span_queries, begin = queries[:, :, start - first : stop - first], max(0, start - window)
@@ -64,7 +64,7 @@ def attend(
         part = _near(turned(span_queries, Line(), start, rotate), near_keys, values[:, :, begin:stop], window, scaling)
         beyond = max(start, window)
         if count and beyond < stop:
-            far_queries = _far_queries(span_queries[:, :, beyond - start :], far, beyond, rotate)
+            far_queries = far_queries_of(span_queries[:, :, beyond - start :], far, beyond, rotate)
             _add_far(part, far_queries, far_keys, far_values, beyond - window, scaling)
         output[:, :, start - first : stop - first] = part.with_sinks(sinks).out
     return output
@@ -111,7 +111,12 @@ def _blocks(vectors: Tensor, rows: int, step: int) -> Tensor:
     return vectors[0].unfold(1, rows, step).permute(1, 0, 3, 2)
 
 
-def _far_queries(queries: Tensor, far: Far, start: int, rotate: Rotate) -> Tensor:
+def far_keys_of(keys: Tensor, far: Far, rotate: Rotate) -> Tensor:
+    """Keys rotated for the far side; unrotated where they are at one constant position."""
+    return keys if math.isinf(far.key.divisor) else turned(keys, far.key, 0, rotate)
+
+
+def far_queries_of(queries: Tensor, far: Far, start: int, rotate: Rotate) -> Tensor:
     """Queries rotated for the far side; with keys at one constant position, relative to it."""
     if not math.isinf(far.key.divisor):
         return turned(queries, far.query, start, rotate)

@@ -186,6 +186,32 @@ def damaged(folder: Path, whole: dict[str, bytes], rng: random.Random, span: flo
     return found
 
 
+def moved(folder: Path, whole: dict[str, bytes], rng: random.Random, span: float, tries: int) -> Outcome:
+    """A run loses its folder, which is put back afterwards, its cells, or their unfinished files."""
+    found, away = Outcome("moved or removed while it runs"), folder.with_name("away")
+    while found.tries < tries:
+        shutil.rmtree(folder, ignore_errors=True)
+        process = child(lambda: run(folder))
+        time.sleep(span * (0.3 + 0.7 * rng.random()))
+        cells = folder / "cells"
+        what = rng.choice(["folder", "cells", "unfinished"])
+        if not any(cells.glob("*.jsonl")):
+            ended(process)
+            continue
+        if what == "folder":
+            folder.rename(away)
+        else:
+            for file in cells.glob("*" if what == "cells" else "*.jsonl"):
+                file.unlink(missing_ok=True)
+        found.said += ended(process) == 2
+        found.tries += 1
+        if away.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            away.rename(folder)
+        _judge(found, folder, whole)
+    return found
+
+
 def jumping_clock(folder: Path, whole: dict[str, bytes], rng: random.Random, tries: int) -> Outcome:
     """The clock goes on from a random year after each look."""
     found = Outcome("a clock that jumps")
@@ -317,6 +343,7 @@ def campaign(folder: Path, seed: int, kills: int, tries: int) -> list[Outcome]:
         two_at_once(hit, whole, rng, span, tries),
         disk_full(hit, whole, rng, tries),
         damaged(hit, whole, rng, span, tries),
+        moved(hit, whole, rng, span, tries),
         jumping_clock(hit, whole, rng, tries),
         not_numbers(hit, rng, tries),
         read_only(hit, whole, rng, span, tries),

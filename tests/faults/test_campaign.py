@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-KINDS = 8
+KINDS = 9
 
 
 @pytest.mark.slow

@@ -90,9 +90,10 @@ class Hf(Backend):
         batch: texts in a batch, halved on out-of-memory; auto: as many as fit into a GPU's memory; a CPU scores one
             text at a time and writes to a few. Texts that are scored or marked together have one length. Batching
             changes numbers in the last bits only.
-        attention: auto (the model's kernel wherever a method leaves scores as they are) or lexbench (our attention
-            function always). Stock kernels compute a sliding window as a masked whole text on a CPU, with a mask of
-            length x length; ours costs what the window holds. Numbers differ in the last bits only.
+        attention: auto (the model's kernel wherever a method leaves scores as they are), lexbench (our attention
+            function always) or flex (auto, with FlexAttention for windows and far keys; on a GPU). Stock kernels
+            compute a sliding window as a masked whole text on a CPU, with a mask of length x length; ours costs what
+            the window holds. Numbers differ in the last bits only.
     """
 
     name = "hf"
@@ -115,13 +116,15 @@ class Hf(Backend):
             raise ValueError(
                 f"backend.batch must be auto or a whole number of at least 1, got {batch!r}: e.g. backend.batch=8"
             )
-        if attention not in ("auto", "lexbench"):
-            raise ValueError(f"backend.attention must be auto or lexbench, got {attention}")
+        if attention not in ("auto", "lexbench", "flex"):
+            raise ValueError(f"backend.attention must be auto, lexbench or flex, got {attention}")
         if model.path is None:
             raise ValueError(f"model {model.name} has no checkpoint: give model.path=DIR or a hub name")
         folder = locate(model.path, model.revision)
         weight_files(folder)
         self._device = device_of(device)
+        if attention == "flex" and self._device.type == "cpu":
+            raise ValueError("backend.attention=flex needs a GPU, got a CPU: leave it out")
         dtype = self.dtype = dtype_of(dtype, folder, self._device.type != "cpu")
         self.revision = fingerprint(folder) if on_disk(model.path) else folder.name
         self.tokenizer: Tokenizer = load_tokenizer(folder, model.bos)
@@ -133,7 +136,7 @@ class Hf(Backend):
             check_weights(network)
         if spread:
             self._device = network.get_input_embeddings().weight.device
-        self._put(model, network, chunk, batch, always=attention == "lexbench")
+        self._put(model, network, chunk, batch, attention)
 
     @classmethod
     def of(cls, network: Any, model: Model, tokenizer: Tokenizer, ends: Collection[int], revision: str) -> "Hf":
@@ -150,7 +153,7 @@ class Hf(Backend):
         return made
 
     def _put(
-        self, model: Model, network: Any, chunk: int = 512, batch: int | str = "auto", always: bool = False
+        self, model: Model, network: Any, chunk: int = 512, batch: int | str = "auto", attention: str = "auto"
     ) -> None:
         """Take a loaded network."""
         self.model = model
@@ -162,9 +165,11 @@ class Hf(Backend):
         self._state = self._state_of()
         # Our kernels compute the slots that change scores, the model's kernel the rest; one name for all methods, so
         # that cells of a comparison agree in it.
-        self.kernel = "lexbench" if always else f"{self._network.config._attn_implementation}+lexbench"
+        stock = f"{self._network.config._attn_implementation}+lexbench"
+        self.kernel = {"auto": stock, "flex": f"{stock}+flex"}.get(attention, attention)
+        always, flexible = attention == "lexbench", attention == "flex"
         self._installer = AttentionInstaller(
-            self._network, model.name, model.trained_length, self._positions_end, self._base, always
+            self._network, model.name, model.trained_length, self._positions_end, self._base, always, flexible
         )
         self._passes = [self._installer.prepare(Attention())]
         self._windows = self._state is Keys and any(Keys(self._network.config).cache.is_sliding)

@@ -93,6 +93,7 @@ class AttentionInstaller:
         end: number of positions in the model's table; None if it has no table.
         tower: the module that makes last hidden states of tokens; None: the innermost that could.
         always: use our attention function also where an Attention changes no scores.
+        flexible: compute windows and far keys by FlexAttention.
     """
 
     def __init__(
@@ -103,12 +104,13 @@ class AttentionInstaller:
         end: int | None = None,
         tower: Any = None,
         always: bool = False,
+        flexible: bool = False,
     ) -> None:
         self._network = network
         self._base = towers(network)[0] if tower is None else tower
         self._config = network.config.get_text_config()
         self._name = name
-        self._always = always
+        self._always, self._flexible = always, flexible
         self._trained_length = trained_length
         self._end = end
         models = [module for module in self._base.modules() if isinstance(module, PreTrainedModel)]
@@ -178,7 +180,7 @@ class AttentionInstaller:
                 rotary = rotaries[angles]
             held = LayerAttention(part, rotary, kind, turn, view)
             held_layers.append(same.setdefault((json.dumps(part.as_data()), kind, turn, view), held))
-        hook = Hook(held_layers, self._stock, rotated, self._attends, watch=watch)
+        hook = Hook(held_layers, self._stock, rotated, self._attends, watch=watch, flexible=self._flexible)
         return Placement(attention, changed if rotated else self._identity(), hook)
 
     def put(self, placement: Placement) -> None:
