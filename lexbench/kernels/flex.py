@@ -7,7 +7,6 @@ log-sum-exp. On a GPU the calls are compiled; a CPU computes all scores at once,
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from lexbench.kernels.flash import Part
 from lexbench.kernels.near_far import Far, far_keys_of, far_queries_of, turned
 
 BLOCK = 128
-COMPILED = torch.compile(flex_attention, dynamic=True)
+COMPILED: Any = torch.compile(flex_attention, dynamic=True)
 
 
 def attend(
@@ -50,7 +49,7 @@ def attend(
 
 def _call(queries: Tensor, keys: Tensor, values: Tensor, seen: BlockMask, scaling: float) -> Part:
     """Attention over the keys seen; a query that sees none has out 0 and lse -inf, which a merge ignores."""
-    attention: Callable[..., Any] = flex_attention if queries.device.type == "cpu" else COMPILED
+    attention: Any = flex_attention if queries.device.type == "cpu" else COMPILED
     given = {"block_mask": seen, "scale": scaling, "enable_gqa": queries.shape[1] != keys.shape[1]}
     out, more = attention(queries, keys, values, **given, return_aux=AuxRequest(lse=True))
     precise = torch.promote_types(queries.dtype, torch.float32)
@@ -72,9 +71,16 @@ def _seen(asked: int, total: int, first: int, least: int, end: int, device: torc
         distance = query + where - key
         return (distance >= least) & (distance < end)
 
-    listed = [each.to(device) for blocks in (some, every) for each in _lists(blocks)]
+    (some_count, some_at), (every_count, every_at) = (_lists(blocks.to(device)) for blocks in (some, every))
     return BlockMask.from_kv_blocks(
-        *listed, BLOCK_SIZE=BLOCK, mask_mod=within, seq_lengths=(asked, total), compute_q_blocks=False
+        some_count,
+        some_at,
+        every_count,
+        every_at,
+        BLOCK_SIZE=BLOCK,
+        mask_mod=within,
+        seq_lengths=(asked, total),
+        compute_q_blocks=False,
     )
 
 

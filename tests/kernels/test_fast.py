@@ -246,7 +246,7 @@ def test_flex_attention_is_told_blocks_of_which_all_some_or_no_pairs_are_seen(
     pairs = (distance >= least) & (distance < end)
     lists = (seen.kv_num_blocks, seen.kv_indices), (seen.full_kv_num_blocks, seen.full_kv_indices)
     for row in range(-(-asked // 128)):
-        blocks = pairs[128 * row : 128 * (row + 1)].split(128, dim=1)
+        blocks = torch.split(pairs[128 * row : 128 * (row + 1)], 128, dim=1)
         some, every = (
             {int(place) for place in where[0, 0, row, : int(count[0, 0, row])]}  # type: ignore[index]
             for count, where in lists
