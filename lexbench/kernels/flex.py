@@ -65,11 +65,12 @@ def _seen(asked: int, total: int, first: int, least: int, end: int, device: torc
     whole = (to_end[0] - from_start[0] == BLOCK - 1) & (to_end[1] - from_start[1] == BLOCK - 1)
     every = (nearest >= least) & (farthest < end) & whole
     some = (farthest >= least) & (nearest < end) & ~every
-    where = torch.tensor(first, device=device)
+    # Bounds as tensors: as numbers, each length and window would be compiled anew.
+    where, nearest_seen, end_seen = (torch.tensor(number, device=device) for number in (first, least, end))
 
     def within(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         distance = query + where - key
-        return (distance >= least) & (distance < end)
+        return (distance >= nearest_seen) & (distance < end_seen)
 
     (some_count, some_at), (every_count, every_at) = (_lists(blocks.to(device)) for blocks in (some, every))
     return BlockMask.from_kv_blocks(
