@@ -19,6 +19,9 @@ from lexbench.stats.intervals import cluster_bootstrap, mean_interval
 from lexbench.stats.pairs import Outcome
 
 NGRAMS = ("uniform", "unigram", "bigram")
+CEILING = "the ceiling (1.00)"
+BOTH, ALL = ("both at", "the intervals of both reach"), ("every row is at", "the intervals of all rows reach")
+"""What is said of values at a limit, and of values whose intervals reach it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,13 +110,13 @@ def level_text(chance: float) -> str:
 
 
 def both_at_floor(one: Standing, other: Standing) -> str | None:
-    """`both at chance (0.25)`; None where one of two values is above its floor."""
-    return f"both at {floor_text(other)}" if at_floor(one) and at_floor(other) else None
+    """`both at chance (0.25)`, or that the intervals of both reach it; None where one of two is above its floor."""
+    return _floored((one, other), BOTH) if at_floor(one) and at_floor(other) else None
 
 
 def both_at_ceiling(one: Standing, other: Standing) -> str | None:
-    """`both at the ceiling (1.00)`; None where one of two values is below it."""
-    return "both at the ceiling (1.00)" if at_ceiling(one) and at_ceiling(other) else None
+    """`both at the ceiling (1.00)`, or that their intervals reach it; None where one of two values is below it."""
+    return _topped((one, other), BOTH) if at_ceiling(one) and at_ceiling(other) else None
 
 
 def all_alike(records: Sequence[Record]) -> str | None:
@@ -122,8 +125,18 @@ def all_alike(records: Sequence[Record]) -> str | None:
     if len(valued) < 2:
         return None
     if all(map(at_floor, valued)):
-        return f"every row is at {floor_text(valued[0])}"
-    return "every row is at the ceiling (1.00)" if all(map(at_ceiling, valued)) else None
+        return _floored(valued, ALL)
+    return _topped(valued, ALL) if all(map(at_ceiling, valued)) else None
+
+
+def _floored(found: Sequence[Standing], words: tuple[str, str]) -> str:
+    side = metrics.better(found[0].metric)
+    reached = any(side * (each.value or 0.0) > side * (_floor(each) or 0.0) for each in found)
+    return f"{words[reached]} {floor_text(found[-1])}"
+
+
+def _topped(found: Sequence[Standing], words: tuple[str, str]) -> str:
+    return f"{words[any((each.value or 0.0) < 1 for each in found)]} {CEILING}"
 
 
 def unspoken(records: Sequence[Record]) -> str | None:

@@ -592,7 +592,7 @@ def test_many_methods_have_panels_in_each_of_which_the_baseline_is_whole(
     names = ["none", "mine", *(name for family in looks.FAMILIES.values() for name in family[:2])]
     losses = {name: 0.01 * place for place, name in enumerate(names)} | {"none": 7.0, "critical_base": 20.0}
     monkeypatch.setattr(fake_run, "LOSS", losses)  # nats for each doubling past the trained length
-    made = fake_run.fake_cells(tasks=("last_segment",), losses=losses)
+    made = fake_run.fake_cells(tasks=("last_segment",), losses=losses, n=8)
     fake_run.keep(tmp_path, made)
     watched = opened(chromium, page.write_page([tmp_path]).as_uri())
     assert watched.tab.evaluate("chosen.methods.map((method) => setting().methods[method])")[:2] == ["none", "mine"]

@@ -65,7 +65,7 @@ def test_nothing_at_its_floor_is_the_best_of_a_column() -> None:
     ("count", "other", "chance", "why"),
     [
         (8, 8, 0.25, "both at chance (0.25)"),
-        (2, 11, 0.25, "both at chance (0.25)"),  # p < 0.05, and yet nothing but guessing
+        (2, 11, 0.25, "the intervals of both reach chance (0.25)"),  # p < 0.05, and yet nothing but guessing
         (0, 0, 0.0, "both at chance (0.00)"),
         (0, 0, None, "both at 0"),
         (32, 32, 0.25, "both at the ceiling (1.00)"),
