@@ -195,13 +195,12 @@ def served(folder: Path, change: Change, precision: str, reference: pack.Pack) -
             if isinstance(module, torch.nn.Linear):
                 module.weight = torch.nn.Parameter(eight_bits(module.weight.data), requires_grad=False)
                 module.register_forward_pre_hook(lambda module, given: (eight_bits(given[0]), *given[1:]))
-    targets = reference.nll.shape[2]
     rows = []
     with torch.inference_mode():
         for text in torch.from_numpy(reference.tokens):
-            logits = network(input_ids=text[None], use_cache=False).logits[0, -targets - 1 : -1].float()
-            rows.append(torch.nn.functional.cross_entropy(logits, text[-targets:], reduction="none").double().numpy())
-    return np.stack(rows)
+            logits = network(input_ids=text[None], use_cache=False).logits[0, :-1].float()
+            rows.append(torch.nn.functional.cross_entropy(logits, text[1:], reduction="none").double().numpy())
+    return reference.of_texts(np.stack(rows))
 
 
 def families(
@@ -225,7 +224,7 @@ def families(
         if only not in (None, kind):
             continue
         folder = tiny(kind, scratch / kind)
-        yield (f"{kind}, random", folder, *(found := made(str(folder), 512, 32, 256))[:1], planted, found[1])
+        yield (f"{kind}, random", folder, *(found := made(str(folder), 1024, 28, 256))[:1], planted, found[1])
     if smollm2 is not None and only in (None, "smollm2"):
         stated = registry.read("model", "smollm2")
         wanted = llama(8192, 100_000.0, 64)
