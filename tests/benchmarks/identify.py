@@ -175,8 +175,8 @@ def eight_bits(rows: torch.Tensor) -> torch.Tensor:
     return torch.round(rows / steps) * steps
 
 
-def served(folder: Path, change: Change, precision: str, reference: pack.Pack) -> NDArray[np.float64]:
-    """[texts, targets] nats of a checkpoint with a change, read by transformers alone."""
+def served(folder: Path, change: Change, precision: str, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+    """[texts, length - 1] nats of a checkpoint with a change, read by transformers alone."""
     content = json.loads((folder / "config.json").read_text())
     if not callable(change):
         content = {key: value for key, value in {**content, **change}.items() if value is not None}
@@ -197,10 +197,20 @@ def served(folder: Path, change: Change, precision: str, reference: pack.Pack) -
                 module.register_forward_pre_hook(lambda module, given: (eight_bits(given[0]), *given[1:]))
     rows = []
     with torch.inference_mode():
-        for text in torch.from_numpy(reference.tokens):
+        for text in torch.from_numpy(tokens):
             logits = network(input_ids=text[None], use_cache=False).logits[0, :-1].float()
             rows.append(torch.nn.functional.cross_entropy(logits, text[1:], reduction="none").double().numpy())
-    return reference.of_texts(np.stack(rows))
+    return np.stack(rows)
+
+
+def kept(file: Path | None, *asked: Any) -> NDArray[np.float64]:
+    """What `served` gives, from a file where it is there."""
+    if file is not None and file.exists():
+        return np.load(file)  # type: ignore[no-any-return]
+    found = served(*asked)
+    if file is not None:
+        np.save(file, found)
+    return found
 
 
 def families(
@@ -250,6 +260,7 @@ def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smollm2", type=Path, help="a pack of SmolLM2")
     parser.add_argument("--only", help="one of lexlet, smollm2 and the types of tiny models")
+    parser.add_argument("--kept", type=Path, help="folder with what the checkpoints gave, read again or filled")
     asked = parser.parse_args(given)
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
@@ -263,7 +274,9 @@ def main(given: list[str] | None = None) -> None:
                 planted_setups += 1
                 verdicts = []
                 for precision in PRECISIONS:
-                    found = identify.identify(reference, served(folder, change, precision, reference))
+                    file = asked.kept and asked.kept / f"{name}, {done}, {precision}.npy".replace(" ", "_")
+                    nats = kept(file, folder, change, precision, reference.tokens)
+                    found = identify.identify(reference, reference.of_texts(nats))
                     verdict = right(reference, found, label)
                     counts[verdict] = counts.get(verdict, 0) + 1
                     verdicts.append(verdict if verdict == "right" else _said(verdict, found))
