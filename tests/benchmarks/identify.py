@@ -234,7 +234,7 @@ def families(
         if only not in (None, kind):
             continue
         folder = tiny(kind, scratch / kind)
-        length, n = (1024, 28) if kind == "gemma3_text" else (512, 32)  # a base of 1e6 in its global layers turns slowly
+        length, n = (1024, 28) if kind == "gemma3_text" else (512, 32)  # its global layers turn slowly
         yield (f"{kind}, random", folder, *(found := made(str(folder), length, n, 256))[:1], planted, found[1])
     if smollm2 is not None and only in (None, "smollm2"):
         stated = registry.read("model", "smollm2")
