@@ -204,73 +204,78 @@ def reported(url: str, llama: Any, text: str) -> Iterator[str]:
         yield f"| {said['tokens'][place]!r} | {' | '.join(f'{each:.2f}' for each in shown)} |"
 
 
+def said_of(model: Model, file: Path, reference: Path) -> Iterator[str]:
+    """Rows of the table: what identify says of SmolLM2 behind a server."""
+    for given, label in zip(METHODS, ("plain", "linear 4", "YaRN 4", "NTK 4"), strict=True):
+        method, _, flags = exported(model, given, LENGTH)
+        llama = engine(file, flags)
+        code, said = named("smollm2", reference, Engine(llama), "--expect", label)
+        llama.close()
+        yield f"| {method} | {code} | {said} |"
+
+
+def gated(scratch: Path) -> Iterator[str]:
+    """Rows of the table: what the gate says of lexlet with NTK of factor 2, and with two mistakes."""
+    lexlet, reference = in_float32(write_lexlet(scratch / "half.gguf"), scratch / "lexlet.gguf"), scratch / "pack.npz"
+    made = ["fingerprint", "model=lexlet", "corpus=stdlib", "length=256", "n=8", "--out", str(reference)]
+    assert serving.quietly(made)[0] == 0, "a pack"
+    baseline = scratch / "baseline.json"
+    assert serving.checked(serving.Engine(), scratch / "healthy", baseline)[0] == 0, "a baseline"
+    size = {"--ctx-size": max(*serving.LENGTHS, 256)}
+    for done, flags in (
+        ("NTK 2, as exported", {"--rope-freq-base": serving.BASE}),
+        ("no flag", {}),
+        ("linear 2 in its place", {"--rope-scaling": "linear", "--rope-scale": 2.0}),
+    ):
+        llama = engine(lexlet, {**size, **flags})
+        check, lost = serving.checked(Engine(llama), scratch / done.replace(" ", "-"), baseline)
+        code, said = named("lexlet", reference, Engine(llama), "--expect", "NTK 2")
+        llama.close()
+        yield f"| {done} | {('held', 'regressed', 'not comparable')[check]} | {code}: {said} | {lost} |"
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pack", type=Path, help="a pack of SmolLM2, to name its setups by")
+    parser.add_argument("--only", choices=("exports", "identify", "gate", "server"), help="one table")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     stated = registry.read("model", "smollm2")
     model, [file] = read_model({**stated, "name": "SmolLM2"}), _packaged(stated["path"].removeprefix(PACKAGE))
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        whole = in_float32(file, scratch / "whole.gguf")
-        backend = {**registry.read("backend", "hf"), "name": "hf", "dtype": "float32"}
-        hf = opened(model, backend, LENGTH)
-        assert isinstance(hf, Hf)
-        corpus = " ".join(
-            Path(__file__).parents[2].joinpath("docs", each).read_text() for each in ("methods.md", "harness.md")
-        )
-        ids = hf.tokenizer.encode(corpus).ids[: TEXTS * LENGTH]
-        print("| method | nats, hf | from none | float32: mean | max | bias | Q4_1: mean | max | bias |")
-        print("| --- |" + " ---: |" * 8)
-        for row in compared(model, hf, file, whole, ids.reshape(TEXTS, LENGTH)):
-            print(row, flush=True)
-        done_with(hf)
-
-        if asked.pack is not None:
+        if asked.only in (None, "exports"):
+            backend = {**registry.read("backend", "hf"), "name": "hf", "dtype": "float32"}
+            hf = opened(model, backend, LENGTH)
+            assert isinstance(hf, Hf)
+            docs = Path(__file__).parents[2] / "docs"
+            text = " ".join((docs / each).read_text() for each in ("methods.md", "harness.md"))
+            ids = hf.tokenizer.encode(text).ids[: TEXTS * LENGTH].reshape(TEXTS, LENGTH)
+            print("| method | nats, hf | from none | float32: mean | max | bias | Q4_1: mean | max | bias |")
+            print("| --- |" + " ---: |" * 8)
+            for row in compared(model, hf, file, in_float32(file, scratch / "whole.gguf"), ids):
+                print(row, flush=True)
+            done_with(hf)
+        if asked.only in (None, "identify") and asked.pack is not None:
             print("\n| SmolLM2, Q4_1, served with | exit code | identify says |\n| --- | ---: | --- |")
-            for given, label in zip(METHODS, ("plain", "linear 4", "YaRN 4", "NTK 4"), strict=True):
-                named_so, _, flags = exported(model, given, LENGTH)
-                llama = engine(file, flags)
-                code, said = named("smollm2", asked.pack, Engine(llama), "--expect", label)
+            for row in said_of(model, file, asked.pack):
+                print(row, flush=True)
+        if asked.only in (None, "gate"):
+            print("\n| lexlet served with | check | identify | what check saw lost |\n| --- | --- | --- | --- |")
+            for row in gated(scratch):
+                print(row, flush=True)
+        if asked.only in (None, "server"):
+            print()
+            with own_server(file, {"--ctx-size": LENGTH}) as url:
+                llama = engine(file, {"--ctx-size": LENGTH})
+                for row in reported(url, llama, "The grass is green and the sky is blue."):
+                    print(row)
                 llama.close()
-                print(f"| {named_so} | {code} | {said} |", flush=True)
-
-        lexlet, reference = (
-            in_float32(write_lexlet(scratch / "half.gguf"), scratch / "lexlet.gguf"),
-            scratch / "pack.npz",
-        )
-        made = ["fingerprint", "model=lexlet", "corpus=stdlib", "length=256", "n=8", "--out", str(reference)]
-        assert serving.quietly(made)[0] == 0, "a pack"
-        baseline = scratch / "baseline.json"
-        assert serving.checked(serving.Engine(), scratch / "healthy", baseline)[0] == 0, "a baseline"
-        print("\n| lexlet served with | check | identify | what check saw lost |\n| --- | --- | --- | --- |")
-        longest = max(*serving.LENGTHS, 256)
-        base = {"--ctx-size": longest, "--rope-freq-base": serving.BASE}
-        for done, flags in (
-            ("NTK 2, as exported", base),
-            ("no flag", {"--ctx-size": longest}),
-            ("linear 2 in its place", {"--ctx-size": longest, "--rope-scaling": "linear", "--rope-scale": 2.0}),
-        ):
-            llama = engine(lexlet, flags)
-            check, lost = serving.checked(Engine(llama), scratch / done.replace(" ", "-"), baseline)
-            code, said = named("lexlet", reference, Engine(llama), "--expect", "NTK 2")
-            llama.close()
-            print(
-                f"| {done} | {('held', 'regressed', 'not comparable')[check]} | {code}: {said} | {lost} |", flush=True
-            )
-
-        print()
-        with own_server(file, {"--ctx-size": LENGTH}) as url:
-            llama = engine(file, {"--ctx-size": LENGTH})
-            for row in reported(url, llama, "The grass is green and the sky is blue."):
-                print(row)
-            if asked.pack is not None:
-                words = ["identify", str(asked.pack), "model=smollm2", "backend=openai", f"backend.url={url}"]
-                code, said = serving.quietly([*words, "backend.retries=0", "backend.concurrency=1"])
-                print(f"\nIts own server, asked by identify: exit code {code}. {said.partition(chr(10))[0]}")
-            llama.close()
+                if asked.pack is not None:
+                    words = ["identify", str(asked.pack), "model=smollm2", "backend=openai", f"backend.url={url}"]
+                    code, said = serving.quietly([*words, "backend.retries=0", "backend.concurrency=1"])
+                    print(f"\nAsked by identify: exit code {code}. {said.partition(chr(10))[0]}")
 
 
 if __name__ == "__main__":
