@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from lexbench.commands import hydra_config
@@ -16,12 +16,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
-    """Print what the server turns by; 1 where that cannot be named, or is not what was expected."""
+    """Print what the server turns by; 1 where that cannot be named, is not what was expected, or is served wrongly."""
     from lexbench.core.checkpoint import read_model
     from lexbench.core.method import read_method
     from lexbench.core.scaled import attention_of
     from lexbench.runner.backend_pool import done_with, opened
-    from lexbench.studies.identify import identify, pack
+    from lexbench.studies.identify import identify, pack, probes
 
     config, choices = hydra_config.composed(COMMAND, words)
     reference = pack.read(options.pack)
@@ -34,11 +34,13 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
             raise ValueError(f"{options.pack} is of {reference.about['model']}, another tokenizer: give its model=NAME")
         if choices["method"] != "none" or backend.name == "vllm":
             backend.attend(attention_of(method, model, length))
-        found = identify.identify(reference, pack.losses(backend, reference.questions))
+        served = reference.asked(backend)
+        found = identify.identify(reference, served)
+        found = replace(found, odd=probes.odd(reference, backend, served, found))
     finally:
         done_with(backend)
     print(json.dumps(asdict(found), indent=1) if options.json else identify.text(found))
-    return 0 if found.named and expected in (None, found.verdict) else 1
+    return 0 if found.named and not found.odd and expected in (None, found.verdict) else 1
 
 
 COMMAND = Command(

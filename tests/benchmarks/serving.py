@@ -334,7 +334,9 @@ def named(engine: Engine, reference: Path) -> tuple[int, str]:
     with served(engine) as server:
         backend = ["backend=openai", f"backend.url={server.url}", "backend.retries=0"]
         code, said = quietly(["identify", str(reference), "model=lexlet", *backend, "--expect", "NTK 2"])
-    return code, said.partition("\n")[0].split(": the nearest")[0].split(" (")[0] or "refused"
+    first, *others = said.split("\n\nnats away")[0].splitlines() or ["refused"]
+    label = first.split(": the nearest")[0].split(" (")[0].split(": ")[0]
+    return code, "; ".join([label, *(line.split(": look")[0] for line in others)])
 
 
 def checked(engine: Engine, folder: Path, baseline: Path) -> tuple[int, str]:

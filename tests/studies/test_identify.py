@@ -1,15 +1,23 @@
 """Naming a setup: by planted numbers, by transformers' own formulas, and by a planted setup on a real model."""
 
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from lexbench.backends import Capabilities
+from lexbench.backends.function import Function
 from lexbench.commands import main
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.scaled import ropes
-from lexbench.studies.identify import identify, pack
+from lexbench.core.task import Answer, AnyQuestion, Tokens, Write, Written
+from lexbench.studies.identify import identify, pack, probes
 from lexbench.studies.identify.setups import OWN, setups
 
 PLAIN = Model(name="plain", trained_length=256, head_dim=32, rope_base=10_000.0, layers=2)
@@ -23,8 +31,9 @@ def made(noise: float = 0.02) -> pack.Pack:
     steps = [0.01 * rng.normal(size=own.shape), 0.5 * rng.normal(size=own.shape)]
     about = {"format": pack.FORMAT, "labels": [OWN, "near", "far = away"], "model": "one", "vocabulary": 9}
     tokens = rng.integers(0, 9, (TEXTS, 2 * TARGETS))
-    rounding = noise * rng.normal(size=own.shape)
-    return pack.Pack(about=about, tokens=tokens, nll=np.stack([own, *(own + each for each in steps)]), noise=rounding)
+    rounding = noise * rng.normal(size=(2, *own.shape))
+    nll = np.stack([own, *(own + each for each in steps)])
+    return pack.Pack(about=about, tokens=tokens, nll=nll, noise=rounding, written=tokens[:, :4])
 
 
 def test_a_setup_is_named_through_noise_twice_its_distance() -> None:
@@ -39,13 +48,31 @@ def test_what_is_none_of_them_is_said_so() -> None:
     one, rng = made(), np.random.default_rng(2)
     other = identify.identify(one, one.nll[0] + 0.1 * rng.normal(size=(TEXTS, TARGETS)))
     assert other.verdict == identify.NONE and "rounding explains 0.06" in other.why
-    between = identify.identify(one, (one.nll[0] + one.nll[1]) / 2)
-    assert between.verdict == identify.NONE and "50 % of the way" in between.why
+    for share in (0.5, 0.3):
+        served = one.nll[0] + share * (one.nll[1] - one.nll[0])
+        between = identify.identify(one, served)
+        assert between.verdict == identify.NONE and f"{100 * share:.0f} % of the way" in between.why
+
+
+def test_a_setup_is_excluded_where_the_test_of_its_own_says_so() -> None:
+    """share + reach of a setup, by hand from the sums over texts, against 1 - DISPLACED."""
+    one, rng = made(0.1), np.random.default_rng(4)
+    served = one.nll[0] + 0.12 * rng.normal(size=(TEXTS, TARGETS))
+    found = identify.identify(one, served)
+    towards = one.nll[1] - one.nll[0]
+    sums = ((served - one.nll[0]) * towards).sum(axis=1)
+    squares = np.square(towards).sum(axis=1)
+    share = sums.sum() / squares.sum()
+    spread = np.sqrt(TEXTS / (TEXTS - 1) * np.square(sums - share * squares).sum()) / squares.sum()
+    [near] = [each for each in found.near if each.label == "near"]
+    assert (near.share, near.reach) == pytest.approx((share, 3.1058 * spread), rel=1e-4)  # t of 11 at 0.995
+    assert (share + 3.1058 * spread >= 0.9) == ("near" in found.alike)
+    assert 0.5 < share + 3.1058 * spread < 0.9
 
 
 def test_setups_that_the_texts_do_not_tell_apart_are_listed() -> None:
     one = made()
-    same = pack.Pack(about=one.about, tokens=one.tokens, nll=one.nll[[0, 0, 2]], noise=one.noise)
+    same = replace(one, nll=one.nll[[0, 0, 2]])
     found = identify.identify(same, same.nll[0])
     assert (found.verdict, found.alike, found.named) == (OWN, ["near"], False)
     assert "cannot be told on these texts from: near" in identify.text(found)
@@ -56,13 +83,89 @@ def test_a_pack_is_read_as_it_was_written_and_nothing_else_is(tmp_path: Path) ->
     content = pack.as_bytes(one)
     file.write_bytes(content)
     again = pack.read(file)
-    assert again.about == one.about and (again.tokens == one.tokens).all()
+    assert again.about == one.about and (again.tokens == one.tokens).all() and (again.written == one.written).all()
     np.testing.assert_allclose(again.nll, one.nll, atol=2e-3)  # changes have 16 bits
     assert content == pack.as_bytes(one) and len(content) < pack.LARGEST
     for odd in (b"", b"PK\x03\x04", content[:500], content.replace(b"tokens", b"tokenz")):
         file.write_bytes(odd)
         with pytest.raises(ValueError, match="is no fingerprint"):
             pack.read(file)
+
+
+def test_a_pack_of_the_first_format_is_read(tmp_path: Path) -> None:
+    one, file = made(), tmp_path / "pack.npz"
+    np.savez_compressed(
+        file,
+        about=np.frombuffer(json.dumps({**one.about, "format": 1}).encode(), np.uint8),
+        tokens=one.tokens.astype(np.int32),
+        nll=one.nll[0].astype(np.float32),
+        changes=(one.nll[1:] - one.nll[:1]).astype(np.float16),
+        noise=one.noise[0].astype(np.float16),
+    )
+    again = pack.read(file)
+    assert (again.opening, again.written.size, again.noise.shape) == (0, 0, (1, TEXTS, TARGETS))
+    assert identify.identify(again, one.nll[0]).named
+
+
+SERVED = np.random.default_rng(5).normal(size=(9, 9))
+"""Logits of the next token behind each one."""
+
+
+class Served(Function):
+    """A served table; or one that writes the second likeliest, changes at the sixth request, or begins oddly."""
+
+    capabilities = Capabilities(remote=True)
+
+    def __init__(self, slips: bool = False, mixes: bool = False, bos: bool = True) -> None:
+        super().__init__(self.read, PLAIN, None)  # type: ignore[arg-type]
+        self.slips, self.mixes, self.bos, self.asked = slips, mixes, bos, 0
+
+    def read(self, ids: Tokens) -> NDArray[Any]:
+        self.asked += 1
+        found = SERVED[ids]
+        if self.mixes and self.asked > 5:
+            found = found[:, ::-1].copy()
+        if not self.bos:
+            found[:2, 0] -= 1
+        return found
+
+    def answers(self, questions: Sequence[AnyQuestion]) -> Iterator[Answer]:
+        for each in questions:
+            yield self.write(each) if isinstance(each, Write) else self.score(each)  # type: ignore[arg-type]
+
+    def write(self, question: Write) -> Written:
+        text = question.prompt
+        for _ in range(question.room):
+            text = np.append(text, np.argsort(SERVED[text[-1]])[-2 if self.slips else -1])
+        return Written(tokens=text[len(question.prompt) :], text="", hit_room=True)
+
+
+def test_what_else_is_wrong_with_a_server_is_said() -> None:
+    tokens = np.random.default_rng(6).integers(0, 9, (5, 40))
+    healthy = Served()
+    nll = pack.losses(healthy, tokens, 4, 24)
+    chances = SERVED - np.log(np.exp(SERVED).sum(axis=1, keepdims=True))
+    assert nll.shape == (5, 24)
+    assert nll[:, 0] == pytest.approx(-chances[tokens[:, 0], tokens[:, 1]], rel=1e-5)
+    assert nll[:, 4] == pytest.approx(-chances[tokens[:, 19], tokens[:, 20]], rel=1e-5)
+    written = pack.writes(healthy, tokens, 8)
+    assert (written[:, 0] == SERVED[tokens[:, 31]].argmax(axis=1)).all()
+    about = {"format": pack.FORMAT, "labels": [OWN, "far"], "opening": 4}
+    one = pack.Pack(
+        about=about, tokens=tokens, nll=np.stack([nll, nll + 1]), noise=np.full((2, 5, 24), 0.01), written=written
+    )
+
+    def said(server: Served) -> list[str]:
+        served = one.asked(server)
+        return probes.odd(one, server, served, identify.identify(one, served))
+
+    assert said(Served()) == []
+    [opening] = said(Served(bos=False))
+    assert opening.startswith("the first 4 tokens of texts are ") and "rounding explains 0.03" in opening
+    [slips] = said(Served(slips=True))
+    gaps = np.sort(SERVED, axis=1)[tokens[:, 31]]
+    assert f"in 5 of 5 texts, by {np.median(gaps[:, -1] - gaps[:, -2]):.2g} nats" in slips
+    assert any(each.startswith("5 of 5 texts have other likelihoods") for each in said(Served(mixes=True)))
 
 
 def test_setups_are_transformers_numbers() -> None:

@@ -9,10 +9,12 @@ says how far from k towards j the server is: 0 is k, 1 is j. Rounding (bfloat16,
 more than some setups differ, but hardly along r_j - r_k: over thousands of targets share_j keeps near 0. Its error is
 that of a ratio over texts (`intervals.ratio`), with Student's quantile at 0.01 over all other setups.
 
-- j cannot be told from k where share_j + reach >= 1/2.
-- None of these: where share_j - reach > 1/4, the server lies between k and j; and where the root of the mean of
+- j cannot be told from k where share_j + reach >= 1 - DISPLACED: the server may be j.
+- None of these: where share_j - reach > DISPLACED, the server is off k, towards j; and where the root of the mean of
   (s - r_k)^2 is more than 3 times that of the noise measured with the checkpoint, it is another model, or turns by
   something else.
+
+As no setup is nearer than k, share_j <= 1/2: where k is denied, j is excluded, too.
 """
 
 import math
@@ -28,8 +30,8 @@ LEVEL = 0.01
 """Chance of an error over all other setups."""
 ALLOWED = 3.0
 """Distance of the same setup, at most, in units of the noise."""
-BETWEEN = 0.25
-"""Share of the way to another setup from which the nearest one is denied."""
+DISPLACED = 0.1
+"""Share of the way to another setup by which rounding may move a server in all texts alike."""
 ROUNDED = 2.0**-8
 """Difference of two setups, as a share of what they differ from the first, up to which the pack rounds it away."""
 NONE = "none of these"
@@ -61,6 +63,8 @@ class Found:
     """Nats: measured with the checkpoint in bfloat16 or with 8-bit activations, the larger one."""
     near: Sequence[Near]
     """All setups, the nearest first."""
+    odd: Sequence[str] = ()
+    """What else is wrong with the server."""
 
     @property
     def named(self) -> bool:
@@ -69,40 +73,46 @@ class Found:
 
 
 def identify(pack: Pack, served: Nats) -> Found:
-    """Name the setup of served nats [texts, targets]."""
+    """Name the setup of served nats [texts, targets]; the opening of the texts has no part in it."""
     from scipy.special import stdtrit
 
-    distances = np.sqrt(np.square(served - pack.nll).mean(axis=(1, 2)))
+    served, nll, rounding = (each[..., pack.opening :] for each in (served, pack.nll, pack.noise))
+    distances = np.sqrt(np.square(served - nll).mean(axis=(1, 2)))
     best = int(distances.argmin())
-    rest, texts = served - pack.nll[best], len(served)
+    rest, texts = served - nll[best], len(served)
     quantile = float(stdtrit(texts - 1, 1 - LEVEL / max(1, len(distances) - 1)))
     near = [Near(label=pack.labels[best], distance=float(distances[best]), share=0.0, reach=0.0)]
     for other in np.argsort(distances, kind="stable"):
         if other == best:
             continue
-        towards = pack.nll[other] - pack.nll[best]
+        towards = nll[other] - nll[best]
         sums = np.stack([(rest * towards).sum(axis=1), np.square(towards).sum(axis=1)], axis=1)
         share, reach = 0.0, math.inf  # the texts do not tell the two apart
-        stored = np.square(pack.nll[[best, other]] - pack.nll[0]).sum(axis=(1, 2)).max()
+        stored = np.square(nll[[best, other]] - nll[0]).sum(axis=(1, 2)).max()
         if sums[:, 1].sum() > ROUNDED**2 * stored:
             share, influence = ratio(sums)
             reach = quantile * math.sqrt(texts / (texts - 1) * float(np.square(influence).sum()))
         near.append(
             Near(label=pack.labels[other], distance=float(distances[other]), share=float(share), reach=float(reach))
         )
-    noise = float(np.sqrt(np.square(pack.noise).mean()))
+    noise = rms(rounding)
     verdict, why = pack.labels[best], f"{distances[best]:.2g} nats from it, up to {ALLOWED * noise:.2g} are rounding"
     if distances[best] > ALLOWED * noise:
         verdict = NONE
         why = (
             f"the nearest, {near[0].label}, is {distances[best]:.2g} nats off, rounding explains {ALLOWED * noise:.2g}"
         )
-    elif between := [each for each in near if each.share - each.reach > BETWEEN]:
+    elif between := [each for each in near if each.share - each.reach > DISPLACED]:
         towards_it = max(between, key=lambda each: each.share - each.reach)
         verdict = NONE
         why = f"it lies {100 * towards_it.share:.0f} % of the way from {near[0].label} to {towards_it.label}"
-    alike = [] if verdict == NONE else [each.label for each in near[1:] if each.share + each.reach >= 0.5]
+    alike = [] if verdict == NONE else [each.label for each in near[1:] if each.share + each.reach >= 1 - DISPLACED]
     return Found(verdict=verdict, why=why, alike=alike, noise=noise, near=near)
+
+
+def rms(noise: Nats) -> float:
+    """Root of the mean square of the noisier kind, of noise [kinds, texts, targets]."""
+    return float(np.sqrt(np.square(noise).mean(axis=(1, 2)).max()))
 
 
 def text(found: Found, rows: int = 5) -> str:
@@ -110,6 +120,7 @@ def text(found: Found, rows: int = 5) -> str:
     lines = [f"{found.verdict}: {found.why}"]
     if found.alike:
         lines.append(f"cannot be told on these texts from: {', '.join(found.alike)}")
+    lines += [f"but {each}" for each in found.odd]
     lines += ["", "nats away  share of the way there  setup"]
     for each in found.near[:rows]:
         share = f"{each.share:.2f} -+ {each.reach:.2f}" if each is not found.near[0] else ""

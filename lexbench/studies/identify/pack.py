@@ -4,9 +4,13 @@ A numpy archive (`.npz`, nothing in it is executed), about 10 KB a setup:
 
     about     JSON: format, model, vocabulary, labels of the setups, clusters, versions, noise
     tokens    [texts, length] ids
-    nll       [texts, targets] nats of the last tokens under the first setup, float32
+    nll       [texts, targets] nats under the first setup, float32; of the first `opening` tokens behind the very first,
+              and of the last half
     changes   [setups - 1, texts, targets] nats more under the others, float16
-    noise     [texts, targets] nats that the first setup differs by in bfloat16 or with 8-bit activations, float16
+    noise     [kinds, texts, targets] nats that the first setup moves by in bfloat16 and with 8-bit activations, float16
+    written   [texts, room] ids that the checkpoint writes in place of each text's last ones; -1 where it has ended
+
+Format 1 had no opening, no written ids, and the larger noise only. It is read as before.
 """
 
 import io
@@ -28,19 +32,23 @@ from lexbench.core.files import write_bytes
 from lexbench.core.method import method_entries
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.core.task import AnyQuestion, Score, Scored, Tokens
+from lexbench.core.task import AnyQuestion, Score, Scored, Tokens, Write, Written
 from lexbench.core.version import __version__
 from lexbench.runner.answers import answers
 from lexbench.runner.backend_pool import done_with, opened
 from lexbench.runner.job import Job
 from lexbench.studies.identify.setups import setups
 
-FORMAT = 1
+FORMAT = 2
 LARGEST = 1 << 20
 """Bytes of a pack, at most."""
 LENGTH = 512
 """Usual tokens of a text, where twice the trained length is not less."""
 TEXTS = 16
+OPENING = 16
+"""Targets at the beginning of a text, where a BOS that is lost or a header too many shows."""
+ROOM = 16
+"""Tokens that are written in place of each text's last ones."""
 
 Nats = NDArray[np.float64]
 
@@ -54,7 +62,9 @@ class Pack:
     nll: Nats
     """[setups, texts, targets] nats."""
     noise: Nats
-    """[texts, targets] nats."""
+    """[kinds, texts, targets] nats."""
+    written: Tokens
+    """[texts, room] ids; -1: none. No room in format 1."""
 
     @property
     def labels(self) -> list[str]:
@@ -62,14 +72,27 @@ class Pack:
         return list(self.about["labels"])
 
     @property
-    def questions(self) -> list[Score]:
-        """The texts, each with its last tokens to score."""
-        start = self.tokens.shape[1] - self.nll.shape[2]
-        return [_question(index, row, start) for index, row in enumerate(self.tokens)]
+    def opening(self) -> int:
+        """Targets at the beginning of a text; the others are at its end."""
+        return int(self.about.get("opening", 0))
+
+    def asked(self, backend: Backend) -> Nats:
+        """[texts, targets] nats of a served model; Refused where one is not finite."""
+        return losses(backend, self.tokens, self.opening, self.nll.shape[2])
+
+    def of_texts(self, nll: Nats) -> Nats:
+        """[texts, targets] of nats [texts, length - 1], those of all tokens but the first."""
+        return _targets(nll, self.opening, self.nll.shape[2])
 
 
-def _question(index: int, tokens: Tokens, start: int) -> Score:
-    return Score(index=index, cluster=str(index), tokens=tokens, start=start, bytes=0, words=0)
+def _targets(nll: Nats, opening: int, targets: int) -> Nats:
+    """The first and the last ones."""
+    return np.concatenate([nll[:, :opening], nll[:, nll.shape[1] - (targets - opening) :]], axis=1)
+
+
+def scored(tokens: Tokens, start: int) -> Score:
+    """A question for the nats of tokens[start:]."""
+    return Score(index=0, cluster="", tokens=tokens, start=start, bytes=0, words=0)
 
 
 def make(
@@ -120,21 +143,26 @@ def make(
     loaded = opened(model, config, length)
     try:
         assert isinstance(loaded, Hf), "checked above"
-        asked = job.tasks[0].built.questions(loaded.tokenizer, length, job.n, seed)
+        texts = np.stack(
+            [_tokens(each) for each in job.tasks[0].built.questions(loaded.tokenizer, length, job.n, seed)]
+        )
+        opening = min(OPENING, length // 4)
+        targets = opening + length - length // 2
         found, labels = [], []
         for each in tqdm(wanted, "setups", disable=without_bar(quiet)):
             try:
                 loaded.attend(each.attention)
                 if each.mispaired:
                     mispair(loaded)
-                found.append(losses(loaded, asked))
+                found.append(losses(loaded, texts, opening, targets))
                 labels.append(each.label)
             except Refused:
                 if not found:
                     raise
         loaded.attend(wanted[0].attention)
         with eight_bits(loaded):
-            rounded = [losses(loaded, asked)]
+            rounded = [losses(loaded, texts, opening, targets)]
+        behind = writes(loaded, texts, min(ROOM, length // 4))
         about = {
             "format": FORMAT,
             "lexbench": __version__,
@@ -144,19 +172,17 @@ def make(
             "vocabulary": loaded.tokenizer.vocabulary,
             "corpus": job.corpus.label,
             "labels": labels,
-            "clusters": [question.cluster for question in asked],
+            "opening": opening,
         }
     finally:
         done_with(loaded)
     other = opened(model, {**config, "dtype": "bfloat16"}, length)
     try:
-        rounded.append(losses(other, asked))
+        rounded.append(losses(other, texts, opening, targets))
     finally:
         done_with(other)
     nll = np.stack(found)
-    apart = np.stack(rounded) - nll[0]
-    noisiest = max(apart, key=lambda each: float(np.square(each).sum()))
-    made = Pack(about=about, tokens=np.stack([_tokens(each) for each in asked]), nll=nll, noise=noisiest)
+    made = Pack(about=about, tokens=texts, nll=nll, noise=np.stack(rounded) - nll[0], written=behind)
     content = as_bytes(made)
     if len(content) > LARGEST:
         raise ValueError(
@@ -171,8 +197,14 @@ def _tokens(question: AnyQuestion) -> Tokens:
     return question.tokens
 
 
-def losses(backend: Backend, questions: Sequence[AnyQuestion]) -> Nats:
-    """[texts, targets] nats; Refused where one is not finite."""
+def losses(backend: Backend, texts: Tokens, opening: int, targets: int) -> Nats:
+    """[texts, targets] nats of the first tokens behind the very first, and of the last; Refused where not finite."""
+    start = 1 if opening else texts.shape[1] - targets
+    return _targets(nats(backend, [scored(row, start) for row in texts]), opening, targets)
+
+
+def nats(backend: Backend, questions: Sequence[Score]) -> Nats:
+    """[questions, targets] nats; Refused where one is not finite."""
     found = []
     for answer in answers(backend, questions):
         assert isinstance(answer, Scored)
@@ -181,6 +213,16 @@ def losses(backend: Backend, questions: Sequence[AnyQuestion]) -> Nats:
     if not np.isfinite(nll).all():
         raise Refused(f"{backend.name} gave likelihoods that are no numbers: it serves nothing that can be named")
     return nll
+
+
+def writes(backend: Backend, texts: Tokens, room: int) -> Tokens:
+    """[texts, room] ids that are written in place of each text's last ones; -1 where the model has ended."""
+    whole = np.full((len(texts), room), -1)
+    questions = [Write(index=index, cluster="", prompt=row[:-room], room=room) for index, row in enumerate(texts)]
+    for row, answer in zip(whole, answers(backend, questions), strict=True):
+        assert isinstance(answer, Written)
+        row[: len(answer.tokens)] = answer.tokens
+    return whole
 
 
 def as_bytes(pack: Pack) -> bytes:
@@ -193,6 +235,7 @@ def as_bytes(pack: Pack) -> bytes:
         nll=pack.nll[0].astype(np.float32),
         changes=(pack.nll[1:] - pack.nll[:1]).astype(np.float16),
         noise=pack.noise.astype(np.float16),
+        written=pack.written.astype(np.int32),
     )
     return content.getvalue()
 
@@ -206,12 +249,19 @@ def read(file: Path) -> Pack:
             about = json.loads(held["about"].tobytes())
             nll, changes = held["nll"].astype(np.float64), held["changes"].astype(np.float64)
             tokens, noise = held["tokens"].astype(np.int64), held["noise"].astype(np.float64)
+            if about["format"] == 1:
+                noise, written = noise[None], np.empty((len(tokens), 0), np.int64)
+            else:
+                written = held["written"].astype(np.int64)
         whole = np.concatenate([nll[None], nll + changes])
-        if about["format"] != FORMAT or len(about["labels"]) != len(whole) or noise.shape != nll.shape:
+        opening = about.get("opening", 0)
+        if not 1 <= about["format"] <= FORMAT or len(about["labels"]) != len(whole) or noise.shape[1:] != nll.shape:
             raise ValueError("its parts do not fit together")
-        if len(nll) != len(tokens) or not 0 < nll.shape[1] < tokens.shape[1] or not np.isfinite(whole).all():
+        if not len(nll) == len(tokens) == len(written) or not 0 <= opening < nll.shape[1] < tokens.shape[1]:
             raise ValueError("its parts do not fit together")
+        if not np.isfinite(whole).all():
+            raise ValueError("its likelihoods are no numbers")
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         said = " ".join(f"{error}".split())[:100]
         raise ValueError(f"{file} is no fingerprint ({said}): make it with lexbench fingerprint") from error
-    return Pack(about=about, tokens=tokens, nll=whole, noise=noise)
+    return Pack(about=about, tokens=tokens, nll=whole, noise=noise, written=written)

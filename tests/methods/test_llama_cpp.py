@@ -1,0 +1,49 @@
+"""llama.cpp itself, with the flags of an export, gives hf's numbers: needs `pip install llama-cpp-python`."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lexbench.backends.hf.backend import Hf
+from lexbench.core import registry
+from lexbench.core.checkpoint import read_model
+from lexbench.runner.backend_pool import done_with, opened
+from lexbench.studies.identify import pack
+
+pytest.importorskip("llama_cpp")
+pytest.importorskip("gguf")
+METHODS: list[dict[str, Any]] = [
+    {"name": "none"},
+    {"name": "pi", "factor": 4.0},
+    {"name": "yarn", "factor": 4.0},
+    {"name": "ntk", "factor": 4.0},
+]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_llama_cpp_scores_texts_as_hf_does_with_what_was_exported(tmp_path: Path) -> None:
+    from tests.benchmarks import llama_cpp
+    from tests.core.test_gguf import write_lexlet
+
+    file = llama_cpp.in_float32(write_lexlet(tmp_path / "half.gguf"), tmp_path / "whole.gguf")
+    model = read_model(registry.read("model", "lexlet"))
+    hf = opened(model, {**registry.read("backend", "hf"), "name": "hf", "dtype": "float32"}, 512)
+    assert isinstance(hf, Hf)
+    try:
+        text = hf.tokenizer.encode(Path(__file__).read_text()).ids[:512]
+        plain = None
+        for given in METHODS:
+            label, attention, flags = llama_cpp.exported(model, given, len(text))
+            hf.attend(attention)
+            [ours] = pack.nats(hf, [pack.scored(text, 1)])
+            llama = llama_cpp.engine(file, flags, type_k=0, type_v=0)
+            theirs = llama_cpp.losses(llama, text)
+            llama.close()
+            assert np.abs(theirs - ours).max() < 5e-3, label
+            plain = ours if plain is None else plain
+            assert label == "none" or np.abs(ours - plain).mean() > 0.05, "the method is not none on this text"
+    finally:
+        done_with(hf)
