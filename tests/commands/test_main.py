@@ -44,15 +44,19 @@ def test_completion_offers_what_a_command_takes(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("COMP_LINE", line)
-    monkeypatch.setenv("COMP_POINT", str(len(line)))
-    assert main.main(["-sc", "query=bash"]) == 0
-    found = set(capsys.readouterr().out.split())
-    assert offered <= found and not never & found
+    found = {}
+    for shell, apart in (("bash", " "), ("fish", "\n")):
+        monkeypatch.setenv("COMP_LINE", line)
+        monkeypatch.setenv("COMP_POINT", str(len(line)))
+        assert main.main(["-sc", f"query={shell}"]) == 0
+        found[shell] = {each for each in capsys.readouterr().out.strip("\n").split(apart) if each}
+    assert offered <= found["bash"] and not never & found["bash"]
+    assert found["fish"] == found["bash"]
 
 
-def test_completion_is_installed_by_a_script(lexbench: Command) -> None:
-    assert "complete" in lexbench("-sc", "install=bash").stdout
+@pytest.mark.parametrize("shell", ["bash", "fish"])
+def test_completion_is_installed_by_a_script(shell: str, lexbench: Command) -> None:
+    assert "complete" in lexbench("-sc", f"install={shell}").stdout
 
 
 def test_the_old_name_of_study_works_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
