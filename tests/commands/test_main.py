@@ -11,13 +11,12 @@ from lexbench.commands import main
 from tests.commands.program import CHANCE, Command
 
 
-def test_help_is_quick_and_loads_no_torch() -> None:
-    code = (
-        "import sys; from lexbench.commands.main import main\ntry: main(['run', '--help'])\nexcept SystemExit: pass\n"
-    )
+@pytest.mark.parametrize(("words", "said"), [(["run", "--help"], "method.factor=8"), (["list"], "ReRoPE")])
+def test_help_and_list_are_quick_and_load_no_torch(words: list[str], said: str) -> None:
+    code = f"import sys; from lexbench.commands.main import main\ntry: main({words})\nexcept SystemExit: pass\n"
     code += "print('torch' in sys.modules, 'hydra' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "method.factor=8" in done.stdout
+    assert said in done.stdout
     assert done.stdout.splitlines()[-1] == "False False"
 
 
