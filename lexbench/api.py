@@ -157,9 +157,9 @@ class Run:
 
     def _repr_html_(self) -> str:
         from lexbench.report import formats
-        from lexbench.report.tables import grid_of, headline_tables, heading
+        from lexbench.report.tables import grid_of, headline, headline_tables
 
-        grids = [replace(grid_of(each), title=heading(each)) for each in headline_tables(self._finished())]
+        grids = [replace(grid_of(each), title=headline(each)) for each in headline_tables(self._finished())]
         return "\n".join(line for grid in grids for line in formats.as_html(grid))
 
 
