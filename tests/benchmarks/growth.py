@@ -1,11 +1,12 @@
 """Seconds and memory of one cell as its length doubles: python tests/benchmarks/growth.py
 
 One document, the last 128 tokens of 1k to 32k (task last_segment): `lexbench run` with each method, and plain
-transformers with all logits of the text, both in float32. Every length has a process of its own, so that its memory is
-its own. Seconds are those of the answer alone: without imports, loading, making the question and writing the cell. New
-rows up to `--vocabulary` in the model's head make all logits as wide as users' models have them. Memory is the process's peak, and what of it is
-above the same side's at the shortest length. The exponent is log2 of the ratio to half the length: 1 is linear, 2
-quadratic. Where `none` and transformers differ by more than 0.001 nats a token the table is void, and the exit code 1.
+transformers with all logits of the text, both in float32. Every length has a process of its own, so that its memory
+is its own. Seconds are those of the answer alone: without imports, loading, making the question and writing the cell.
+New rows up to `--vocabulary` in the model's head make all logits as wide as users' models have them. Memory is the
+process's peak, and what of it is above the same side's at the shortest length. The exponent is log2 of the ratio to
+half the length: 1 is linear, 2 quadratic. Where `none` and transformers differ by more than 0.001 nats a token the
+table is void, and the exit code 1.
 """
 
 import argparse

@@ -1,10 +1,11 @@
 """Time outside the model, as a share of a whole command: python tests/benchmarks/harness_overhead.py
 
-`lexbench run` of two tasks under two methods on lexlet, in a process of its own. The clock starts with the process and
-stops with it. The model is what no harness can spare: calls of the network's modules, outermost ones only, and the
-likelihoods of its last states. Self-checks call it too, and stand in a column of their own. All else is the rest:
-imports, loading, settings, questions, and what the backend does around the calls (caches, masks, batches, argmax). Of it
-`fixed` is what the same command takes with one sample of one cell, less its own model and checks: it does not grow.
+`lexbench run` of two tasks under two methods on lexlet, in a process of its own. The clock starts with the process
+and stops with it. The model is what no harness can spare: calls of the network's modules, outermost ones only, and
+the likelihoods of its last states. Self-checks call it too, and stand in a column of their own. All else is the rest:
+imports, loading, settings, questions, and what the backend does around the calls (caches, masks, batches, argmax). Of
+it `fixed` is what the same command takes with one sample of one cell, less its own model and checks: it does not
+grow.
 """
 
 import argparse

@@ -13,10 +13,10 @@ lm_eval is lm-evaluation-harness, its own command line. It is asked with `loglik
 beforehand; `--batch` documents at once. The plain loop holds all logits of a window, as transformers' guide to
 perplexity does.
 
-Two factors that are not one: `scoring` is the time in which documents are scored, and what grows with a user's lengths,
-texts and model; `command` is everything, with imports, loading and tables, and says what a short sweep costs. New rows
-up to `--vocabulary` in the model's head make logits as wide as those of users' models. A side whose tokens or likelihoods are not lexbench's to 0.001 nats a token makes the comparison
-void, and the exit code 1.
+Two factors that are not one: `scoring` is the time in which documents are scored, and what grows with a user's
+lengths, texts and model; `command` is everything, with imports, loading and tables, and says what a short sweep
+costs. New rows up to `--vocabulary` in the model's head make logits as wide as those of users' models. A side whose
+tokens or likelihoods are not lexbench's to 0.001 nats a token makes the comparison void, and the exit code 1.
 """
 
 import argparse
