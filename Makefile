@@ -1,7 +1,7 @@
 # make run: the demo, with nothing else installed. make test: the everyday tests. make test-all: those and the slow ones.
 # make check: the tests and the linters.
 # make test-vllm: the tests of vLLM's real engine and server, on a CPU, in a venv of their own.
-# make test-exchange: the tests by inspect_ai and every-eval-ever, in a venv of their own.
+# make test-exchange: the tests by inspect_ai, every-eval-ever and Jupyter, in a venv of their own.
 # make real: four methods on SmolLM2, a real model of 135 million weights, at 1/4, 1 and 2 times its trained length.
 # make docs: the documentation, into site/. make gate: is the embedded model's curve worse than its baseline?
 PYTHON ?= python3.11
@@ -74,7 +74,7 @@ $(EXCHANGE)/.ready: $(DEV)
 	test -x $(EXCHANGE)/bin/python || $(PYTHON) -m venv $(EXCHANGE)
 	echo "import site; site.addsitedir('$$($(BIN)/python -c "$(PACKAGES)")')" \
 		>"$$($(EXCHANGE)/bin/python -c "$(PACKAGES)")/tested.pth"
-	$(EXCHANGE)/bin/pip install --quiet --disable-pip-version-check inspect_ai==0.3.285 'setuptools>=77'
+	$(EXCHANGE)/bin/pip install --quiet --disable-pip-version-check inspect_ai==0.3.285 ipykernel nbclient 'setuptools>=77'
 	$(EXCHANGE)/bin/pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python every-eval-ever==0.3.0
 	touch $@
 

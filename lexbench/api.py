@@ -4,7 +4,7 @@ import atexit
 import shutil
 import tempfile
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,11 +157,10 @@ class Run:
 
     def _repr_html_(self) -> str:
         from lexbench.report import formats
-        from lexbench.report.tables import grid_of, headline_tables
+        from lexbench.report.tables import grid_of, headline, headline_tables
 
-        return "\n".join(
-            line for table in headline_tables(self._finished()) for line in formats.as_html(grid_of(table))
-        )
+        grids = [replace(grid_of(each), title=headline(each)) for each in headline_tables(self._finished())]
+        return "\n".join(line for grid in grids for line in formats.as_html(grid))
 
 
 class Text(str):

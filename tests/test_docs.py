@@ -1,5 +1,6 @@
 """The documentation: every command, program and file of a page is run as it stands there, in a folder of its own."""
 
+import json
 import re
 import shlex
 import shutil
@@ -104,6 +105,15 @@ def test_a_page_does_what_it_says(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     follow(page, tmp_path, monkeypatch, capsys)
+
+
+def test_the_tutorial_is_kept_without_outputs_and_compiles() -> None:
+    """tests/exchange runs it."""
+    notebook = json.loads((DOCS / "tutorial.ipynb").read_text())
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert code and all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+    for cell in code:
+        compile("".join(cell["source"]), "tutorial.ipynb", "exec")
 
 
 @pytest.mark.slow

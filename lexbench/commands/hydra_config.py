@@ -1,6 +1,7 @@
 """The settings of a command, KEY=VALUE in hydra's grammar. The only module of lexbench that imports hydra."""
 
 import importlib.util
+import json
 import math
 import os
 import re
@@ -183,6 +184,40 @@ def _overrides(command: Command, words: list[str]) -> list[str]:
             registry.check_aliases(file)
     search = [f"hydra.searchpath=[{','.join(f'file://{folder.resolve()}' for folder in extra)}]"] if extra else []
     return [*flags, *search, *settings]
+
+
+def of_file(file: Path, words: list[str]) -> list[str]:
+    """The words of a sweep file, then `words`, which replace the file's settings of the same name.
+
+        lengths: [512, 1024]
+        method.factor: 8
+        sweep: {method: [pi, yarn]}
+
+    is lengths=[512,1024] method.factor=8 -m method=pi,yarn. Raises ValueError for another form.
+    """
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"sweep {file} is not valid yaml ({' '.join(str(error).split())}): mend it") from error
+    swept = content.pop("sweep", {}) if isinstance(content, dict) else None
+    if not isinstance(swept, dict) or not all(isinstance(values, list) and values for values in swept.values()):
+        raise ValueError(
+            f"sweep {file} must hold settings, and lists of values under sweep: e.g. sweep: {{method: [none, yarn]}}"
+        )
+    settings = {str(key): _value(value) for key, value in content.items()}
+    settings |= {str(key): ",".join(map(_value, values)) for key, values in swept.items()}
+    given = {word.partition("=")[0] for word in words}
+    return [*["-m"] * bool(swept), *(f"{key}={value}" for key, value in settings.items() if key not in given), *words]
+
+
+def _value(value: Any) -> str:
+    """A yaml's value in hydra's grammar."""
+    if isinstance(value, list):
+        return f"[{','.join(map(_value, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{key}:{_value(each)}' for key, each in value.items())}}}"
+    plain = isinstance(value, str) and re.fullmatch(r"[\w./:-]+", value)
+    return str(value) if plain else json.dumps(value, ensure_ascii=False)
 
 
 def add_config_dir(given: str) -> None:

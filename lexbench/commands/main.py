@@ -86,6 +86,8 @@ def parser() -> Parser:
         prog="lexbench",
         description="Measure how a language model's quality changes with length, with any positional method.",
         epilog='Completion in bash: eval "$(lexbench -sc install=bash)"\n'
+        "In zsh the same, behind: autoload -Uz compinit bashcompinit && compinit && bashcompinit\n"
+        "In fish: lexbench -sc install=fish | source\n"
         "LEXBENCH_TRACEBACK=1 shows the full traceback of an error.",
         formatter_class=Formatter,
     )
@@ -115,7 +117,8 @@ def _short(line: str, most: int = 1000) -> str:
 
 def _complete(words: list[str]) -> int:
     """Shell completion: commands, then options and settings of the command; hydra completes names and parameters."""
-    if words[1:2] != ["query=bash"]:
+    apart = {"query=bash": " ", "query=fish": "\n"}.get(" ".join(words[1:]))
+    if apart is None:
         hydra_config.shown("run", words)
         return 0
     program, *typed = os.environ.get("COMP_LINE", "").split(" ")
@@ -135,5 +138,5 @@ def _complete(words: list[str]) -> int:
         with suppress(ValueError):  # words that hydra cannot read yet
             hydra_config.shown(COMMANDS[name].config_name, words)
         return 0
-    print(" ".join(each for each in found if each.startswith(last)))
+    print(apart.join(each for each in found if each.startswith(last)))
     return 0

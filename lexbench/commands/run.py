@@ -29,6 +29,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="print the plan (cells, tokens, time, memory) and stop; needs no weights"
     )
+    parser.add_argument(
+        "--sweep",
+        type=Path,
+        metavar="FILE",
+        help="a yaml with settings, and under `sweep` lists of values to run one job for each; settings behind it win",
+    )
 
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
@@ -39,6 +45,8 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.stats.records import records_of
     from lexbench.store.store import Store
 
+    if options.sweep:
+        words = hydra_config.of_file(options.sweep, words)
     measured: list[tuple[Path, list[str]]] = []
     measured_here: list[Path] = []
     home = os.getpid()

@@ -102,7 +102,7 @@ def as_html(grid: Grid) -> list[str]:
     head = (f'<th scope="col"{kind}>{html.escape(name)}</th>' for kind, name in zip(kinds, grid.head, strict=True))
     return [
         f"<h2>{html.escape(grid.title)}</h2>",
-        f"<p>{_broken(grid.above)}</p>",
+        *([f"<p>{_broken(grid.above)}</p>"] if grid.above else []),
         *('<div class="wide" tabindex="0"><table>', f"<thead><tr>{''.join(head)}</tr></thead>", "<tbody>"),
         *map(row_of, rows),
         *("</tbody></table></div>", f'<p class="below">{_broken(below)}</p>'),

@@ -23,6 +23,8 @@ Lengths are in tokens, with their multiple of the trained length. *refused*: not
 
 SAME_SUMS = ("bits_per_byte", "word_perplexity")
 """The NLL in other units: tables without figures."""
+DRAWN = 40
+"""Tables with figures: a figure takes half a second, and every seed has a table."""
 
 
 def write_report(folders: Sequence[Path], out: Path | None = None, highlight: Collection[str] = ()) -> Path:
@@ -42,12 +44,8 @@ def write_report(folders: Sequence[Path], out: Path | None = None, highlight: Co
     from lexbench.stats.differences import BASELINE, differences
     from lexbench.stats.headline import headlines
     from lexbench.stats.tables import tables
-    from lexbench.store.store import Store
 
-    for folder in records.run_folders(folders):
-        store = Store(folder)
-        store.write_records(records.records_of, afresh=True)
-    loaded = records.load(folders)
+    loaded = records.load(folders, afresh=True)
     out = Path(folders[0]) / "report" if out is None else Path(out)
     samples = {finished.cell.id: finished.samples for finished in loaded.finished}
     every, spent = tables(loaded.finished, highlight), costs.load(folders)
@@ -56,11 +54,17 @@ def write_report(folders: Sequence[Path], out: Path | None = None, highlight: Co
     lines += [markdown(grid_of(headline)) for headline in headlines(every, samples)]
     lines += [*_longbench(loaded, out), *_differences(list(found.values()), out)]
     shown: set[str] = set()
-    for table in every:
+    if len(every) > DRAWN:
+        lines += [
+            f"{len(every)} tables: only the first {DRAWN} have figures. Report fewer run folders to see more.",
+            "",
+        ]
+    for place, table in enumerate(every):
         if table.setting not in shown:
             lines += setting_heading(table)
-        lines += _section(table, samples if table.setting not in shown else {}, out)
-        lines += _difference_map(table, found.get(table.name), out) + _cost(table, spent, out)
+        lines += _section(table, samples if table.setting not in shown else {}, out, place < DRAWN)
+        if place < DRAWN:
+            lines += _difference_map(table, found.get(table.name), out) + _cost(table, spent, out)
         shown.add(table.setting)
     write_text(out / "report.md", "\n".join(lines))
     return out / "report.md"
@@ -122,8 +126,8 @@ def _differences(found: "Sequence[Differences]", out: Path) -> list[str]:
     return [f"What each method changes against {BASELINE}, on the same questions, with tests: {links}.", ""]
 
 
-def _section(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
-    """A table, its CSV and its figures; those from samples only where samples are given."""
+def _section(table: "Table", samples: "dict[str, list[Sample]]", out: Path, figures: bool) -> list[str]:
+    """A table, its CSV and, if asked for, its figures; those from samples only where samples are given."""
     from lexbench.report.formats import csv, markdown
     from lexbench.report.plots import over_length
     from lexbench.report.tables import grid_of, part_records, parts_grid, parts_of
@@ -147,11 +151,11 @@ def _section(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> l
         lines += _numbers(out, f"{table.name}-by-part", csv(rows_of(part_records(table))))
     if table.metric in SAME_SUMS:
         return lines
-    over_length.plot(table, out / "plots" / table.name)
-    lines += _figure(table.name, f"{table.label} of {table.cell.task} over length")
-    return lines + [
-        line for more in (_gain, _length_effect, _depths, _positions, _curves) for line in more(table, samples, out)
-    ]
+    if figures:
+        over_length.plot(table, out / "plots" / table.name)
+        lines += _figure(table.name, f"{table.label} of {table.cell.task} over length")
+    further = (_gain, _length_effect, *((_depths, _positions, _curves) if figures else ()))
+    return lines + [line for more in further for line in more(table, samples, out)]
 
 
 def _gain(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:

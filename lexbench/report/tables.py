@@ -147,10 +147,14 @@ def terminal(measured: Sequence[tuple[Path, Sequence[str]]]) -> str:
     laid_out = {name for layout in of_longbench for name in layout.ids}
     shown = []
     for table in headline_tables(each for name, each in finished.items() if name not in laid_out):
-        title = f"{table.cell.task}, {table.label}, {table.cell.model}"
-        shown.append(f"{title}\n{caption(table)}\n\n{markdown(grid_of(table))}")
+        shown.append(f"{headline(table)}\n{caption(table)}\n\n{markdown(grid_of(table))}")
     shown += [markdown(grid(layout)) for layout in of_longbench]
     return "\n".join(shown)
+
+
+def headline(table: Table) -> str:
+    """Task, metric and model."""
+    return f"{table.cell.task}, {table.label}, {table.cell.model}"
 
 
 def headline_tables(finished: Iterable[Finished]) -> list[Table]:

@@ -43,15 +43,15 @@ def build(folders: Iterable[Path]) -> list[Record]:
     return [record for finished in load(folders).finished for record in records_of(finished)]
 
 
-def load(folders: Iterable[Path]) -> Loaded:
+def load(folders: Iterable[Path], afresh: bool = False) -> Loaded:
     """All cells of run folders; files that cannot be read, and cells that break an invariant (`stats.invariants`), are
-    left out, listed, and logged as warnings."""
+    left out, listed, and logged as warnings. With `afresh` each records.jsonl is written anew from them."""
     stores = [Store(folder) for folder in run_folders(folders)]
     finished: dict[str, Finished] = {}
     left: dict[str, Cell] = {}
     problems: list[str] = []
     for store in stores:
-        cells = store.load()
+        cells = store.write_records(records_of, afresh=True) if afresh else store.load()
         odd = invariants.wrong(cells)
         problems += [f"run folder {store.folder}: {said}" for said in odd.values()]
         for cell in cells:

@@ -198,12 +198,12 @@ class Store:
                     self.problems.append(str(error))
         return left
 
-    def write_records(self, records_of: Callable[[Finished], Iterable[Record]], afresh: bool = False) -> None:
+    def write_records(self, records_of: Callable[[Finished], Iterable[Record]], afresh: bool = False) -> list[Finished]:
         """Replace records.jsonl by the records of all finished cells, one process at a time.
 
         Cells whose files are not younger than records.jsonl keep their lines, unless `afresh` is set. The file is not
         written if no line changes. Also packs many cells, and removes leftovers of processes killed at the end of a
-        cell.
+        cell. Returns the cells that it has read: with `afresh` all.
         """
         cells, records = self.folder / "cells", self.folder.resolve() / "records.jsonl"
         self._check_folder()
@@ -217,16 +217,18 @@ class Store:
             clear_leftovers(cells, "*.parquet")
             now = states(cells)
             if not afresh and records.exists() and _derived.get(records) == (records_of, now, state_of(records.stat())):
-                return
+                return []
             self._packed.renew(now)
             now = states(cells)  # again, as packing may take long
             before, kept = (None, {}) if afresh else self._kept(now)
             self.problems = []
-            new = [asdict(record) for each in self.load(now.keys() - kept.keys()) for record in records_of(each)]
+            read = self.load(now.keys() - kept.keys())
+            new = [asdict(record) for each in read for record in records_of(each)]
             rows = sorted([*new, *(row for rows in kept.values() for row in rows)], key=_order)
             if rows != before:
                 write_text(records, "".join(f"{as_json(row)}\n" for row in rows))
             _derived[records] = (records_of, now, state_of(records.stat()))
+            return read
         finally:
             os.close(held)
 

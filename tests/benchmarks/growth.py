@@ -1,10 +1,12 @@
 """Seconds and memory of one cell as its length doubles: python tests/benchmarks/growth.py
 
 One document, the last 128 tokens of 1k to 32k (task last_segment): `lexbench run` with each method, and plain
-transformers with all logits of the text, both in float32. Every length has a process of its own, so that its memory is
-its own. Seconds are those of the answer, without imports and loading. Memory is the process's peak, and what of it is
-above the same side's at the shortest length. The exponent is log2 of the ratio to half the length: 1 is linear, 2
-quadratic. Where `none` and transformers differ by more than 0.001 nats a token the table is void, and the exit code 1.
+transformers with all logits of the text, both in float32. Every length has a process of its own, so that its memory
+is its own. Seconds are those of the answer alone: without imports, loading, making the question and writing the cell.
+New rows up to `--vocabulary` in the model's head make all logits as wide as users' models have them. Memory is the
+process's peak, and what of it is above the same side's at the shortest length. The exponent is log2 of the ratio to
+half the length: 1 is linear, 2 quadratic. Where `none` and transformers differ by more than 0.001 nats a token the
+table is void, and the exit code 1.
 """
 
 import argparse
@@ -46,7 +48,9 @@ def by_lexbench(folder: Path, options: argparse.Namespace, method: str, length: 
     if cell.refused:
         return cell.refused
     losses = np.concatenate([sample.nll for sample in cell.samples if sample.nll is not None])
-    return Cost(sides.asked(results), ran.bytes, float(losses.mean(dtype=np.float64)))
+    rows = map(json.loads, (results / "costs.jsonl").read_text().splitlines())
+    answers = sum(seconds for row in rows for seconds, _ in row["timings"])
+    return Cost(answers, ran.bytes, float(losses.mean(dtype=np.float64)))
 
 
 def settings(options: argparse.Namespace, method: str, length: int) -> list[str]:
@@ -155,6 +159,7 @@ def main() -> int:
     parser.add_argument("--full-until", type=int, default=16384, help="longest text with all logits")
     parser.add_argument("--repeat", type=int, default=1, help="processes of each, medians of their seconds")
     parser.add_argument("--model", type=Path, default=sides.LEXLET, metavar="DIR", help="in Hugging Face form")
+    parser.add_argument("--vocabulary", type=int, default=32_000, help="tokens of the model's head; 0: its own")
     parser.add_argument("--one", type=int, metavar="LENGTH", help="what transformers' process does")
     options = parser.parse_args()
     options.lengths = sorted(options.lengths)
@@ -163,6 +168,8 @@ def main() -> int:
         return 0
     sides.header("One cell as its length doubles")
     with tempfile.TemporaryDirectory() as temporary:
+        if options.vocabulary:
+            options.model = sides.widened(options.model, options.vocabulary, Path(temporary) / "model")
         return table(Path(temporary), options)
 
 

@@ -12,7 +12,8 @@ for all lengths. lm_eval is lm-evaluation-harness, its own command line. Two com
                       in its seconds. It needs the package wonderwords, and its module looks for nltk's punkt on the
                       net, in vain without one and without harm here; without the package this part is left out
 
-Within: without imports, loading and making prompts. Tokens: read and written.
+Both sides are batched: lm_eval by `--batch`, lexbench by its own rule. Answering is the time without imports, loading
+and making prompts, and what a token costs; command is everything. Tokens: read and written, padding too.
 """
 
 import argparse
@@ -119,7 +120,7 @@ def same_prompts(folder: Path, options: argparse.Namespace) -> bool:
     out = folder / "out"
     more = ["--include_path", str(folder / "tasks"), "--tasks", "needles"]
     arguments = sides.hf_arguments(options.model.resolve(), max(options.lengths))
-    ran, notes = sides.lm_eval(out, "--model", "hf", "--model_args", arguments, *more)
+    ran, notes = sides.lm_eval(out, "--model", "hf", "--model_args", arguments, *more, batch=options.batch)
     rows = sides.logged(out, "needles")
     outputs = {(row["doc"]["length"], row["doc"]["index"]): str(row["resps"][0][0]) for row in rows}
     found = math.fsum(row["doc"]["value"] in str(row["resps"][0][0]) for row in rows) / len(rows)
@@ -150,7 +151,9 @@ def ruler(folder: Path, options: argparse.Namespace) -> None:
     out = folder / "ruler"
     words = ["--tasks", "niah_single_1", "--metadata", metadata, "--samples", json.dumps({"niah_single_1": samples})]
     path = os.environ.get("PYTHONPATH", "")
-    ran, notes = sides.lm_eval(out, "--model", "hf", "--model_args", arguments, *words, PYTHONPATH=path)
+    ran, notes = sides.lm_eval(
+        out, "--model", "hf", "--model_args", arguments, *words, batch=options.batch, PYTHONPATH=path
+    )
     rows = sides.logged(out, "niah_single_1")
     found = math.fsum(row["doc"]["outputs"][0] in str(row["resps"][0][0]) for row in rows) / len(rows)
     theirs = Side(ran, notes["seconds"], notes["tokens"], found, {})
@@ -170,9 +173,9 @@ def shown(taken: dict[str, Side]) -> None:
     first = next(iter(taken.values()))
     sides.table(
         ":side",
-        "seconds",
+        "answering, s",
         "of lexbench's",
-        "within, seconds",
+        "command, s",
         "of lexbench's",
         "tokens",
         "ms a token",
@@ -182,10 +185,10 @@ def shown(taken: dict[str, Side]) -> None:
     for name, side in taken.items():
         sides.row(
             name,
-            f"{side.ran.seconds:.1f}",
-            f"{side.ran.seconds / first.ran.seconds:.2f}",
             f"{side.within:.2f}",
             f"{side.within / first.within:.2f}",
+            f"{side.ran.seconds:.1f}",
+            f"{side.ran.seconds / first.ran.seconds:.2f}",
             f"{side.tokens:,}",
             f"{1000 * side.within / side.tokens:.3f}",
             f"{side.ran.bytes / 1e6:.0f}",
@@ -198,6 +201,7 @@ def main() -> int:
     parser.add_argument("--lengths", type=int, nargs="+", default=[256, 512, 1024, 2048])
     parser.add_argument("--ruler-lengths", type=int, nargs="*", default=[1024, 2048, 4096], help="none: leave it out")
     parser.add_argument("--n", type=int, default=16, help="needles a length, over all depths")
+    parser.add_argument("--batch", type=int, default=16, help="prompts that lm_eval answers at once")
     parser.add_argument("--room", type=int, help="tokens to write; left out: lexbench's own")
     parser.add_argument("--model", type=Path, default=sides.LEXLET, metavar="DIR", help="in Hugging Face form")
     options = parser.parse_args()

@@ -10,9 +10,13 @@ processes of its own. Two protocols:
 
 lm_eval is lm-evaluation-harness, its own command line. It is asked with `loglikelihood_rolling`, once for each
 `max_length` as a sweep must, and once more for all lengths in one process, which it can here, as the documents are cut
-beforehand. The plain loop holds all logits of a window, as transformers' guide to perplexity does. Within: without
-imports and loading. A side whose tokens or likelihoods are not lexbench's to 0.001 nats a token makes the comparison
-void, and the exit code 1.
+beforehand; `--batch` documents at once. The plain loop holds all logits of a window, as transformers' guide to
+perplexity does.
+
+Two factors that are not one: `scoring` is the time in which documents are scored, and what grows with a user's
+lengths, texts and model; `command` is everything, with imports, loading and tables, and says what a short sweep
+costs. New rows up to `--vocabulary` in the model's head make logits as wide as those of users' models. A side whose
+tokens or likelihoods are not lexbench's to 0.001 nats a token makes the comparison void, and the exit code 1.
 """
 
 import argparse
@@ -99,11 +103,14 @@ def by_lm_eval(folder: Path, options: argparse.Namespace, at_once: bool) -> tupl
         names = [f"prefix_{length}" for length in lengths]
         arguments = f"{sides.hf_arguments(folder.parent / 'model', max(lengths))},add_bos_token=False"
         tasks = ["--include_path", str(folder.parent / "tasks"), "--tasks", ",".join(names)]
-        each, notes = sides.lm_eval(out, "--model", "hf", "--model_args", arguments, *tasks)
+        each, notes = sides.lm_eval(out, "--model", "hf", "--model_args", arguments, *tasks, batch=options.batch)
         ran.append(each)
         within += notes["seconds"]
         targets = sum((length - 1) * options.n for length in lengths)
-        if (notes["targets"], notes["tokens"]) != (targets, targets):
+        if (
+            notes["targets"] != targets
+            or not targets <= notes["tokens"] <= (1.0 if options.batch == 1 else 1.5) * targets
+        ):
             raise SystemExit(f"void: lm_eval scored {notes['targets']} of {notes['tokens']} tokens, not {targets}")
         for length, name in zip(lengths, names, strict=True):
             rows = sides.logged(out, name)
@@ -172,7 +179,10 @@ def differences(ours: Losses, theirs: Losses) -> float:
 
 def prepare(folder: Path, options: argparse.Namespace) -> None:
     """Model, texts and lm_eval's tasks, as all sides read them."""
-    (folder / "model").symlink_to(options.model.resolve())
+    if options.vocabulary:
+        sides.widened(options.model, options.vocabulary, folder / "model")
+    else:
+        (folder / "model").symlink_to(options.model.resolve())
     tokenizer = load_tokenizer(options.model)
     built: Corpus = registry.build(registry.read("corpus", options.corpus), "corpus")
     texts = documents(built, tokenizer, options.lengths, options.n)
@@ -214,22 +224,20 @@ def measured(protocol: str, folder: Path, options: argparse.Namespace) -> bool:
     print(
         f"\n## {protocol}: {options.n} documents, {targets:,} targets of {', '.join(map(str, options.lengths))} tokens"
     )
-    sides.table(
-        ":side", "seconds", "of lexbench's", "within, seconds", "of lexbench's", "peak MB", "of lexbench's", "Δ"
-    )
+    sides.table(":side", "scoring, s", "of lexbench's", "command, s", "of lexbench's", "peak MB", "of lexbench's", "Δ")
     first: tuple[float, float, float] | None = None
     agree = True
     for side, runs in taken.items():
         found = (
-            sides.median(ran.seconds for ran, _ in runs),
             sides.median(within for _, within in runs),
+            sides.median(ran.seconds for ran, _ in runs),
             max(ran.bytes for ran, _ in runs) / 1e6,
         )
         first = first or found
         apart = differences(ours, losses[side])
         agree = agree and apart <= AGREE
         ratios = [f"{value / own:.2f}" for value, own in zip(found, first, strict=True)]
-        shown = [f"{found[0]:.1f}", ratios[0], f"{found[1]:.2f}", ratios[1], f"{found[2]:.0f}", ratios[2]]
+        shown = [f"{found[0]:.2f}", ratios[0], f"{found[1]:.1f}", ratios[1], f"{found[2]:.0f}", ratios[2]]
         sides.row(side, *shown, f"{apart:.1e}")
     means = [f"{length}: {np.mean(np.concatenate(list(ours[length].values()))):.4f}" for length in sorted(ours)]
     print(f"\nNats a token at {', '.join(means)}. Δ: the largest difference from lexbench's likelihoods, nats a token.")
@@ -240,10 +248,12 @@ def measured(protocol: str, folder: Path, options: argparse.Namespace) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lengths", type=int, nargs="+", default=[256, 512, 1024, 2048])
+    parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 2048, 4096, 8192, 16384])
     parser.add_argument("--model", type=Path, default=sides.LEXLET, metavar="DIR", help="in Hugging Face form")
     parser.add_argument("--n", type=int, default=8, help="documents")
-    parser.add_argument("--corpus", default="stdlib", choices=["stdlib", "pydoc"])
+    parser.add_argument("--batch", type=int, default=4, help="documents that lm_eval scores at once")
+    parser.add_argument("--vocabulary", type=int, default=32_000, help="tokens of the model's head; 0: its own")
+    parser.add_argument("--corpus", default="packages", choices=["stdlib", "pydoc", "packages"])
     parser.add_argument("--protocols", nargs="+", default=["prefix", "sliding"], choices=["prefix", "sliding"])
     parser.add_argument("--repeat", type=int, default=1, help="runs of each side, in turns: medians")
     parser.add_argument("--one", nargs=3, metavar=("PROTOCOL", "FOLDER", "OUT"), help="what the loop's process does")

@@ -85,11 +85,11 @@ def asked(results: Path) -> float:
     return sum(float(json.loads(line)["seconds"]) for line in (results / "costs.jsonl").read_text().splitlines())
 
 
-def lm_eval(out: Path, *command: str, **environment: str) -> tuple[Ran, dict[str, Any]]:
+def lm_eval(out: Path, *command: str, batch: int = 1, **environment: str) -> tuple[Ran, dict[str, Any]]:
     """`lm_eval run` with this command, its results in a folder; and what it did, by `noted`."""
     out.mkdir(parents=True, exist_ok=True)
     notes = out / "notes.json"
-    words = ["run", *command, "--device", "cpu", "--batch_size", "1", "--log_samples", "--output_path", str(out)]
+    words = ["run", *command, "--device", "cpu", "--batch_size", str(batch), "--log_samples", "--output_path", str(out)]
     environment = {"HF_HOME": str(out.parent / "hf"), **environment}
     ran = run([sys.executable, __file__, str(notes), *words], **environment)
     return ran, json.loads(notes.read_text())
@@ -155,6 +155,19 @@ def noted(notes: Path, words: list[str]) -> None:
 def hf_arguments(folder: Path, max_length: int) -> str:
     """lm_eval's model, in float32."""
     return f"pretrained={folder},dtype=float32,max_length={max_length}"
+
+
+def widened(model: Path, vocabulary: int, out: Path) -> Path:
+    """The model with new rows in its embeddings and head, up to so many tokens: what the vocabularies of users cost."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    torch.manual_seed(0)
+    network.resize_token_embeddings(vocabulary, mean_resizing=False)
+    network.save_pretrained(out)
+    AutoTokenizer.from_pretrained(model).save_pretrained(out)
+    return out
 
 
 def task_file(folder: Path, name: str, documents: Sequence[Mapping[str, Any]], text: str) -> None:

@@ -5,6 +5,9 @@ is forward, backward and AdamW's update. Tokens per second are medians over the 
 CPU, of all threads, so that other programs on the machine count little; of the clock on a GPU. Memory is what the peak
 of a step adds to what is held before it, weights and optimizer, in a process of its own that has taken a step on one
 row. Encodings that cannot be built have the reason in their row.
+
+Beside our own decoder stand transformers' Llama (RoPE) and MPT (ALiBi) of the same layers, width, heads and rows, with
+torch's AdamW and the same clipping: they say what an encoding costs against code that is not ours.
 """
 
 import argparse
@@ -49,6 +52,34 @@ def learner(name: str, options: argparse.Namespace, tokenizer: FastTokenizer) ->
     return Learner(decoder, recipe)
 
 
+class Peer:
+    """A decoder of transformers of the same sizes, which takes a step as `Learner` does."""
+
+    def __init__(self, name: str, options: argparse.Namespace, tokenizer: FastTokenizer) -> None:
+        from transformers import LlamaConfig, LlamaForCausalLM, MptConfig, MptForCausalLM
+
+        torch.manual_seed(0)
+        if name == "transformers' Llama":
+            sizes = {"hidden_size": options.width, "intermediate_size": 3 * options.width}
+            sizes |= {"num_hidden_layers": options.layers, "num_attention_heads": options.heads}
+            self.decoder: torch.nn.Module = LlamaForCausalLM(LlamaConfig(vocab_size=tokenizer.vocabulary, **sizes))
+        else:
+            shape = {"d_model": options.width, "n_layers": options.layers, "n_heads": options.heads}
+            mpt = MptConfig(vocab_size=tokenizer.vocabulary, max_seq_len=options.length, expansion_ratio=3, **shape)
+            self.decoder = MptForCausalLM(mpt)
+        self._optimizer = torch.optim.AdamW(self.decoder.parameters())
+
+    def step(self, rows: torch.Tensor, step: int) -> None:
+        """Forward, backward, clip, update."""
+        self.decoder(input_ids=rows, labels=rows).loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.decoder.parameters(), 1.0)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+
+
+PEERS = ("transformers' Llama", "transformers' MPT")
+
+
 def now() -> float:
     if not torch.cuda.is_available():
         return time.process_time()
@@ -64,7 +95,8 @@ def resident(line: str) -> float:
 
 def alone(name: str, options: argparse.Namespace, tokenizer: FastTokenizer) -> float | None:
     """Bytes that the peak of a step adds, in this process; None where the system does not count them."""
-    own, rows = learner(name, options, tokenizer), rows_of(options, tokenizer)
+    own = Peer(name, options, tokenizer) if name in PEERS else learner(name, options, tokenizer)
+    rows = rows_of(options, tokenizer)
     own.step(rows[:1], 0)
     if not forget_peak():
         return None
@@ -109,7 +141,7 @@ def main() -> None:
     if options.one:
         print(json.dumps(alone(options.one, options, tokenizer)))
         return
-    learners: dict[str, Learner] = {}
+    learners: dict[str, Learner | Peer] = {name: Peer(name, options, tokenizer) for name in PEERS}
     refused: dict[str, str] = {}
     for name in dict.fromkeys([BASELINE, *options.encodings]):
         try:
@@ -130,7 +162,10 @@ def main() -> None:
     print("| encoding | tokens a second | of rope's | step's memory, MB | own weights |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for name in sorted(learners, key=lambda name: -speed[name]):
-        own_weights = sum(weight.numel() for weight in learners[name].decoder.encoding.parameters())
+        each = learners[name]
+        own_weights = (
+            sum(map(torch.Tensor.numel, each.decoder.encoding.parameters())) if isinstance(each, Learner) else "—"
+        )
         print(
             f"| {name} | {speed[name]:.0f} | {speed[name] / speed[BASELINE]:.2f} | {memory(name)} | {own_weights} |",
             flush=True,

@@ -11,13 +11,12 @@ from lexbench.commands import main
 from tests.commands.program import CHANCE, Command
 
 
-def test_help_is_quick_and_loads_no_torch() -> None:
-    code = (
-        "import sys; from lexbench.commands.main import main\ntry: main(['run', '--help'])\nexcept SystemExit: pass\n"
-    )
+@pytest.mark.parametrize(("words", "said"), [(["run", "--help"], "method.factor=8"), (["list"], "ReRoPE")])
+def test_help_and_list_are_quick_and_load_no_torch(words: list[str], said: str) -> None:
+    code = f"import sys; from lexbench.commands.main import main\ntry: main({words})\nexcept SystemExit: pass\n"
     code += "print('torch' in sys.modules, 'hydra' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "method.factor=8" in done.stdout
+    assert said in done.stdout
     assert done.stdout.splitlines()[-1] == "False False"
 
 
@@ -44,15 +43,19 @@ def test_completion_offers_what_a_command_takes(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("COMP_LINE", line)
-    monkeypatch.setenv("COMP_POINT", str(len(line)))
-    assert main.main(["-sc", "query=bash"]) == 0
-    found = set(capsys.readouterr().out.split())
-    assert offered <= found and not never & found
+    found = {}
+    for shell, apart in (("bash", " "), ("fish", "\n")):
+        monkeypatch.setenv("COMP_LINE", line)
+        monkeypatch.setenv("COMP_POINT", str(len(line)))
+        assert main.main(["-sc", f"query={shell}"]) == 0
+        found[shell] = {each for each in capsys.readouterr().out.strip("\n").split(apart) if each}
+    assert offered <= found["bash"] and not never & found["bash"]
+    assert found["fish"] == found["bash"]
 
 
-def test_completion_is_installed_by_a_script(lexbench: Command) -> None:
-    assert "complete" in lexbench("-sc", "install=bash").stdout
+@pytest.mark.parametrize("shell", ["bash", "fish"])
+def test_completion_is_installed_by_a_script(shell: str, lexbench: Command) -> None:
+    assert "complete" in lexbench("-sc", f"install={shell}").stdout
 
 
 def test_the_old_name_of_study_works_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from lexbench.commands import main
+from lexbench.commands import hydra_config, main
 from lexbench.core.checkpoint import on_disk
 from tests.commands.program import CHANCE, Command
 
@@ -86,6 +86,29 @@ def test_a_sweep_runs_every_method_into_one_folder(lexbench: Command, tmp_path: 
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
     assert {row["method"] for row in rows} == {"none", "ntk"}
+
+
+def test_a_sweep_file_is_the_words_that_it_stands_for(tmp_path: Path) -> None:
+    file = tmp_path / "paper.yaml"
+    file.write_text("model: lexlet\nlengths: [128, 256]\nresults: 'my runs'\nn: null\nsweep:\n  method: [none, ntk]\n")
+    words = ["-m", "model=lexlet", "lengths=[128,256]", 'results="my runs"', "n=null", "method=none,ntk"]
+    assert hydra_config.of_file(file, []) == words
+    assert hydra_config.of_file(file, ["n=2", "method=pi"]) == [*words[:-2], "n=2", "method=pi"]
+    file.write_text("price: false\nmethod: [yarn, log_n]\nray: {gpus: 1, address: auto}\n")
+    assert hydra_config.of_file(file, []) == ["price=false", "method=[yarn,log_n]", "ray={gpus:1,address:auto}"]
+    for text in ("- none", "sweep: none", "sweep: {method: none}", "sweep: [none", ""):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=r"sweep \S+paper.yaml (must hold settings|is not valid yaml)"):
+            hydra_config.of_file(file, [])
+
+
+def test_a_sweep_file_runs_its_jobs_and_words_behind_it_win(lexbench: Command, tmp_path: Path) -> None:
+    file = tmp_path / "paper.yaml"
+    file.write_text(f"results: {tmp_path / 'run'}\nbackend: chance\nlengths: [512]\nsweep:\n  method: [none, ntk]\n")
+    done = lexbench("run", "--sweep", str(file), "task=passkey", "n=2", "lengths=[128]", "price=false")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "run" / "records.jsonl").read_text().splitlines()]
+    assert {(row["method"], row["length"], row["n"]) for row in rows} == {("none", 128, 2), ("ntk", 128, 2)}
 
 
 def test_a_full_disk_is_said_and_earlier_cells_stay(

@@ -1,6 +1,8 @@
 """One figure for a paper: as wide as its column, with text as text, a panel a task, and the floors."""
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import matplotlib as mpl
@@ -91,8 +93,12 @@ def test_more_than_eight_methods_are_ranked_dots_that_never_cut_the_baseline() -
 
 
 def test_widths_are_those_of_computer_modern() -> None:
-    """By the published metrics of cmr10: a digit takes 0.5 em, a point 0.277779 em; cmbx10 is 1.15 times as wide."""
+    """By the published metrics: a digit of cmr10 takes 0.5 em, a point 0.277779 em; cmbx10 is 1.15 times as wide.
+
+    A digit of cmr5 takes 0.680557 em, a point 0.402781 em.
+    """
     assert paper_table.breadth("0.84", 10) == pytest.approx(3 * 5.00002 + 2.77779, rel=0.01)
+    assert paper_table.breadth("0.84", 5) == pytest.approx(5 * (3 * 0.680557 + 0.402781), rel=0.01)
     assert paper_table.breadth("2,048", 10, bold=True) == pytest.approx(1.15 * (4 * 5.00002 + 2.77779), rel=0.01)
 
 
@@ -133,3 +139,45 @@ def test_a_table_that_cannot_fit_says_what_would() -> None:
         paper_table.latex(TABLES, 0.5)
     with pytest.raises(ValueError, match="--length 77 was not measured: choose from 256, 2048"):
         paper_table.latex(TABLES, 5.5, lengths=[77])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fonts", ["cmr", "times"])
+def test_latex_compiles_every_table_and_figure_within_its_column(fonts: str, tmp_path: Path) -> None:
+    """By TeX's own measure: boxes no wider than the column, figures as wide as it, and no overfull line."""
+    if not shutil.which("pdflatex"):
+        pytest.skip("no pdflatex: install texlive-latex-recommended and texlive-fonts-recommended")
+    names = ("none", "inverse_leaky_rerope", "yarn(factor=8.0)", "100%_mine&yours #1")
+    tried = [
+        each
+        for each in tables([text(name, at, 3.5 + at / 999) for name in names for at in (256, 512, 2048)])
+        if each.metric in ("nll", "perplexity")
+    ]
+    packages = ("booktabs", "graphicx", *(["times"] if fonts == "times" else []))
+    lines = ["\\documentclass[10pt]{article}", *(f"\\usepackage{{{each}}}" for each in packages)]
+    lines += ["\\parindent0pt\\textwidth14in\\hsize14in\\textheight20in", "\\begin{document}"]
+    known: dict[str, float] = {}
+    for size, width in paper.WIDTHS.items():
+        for interval in paper_table.INTERVALS:
+            chosen = [2048] if width < 4 and interval == "beside" else []
+            file = tmp_path / f"{size}-{interval}.tex"
+            file.write_text(paper_table.latex(tried, width, interval=interval, lengths=chosen))
+            known[file.stem] = 72.27 * width
+            lines.append(f"\\setbox0\\hbox{{\\input{{{file.stem}}}\\unskip}}\\typeout{{IS {file.stem} \\the\\wd0}}")
+            lines.append(f"\\parbox{{{width}in}}{{\\input{{{file.stem}}}}}\\clearpage")
+    with mpl.rc_context(STYLE):
+        for size in ("neurips", "acl-column"):
+            save_as(paper.figure(TABLES, paper.WIDTHS[size]), tmp_path / f"{size}.pdf")
+            known[size] = 72.27 * paper.WIDTHS[size]
+            lines.append(f"\\setbox0\\hbox{{\\includegraphics{{{size}}}}}\\typeout{{IS {size} \\the\\wd0}}\\box0")
+    (tmp_path / "paper.tex").write_text("\n".join([*lines, "\\end{document}"]))
+    words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+    said = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, errors="replace").stdout
+    assert (tmp_path / "paper.pdf").is_file() and "Overfull \\hbox" not in said, said[-2000:]
+    found = {name: float(width) for name, width in re.findall(r"IS (\S+) ([\d.]+)pt", said)}
+    assert found.keys() == known.keys()
+    for name, width in found.items():
+        if "-" in name and name not in paper.WIDTHS:
+            assert 0 < width <= known[name], name
+        else:
+            assert width == pytest.approx(known[name], abs=1), name

@@ -5,14 +5,17 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from lexbench.core.record import Sample
+from lexbench.report import report
 from lexbench.report.leaderboard.leaderboard import leaderboard
 from lexbench.report.report import write_report
 from lexbench.stats.records import build, dataframe
+from lexbench.store import format, store
 from lexbench.store.format import Finished
 from tests.report.fake_run import cell, finished, keep, passkey_sample
 
@@ -21,8 +24,8 @@ FEW = [finished("passkey", method, length, n=4) for method in ("none", "pi") for
 
 
 def test_the_page_links_what_it_wrote_and_says_what_is_missing(tmp_path: Path) -> None:
-    store = keep(tmp_path, FEW)
-    store.append(cell("passkey", "yarn", 256), passkey_sample(0, 256, 0.0))
+    kept = keep(tmp_path, FEW)
+    kept.append(cell("passkey", "yarn", 256), passkey_sample(0, 256, 0.0))
     damaged = tmp_path / "cells" / f"{FEW[-1].cell.id}.parquet"
     damaged.write_bytes(b"PAR1")
     page = write_report([tmp_path])
@@ -62,6 +65,25 @@ def test_a_report_holds_what_the_leaderboard_says_of_its_curves(tmp_path: Path) 
     tables = tmp_path / "report/tables"
     assert leaderboard([tmp_path], columns="summary") in (tables / "summaries.md").read_text()
     assert (tables / "summaries.csv").read_text() == leaderboard([tmp_path], columns="summary", form="csv")
+
+
+def test_cells_are_read_once_and_figures_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a bound of one, only the first table has figures, and all have numbers."""
+    keep(tmp_path, [finished(task, "none", 512, n=4) for task in ("passkey", "needle")])
+    read: list[Path] = []
+
+    def counted(file: Path) -> Finished:
+        read.append(file)
+        return format.read(file)
+
+    monkeypatch.setattr(report, "DRAWN", 1)
+    monkeypatch.setattr(store, "format", SimpleNamespace(**{**vars(format), "read": counted}))
+    text = write_report([tmp_path]).read_text()
+    assert sorted(read) == sorted((tmp_path / "cells").glob("*.parquet"))
+    first, *others = text.split("\n### ")[1:]
+    assert f"{len(others) + 1} tables: only the first 1 have figures." in text and len(others) >= 2
+    assert "](plots/" in first and not any("](plots/" in each for each in others)
+    assert all("All fields: [" in each for each in others)
 
 
 def test_a_report_of_nothing_is_an_error(tmp_path: Path) -> None:
