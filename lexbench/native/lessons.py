@@ -48,17 +48,33 @@ def distinct_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int)
 
 
 def block_pieces(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
-    """A block of 4 to 32 different tokens, then pieces of 2 to 16 of it, each from another place of the block on.
+    """A block of 4 to 32 different tokens, at most half of the row, then pieces of 2 to 16, each from another place on.
 
     Blocks that are repeated as a whole can be copied from a fixed distance: 24 tokens back for every block whose size
     divides 24. A head that learns this sees no token. Here the distance changes with every piece: only the token tells.
     """
     symbols = [int(tokenizer.encode(symbol).ids[0]) for symbol in SYMBOLS]
     alphabet = symbols if rng.random() < 0.5 else np.arange(3, tokenizer.vocabulary)
-    block = rng.choice(alphabet, size=int(2 ** rng.uniform(2, 5)), replace=False)
+    longest = max(5, min(32, length // 2))
+    block = rng.choice(alphabet, size=int(2 ** rng.uniform(2, np.log2(longest))), replace=False)
     pieces, found = [block], len(block)
     while found < length:
         pieces.append(np.roll(block, -int(rng.integers(len(block))))[: int(2 ** rng.uniform(1, 4))])
+        found += len(pieces[-1])
+    return np.concatenate(pieces)[:length].astype(np.int64)
+
+
+def string_pieces(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
+    """A string of 4 symbols to half of the row, which may recur in it, then pieces of 4 to 32 of it.
+
+    One token does not determine the next: the pair before it does, nearly always.
+    """
+    alphabet = [int(tokenizer.encode(symbol).ids[0]) for symbol in SYMBOLS]
+    string = rng.choice(alphabet, size=int(2 ** rng.uniform(2, np.log2(max(5, length // 2)))))
+    pieces, found = [string], len(string)
+    while found < length:
+        first = int(rng.integers(len(string)))
+        pieces.append(string[first : first + int(2 ** rng.uniform(2, 5))])
         found += len(pieces[-1])
     return np.concatenate(pieces)[:length].astype(np.int64)
 
@@ -87,10 +103,20 @@ def running_sums(rng: np.random.Generator, tokenizer: Tokenizer, length: int) ->
     return tokenizer.encode(" ".join(text) + "\n").ids[:length]
 
 
-BLOCKS: tuple[Lesson, ...] = (repeated_blocks, small_blocks, tiny_blocks, growing_blocks, distinct_blocks, block_pieces)
+BLOCKS: tuple[Lesson, ...] = (
+    repeated_blocks,
+    small_blocks,
+    tiny_blocks,
+    growing_blocks,
+    distinct_blocks,
+    block_pieces,
+    string_pieces,
+)
 GENERATORS = {lesson.__name__: lesson for lesson in (*BLOCKS, key_values, running_sums)}
 WORDLESS = {"text", *(lesson.__name__ for lesson in BLOCKS)}
 """Kinds of lessons without words of their own for the tokenizer."""
+RANDOM = {"copy", *(lesson.__name__ for lesson in BLOCKS)}
+"""Kinds of lessons whose tokens are random, until they are repeated."""
 
 
 @dataclass(frozen=True)
