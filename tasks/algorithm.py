@@ -23,9 +23,9 @@ class Algorithm(Task):
         7 0 1 4 1 | 0 1 1 4 7            sort    (both: Kazemnejad et al.; Ruoss et al. 2023, arXiv 2305.16843)
         7 2 1 + 5 8 1 = 2 1 3            add: units first, as in Abacus (McLeish et al. 2024, arXiv 2405.17399)
 
-    Every symbol is one token; there are no blanks between them. All symbols behind the separator are marked: which digit
-    is it? Blank lines at the start make the length exact. A sum has as many digits as its numbers: the last carry is
-    dropped. Constant over lengths: everything but the number of digits. Digits are independent and uniform.
+    Every symbol is one token; there are no blanks between them. All symbols behind the separator are marked: which
+    digit is it? Blank lines at the start make the length exact. A sum has as many digits as its numbers: the last
+    carry is dropped. Constant over lengths: everything but the number of digits. Digits are independent and uniform.
 
     Chance is 1/10. More than chance without the algorithm: naming the commonest digit (`commonest` in the sample's
     facts) and naming the digit before (`again`), which in sorted strings is nearly always right: there read `exact`,

@@ -1,5 +1,7 @@
 """Algorithms: the marked digits are what Python's own reversing, sorting and adding give."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -42,7 +44,7 @@ def test_a_perfect_answer_is_right_and_short_lengths_are_refused(tokenizer: Fast
     answer = Marked(nll=(right[:, None] != np.arange(10)).astype(np.float32))
     sample = task.score(question, answer)
     assert sample.scores == {"accuracy": 1.0, "exact": 1.0} and sample.chance == 0.1
-    assert question.facts["again"] == pytest.approx(sum(a == b for a, b in zip(result, result[1:], strict=False)) / 19)
+    assert question.facts["again"] == pytest.approx(sum(a == b for a, b in pairwise(result)) / 19)
     with pytest.raises(Refused):
         lexbench.task("addition").questions(tokenizer, 5, 1, 0)
     with pytest.raises(ValueError, match="reverse, sort or add"):
