@@ -14,7 +14,7 @@ from lexbench.core.attention import Attention
 from lexbench.encodings.base import Encoding
 from lexbench.native import attend
 from lexbench.native.decoder import Decoder
-from lexbench.native.lessons import RANDOM
+from lexbench.native.lessons import COPIES
 from lexbench.native.muon import Muon
 from lexbench.native.recipe import Recipe
 
@@ -131,8 +131,8 @@ class Learner:
 
     def _weights(self, rows: Tensor, kinds: Sequence[str]) -> Tensor:
         """[B, T - 1] weights of the losses: equal where a row counts them, 0 elsewhere, with mean 1 in each row."""
-        random = torch.tensor([kind in RANDOM for kind in kinds], device=rows.device)
-        counted = copied(rows) | ~random[:, None]
+        copies = torch.tensor([kind in COPIES for kind in kinds], device=rows.device)
+        counted = copied(rows) | ~copies[:, None]
         return counted / counted.float().mean(1, keepdim=True).clamp(min=1 / rows.shape[1])
 
     def _positions(self, tokens: Tensor, step: int) -> Tensor:

@@ -18,7 +18,7 @@ from lexbench.native.lessons import GENERATORS, TaskLesson, TextLesson, block_pi
 TEXTS: list[Corpus] = [Synthetic(count=8, words=1000)]
 
 
-@pytest.mark.parametrize("kind", [*GENERATORS, "passkey", "text"])
+@pytest.mark.parametrize("kind", [*GENERATORS, "passkey", "text", "text_pieces"])
 @pytest.mark.parametrize("length", [64, 128, 256])
 def test_rows_are_full_and_begin_with_bos(kind: str, length: int, tokenizer: FastTokenizer) -> None:
     if kind == "passkey" and length == 64:
@@ -37,7 +37,7 @@ def test_a_task_that_does_not_fit_is_refused_before_training(tokenizer: FastToke
         gather(["passkey"], TEXTS, tokenizer, 40)
     with pytest.raises(ValueError, match=r"lesson last_segment reads a corpus: use text"):
         gather(["last_segment"], TEXTS, tokenizer, 256)
-    with pytest.raises(ValueError, match=r"unknown lesson 'sums': choose from text, repeated_blocks"):
+    with pytest.raises(ValueError, match=r"unknown lesson 'sums': choose from text, text_pieces, repeated_blocks"):
         gather(["sums"], TEXTS, tokenizer, 256)
 
 
