@@ -13,7 +13,7 @@ from lexbench.core.task import AnyQuestion, Tokenizer
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora import Corpus
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.native.lessons import GENERATORS, TaskLesson, TextLesson, block_pieces, gather, row
+from lexbench.native.lessons import GENERATORS, TaskLesson, TextLesson, block_pieces, gather, repeated_pieces, row
 
 TEXTS: list[Corpus] = [Synthetic(count=8, words=1000)]
 
@@ -127,3 +127,16 @@ def test_no_fixed_distance_copies_the_pieces_of_a_block(tokenizer: FastTokenizer
         places += 63
     assert told / places > 0.75
     assert near.max() / places < 1 / 3
+
+
+def test_pieces_are_runs_of_the_stretch() -> None:
+    """A stretch of different tokens: behind it every token is followed by its neighbour, or a new piece begins."""
+    stretch = np.arange(10, 20)
+    found = repeated_pieces(np.random.default_rng(0), stretch, 200)
+    assert len(found) == 200 and list(found[:10]) == list(stretch)
+    steps = np.diff(found[9:])
+    begins = np.append(np.flatnonzero(steps != 1), len(steps))
+    assert set(found) <= set(stretch)
+    runs = np.diff(begins)
+    assert 1 <= runs.min() and runs.max() <= 10
+    assert len(set(found[10:][steps[: len(found) - 10] != 1])) > 5  # pieces begin anywhere
