@@ -14,6 +14,7 @@ from lexbench.core.attention import Attention
 from lexbench.encodings.base import Encoding
 from lexbench.native import attend
 from lexbench.native.decoder import Decoder
+from lexbench.native.lessons import COPIES
 from lexbench.native.muon import Muon
 from lexbench.native.recipe import Recipe
 
@@ -100,29 +101,39 @@ class Learner:
         self.optimizer = optimizers(decoder, recipe, self.half)
         self._fast = compiled(self._losses) if recipe.compile else self._losses
 
-    def step(self, rows: Tensor, step: int) -> list[float]:
+    def step(self, rows: Tensor, step: int, kinds: Sequence[str] = ()) -> list[float]:
         """Update the weights on [B, T] rows; the mean loss of each row before the update, in nats.
+
+        Kinds of the rows say where `recipe.counted` acts.
 
         Positions are drawn for all rows together, from (seed, step), so pieces and resumed trainings get the same ones.
         """
         rows = rows.to(self.device)
-        losses = self.gradient(rows, step)
+        losses = self.gradient(rows, step, kinds)
         torch.nn.utils.clip_grad_norm_(self.decoder.parameters(), self.recipe.clip)
         self.optimizer.step(self.recipe.share_of_rate(step))
         return [float(loss) for loss in losses.mean(1).tolist()]
 
-    def gradient(self, rows: Tensor, step: int) -> Tensor:
+    def gradient(self, rows: Tensor, step: int, kinds: Sequence[str] = ()) -> Tensor:
         """[B, T - 1] losses of [B, T] rows; adds the gradient of their mean to the weights."""
+        weights = None if self.recipe.counted == "all" else self._weights(rows, kinds)
         found, first = [], 0
         for piece in rows.tensor_split(self.recipe.accumulate):
             positions = self._positions(rows[:, :-1], step)  # for each piece: an encoding may keep results of them
             mine = positions if positions.dim() == 1 else positions[first : first + len(piece)]
             losses = self._under_autocast(self._fast, piece, mine)
+            losses = losses if weights is None else losses * weights[first : first + len(piece)]
             # Pieces may differ by a row: with these weights, the gradients add up to that of the whole batch.
             (losses.mean() * (len(piece) / len(rows))).backward()  # type: ignore[no-untyped-call]
             found.append(losses.detach())
             first += len(piece)
         return torch.cat(found)
+
+    def _weights(self, rows: Tensor, kinds: Sequence[str]) -> Tensor:
+        """[B, T - 1] weights of the losses: equal where a row counts them, 0 elsewhere, with mean 1 in each row."""
+        copies = torch.tensor([kind in COPIES for kind in kinds], device=rows.device)
+        counted = copied(rows) | ~copies[:, None]
+        return counted / counted.float().mean(1, keepdim=True).clamp(min=1 / rows.shape[1])
 
     def _positions(self, tokens: Tensor, step: int) -> Tensor:
         """[T] or [B, T] positions, drawn on the CPU, so that every device has the same."""
@@ -160,10 +171,17 @@ class Learner:
         return float(torch.cat(pieces).mean())
 
 
+def copied(rows: Tensor) -> Tensor:
+    """[B, T - 1] of [B, T] rows: whether the target and the token before it stood side by side earlier in the row."""
+    pairs = torch.stack([rows[:, :-1], rows[:, 1:]], dim=-1)
+    same = (pairs[:, :, None] == pairs[:, None]).all(-1)
+    return same.tril(-1).any(-1)
+
+
 def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The function under torch.compile, which runs at the first call; ValueError on a CPU without a C++ compiler."""
     if not torch.cuda.is_available() and not os.environ.get("CXX") and not any(map(shutil.which, COMPILERS)):
         raise ValueError(
             f"recipe.compile needs a C++ compiler ({', '.join(COMPILERS)}), none is installed: set it to false"
         )
-    return torch.compile(function)
+    return torch.compile(function, dynamic=False)  # stages differ in the length of rows

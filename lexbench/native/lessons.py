@@ -48,19 +48,30 @@ def distinct_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int)
 
 
 def block_pieces(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
-    """A block of 4 to 32 different tokens, then pieces of 2 to 16 of it, each from another place of the block on.
+    """A block of 4 to 32 different tokens, at most half of the row, then pieces of 2 to 16, each from another place on.
 
     Blocks that are repeated as a whole can be copied from a fixed distance: 24 tokens back for every block whose size
     divides 24. A head that learns this sees no token. Here the distance changes with every piece: only the token tells.
     """
     symbols = [int(tokenizer.encode(symbol).ids[0]) for symbol in SYMBOLS]
     alphabet = symbols if rng.random() < 0.5 else np.arange(3, tokenizer.vocabulary)
-    block = rng.choice(alphabet, size=int(2 ** rng.uniform(2, 5)), replace=False)
+    longest = max(5, min(32, length // 2))
+    block = rng.choice(alphabet, size=int(2 ** rng.uniform(2, np.log2(longest))), replace=False)
     pieces, found = [block], len(block)
     while found < length:
         pieces.append(np.roll(block, -int(rng.integers(len(block))))[: int(2 ** rng.uniform(1, 4))])
         found += len(pieces[-1])
     return np.concatenate(pieces)[:length].astype(np.int64)
+
+
+def string_pieces(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
+    """A string of 4 symbols to half of the row, which may recur in it, then pieces of 4 to 32 of it.
+
+    One token does not determine the next: the pair before it does, nearly always.
+    """
+    alphabet = [int(tokenizer.encode(symbol).ids[0]) for symbol in SYMBOLS]
+    string = rng.choice(alphabet, size=int(2 ** rng.uniform(2, np.log2(max(5, length // 2)))))
+    return repeated_pieces(rng, string, length)
 
 
 def _repeated_symbols(rng: np.random.Generator, tokenizer: Tokenizer, length: int, size: int) -> Tokens:
@@ -87,10 +98,20 @@ def running_sums(rng: np.random.Generator, tokenizer: Tokenizer, length: int) ->
     return tokenizer.encode(" ".join(text) + "\n").ids[:length]
 
 
-BLOCKS: tuple[Lesson, ...] = (repeated_blocks, small_blocks, tiny_blocks, growing_blocks, distinct_blocks, block_pieces)
+BLOCKS: tuple[Lesson, ...] = (
+    repeated_blocks,
+    small_blocks,
+    tiny_blocks,
+    growing_blocks,
+    distinct_blocks,
+    block_pieces,
+    string_pieces,
+)
 GENERATORS = {lesson.__name__: lesson for lesson in (*BLOCKS, key_values, running_sums)}
-WORDLESS = {"text", *(lesson.__name__ for lesson in BLOCKS)}
+WORDLESS = {"text", "text_pieces", *(lesson.__name__ for lesson in BLOCKS)}
 """Kinds of lessons without words of their own for the tokenizer."""
+COPIES = {"copy", "text_pieces", *(lesson.__name__ for lesson in BLOCKS)}
+"""Kinds of lessons that teach copying only."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +160,16 @@ class TaskLesson:
         )
 
 
+def repeated_pieces(rng: np.random.Generator, stretch: Tokens, length: int) -> Tokens:
+    """A stretch, then pieces of 4 to 32 tokens of it, until there are `length` tokens."""
+    pieces, found = [stretch], len(stretch)
+    while found < length:
+        first = int(rng.integers(len(stretch)))
+        pieces.append(stretch[first : first + int(2 ** rng.uniform(2, 5))])
+        found += len(pieces[-1])
+    return np.concatenate(pieces)[:length].astype(np.int64)
+
+
 class TextLesson:
     """Stretches of documents; a document is chosen in proportion to its length."""
 
@@ -155,6 +186,18 @@ class TextLesson:
         return self.tokens[first : min(first + length, int(self.starts[document + 1]))]
 
 
+class TextPieces:
+    """A stretch of a document, up to half of the row, then pieces of it: names of code are copied in this way."""
+
+    def __init__(self, text: TextLesson) -> None:
+        self.text = text
+
+    def __call__(self, rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
+        """A stretch and its pieces."""
+        size = int(2 ** rng.uniform(3, np.log2(max(9, length // 2))))
+        return repeated_pieces(rng, self.text(rng, tokenizer, size), length)
+
+
 def gather(kinds: Sequence[str], corpora: Sequence[Corpus], tokenizer: Tokenizer, length: int) -> dict[str, Lesson]:
     """Lessons by name: `text`, a generator of this module, or any task with answers; each task is tried once.
 
@@ -164,6 +207,9 @@ def gather(kinds: Sequence[str], corpora: Sequence[Corpus], tokenizer: Tokenizer
     for kind in kinds:
         if kind == "text":
             lessons[kind] = TextLesson(corpora, tokenizer)
+        elif kind == "text_pieces":
+            text = lessons.get("text")
+            lessons[kind] = TextPieces(text if isinstance(text, TextLesson) else TextLesson(corpora, tokenizer))
         elif kind in GENERATORS:
             lessons[kind] = GENERATORS[kind]
         elif kind in (tasks := registry.names("task")):
@@ -173,7 +219,9 @@ def gather(kinds: Sequence[str], corpora: Sequence[Corpus], tokenizer: Tokenizer
             lessons[kind] = TaskLesson(registry.build(config, "task"), length, kind)
             lessons[kind](np.random.default_rng(0), tokenizer, length)
         else:
-            raise ValueError(f"unknown lesson {kind!r}: choose from text, {', '.join([*GENERATORS, *tasks])}")
+            raise ValueError(
+                f"unknown lesson {kind!r}: choose from text, text_pieces, {', '.join([*GENERATORS, *tasks])}"
+            )
     return lessons
 
 

@@ -16,6 +16,7 @@ CHOICES = {
     "optimizer": ("adamw", "muon"),
     "initial": ("gpt2", "fan_in"),
     "precision": ("float32", "bfloat16", None),
+    "counted": ("all", "copied"),
 }
 """Parameters that are one of some words."""
 LEAST = {
@@ -35,7 +36,8 @@ class Recipe:
 
     stages: Sequence[Mapping[str, Any]]
     """In order; each has `steps`, `lessons` with the share of rows of each kind of lesson (`text`, a generator of
-    `native/lessons.py`, or a task), and an optional `boost`, a factor on the learning rate."""
+    `native/lessons.py`, or a task), an optional `boost`, a factor on the learning rate, and an optional `length` of its
+    rows in tokens: batch * trained_length / length of them make a step. Copying is learnt sooner on short rows."""
     shape: Mapping[str, Any] | None = None
     """Sizes of the decoder: `layers`, `width`, `heads`, `kv_heads`, `hidden`, `block`; None: the start's."""
     vocabulary: int | None = None
@@ -74,6 +76,9 @@ class Recipe:
     """Initial weights: gpt2 or fan_in (`Decoder.initialise`)."""
     precision: str | None = None
     """Of matrix products: float32 or bfloat16 (autocast); None: bfloat16 on a GPU, float32 on a CPU."""
+    counted: str = "all"
+    """Targets that a row's loss is the mean of: all; copied: in rows of random tokens only those that repeat an earlier
+    pair of neighbours. The others cannot be known, and their gradient is noise."""
     compile: bool = False
     """Whether to use torch.compile: it takes some minutes first, then steps are faster."""
 
@@ -105,6 +110,11 @@ class Recipe:
             raise ValueError(f"recipe.stages must be a list of at least one stage, got {self.stages!r}: {STAGE}")
         for stage in self.stages:
             _check_stage(stage)
+            if self.trained_length is not None and self.trained_length % stage.get("length", 1):
+                raise ValueError(
+                    f"recipe.stages.length must divide trained_length={self.trained_length}, got {stage['length']}: "
+                    "e.g. half of it"
+                )
 
     @property
     def steps(self) -> int:
@@ -126,6 +136,11 @@ class Recipe:
         """The stage of a step, counted from 0."""
         ends = itertools.accumulate(stage["steps"] for stage in self.stages)
         return next(stage for stage, end in zip(self.stages, ends, strict=True) if step < end)
+
+    def rows(self, step: int) -> tuple[int, int]:
+        """Rows of a step, counted from 0, and their length in tokens."""
+        length = self.stage(step).get("length", self.length)
+        return self.batch * self.length // length, length
 
     def sizes(self) -> Shape:
         """Sizes of the decoder; ValueError where the recipe leaves them to a start."""
@@ -182,9 +197,12 @@ def _check_shape(shape: Any) -> None:
 
 
 def _check_stage(stage: Any) -> None:
-    if not isinstance(stage, Mapping) or stage.keys() - {"boost"} != {"steps", "lessons"}:
-        raise ValueError(f"recipe.stages must each have steps and lessons, and boost if any, got {stage!r}: {STAGE}")
+    if not isinstance(stage, Mapping) or stage.keys() - {"boost", "length"} != {"steps", "lessons"}:
+        raise ValueError(
+            f"recipe.stages must each have steps and lessons, and boost and length if any, got {stage!r}: {STAGE}"
+        )
     _check_whole("stages.steps", stage["steps"], 1)
+    _check_whole("stages.length", stage.get("length", 2), 2)
     _check_positive("stages.boost", stage.get("boost", 1.0))
     lessons = stage["lessons"]
     if not isinstance(lessons, Mapping) or not lessons:

@@ -1,6 +1,6 @@
 """The rows of a training, drawn ahead into a file: trainings that differ in their encoding share it.
 
-KEY.npy          [rows, T] token ids, in the order of the steps
+KEY.npy          [steps, B * T] token ids: the rows of a step, one after the other
 KEY.kinds.npy    [rows] index of each row's kind of lesson among `recipe.kinds`
 """
 
@@ -49,8 +49,8 @@ def drawn(
 ) -> tuple[list[str], Tensor]:
     """Draw kinds of lessons and [B, T] rows of one step; they depend on (seed, step) alone."""
     rng = np.random.default_rng([recipe.seed, step])
-    shares = recipe.stage(step)["lessons"]
-    found = [row(lessons, shares, rng, tokenizer, recipe.length) for _ in range(recipe.batch)]
+    shares, (count, length) = recipe.stage(step)["lessons"], recipe.rows(step)
+    found = [row(lessons, shares, rng, tokenizer, length) for _ in range(count)]
     return [kind for kind, _ in found], torch.from_numpy(np.stack([tokens for _, tokens in found]))
 
 
@@ -79,9 +79,17 @@ class Rows:
         if self._drawn is None:
             return drawn(self._recipe, self._lessons, self._tokenizer, step)  # type: ignore[arg-type]
         tokens, kinds = self._drawn
-        some = slice(step * self._recipe.batch, (step + 1) * self._recipe.batch)
+        count, length = self._recipe.rows(step)
+        first = int(self._before[step])
         names = self._recipe.kinds
-        return [names[kind] for kind in kinds[some]], torch.from_numpy(tokens[some].astype(np.int64))
+        rows = tokens.reshape(self._recipe.steps, -1)[step].reshape(count, length)
+        return [names[kind] for kind in kinds[first : first + count]], torch.from_numpy(rows.astype(np.int64))
+
+    @functools.cached_property
+    def _before(self) -> NDArray[np.int64]:
+        """[steps] rows before each step."""
+        counts = [self._recipe.rows(step)[0] for step in range(self._recipe.steps)]
+        return np.cumsum([0, *counts[:-1]])
 
     def _ahead(self, folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
         """Tokens and kinds, from the files; drawn into them first, by one process."""
@@ -95,13 +103,17 @@ class Rows:
                 dtype = np.uint16 if self._tokenizer.vocabulary <= 1 << 16 else np.uint32
                 names = self._recipe.kinds
                 _write(kinds, np.array([names.index(kind) for some, _ in every for kind in some], np.uint8))
-                _write(tokens, np.concatenate([some.numpy().astype(dtype) for _, some in every]))
+                _write(tokens, np.stack([some.numpy().astype(dtype).ravel() for _, some in every]))
         return np.load(tokens, mmap_mode="r"), np.load(kinds)
 
     def _key(self) -> str:
         """Hash of everything that the rows depend on."""
         recipe = self._recipe
-        stages = [{"steps": stage["steps"], "lessons": dict(stage["lessons"])} for stage in recipe.stages]
+        stages = [
+            {"steps": stage["steps"], "lessons": dict(stage["lessons"])}
+            | {key: stage[key] for key in ("length",) if key in stage}
+            for stage in recipe.stages
+        ]
         said = json.dumps([stages, recipe.batch, recipe.length, recipe.seed, self._tokenizer.fingerprint])
         texts = hash_documents(document for corpus in self._corpora for document in corpus.documents())
         return hashlib.sha256(f"{said} {texts}".encode()).hexdigest()[:16]

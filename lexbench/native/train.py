@@ -35,7 +35,7 @@ HELD_OUT = 32
 """Rows that measure the held-out loss."""
 ASIDE = ("save", "evaluate")
 """Parameters of a recipe that do not change the weights."""
-LATER = ("optimizer", "matrix_rate", "last", "initial", "precision")
+LATER = ("optimizer", "matrix_rate", "last", "initial", "precision", "counted")
 """Parameters that older folders do not know: they count only where they are no default."""
 
 
@@ -237,7 +237,7 @@ def _learn(
         for step in range(first, recipe.steps):
             # Rows depend on (seed, step) alone, so that a resumed training sees the same ones.
             kinds, tokens = rows.step(step)
-            losses = _by_kind(kinds, learner.step(tokens, step))
+            losses = _by_kind(kinds, learner.step(tokens, step, kinds))
             done = step + 1
             if not math.isfinite(losses["all"]):
                 raise ValueError(

@@ -13,7 +13,7 @@ from lexbench.corpora.synthetic import Synthetic
 from lexbench.encodings.base import Rotary
 from lexbench.native import build
 from lexbench.native.decoder import Decoder
-from lexbench.native.learner import Learner
+from lexbench.native.learner import Learner, copied
 from lexbench.native.recipe import Recipe
 from lexbench.native.train import Job, Prepared, train
 
@@ -75,6 +75,22 @@ def test_losses_are_the_cross_entropy_of_the_next_token() -> None:
         logits = own.decoder(rows()[:, :-1]).double()
     expected = logits.logsumexp(-1) - logits.gather(-1, rows()[:, 1:, None])[..., 0]
     torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=0)
+
+
+def test_copied_targets_repeat_a_pair_of_neighbours() -> None:
+    found = copied(torch.tensor([[0, 5, 6, 7, 5, 6, 8, 6, 7, 7, 7], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]]))
+    assert found[0].nonzero().flatten().tolist() == [4, 7, 9]  # 5 6, then 6 7, then 7 7 (overlapping)
+    assert not found[1].any()
+
+
+def test_only_copied_targets_of_random_rows_count() -> None:
+    """A row of text counts as before; a row of copies has the mean loss of its copied targets."""
+    tokens = torch.tensor([[0, 5, 6, 7, 5, 6, 8], [0, 5, 6, 7, 5, 6, 8]])
+    own = learner("rope", counted="copied")
+    with torch.no_grad():
+        losses = own.losses(tokens)
+    found = own.gradient(tokens, 0, ["block_pieces", "text"]).mean(1)
+    torch.testing.assert_close(found, torch.stack([losses[0, 4], losses[1].mean()]), atol=1e-6, rtol=0)
 
 
 def test_only_matrices_of_the_decoder_decay() -> None:

@@ -13,12 +13,12 @@ from lexbench.core.task import AnyQuestion, Tokenizer
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora import Corpus
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.native.lessons import GENERATORS, TaskLesson, TextLesson, block_pieces, gather, row
+from lexbench.native.lessons import GENERATORS, TaskLesson, TextLesson, block_pieces, gather, repeated_pieces, row
 
 TEXTS: list[Corpus] = [Synthetic(count=8, words=1000)]
 
 
-@pytest.mark.parametrize("kind", [*GENERATORS, "passkey", "text"])
+@pytest.mark.parametrize("kind", [*GENERATORS, "passkey", "text", "text_pieces"])
 @pytest.mark.parametrize("length", [64, 128, 256])
 def test_rows_are_full_and_begin_with_bos(kind: str, length: int, tokenizer: FastTokenizer) -> None:
     if kind == "passkey" and length == 64:
@@ -37,7 +37,7 @@ def test_a_task_that_does_not_fit_is_refused_before_training(tokenizer: FastToke
         gather(["passkey"], TEXTS, tokenizer, 40)
     with pytest.raises(ValueError, match=r"lesson last_segment reads a corpus: use text"):
         gather(["last_segment"], TEXTS, tokenizer, 256)
-    with pytest.raises(ValueError, match=r"unknown lesson 'sums': choose from text, repeated_blocks"):
+    with pytest.raises(ValueError, match=r"unknown lesson 'sums': choose from text, text_pieces, repeated_blocks"):
         gather(["sums"], TEXTS, tokenizer, 256)
 
 
@@ -127,3 +127,16 @@ def test_no_fixed_distance_copies_the_pieces_of_a_block(tokenizer: FastTokenizer
         places += 63
     assert told / places > 0.75
     assert near.max() / places < 1 / 3
+
+
+def test_pieces_are_runs_of_the_stretch() -> None:
+    """A stretch of different tokens: behind it every token is followed by its neighbour, or a new piece begins."""
+    stretch = np.arange(10, 20)
+    found = repeated_pieces(np.random.default_rng(0), stretch, 200)
+    assert len(found) == 200 and list(found[:10]) == list(stretch)
+    steps = np.diff(found[9:])
+    begins = np.append(np.flatnonzero(steps != 1), len(steps))
+    assert set(found) <= set(stretch)
+    runs = np.diff(begins)
+    assert 1 <= runs.min() and runs.max() <= 10
+    assert len(set(found[10:][steps[: len(found) - 10] != 1])) > 5  # pieces begin anywhere

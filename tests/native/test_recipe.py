@@ -48,7 +48,12 @@ def test_recipes_of_the_registry_are_read(name: str) -> None:
         ({"stages": 5}, "recipe.stages must be a list of at least one stage, got 5"),
         ({"stages": "text"}, "recipe.stages must be a list of at least one stage, got 'text'"),
         ({"stages": GOOD}, "recipe.stages must be a list of at least one stage, got {"),
-        ({"stages": ["text"]}, "recipe.stages must each have steps and lessons, and boost if any, got 'text'"),
+        (
+            {"stages": ["text"]},
+            "recipe.stages must each have steps and lessons, and boost and length if any, got 'text'",
+        ),
+        ({"stages": [{**GOOD, "length": 1}]}, "recipe.stages.length must be at least 2, got 1"),
+        ({"stages": [{**GOOD, "length": 100}]}, "recipe.stages.length must divide trained_length=256, got 100"),
         ({"stages": [{"steps": 1, "lesson": {}}]}, "recipe.stages must each have steps and lessons"),
         ({"stages": [{**GOOD, "steps": "abc"}]}, "recipe.stages.steps must be a whole number, got 'abc'"),
         ({"stages": [{**GOOD, "steps": 1.5}]}, "recipe.stages.steps must be a whole number, got 1.5"),

@@ -12,7 +12,11 @@ from lexbench.native.rows import Rows
 
 TEXTS = [Synthetic(count=2, words=200)]
 RECIPE = Recipe(
-    stages=[{"steps": 3, "lessons": {"text": 0.5, "running_sums": 0.5}}, {"steps": 2, "lessons": {"tiny_blocks": 1.0}}],
+    stages=[
+        {"steps": 2, "lessons": {"tiny_blocks": 0.5, "growing_blocks": 0.5}, "length": 12},
+        {"steps": 3, "lessons": {"text": 0.5, "running_sums": 0.5}},
+        {"steps": 2, "lessons": {"tiny_blocks": 1.0}},
+    ],
     shape={"layers": 1},
     vocabulary=300,
     trained_length=24,
@@ -24,6 +28,7 @@ def test_rows_drawn_ahead_are_those_of_the_steps(tmp_path: Path, monkeypatch: py
     tokenizer = vocabulary.learnt(RECIPE, TEXTS, tmp_path)
     alone = Rows(RECIPE, TEXTS, tokenizer, None)
     expected = [alone.step(step) for step in range(RECIPE.steps)]
+    assert [tuple(tokens.shape) for _, tokens in expected] == [(8, 12)] * 2 + [(4, 24)] * 5
     for _ in range(2):  # drawn, then read
         ahead = Rows(RECIPE, TEXTS, tokenizer, tmp_path / "rows")
         for step, (kinds, tokens) in enumerate(expected):

@@ -1,0 +1,96 @@
+"""Algorithms on a string: reverse it, sort it, or add its halves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lexbench import Answer, AnyQuestion, Mark, Marked, Sample, Task, Tokenizer
+from lexbench.taskkit.prompt import bos_and_chat, check_length
+from lexbench.taskkit.sampling import single_tokens
+from lexbench.taskkit.scoring import score_marks
+
+DIGITS = "0123456789"
+KINDS = {"reverse": "a random string of digits backwards", "sort": "its digits in order", "add": "a sum, units first"}
+
+
+@dataclass(frozen=True)
+class Algorithm(Task):
+    """Reverse, sort or add digits: what a length asks is the same procedure on more symbols.
+
+        7 0 1 4 1 | 1 4 1 0 7            reverse (Kazemnejad et al. 2023, arXiv 2305.19466)     | is a new line
+        7 0 1 4 1 | 0 1 1 4 7            sort    (both: Kazemnejad et al.; Ruoss et al. 2023, arXiv 2305.16843)
+        7 2 1 + 5 8 1 = 2 1 3            add: units first, as in Abacus (McLeish et al. 2024, arXiv 2405.17399)
+
+    Every symbol is one token; there are no blanks between them. All symbols behind the separator are marked: which
+    digit is it? Blank lines at the start make the length exact. A sum has as many digits as its numbers: the last
+    carry is dropped. Constant over lengths: everything but the number of digits. Digits are independent and uniform.
+
+    Chance is 1/10. More than chance without the algorithm: naming the commonest digit (`commonest` in the sample's
+    facts) and naming the digit before (`again`), which in sorted strings is nearly always right: there read `exact`,
+    and `accuracy` beside `again`.
+
+    Scores: `accuracy`, the share of places where the right digit is the likeliest, given the right tokens before it;
+    `exact`, 1 if every place is right.
+
+    Args:
+        kind: reverse, sort or add.
+    """
+
+    kind: str = "reverse"
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"algorithm's kind must be reverse, sort or add, got {self.kind!r}: choose one")
+
+    def protocol(self, tokenizer: Tokenizer) -> str:
+        """What is asked, and how the answer is scored."""
+        return f"{self.kind}: {KINDS[self.kind]}, the likeliest of 10 digits at every place, {bos_and_chat(tokenizer)}"
+
+    def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
+        """One string, or one pair of numbers, per sample."""
+        symbols = single_tokens(tokenizer, DIGITS + "+=", "algorithm")
+        return [self._question(tokenizer, symbols, length, seed, index) for index in range(n)]
+
+    def score(self, question: AnyQuestion, answer: Answer) -> Sample:
+        """Accuracy over the digits of the result."""
+        assert isinstance(question, Mark) and isinstance(answer, Marked)
+        return score_marks(question, answer)
+
+    def _question(self, tokenizer: Tokenizer, symbols: NDArray[np.int64], length: int, seed: int, index: int) -> Mark:
+        prefix, line = np.asarray(tokenizer.prefix, np.int64), tokenizer.encode("\n").ids[-1:]
+        parts, marks = (3, 2) if self.kind == "add" else (2, 1)
+        check_length(self.kind, len(prefix) + parts + marks, length)
+        size = (length - len(prefix) - marks) // parts
+        rng = self.rng(length, seed, index)
+        if self.kind == "add":
+            numbers = rng.integers(10, size=(2, size))
+            result = _sum(*numbers)
+            plus, equals = symbols[10:11], symbols[11:]
+            asked = np.concatenate([symbols[numbers[0]], plus, symbols[numbers[1]], equals])
+        else:
+            string = rng.integers(10, size=size)
+            result = np.sort(string) if self.kind == "sort" else string[::-1]
+            asked = np.concatenate([symbols[string], line])
+        blank = np.repeat(line, length - len(prefix) - len(asked) - size)
+        return Mark(
+            index=index,
+            cluster=str(index),
+            tokens=np.concatenate([prefix, blank, asked, symbols[result]]),
+            places=np.arange(length - size, length),
+            options=symbols[:10],
+            facts={
+                "size": size,
+                "commonest": float(np.bincount(result).max() / size),
+                "again": float((result[1:] == result[:-1]).sum() / size),
+            },
+        )
+
+
+def _sum(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
+    """[n] digits of the sum of two numbers of [n] digits, units first; the last carry is dropped."""
+    found, carry = np.empty_like(first), 0
+    for place, digits in enumerate(first + second):
+        carry, found[place] = divmod(int(digits) + carry, 10)
+    return found
