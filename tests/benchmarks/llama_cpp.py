@@ -223,13 +223,12 @@ def gated(scratch: Path) -> Iterator[str]:
     baseline = scratch / "baseline.json"
     assert serving.checked(serving.Engine(), scratch / "healthy", baseline)[0] == 0, "a baseline"
     size = {"--ctx-size": max(*serving.LENGTHS, 256)}
-    for place, (done, flags) in enumerate(
-        (
-            ("NTK 2, as exported", {"--rope-freq-base": serving.BASE}),
-            ("no flag", {}),
-            ("linear 2 in its place", {"--rope-scaling": "linear", "--rope-scale": 2.0}),
-        )
-    ):
+    ways: list[tuple[str, dict[str, Any]]] = [
+        ("NTK 2, as exported", {"--rope-freq-base": serving.BASE}),
+        ("no flag", {}),
+        ("linear 2 in its place", {"--rope-scaling": "linear", "--rope-scale": 2.0}),
+    ]
+    for place, (done, flags) in enumerate(ways):
         llama = engine(lexlet, {**size, **flags})
         check, lost = serving.checked(Engine(llama), scratch / f"{place}", baseline)
         code, said = named("lexlet", reference, Engine(llama), "--expect", "NTK 2")
