@@ -261,11 +261,12 @@ def main(given: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smollm2", type=Path, help="a pack of SmolLM2")
     parser.add_argument("--only", help="one of lexlet, smollm2 and the types of tiny models")
+    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS, help="only these")
     parser.add_argument("--kept", type=Path, help="folder with what the checkpoints gave, read again or filled")
     asked = parser.parse_args(given)
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
-    print(f"| checkpoint | planted | {' | '.join(PRECISIONS)} |\n| --- | --- |{' --- |' * len(PRECISIONS)}")
+    print(f"| checkpoint | planted | {' | '.join(asked.precisions)} |\n| --- | --- |{' --- |' * len(asked.precisions)}")
     counts: dict[str, int] = {}
     sizes, planted_setups = [], 0
     with tempfile.TemporaryDirectory() as scratch:
@@ -274,7 +275,7 @@ def main(given: list[str] | None = None) -> None:
             for done, change, label in planted:
                 planted_setups += 1
                 verdicts = []
-                for precision in PRECISIONS:
+                for precision in asked.precisions:
                     file = asked.kept and asked.kept / f"{name}, {done}, {precision}.npy".replace(" ", "_")
                     nats = kept(file, folder, change, precision, reference.tokens)
                     found = identify.identify(reference, reference.of_texts(nats))

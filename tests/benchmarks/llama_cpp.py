@@ -15,7 +15,7 @@ import argparse
 import json
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -48,11 +48,12 @@ SCALINGS = {"linear": 1, "yarn": 2}
 """llama_rope_scaling_type."""
 LENGTH, TEXTS = 512, 4
 Nats = NDArray[np.float64]
+Ids = Sequence[int] | NDArray[np.int64]
 
 
 def parameters(flags: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of llama-cpp-python that llama.cpp's flags set."""
-    ways = {
+    ways: dict[str, tuple[str, Callable[[Any], Any]]] = {
         "--ctx-size": ("n_ctx", int),
         "--rope-scaling": ("rope_scaling_type", SCALINGS.__getitem__),
         "--rope-scale": ("rope_freq_scale", lambda factor: 1 / factor),
@@ -74,7 +75,7 @@ def engine(file: Path, flags: Mapping[str, Any], **more: Any) -> Any:
     return llama_cpp.Llama(str(file), logits_all=True, verbose=False, n_threads=1, n_threads_batch=1, **given)
 
 
-def logits(llama: Any, tokens: Sequence[int]) -> NDArray[np.float32]:
+def logits(llama: Any, tokens: Ids) -> NDArray[np.float32]:
     """[T, V] of the next token behind each one."""
     llama.reset()
     llama.eval(list(map(int, tokens)))
@@ -82,7 +83,7 @@ def logits(llama: Any, tokens: Sequence[int]) -> NDArray[np.float32]:
     return found
 
 
-def losses(llama: Any, tokens: Sequence[int]) -> Nats:
+def losses(llama: Any, tokens: Ids) -> Nats:
     """[T - 1] nats of all tokens but the first."""
     found = torch.from_numpy(logits(llama, tokens)[:-1])
     targets = torch.as_tensor(np.asarray(tokens[1:]))
@@ -222,13 +223,14 @@ def gated(scratch: Path) -> Iterator[str]:
     baseline = scratch / "baseline.json"
     assert serving.checked(serving.Engine(), scratch / "healthy", baseline)[0] == 0, "a baseline"
     size = {"--ctx-size": max(*serving.LENGTHS, 256)}
-    for done, flags in (
+    ways: list[tuple[str, dict[str, Any]]] = [
         ("NTK 2, as exported", {"--rope-freq-base": serving.BASE}),
         ("no flag", {}),
         ("linear 2 in its place", {"--rope-scaling": "linear", "--rope-scale": 2.0}),
-    ):
+    ]
+    for place, (done, flags) in enumerate(ways):
         llama = engine(lexlet, {**size, **flags})
-        check, lost = serving.checked(Engine(llama), scratch / done.replace(" ", "-"), baseline)
+        check, lost = serving.checked(Engine(llama), scratch / f"{place}", baseline)
         code, said = named("lexlet", reference, Engine(llama), "--expect", "NTK 2")
         llama.close()
         yield f"| {done} | {('held', 'regressed', 'not comparable')[check]} | {code}: {said} | {lost} |"
