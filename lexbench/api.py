@@ -130,7 +130,7 @@ class Run:
         return made.droplevel(single).sort_index(axis=1)
 
     def plot(self, task: str | None = None, metric: str | None = None) -> "Shown":
-        """A metric over length, with intervals and floors, as a figure of matplotlib; the first task if none is named."""
+        """Draw a metric over length, with intervals and floors; of the first task if none is named."""
         from lexbench.report.plots import over_length
 
         return over_length.figure(self._tables(task, metric)[0])
