@@ -18,9 +18,9 @@ from lexbench.store.store import Store
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
     from lexbench.backends.hf.extended import Extended
+    from lexbench.report.plots.style import Shown
     from lexbench.runner.job import Job
     from lexbench.stats.tables import Table
     from lexbench.store.format import Finished
@@ -129,8 +129,8 @@ class Run:
         single: list[Hashable] = [name for name in ("task", "metric", "seed") if index.unique(name).size == 1]
         return made.droplevel(single).sort_index(axis=1)
 
-    def plot(self, task: str | None = None, metric: str | None = None) -> "Figure":
-        """The figure of a metric over length, with intervals and floors; of the first task where none is named."""
+    def plot(self, task: str | None = None, metric: str | None = None) -> "Shown":
+        """Draw a metric over length, with intervals and floors; of the first task if none is named."""
         from lexbench.report.plots import over_length
 
         return over_length.figure(self._tables(task, metric)[0])

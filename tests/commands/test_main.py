@@ -11,7 +11,10 @@ from lexbench.commands import main
 from tests.commands.program import CHANCE, Command
 
 
-@pytest.mark.parametrize(("words", "said"), [(["run", "--help"], "method.factor=8"), (["list"], "ReRoPE")])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["run", "--help"], "method.factor=8"), (["list"], "Use one distance for all keys beyond the window")],
+)
 def test_help_and_list_are_quick_and_load_no_torch(words: list[str], said: str) -> None:
     code = f"import sys; from lexbench.commands.main import main\ntry: main({words})\nexcept SystemExit: pass\n"
     code += "print('torch' in sys.modules, 'hydra' in sys.modules)"

@@ -9,7 +9,6 @@ import matplotlib as mpl
 import matplotlib.ticker
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
 
@@ -20,6 +19,7 @@ from lexbench.report.plots.style import (
     GREY,
     LEAVES,
     STYLE,
+    Shown,
     band,
     legend,
     line,
@@ -53,7 +53,7 @@ def plot(table: Table, stem: Path) -> None:
 
 
 @mpl.rc_context(STYLE)
-def figure(table: Table) -> Figure:
+def figure(table: Table) -> Shown:
     """One panel, or one for each family with all other methods in grey."""
     shown = looks.panels(table.methods, table.highlight)
     known = looks.looks(table.methods, table.highlight)

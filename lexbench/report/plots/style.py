@@ -76,10 +76,21 @@ def save_as(figure: Figure, file: Path) -> None:
     suffix = file.suffix.lower()
     if suffix not in METADATA:
         raise ValueError(f"plot must end in .png, .svg or .pdf, got {file.name}: rename it")
+    write_bytes(file, _drawn(figure, suffix))
+
+
+def _drawn(figure: Figure, suffix: str) -> bytes:
     FigureCanvasAgg(figure)
     stream = io.BytesIO()
     figure.savefig(stream, format=suffix[1:], dpi=DPI, metadata=METADATA[suffix])
-    write_bytes(file, stream.getvalue())
+    return stream.getvalue()
+
+
+class Shown(Figure):
+    """A figure that a notebook shows by itself; one that pyplot has not made it would only name."""
+
+    def _repr_png_(self) -> bytes:
+        return _drawn(self, ".png")
 
 
 def save_numbers(stem: Path, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -118,7 +129,7 @@ def title(axes: Axes, text: str, pad: float = 6.0) -> None:
 
 def panels_for(
     shown: Sequence[tuple[str, Sequence[str]]], heading: str, x: str, y: str
-) -> tuple[Figure, Sequence[Axes]]:
+) -> tuple["Shown", Sequence[Axes]]:
     """A figure with one panel, or with several side by side, of so many titles.
 
     Args:
@@ -128,14 +139,14 @@ def panels_for(
         y: the same.
     """
     if len(shown) == 1:
-        figure = Figure(figsize=(7.2, 4.0), layout="constrained")
+        figure = Shown(figsize=(7.2, 4.0), layout="constrained")
         axes = figure.add_subplot()
         axes.set_xlabel(x)
         axes.set_ylabel(said(y, 44))
         title(axes, heading, pad=14)
         return figure, [axes]
     lines = -(-len(shown) // COLUMNS)
-    figure = Figure(figsize=(PANEL[0] * COLUMNS, 0.8 + PANEL[1] * lines), layout="constrained")
+    figure = Shown(figsize=(PANEL[0] * COLUMNS, 0.8 + PANEL[1] * lines), layout="constrained")
     panels = list(figure.subplots(lines, COLUMNS, squeeze=False).ravel())
     for axes, (name, _) in zip(panels, shown, strict=False):
         axes.set_title(name, fontsize=9, pad=12)
