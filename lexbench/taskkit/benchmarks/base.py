@@ -53,6 +53,11 @@ class Asked:
     tokenizer: Tokenizer
     length: int
     """Tokens of prompt and room, at most."""
+    framing: int = 0
+    """Tokens of BOS, or of the chat template around one message."""
+    n: int = 0
+    """Examples wanted, of benchmarks that make them."""
+    seed: int = 0
 
 
 @dataclass(frozen=True)
