@@ -123,7 +123,7 @@ class Official(Task):
                 "chat template" if chat else "no chat template",
                 TRUNCATION[self._truncation],
                 f"at most {self.room or 'the official number of'} tokens written, greedy",
-                f"{self._of.metric}, {self.scorer} scorer",
+                f"{self._of.metric_of(self._part)}, {self.scorer} scorer",
                 bos_and_chat(tokenizer),
             ]
         )
@@ -202,8 +202,9 @@ class Official(Task):
         facts = question.facts
         text = answer.text if facts["chat"] else answer.text.removeprefix(" ")
         value = self._of.score(facts, text, self.scorer)
+        name = f"{self._of.metric_of(self._part)}_{self.scorer}"
         return replace(
-            score_written(question, answer, {f"{self._of.metric}_{self.scorer}": value}, truncated=facts["cut"]),
+            score_written(question, answer, {name: value}, truncated=facts["cut"]),
             parts=tuple(facts["parts"]),
         )
 

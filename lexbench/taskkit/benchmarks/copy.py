@@ -86,7 +86,7 @@ def literals(file: Path) -> dict[str, Any]:
     """Values that Python code assigns: names at the top, and `function.name` inside functions. Nothing is executed.
 
     Only literals, and literal strings joined by +, are read. The last of several assignments to one name counts; one
-    inside an `if` at the top where there is no other.
+    inside an `if` at the top where there is no other. Of `A if ... else B`, both: [A, B].
     """
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"))
@@ -110,7 +110,9 @@ def literals(file: Path) -> dict[str, Any]:
 
 
 def _joined(node: ast.expr) -> ast.expr:
-    """`"a" + "b"` as one literal, also as the values of a dict."""
+    """`"a" + "b"` as one literal, also as the values of a dict; both of a choice."""
+    if isinstance(node, ast.IfExp):
+        return ast.List([_joined(node.body), _joined(node.orelse)], ast.Load())
     if isinstance(node, ast.Dict):
         return ast.Dict(node.keys, [_joined(each) for each in node.values])
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
