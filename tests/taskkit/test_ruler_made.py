@@ -192,7 +192,7 @@ def test_a_checkout_is_asked_with_its_own_prompts(known: Path, lexlet: FastToken
     questions = [each for each in task.questions(lexlet, 2100, 3, 0) if isinstance(each, Write)]
     made = rows(known, "niah_multikey_2", 2000, lexlet)
     assert {lexlet.decode(each.prompt).strip() for each in questions} == {row.input + row.answer_prefix for row in made}
-    assert sorted(each.facts["outputs"] for each in questions) == sorted(row.outputs for row in made)
+    assert sorted(each.facts["outputs"] for each in questions) == sorted(list(row.outputs) for row in made)
     assert "class 2000" in task.protocol(lexlet) and "sha256:" in task.protocol(lexlet)
     other = lexbench.task("ruler_official", part="niah_multikey_2", data=str(known)).questions(lexlet, 600, 2, 1)
     assert all(550 < each.length <= 600 for each in other)
