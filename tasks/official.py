@@ -123,14 +123,14 @@ class Official(Task):
                 "chat template" if chat else "no chat template",
                 TRUNCATION[self._truncation],
                 f"at most {self.room or 'the official number of'} tokens written, greedy",
-                f"{self._of.metric}, {self.scorer} scorer",
+                f"{self._of.metric_of(self._part)}, {self.scorer} scorer",
                 bos_and_chat(tokenizer),
             ]
         )
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One question per example that fits; prompt and room have at most `length` tokens."""
-        examples, total = self._examples(tokenizer, length)
+        examples, total = self._examples(tokenizer, length, n, seed)
         order = type(self)(benchmark=self.benchmark, part=self.part).rng("order", seed).permutation(total)
         made = (
             self._question(tokenizer, length, total, place, examples[place])
@@ -142,7 +142,7 @@ class Official(Task):
             raise Refused(f"{self.benchmark}: none of {total} examples fits in {length} tokens: raise length")
         return questions
 
-    def _examples(self, tokenizer: Tokenizer, length: int) -> tuple[dict[int, Example], int]:
+    def _examples(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> tuple[dict[int, Example], int]:
         """The examples that may fit, by place, and the number of all."""
         if not isinstance(self.data, Files):
             reason = self.data.reason if isinstance(self.data, Missing) else "no data: give task.data=DIR, your copy"
@@ -151,7 +151,8 @@ class Official(Task):
         if self._of.prompts is not None and prompts is None:
             raise Refused(f"{self.benchmark} needs the official wording: give task.prompts=FILE, {self._of.prompts}")
         axis = None if self.axis is None else str(self.axis)
-        asked = Asked(self._part, self.data, prompts, axis, self.template, tokenizer, length)
+        framing = sum(map(len, _pieces(tokenizer, [("user", "")], "", self._uses_chat(tokenizer))))
+        asked = Asked(self._part, self.data, prompts, axis, self.template, tokenizer, length, framing, n, seed)
         kept, total = dict[int, Example](), 0
         for place, example in enumerate(benchmarks.examples(self._of, asked)):
             total += 1
@@ -201,8 +202,9 @@ class Official(Task):
         facts = question.facts
         text = answer.text if facts["chat"] else answer.text.removeprefix(" ")
         value = self._of.score(facts, text, self.scorer)
+        name = f"{self._of.metric_of(self._part)}_{self.scorer}"
         return replace(
-            score_written(question, answer, {f"{self._of.metric}_{self.scorer}": value}, truncated=facts["cut"]),
+            score_written(question, answer, {name: value}, truncated=facts["cut"]),
             parts=tuple(facts["parts"]),
         )
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lexbench.backends.thinking import LocalForm, in_stages
 from lexbench.core.record import Refused
 from lexbench.core.task import (
     Answer,
@@ -23,6 +25,7 @@ from lexbench.core.task import (
     Write,
     Written,
 )
+from lexbench.core.tokenizer import FastTokenizer
 
 MOST_OPTIONS = 128
 """Most tokens with log-probabilities in one vLLM request (vllm/sampling_params.py, MAX_LOGPROB_TOKEN_IDS)."""
@@ -74,6 +77,8 @@ class Completions:
 
     name: str
     tokenizer: Tokenizer
+    form = LocalForm()
+    """How a chat is asked."""
 
     @property
     def by_prefix(self) -> bool:
@@ -127,6 +132,18 @@ class Completions:
                 return end.value  # type: ignore[no-any-return]
 
     def _writing(self, question: Write) -> Steps:
+        if not question.thought:
+            return (yield from self._continuing(question))
+        stages = in_stages(question, cast(FastTokenizer, self.tokenizer), self.form)
+        stage = next(stages)
+        while True:
+            written = yield from self._continuing(stage)
+            try:
+                stage = stages.send(written)
+            except StopIteration as end:
+                return cast(Written, end.value)
+
+    def _continuing(self, question: Write) -> Generator[list[Request], list[Reply], Written]:
         [reply] = yield [Continue(tokens=question.prompt, room=question.room, until=question.until)]
         assert isinstance(reply, Continued)
         text = self.tokenizer.decode(reply.tokens)

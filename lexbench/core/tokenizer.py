@@ -135,14 +135,19 @@ class FastTokenizer:
         texts = self._template([role for role, _ in messages]) if self._template else None
         if texts is None:
             raise ValueError("chat=true needs a model with a chat template, this one has none: set task.chat=false")
-        self._tokenizer.encode_special_tokens = False
-        pieces = [np.asarray(self._tokenizer.encode(text, add_special_tokens=False).ids, np.int64) for text in texts]
-        self._tokenizer.encode_special_tokens = True
+        pieces = [self.template_tokens(text) for text in texts]
         if self.prefix and tuple(pieces[0][: len(self.prefix)]) != self.prefix:
             pieces[0] = np.concatenate([np.asarray(self.prefix, np.int64), pieces[0]])
         for place, (_, content) in enumerate(messages):
             pieces.insert(2 * place + 1, self.encode(content).ids)
         return pieces
+
+    def template_tokens(self, text: str) -> Tokens:
+        """Tokens of a text in which names of special tokens become these, as in a chat template."""
+        self._tokenizer.encode_special_tokens = False
+        ids = np.asarray(self._tokenizer.encode(text, add_special_tokens=False).ids, np.int64)
+        self._tokenizer.encode_special_tokens = True
+        return ids
 
     @functools.cached_property
     def _chat(self) -> Frame:

@@ -36,6 +36,8 @@ class Questions:
                         thought = getattr(tokenizer, "thought", 0)
                         made, refused = task.questions(tokenizer, length - thought, n, seed), None
                         if thought:
+                            if not all(isinstance(question, Write) for question in made):
+                                raise Refused("a thought needs an answer that is written: set backend.thinking=none")
                             made = [replace(q, thought=thought) if isinstance(q, Write) else q for q in made]
                         check_questions(made, tokenizer, length)
                 except Refused as refusal:

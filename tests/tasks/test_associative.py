@@ -71,6 +71,12 @@ def test_who_knows_the_sights_answers_and_who_matches_words_finds_nothing(
             assert task.score(question, answer).scores["accuracy"] == score
 
 
+@pytest.mark.parametrize("form", [{}, {"hops": 2}, {"link": "direct"}, {"needle": False}, {"haystack": "text"}])
+def test_every_length_is_exact(lexlet: FastTokenizer, form: dict[str, Any]) -> None:
+    for length in (300, 301, 777):
+        assert {question.length for question in asked(lexlet, length, 4, **form)} == {length}
+
+
 def test_all_forms_have_the_same_people_and_the_direct_one_is_found_by_words(lexlet: FastTokenizer) -> None:
     forms = [asked(lexlet, n=20, **form) for form in ({}, {"link": "direct"}, {"needle": False})]
     for plain, direct, control in zip(*forms, strict=True):

@@ -288,6 +288,80 @@ def test_nolima_places_a_needle_behind_the_line_nearest_to_its_depth(
         assert abs(len(before) - 250 * question.facts["depth"]) <= len(line)
 
 
+@pytest.mark.parametrize("tokens", [250, 600])
+def test_nolimas_distractor_stands_apart_from_the_needle(
+    tokens: int, made: Callable[..., lexbench.Task], lexlet: FastTokenizer, tmp_path: Path
+) -> None:
+    """520 texts were those of the official BookHaystack; here its depths."""
+    made("nolima")
+    [entry] = json.loads((tmp_path / "needlesets" / "needle_set.json").read_text())
+    entry["distractors"] = dict.fromkeys(entry["questions"], "There was talk of {1}.")
+    (tmp_path / "needlesets" / "needle_set_w_Distractor.json").write_text(json.dumps([entry]))
+    questions = asked(made("nolima", part="distractor", axis=tokens), lexlet, n=26)
+    assert len({each.facts["depth"] for each in questions}) == 26
+    for question in questions:
+        depth, other = question.facts["depth"], question.facts["distractor_depth"]
+        assert (other in (0.5, 0.6, 0.7)) if tokens < 500 else (abs(other - depth) >= 0.2 and 0.2 <= other <= 0.8)
+        body = lexlet.decode(question.prompt).partition("Read: ")[2].partition("\nQuestion")[0]
+        assert body.count(" There was talk of the opera.\n") == 1 == body.count(" Actually, ")
+        assert body.index(" There was talk") / len(body) == pytest.approx(other, abs=0.15)
+
+
+def test_lvevals_chinese_sets_count_chinese_words(lexlet: FastTokenizer, tmp_path: Path) -> None:
+    """1600 random answers had the scores of the official metrics.py; here by hand."""
+    row = {"input": "在哪里", "context": "很久以前", "answers": ["北京大学", "上海"], "answer_keywords": "北京大学"}
+    part = "cmrc_mixup"
+    lines(tmp_path / part / f"{part}_16k.jsonl", [row])
+    (tmp_path / "config.py").write_text(
+        f"DATASET_MAXGEN = {{{part!r}: 64}}\nDATASET_PROMPT = {{{part!r}: '文 {{context}} 问 {{input}} 答'}}\n"
+    )
+    (tmp_path / "metrics.py").write_text("ABANDON_WORDS_EN = []\nABANDON_WORDS_ZH = ['的']\n")
+    scores = {}
+    for scorer in ("official", "repaired"):
+        prompts = str(tmp_path / "config.py")
+        task = lexbench.task("lveval", data=str(tmp_path), prompts=prompts, part=part, scorer=scorer)
+        [question] = asked(task, lexlet, n=1)
+        assert lexlet.decode(question.prompt).strip() == "文 很久以前 问 在哪里 答"
+        for text in ("北京大学。", "是北京大学", "上海"):
+            [scores[scorer, text]] = task.score(question, said(text)).scores.values()
+    assert scores["official", "北京大学。"] == 1.0
+    assert scores["official", "是北京大学"] == pytest.approx(2 / 3)  # 1 of 2 words, 1 of 1
+    assert scores["official", "上海"] == scores["repaired", "上海"] == 0.0  # no keyword
+
+
+def test_helmets_documents_are_ranked(lexlet: FastTokenizer, tmp_path: Path) -> None:
+    def row(query: int, size: int = 3) -> dict[str, Any]:
+        documents = [{"id": str(query * 10 + i), "text": f"text {i}", "label": i % 3} for i in range(size)]
+        return {"qid": str(query), "query": f"Which {query}?", "ctxs": documents}
+
+    lines(tmp_path / "msmarco" / "test_reranking_data_k50_dep3.jsonl", [row(1), row(2)])
+    lines(tmp_path / "msmarco" / "test_reranking_data_k10_dep3.jsonl", [row(1), row(3), row(3), row(4), row(5)])
+    (tmp_path / "data.py").write_text(
+        "def load_msmarco_rerank(path):\n    user_template = 'Rank.\\n\\n{demos}{context}\\n\\nQuery: {question}'\n"
+        "    system_template = 'Ranking:'\n"
+        "    passage_template = '[ID: {id}] {title}: {text}' if title else '[ID: {id}] {text}'\n"
+    )
+    task = lexbench.task("helmet", part="msmarco", data=str(tmp_path), prompts=str(tmp_path / "data.py"), axis=50)
+    question = next(each for each in asked(task, lexlet) if each.facts["answers"] == ["12 > 11 > 10"])
+    text = lexlet.decode(question.prompt).strip()
+    shots = re.findall(r"Query: Which (\d)\?\nRanking: (.*)\n\n", text)
+    assert len(shots) == 2 == len({query for query, _ in shots}) and not {"1", "2"} & {query for query, _ in shots}
+    assert all(order == f"{query}2 > {query}1 > {query}0" for query, order in shots)
+    assert text.endswith("[ID: 10] text 0\n\n[ID: 11] text 1\n\n[ID: 12] text 2\n\nQuery: Which 1?\nRanking:")
+    best = 2 + 1 / np.log2(3)
+    for said_, official, repaired in (
+        (" 12 > 11 > 10", 1.0, 1.0),
+        (" [ID: 11] > [ID: 12]", (1 + 2 / np.log2(3)) / best, (1 + 2 / np.log2(3)) / best),
+        (" 99 > 12", 2 / np.log2(3) / best, 2 / best),
+        (" none", 0.0, 0.0),
+    ):
+        for scorer, expected in (("official", official), ("repaired", repaired)):
+            scored = lexbench.task(
+                "helmet", part="msmarco", data=str(tmp_path), prompts=str(tmp_path / "data.py"), scorer=scorer
+            ).score(question, said(said_))
+            assert scored.scores == {f"ndcg_at_10_{scorer}": pytest.approx(expected)}
+
+
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [

@@ -35,6 +35,7 @@ from lexbench.backends.hf.network import (
 )
 from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller
 from lexbench.backends.hf.state import Keys, State, Unkept, state_of
+from lexbench.backends.thinking import MARKERS, LocalForm, in_stages
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import dtype_of, end_tokens, fingerprint, locate, on_disk, weight_files
 from lexbench.core.model import Model
@@ -55,7 +56,7 @@ from lexbench.core.task import (
     Write,
     Written,
 )
-from lexbench.core.tokenizer import load_tokenizer
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.kernels import likelihood
 from lexbench.kernels.observed import Observer
 
@@ -94,9 +95,18 @@ class Hf(Backend):
             function always) or flex (auto, with FlexAttention for windows and far keys; on a GPU). Stock kernels
             compute a sliding window as a masked whole text on a CPU, with a mask of length x length; ours costs what
             the window holds. Numbers differ in the last bits only.
+        chat: every question is one user message of the chat template. False: only where a task says so.
+        system: chat: message in front of the user's; None: none.
+        thinking: chat: `none` tells the template not to think; `free` lets the model think, and without an end of the
+            thought there is no answer; `budget` ends the thought at its budget.
+        thought: chat: tokens for thinking, beside those of the answer; both count in the length. First words of the
+            answer stand behind the thought.
+        markers: chat: what begins and ends a thought.
     """
 
     name = "hf"
+    as_chat = LocalForm.as_chat
+    _form = LocalForm()
     capabilities = Capabilities(recalls=True, batches=True, verifiable=True)
 
     def __init__(
@@ -107,6 +117,11 @@ class Hf(Backend):
         chunk: int = 512,
         batch: int | str = "auto",
         attention: str = "auto",
+        chat: bool = False,
+        system: str | None = None,
+        thinking: str = "none",
+        thought: int = 0,
+        markers: Sequence[str] = MARKERS,
     ) -> None:
         if dtype not in ("auto", *DTYPES):
             raise ValueError(f"backend.dtype must be one of auto, {', '.join(DTYPES)}, got {dtype}")
@@ -127,7 +142,8 @@ class Hf(Backend):
             raise ValueError("backend.attention=flex needs a GPU, got a CPU: leave it out")
         dtype = self.dtype = dtype_of(dtype, folder, self._device.type != "cpu")
         self.revision = fingerprint(folder) if on_disk(model.path) else folder.name
-        self.tokenizer: Tokenizer = load_tokenizer(folder, model.bos)
+        self._form = LocalForm(chat, system, thinking, thought, markers=tuple(markers))
+        self.tokenizer: Tokenizer = self._form.tokenizer(load_tokenizer(folder, model.bos))
         self._ends = end_tokens(folder)
         spread = spreads(device, folder, dtype)
         with deferring(f"weights of {model.name} in {dtype} on {'all GPUs' if spread else self._device}"):
@@ -337,9 +353,29 @@ class Hf(Backend):
         """Greedy continuation with a cache; stops at the model's end tokens, which are left out of the answer."""
         return self._write([question])[0]
 
-    @torch.inference_mode()
     def _write(self, questions: Sequence[Write]) -> list[Written]:
-        """Write one batch; each answer is the same as alone."""
+        """Write one batch; each answer is the same as alone. Of those that think, the thoughts come first."""
+        if not any(question.thought for question in questions):
+            return self._continued(questions)
+        tokenizer = cast(FastTokenizer, self.tokenizer)
+        stages = [in_stages(question, tokenizer, self._form) for question in questions]
+        waiting = {place: next(each) for place, each in enumerate(stages)}
+        done: dict[int, Written] = {}
+        while waiting:
+            asked = list(waiting.values())
+            alike = self._reads_in_turn() or len({len(each.prompt) for each in asked}) == 1
+            replies = self._continued(asked) if alike else [self._continued([each])[0] for each in asked]
+            following = {}
+            for place, reply in zip(waiting, replies, strict=True):
+                try:
+                    following[place] = stages[place].send(reply)
+                except StopIteration as end:
+                    done[place] = end.value
+            waiting = following
+        return [done[place] for place in range(len(questions))]
+
+    @torch.inference_mode()
+    def _continued(self, questions: Sequence[Write]) -> list[Written]:
         room = max(question.room for question in questions)
         texts = [Draft(question, self.tokenizer, self._ends, self.dtype) for question in questions]
         rows, unseen = [*texts], list[tuple[Tensor, Tensor]]()

@@ -15,6 +15,8 @@ class Draft:
         self._question, self._tokenizer, self._ends, self._dtype = question, tokenizer, ends, dtype
         self._new: list[int] = []
         self._stopped = False
+        # tokens that hold a stop text and the token before it, which may lose its blank: bytes may be tokens
+        self._tail = 8 + 4 * max((len(text.encode()) for text in question.until), default=0)
 
     @property
     def ended(self) -> bool:
@@ -33,7 +35,7 @@ class Draft:
                 return
             self._new.append(token)
             until = self._question.until
-            self._stopped = bool(until) and self._question.said(self._tokenizer.decode(self._new))
+            self._stopped = bool(until) and self._question.said(self._tokenizer.decode(self._new[-self._tail :]))
 
     def written(self) -> Written:
         """The answer."""

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 
 from lexbench.backends import Backend, Capabilities
 from lexbench.backends.completions import Completions, Continue, Likely, Reply, Request
-from lexbench.backends.openai.chat import MARKERS, ChatDialect, Form
+from lexbench.backends.openai.chat import ChatDialect
 from lexbench.backends.openai.dialect import Dialect
 from lexbench.backends.openai.http import Rejected, Server
 from lexbench.backends.openai.replies import models
+from lexbench.backends.thinking import MARKERS, Form
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import end_tokens, locate
 from lexbench.core.method import method_entries, read_method

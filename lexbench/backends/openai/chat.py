@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -10,62 +9,14 @@ import numpy as np
 from lexbench.backends.openai.dialect import STOPS, Abilities, Dialect
 from lexbench.backends.openai.http import Rejected
 from lexbench.backends.openai.replies import found, malformed
+from lexbench.backends.thinking import Form, behind
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Tokens, Write, Written
 from lexbench.core.tokenizer import FastTokenizer
 
-MARKERS = ("<think>", "</think>")
-THINKING = ("none", "free", "budget")
 SPARE = 64
 """Tokens by which a server's template may differ from the one here: a default system message, another date."""
 Message = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class Form:
-    """How a chat server is asked; see the backend's parameters."""
-
-    chat: bool = False
-    system: str | None = None
-    thinking: str = "none"
-    thought: int = 0
-    prefill: bool = True
-    markers: tuple[str, ...] = MARKERS
-
-    def __post_init__(self) -> None:
-        if self.thinking not in THINKING:
-            raise ValueError(f"backend.thinking must be one of {', '.join(THINKING)}, got {self.thinking}")
-        if (self.thinking == "none") != (self.thought == 0) or self.thought < 0:
-            raise ValueError(
-                f"backend.thought must be tokens above 0 with thinking, and 0 without, got {self.thought} with "
-                f"thinking={self.thinking}: e.g. backend.thinking=free backend.thought=2048"
-            )
-        if not self.chat and any(getattr(self, each.name) != each.default for each in fields(self)):
-            raise ValueError("backend.system, thinking, thought, prefill and markers need backend.chat=true: set it")
-        if len(self.markers) != 2 or not all(self.markers):
-            raise ValueError(f"backend.markers must be two texts, got {list(self.markers)}: e.g. [<think>,</think>]")
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> "Form":
-        """The form that a backend's config states."""
-        stated = {each.name: config[each.name] for each in fields(cls) if each.name in config}
-        return cls(**{**stated, "markers": tuple(stated.get("markers", MARKERS))})
-
-    @property
-    def continues(self) -> bool:
-        """Whether the first words of an answer are a message of the assistant; a thought comes before them."""
-        return self.prefill and self.thinking == "none"
-
-    def __str__(self) -> str:
-        parts = ["chat completions"]
-        parts += [f"system message {self.system!r}"] if self.system is not None else []
-        parts += ["first words of the answer " + ("prefilled" if self.continues else "at the end of the question")]
-        parts += [f"thinking {self.thinking}, {self.thought} tokens" if self.thought else "no thinking"]
-        return ", ".join(parts)
-
-    def tokenizer(self, tokenizer: FastTokenizer) -> FastTokenizer:
-        """The tokenizer that makes questions for this server."""
-        return tokenizer.as_chat(str(self), self.system, self.thinking != "none", self.thought)
 
 
 class ChatDialect(Dialect):
@@ -140,16 +91,12 @@ class ChatDialect(Dialect):
     def _read(self, prompt: Tokens) -> list[Message]:
         """The messages of a prompt that was framed as one user message, and the first words of the answer behind it."""
         frame = self._tokenizer.frame(chat=True)
-        before, after, inside = frame.before, frame.after, prompt[len(frame.before) :]
-        places = range(len(inside) - len(after), -1, -1) if len(after) else range(0)
-        behind = next((p for p in places if np.array_equal(inside[p : p + len(after)], after)), None)
-        if behind is None or not np.array_equal(prompt[: len(before)], before):
-            raise Refused(
-                "a chat server needs a question in the chat template, this task's has none: set task.chat=true"
-            )
+        end = behind(frame, prompt)
+        if not np.array_equal(prompt[: len(frame.before)], frame.before):
+            raise Refused("a chat server needs a question that begins as the chat template does: set task.chat=true")
+        user = [("user", self._tokenizer.decode(prompt[len(frame.before) : end - len(frame.after)]))]
         system = [("system", self._tokenizer.system)] if self._tokenizer.system is not None else []
-        begun = self._tokenizer.decode(inside[behind + len(after) :])
-        user = [("user", self._tokenizer.decode(inside[:behind]))]
+        begun = self._tokenizer.decode(prompt[end:])
         return [*system, *user, *([("assistant", begun)] if begun else [])]
 
     def _chat(self, messages: Sequence[Mapping[str, str]], most: int, until: Sequence[str] = ()) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from lexbench.backends import Backend, Capabilities
 from lexbench.backends.completions import Completions, Continue, Continued, Reply, Request, in_turn
+from lexbench.backends.thinking import MARKERS, LocalForm
 from lexbench.backends.vllm.angles import ROUNDING, Proof, own_angles
 from lexbench.backends.vllm.engine import Engine
 from lexbench.core import machine
@@ -58,9 +59,17 @@ class Vllm(Completions, Backend):
         restart: start a new engine for every method, by its rope parameters alone, as a deployment would.
         hf_overrides: further config keys, which override those of the method. If `rope_parameters` is among them, the
             engine keeps these, and a method is accepted only if its numbers are the same.
+        chat: every question is one user message of the chat template. False: only where a task says so.
+        system: chat: message in front of the user's; None: none.
+        thinking: chat: `none` tells the template not to think; `free` lets the model think, and without an end of the
+            thought there is no answer; `budget` ends the thought at its budget.
+        thought: chat: tokens for thinking, beside those of the answer; both count in the length. First words of the
+            answer stand behind the thought.
+        markers: chat: what begins and ends a thought.
     """
 
     name = "vllm"
+    as_chat = LocalForm.as_chat
     capabilities = Capabilities(remote=True)
 
     def __init__(
@@ -76,6 +85,11 @@ class Vllm(Completions, Backend):
         eager: bool | None = None,
         restart: bool = False,
         hf_overrides: Mapping[str, Any] | None = None,
+        chat: bool = False,
+        system: str | None = None,
+        thinking: str = "none",
+        thought: int = 0,
+        markers: Sequence[str] = MARKERS,
     ) -> None:
         if dtype not in ("auto", *ROUNDING):
             raise ValueError(f"backend.dtype must be one of auto, {', '.join(ROUNDING)}, got {dtype}")
@@ -96,7 +110,8 @@ class Vllm(Completions, Backend):
         self._overrides = dict(hf_overrides or {})
         self.kernel = "+".join(["vllm", *(["prefix_cache"] if prefix_caching else []), *_marked(self._overrides)])
         self.revision = fingerprint(folder) if on_disk(model.path) else folder.name
-        self.tokenizer = load_tokenizer(folder, model.bos)
+        self.form = LocalForm(chat, system, thinking, thought, markers=tuple(markers))
+        self.tokenizer = self.form.tokenizer(load_tokenizer(folder, model.bos))
         self._longest = longest
         self._at_once = at_once
         self._restart = restart or "rope_parameters" in self._overrides

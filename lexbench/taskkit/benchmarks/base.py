@@ -1,7 +1,7 @@
 """What every benchmark says of itself: parts, files, examples with their messages, budget, scores."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,11 @@ class Asked:
     tokenizer: Tokenizer
     length: int
     """Tokens of prompt and room, at most."""
+    framing: int = 0
+    """Tokens of BOS, or of the chat template around one message."""
+    n: int = 0
+    """Examples wanted, of benchmarks that make them."""
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -78,3 +83,9 @@ class Benchmark:
     """What `axis` may be, for the docs; empty: there is no such choice."""
     more: Callable[[Files, str, str], Files] | None = None
     """Adds further files of the copy."""
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    """Of parts with another metric."""
+
+    def metric_of(self, part: str) -> str:
+        """Name of a part's metric."""
+        return self.metrics.get(part, self.metric)

@@ -85,7 +85,8 @@ def value(row: Mapping[str, Any], name: str, kind: type | tuple[type, ...], file
 def literals(file: Path) -> dict[str, Any]:
     """Values that Python code assigns: names at the top, and `function.name` inside functions. Nothing is executed.
 
-    Only literals, and literal strings joined by +, are read. The last of several assignments to one name counts.
+    Only literals, and literal strings joined by +, are read. The last of several assignments to one name counts; one
+    inside an `if` at the top where there is no other. Of `A if ... else B`, both: [A, B].
     """
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"))
@@ -93,7 +94,11 @@ def literals(file: Path) -> dict[str, Any]:
         reason = " ".join(str(error).split())[:80]
         raise ValueError(f"prompts {file} cannot be read ({reason}): give the official file") from None
     found: dict[str, Any] = {}
-    functions = [("", tree.body), *((f"{f.name}.", ast.walk(f)) for f in tree.body if isinstance(f, ast.FunctionDef))]
+    choices = (node for each in tree.body if isinstance(each, ast.If) for node in ast.walk(each))
+    functions = [
+        ("", [*choices, *tree.body]),
+        *((f"{f.name}.", ast.walk(f)) for f in tree.body if isinstance(f, ast.FunctionDef)),
+    ]
     for prefix, nodes in functions:
         for node in nodes:
             if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -105,7 +110,9 @@ def literals(file: Path) -> dict[str, Any]:
 
 
 def _joined(node: ast.expr) -> ast.expr:
-    """`"a" + "b"` as one literal, also as the values of a dict."""
+    """`"a" + "b"` as one literal, also as the values of a dict; both of a choice."""
+    if isinstance(node, ast.IfExp):
+        return ast.List([_joined(node.body), _joined(node.orelse)], ast.Load())
     if isinstance(node, ast.Dict):
         return ast.Dict(node.keys, [_joined(each) for each in node.values])
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):

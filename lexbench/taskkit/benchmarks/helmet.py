@@ -1,9 +1,11 @@
-"""HELMET's parts by substring that need no judge: JSON keys and values, and questions over retrieved passages."""
+"""HELMET's parts that need no judge: JSON keys and values, questions over retrieved passages, re-ranking of these."""
 
 import hashlib
 import math
+import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +30,49 @@ RAG = {
         "kilt/hotpotqa-train-multikilt_1000_k3_dep*.jsonl",
     ),
     "popqa": ("kilt/popqa_test_1000_k{k}_dep*.jsonl", "kilt/popqa_test_1000_k3_dep*.jsonl"),
+    "msmarco": ("msmarco/test_reranking_data_k{k}_dep3.jsonl", "msmarco/test_reranking_data_k10_dep3.jsonl"),
 }
 """Patterns of passages and of worked examples."""
+RERANKED, SEED = 100, 42
+"""Queries of MS MARCO, drawn with this seed."""
+TOP = 10
+"""Ranks that count."""
 
 
 def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
-    """1 if a right answer occurs in the normalised answer, or in the part of it behind the cue, up to the line's end.
+    """Of `msmarco`: NDCG@10 of the longest list of numbers between ">", as `trec_eval` has it; "id" and [ ] : go.
+
+    official: the longest in characters, and numbers that are no document take a rank. repaired: they take none.
+
+    Of the others: 1 if a right answer occurs in the normalised answer, or in the part of it behind the cue, up to the
+    line's end.
 
     official: as a substring, so "art" is in "party". repaired: as whole words of the part behind the cue.
     """
+    if "relevance" in facts:
+        return _ndcg(_ranking(text), facts["relevance"], scorer)
     cue = str(facts["cue"])
     parsed = _parsed(cue + text, cue)
     if scorer == "repaired":
         return float(any(f" {normalised(each)} " in f" {normalised(parsed)} " for each in facts["answers"]))
     return float(any(normalised(each) in normalised(said) for each in facts["answers"] for said in (text, parsed)))
+
+
+def _ranking(text: str) -> list[str]:
+    """Ids in the order of the answer, each once; the whole text where it has no number."""
+    bare = re.sub(r"[\[\]:]", "", text).lower().replace("id", "")
+    longest = max((found[0] for found in re.finditer(r"\d+(?:\s*>\s*\d+)*", bare)), key=len, default="")
+    return list(dict.fromkeys(each.strip() for each in longest.split(">"))) if longest else [bare]
+
+
+def _ndcg(ranked: Sequence[str], relevance: Mapping[str, int], scorer: str) -> float:
+    """sum relevance / log2(rank + 1) over the first ranks, as a share of the best order's."""
+    if scorer == "repaired":
+        ranked = [each for each in ranked if each in relevance]
+    gains = [max(relevance.get(each, 0), 0) for each in ranked]
+    best = sorted((gain for gain in relevance.values() if gain > 0), reverse=True)
+    got, most = (sum(g / math.log2(rank + 2) for rank, g in enumerate(each[:TOP])) for each in (gains, best))
+    return got / most if most else 0.0
 
 
 def _parsed(text: str, cue: str) -> str:
@@ -52,13 +83,17 @@ def _parsed(text: str, cue: str) -> str:
 def _examples(asked: Asked) -> Iterator[Example]:
     assert asked.prompts is not None, "the task has checked it"
     stated = literals(asked.prompts)
-    function = "load_json_kv" if asked.part == "json_kv" else "load_qa"
+    function = {"json_kv": "load_json_kv", "msmarco": "load_msmarco_rerank"}.get(asked.part, "load_qa")
     try:
         # load_qa states a wording for another set first; its usual one is the last
         wording, cue = stated[f"{function}.user_template"], stated[f"{function}.system_template"]
+        if asked.part == "msmarco":
+            titled, bare = stated[f"{function}.passage_template"]
+            yield from _reranked(asked, wording, cue, titled, bare)
+            return
         shot = stated[f"{function}.demo_template"]
         passage = "" if asked.part == "json_kv" else stated["load_qa.passage_template"]
-    except KeyError as missing:
+    except (KeyError, ValueError) as missing:
         raise ValueError(f"prompts {asked.prompts} lack {missing}: give the official data.py") from None
     make = _json_kv if asked.part == "json_kv" else _rag
     yield from make(asked, wording, cue, shot, passage)
@@ -84,25 +119,61 @@ def _rag(asked: Asked, wording: str, cue: str, shot: str, passage: str) -> Itera
             key = "id" if "id" in row else "question"
             others = [each for each in known if each[key] != row[key]] if asked.part == "popqa" else known
             seed = int(hashlib.sha256(str(row[key]).encode()).hexdigest(), 16) % 2**31
-            drawn = {
-                str(others[i][key]): others[i] for i in reversed(np.random.default_rng(seed).permutation(len(others)))
-            }
-            chosen = list(reversed(drawn.values()))[:SHOTS]
+            chosen = _drawn(others, key, seed)
             demos = [
-                shot.format(**{**each, "documents": _passages(passage, each), "answer": each["answers"][0]})
+                shot.format(**{**each, "documents": _listed(passage, each), "answer": each["answers"][0]})
                 for each in chosen
             ]
-            context, question = _passages(passage, row), value(row, "question", str, file)
+            context, question = _listed(passage, row), value(row, "question", str, file)
             prompt = wording.format(demos="".join(f"{each}\n\n" for each in demos), context=context, question=question)
             yield _example(asked, file, number, prompt, cue, row["answers"], 20, context)
 
 
+def _reranked(asked: Asked, wording: str, cue: str, titled: str, bare: str) -> Iterator[Example]:
+    """As officially: queries drawn from the sorted ids; worked examples shuffled by the query, ranked by relevance."""
+    *files, shots = asked.files.places
+    known = list(rows(shots))
+    for file in files:
+        listed = list(rows(file))
+        queries = sorted({value(row, "qid", str, file) for row in listed})
+        drawn = {*random.Random(SEED).sample(queries, min(RERANKED, len(queries)))}
+        chosen = [(number, row) for number, row in enumerate(listed) if row["qid"] in drawn]
+        fixed = [each for each in known if each["qid"] not in drawn] if len(known) > 2 * len(chosen) else None
+        for number, row in chosen:
+            documents = value(row, "ctxs", list, file)
+            others = fixed if fixed is not None else [each for each in known if each["qid"] != row["qid"]]
+            seed = int(hashlib.sha256(row["qid"].encode()).hexdigest(), 16) % 2**31
+            picked = _drawn(others, "qid", seed)
+            passage = titled if "title" in documents[0] else bare
+            shown = [
+                f"{_listed(passage, each)}\n\nQuery: {each['query']}\n{cue} {_best(each['ctxs'])}\n\n"
+                for each in picked
+            ]
+            context, question = _listed(passage, row), value(row, "query", str, file)
+            prompt = wording.format(demos="".join(shown), context=context, question=question)
+            made = _example(asked, file, number, prompt, cue, _best(documents), 200, context)
+            relevance = {each["id"]: int(each["label"]) for each in documents}
+            yield replace(made, facts={**made.facts, "relevance": relevance}, cluster=row["qid"])
+
+
+def _drawn(rows: Sequence[Mapping[str, Any]], key: str, seed: int) -> list[Mapping[str, Any]]:
+    """The first worked examples of a shuffle as the package `datasets` does it, each question once."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for place in np.random.default_rng(seed).permutation(len(rows)).tolist():
+        found.setdefault(str(rows[place][key]), rows[place])
+    return list(found.values())[:SHOTS]
+
+
+def _best(documents: Sequence[Mapping[str, Any]]) -> str:
+    return " > ".join(each["id"] for each in sorted(documents, key=lambda each: each["label"], reverse=True))
+
+
+def _listed(passage: str, row: Mapping[str, Any]) -> str:
+    return "\n\n".join(passage.format(**each) for each in row["ctxs"])
+
+
 def _asked(part: str, row: Mapping[str, Any]) -> bool:
     return part != "popqa" or math.log10(row["s_pop"]) < POPULAR
-
-
-def _passages(passage: str, row: Mapping[str, Any]) -> str:
-    return "\n\n".join(passage.format(**each) for each in row["ctxs"])
 
 
 def _example(
@@ -144,6 +215,7 @@ HELMET = Benchmark(
     files=_files,
     examples=_examples,
     metric="substring_match",
+    metrics={"msmarco": "ndcg_at_10"},
     score=score,
     chat=False,
     prompts="data.py of princeton-nlp/HELMET",

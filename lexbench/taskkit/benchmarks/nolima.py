@@ -17,6 +17,8 @@ from lexbench.taskkit.benchmarks.copy import Files, value
 
 ROOM = 192
 SEED, DEPTHS = 42, 26
+FREE, SHORT = 0.2, 500
+"""Share of the haystack that parts needle, distractor and ends; tokens below which a distractor has a fixed depth."""
 BOOKS = "haystack/rand_shuffle/rand_book_*.txt"
 PARTS = {
     "standard": "needle_set.json",
@@ -48,12 +50,12 @@ def _examples(asked: Asked) -> Iterator[Example]:
     for entry in _entries(needles):
         for kind, question in entry["questions"].items():
             for test, content in entry["tests"].items():
-                if entry.get("distractors"):
-                    raise Refused("nolima's needles with distractors are not supported: give task.part=standard")
+                distractor = _distractor(entry, kind, content["input_args"])
                 for number, book in enumerate(books):
                     rng = np.random.RandomState(SEED + int(entry["id"][:4]) + number)
                     for depth in np.linspace(0, 1, DEPTHS).tolist():
                         name = str(rng.choice(entry["character_set"]))
+                        other = None if distractor is None else (distractor, _elsewhere(rng, tokens, depth))
                         yield Example(
                             id=f"{entry['id']}_{test}_{kind}_{book.stem}_{depth:.2f}",
                             messages=functools.partial(
@@ -66,12 +68,14 @@ def _examples(asked: Asked) -> Iterator[Example]:
                                 name,
                                 tokens,
                                 depth,
+                                other,
                             ),
                             facts={
                                 "gold_answers": content.get("gold_answers") or [name],
                                 "character_set": entry["character_set"],
                                 "depth": depth,
                                 "haystack": tokens,
+                                **({} if other is None else {"distractor_depth": other[1]}),
                             },
                             room=ROOM,
                             answer=name,
@@ -90,10 +94,13 @@ def _messages(
     name: str,
     tokens: int,
     depth: float,
+    other: tuple[str, float] | None,
 ) -> Sequence[Message]:
     """The system message that the official code always sends, and the template with haystack and question."""
     needle, question = (_filled(text, arguments).replace("{CHAR}", name) for text in (entry["needle"], question))
     text = _placed(tokenizer, book, needle, tokens, depth)
+    if other is not None:
+        text = _distracted(text, _placed(tokenizer, book, other[0], tokens, other[1]), other[0], tokens)
     prompt = entry["task_template"].replace("{haystack}", text)
     return [("system", "You are a helpful assistant"), ("user", prompt.replace("{question}", question))]
 
@@ -114,6 +121,36 @@ def _filled(text: str, arguments: Sequence[str]) -> str:
     for number, argument in enumerate(arguments, start=1):
         text = text.replace(f"{{{number}}}", argument)
     return text
+
+
+def _distractor(entry: Mapping[str, Any], kind: str, arguments: Sequence[str]) -> str | None:
+    """The line that shares the question's words; as officially only one that holds an argument."""
+    stated = (entry.get("distractors") or {}).get(kind, "")
+    filled = _filled(stated, arguments)
+    return filled if filled != stated else None
+
+
+def _elsewhere(rng: np.random.RandomState, tokens: int, depth: float) -> float:
+    """The official depth of a distractor: at least `FREE` from both ends and from the needle."""
+    left, right = max(0, depth - 2 * FREE), max(0, 1 - (depth + 2 * FREE))
+    drawn = float(rng.uniform(0, left + right))
+    if tokens < SHORT:
+        return 0.7 if depth < 0.6 else 0.6 if depth > 0.75 else 0.5
+    return depth + FREE + (drawn - left) if drawn > left else drawn + FREE
+
+
+def _distracted(text: str, alone: str, distractor: str, tokens: int) -> str:
+    """The official place: behind the characters that stand before the distractor where it is alone in the book.
+
+    Refused where these stand there twice or, as the needle cuts them, not at all: the official code stops there.
+    """
+    size, shift = (50, 49) if tokens >= SHORT else (25, 23)
+    place = alone.index(distractor)
+    found = alone[max(place - size, 0) : place - 1]
+    if text.count(found) != 1:
+        raise Refused("nolima's distractor has no single place in this book, as officially: take another task.axis")
+    cut = text.index(found) + shift
+    return f"{text[:cut]} {distractor}\n{text[cut:]}"
 
 
 @functools.lru_cache(maxsize=8)

@@ -1,11 +1,15 @@
-"""RULER's thirteen configurations as its own code made them in the user's checkout (Hsieh et al., arXiv 2404.06654)."""
+"""RULER's thirteen configurations, as its code made them or would make them (Hsieh et al., arXiv 2404.06654)."""
 
+import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from lexbench.taskkit import matching
+from lexbench.taskkit.benchmarks import ruler_made
 from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example
-from lexbench.taskkit.benchmarks.copy import rows, value
+from lexbench.taskkit.benchmarks.copy import Files, rows, value
 
 ROOMS = {
     **dict.fromkeys(
@@ -30,27 +34,55 @@ def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
 
 
 def _examples(asked: Asked) -> Iterator[Example]:
+    first, *_ = asked.files.places
+    if first.name == Path(ruler_made.ENTRY).name:
+        yield from _made(asked, first.parent)
+        return
     for file in asked.files.places:
         for number, row in enumerate(rows(file)):
-            outputs = value(row, "outputs", list, file)
-            outputs = [str(each) for each in outputs]
-            yield Example(
-                id=f"{file.parent.name}:{number}",  # its own index is the needle's offset in NIAH, and may occur twice
-                messages=[("user", value(row, "input", str, file))],
-                cue=str(row.get("answer_prefix", "")),
-                facts={"outputs": outputs, "any": asked.part.startswith("qa"), "stated_length": row.get("length")},
-                room=ROOMS[asked.part],
-                answer=outputs[0] if asked.part.startswith("qa") else ", ".join(outputs),
-            )
+            outputs = [str(each) for each in value(row, "outputs", list, file)]
+            # its own index is the needle's offset in NIAH, and may occur twice
+            text, cue = value(row, "input", str, file), str(row.get("answer_prefix", ""))
+            yield _example(asked.part, f"{file.parent.name}:{number}", text, cue, outputs, row.get("length"))
+
+
+def _made(asked: Asked, folder: Path) -> Iterator[Example]:
+    @functools.lru_cache(maxsize=1)
+    def count(text: str) -> int:
+        return len(asked.tokenizer.encode(text).ids)
+
+    length, framing = (int(asked.axis), 0) if asked.axis else (asked.length, asked.framing)
+    wanted = ruler_made.Wanted(folder, asked.part, length, framing, asked.seed, count)
+    for number, row in enumerate(itertools.islice(ruler_made.made(wanted), asked.n)):
+        yield _example(asked.part, f"{asked.part}:{number}", row.input, row.answer_prefix, row.outputs, row.length)
+
+
+def _example(part: str, name: str, text: str, cue: str, outputs: Sequence[str], length: int | None) -> Example:
+    any_ = part.startswith("qa")
+    return Example(
+        id=name,
+        messages=[("user", text)],
+        cue=cue,
+        facts={"outputs": list(outputs), "any": any_, "stated_length": length},
+        room=ROOMS[part],
+        answer=outputs[0] if any_ else ", ".join(outputs),
+    )
 
 
 def _files(part: str, axis: str | None) -> Sequence[str]:
     length = f"{axis}/" if axis else ""
-    return (f"{length}data/{part}/*.jsonl", f"**/{length}{part}/*.jsonl" if axis else f"{part}/*.jsonl")
+    written = f"**/{length}{part}/*.jsonl" if axis else f"{part}/*.jsonl"
+    return (f"{length}data/{part}/*.jsonl", written, ruler_made.ENTRY)
+
+
+def with_sources(files: Files, data: str, part: str) -> Files:
+    """What a prompt is made from, where nothing was written."""
+    first = files.places[0]
+    return ruler_made.sources(first, part) if first.name == Path(ruler_made.ENTRY).name else files
 
 
 RULER = Benchmark(
-    title="RULER (Hsieh et al., arXiv 2404.06654), made by its own code",
+    title="RULER (Hsieh et al., arXiv 2404.06654)",
     parts=tuple(ROOMS),
     files=_files,
     examples=_examples,
@@ -58,5 +90,6 @@ RULER = Benchmark(
     score=score,
     scorers=("official",),
     chat=False,
-    axes="the length for which the data were made: 4096, 8192, ...",
+    axes="RULER's own length, without BOS: 4096, 8192, ...",
+    more=with_sources,
 )

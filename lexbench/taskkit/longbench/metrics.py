@@ -10,7 +10,7 @@ import logging
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ def qa_f1(prediction: str, answer: str) -> float:
 
 def qa_f1_zh(prediction: str, answer: str) -> float:
     """F1 of the common Chinese words, without punctuation and blanks."""
-    return _f1(_bare(prediction), _bare(answer))
+    return _f1(bare_words(prediction), bare_words(answer))
 
 
 def rouge_l_official(prediction: str, answer: str) -> float:
@@ -54,6 +54,16 @@ def rouge_l_official(prediction: str, answer: str) -> float:
 def rouge_l_zh_official(prediction: str, answer: str) -> float:
     """The same over Chinese words; a Chinese text is one sentence, as its full stop is another character."""
     return _rouge_l(" ".join(chinese_words(prediction)), " ".join(chinese_words(answer)), DEEPEST - 1)
+
+
+def rouge_l_zh_without(prediction: str, answer: str, ignored: Collection[str]) -> float:
+    """`rouge_l_zh_official` without some words, punctuation and case, as LV-Eval has it."""
+
+    def kept(text: str) -> str:
+        words = map(_bare, chinese_words(" ".join(chinese_words(text))))
+        return " ".join(word for word in words if word not in ignored)
+
+    return _rouge_l(kept(prediction), kept(answer), DEEPEST - 1)
 
 
 def rouge_l(prediction: str, answer: str) -> float:
@@ -122,11 +132,14 @@ def chinese_words(text: str) -> tuple[str, ...]:
     return tuple(jieba.cut(text, cut_all=False))
 
 
-def _bare(text: str) -> list[str]:
+def bare_words(text: str) -> list[str]:
     """Chinese words in lower case, without punctuation and blanks, and without words of nothing else."""
-    ignored = set(string.punctuation + CHINESE_PUNCTUATION)
-    words = ("".join(c for c in word.lower() if c not in ignored and not c.isspace()) for word in chinese_words(text))
-    return [word for word in words if word]
+    return [bare for word in chinese_words(text) if (bare := _bare(word))]
+
+
+def _bare(word: str) -> str:
+    ignored = {*string.punctuation, *CHINESE_PUNCTUATION}
+    return "".join(c for c in word.lower() if c not in ignored and not c.isspace())
 
 
 def _f1(written: Sequence[str], expected: Sequence[str]) -> float:

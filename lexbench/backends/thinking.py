@@ -1,0 +1,150 @@
+"""Chat models that may think: how they are asked, and a thought and an answer, each with its own budget."""
+
+import bisect
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from lexbench.core.record import Refused
+from lexbench.core.task import Frame, Tokens, Write, Written
+from lexbench.core.tokenizer import FastTokenizer
+
+MARKERS = ("<think>", "</think>")
+THINKING = ("none", "free", "budget")
+GAP = "\n\n"
+"""Between a thought and first words of the answer."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a chat model is asked; see the backends' parameters."""
+
+    transport: ClassVar[str] = "chat completions"
+    cued: ClassVar[str] = "at the end of the question"
+    """Where the first words of an answer stand that are not prefilled."""
+
+    chat: bool = False
+    system: str | None = None
+    thinking: str = "none"
+    thought: int = 0
+    prefill: bool = True
+    markers: tuple[str, ...] = MARKERS
+
+    def __post_init__(self) -> None:
+        if self.thinking not in THINKING:
+            raise ValueError(f"backend.thinking must be one of {', '.join(THINKING)}, got {self.thinking}")
+        if (self.thinking == "none") != (self.thought == 0) or self.thought < 0:
+            raise ValueError(
+                f"backend.thought must be tokens above 0 with thinking, and 0 without, got {self.thought} with "
+                f"thinking={self.thinking}: e.g. backend.thinking=free backend.thought=2048"
+            )
+        if not self.chat and any(getattr(self, each.name) != each.default for each in fields(self)):
+            raise ValueError("backend.system, thinking, thought, prefill and markers need backend.chat=true: set it")
+        if len(self.markers) != 2 or not all(self.markers):
+            raise ValueError(f"backend.markers must be two texts, got {list(self.markers)}: e.g. [<think>,</think>]")
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Self:
+        """The form that a backend's config states."""
+        stated = {each.name: config[each.name] for each in fields(cls) if each.name in config}
+        return cls(**{**stated, "markers": tuple(stated.get("markers", MARKERS))})
+
+    @property
+    def continues(self) -> bool:
+        """Whether the first words of an answer are a message of the assistant; a thought comes before them."""
+        return self.prefill and self.thinking == "none"
+
+    def __str__(self) -> str:
+        parts = [self.transport]
+        parts += [f"system message {self.system!r}"] if self.system is not None else []
+        parts += ["first words of the answer " + ("prefilled" if self.continues else self.cued)]
+        parts += [f"thinking {self.thinking}, {self.thought} tokens" if self.thought else "no thinking"]
+        return ", ".join(parts)
+
+    def tokenizer(self, tokenizer: FastTokenizer) -> FastTokenizer:
+        """The tokenizer that makes questions for this model."""
+        return tokenizer.as_chat(str(self), self.system, self.thinking != "none", self.thought)
+
+
+class LocalForm(Form):
+    """How a model in this process, or in an engine that takes tokens, is asked as a chat."""
+
+    transport = "chat template"
+    cued = "behind the thought"
+
+    def tokenizer(self, tokenizer: FastTokenizer) -> FastTokenizer:
+        """The tokenizer that makes questions; ValueError if the text of a thought would not show where it ends."""
+        if not self.chat:
+            return tokenizer
+        if self.thought:
+            end = self.markers[1]
+            if end not in tokenizer.decode(tokenizer.template_tokens(end)):
+                raise ValueError(f"backend.markers: the tokenizer does not write {end} as text: name another one")
+            if self.thought <= len(closing(tokenizer, self)):
+                raise ValueError(f"backend.thought={self.thought} has no room for {end}: raise it")
+        return super().tokenizer(tokenizer)
+
+    @classmethod
+    def as_chat(cls, tokenizer: FastTokenizer, config: Mapping[str, Any]) -> FastTokenizer:
+        """The tokenizer as a backend of this config counts and frames questions."""
+        return cls.of(config).tokenizer(tokenizer)
+
+
+def behind(frame: Frame, prompt: Tokens) -> int:
+    """Place in a prompt behind its chat template, where the answer begins, or the first words of it; Refused without.
+
+    Args:
+        frame: the template around one user message.
+        prompt: of a task.
+    """
+    size = len(frame.after)
+    for place in range(len(prompt), size - 1, -1) if size else ():
+        if np.array_equal(prompt[place - size : place], frame.after):
+            return place
+    raise Refused("a chat needs a question in the chat template, this task's has none: set task.chat=true")
+
+
+def closing(tokenizer: FastTokenizer, form: Form) -> Tokens:
+    """Tokens that end a thought."""
+    return tokenizer.template_tokens(form.markers[1] + GAP)
+
+
+def in_stages(question: Write, tokenizer: FastTokenizer, form: Form) -> Generator[Write, Written, Written]:
+    """What a thinking model is asked, one after the other: a thought, then the answer behind it.
+
+    A thought that does not end in its budget is ended there (`budget`), or has no answer (`free`). First words of the
+    answer stand behind the thought. Tokens of prompt, thought and answer are those of the question, at most.
+
+    Args:
+        question: with its budgets in `thought` and `room`.
+        tokenizer: of the chat.
+        form: markers, and whether the budget ends a thought.
+    """
+    begin, end = form.markers
+    frame, close = tokenizer.frame(chat=True), closing(tokenizer, form)
+    place = behind(frame, question.prompt)
+    asked, begun = question.prompt[:place], question.prompt[place:]
+    stage = replace(question, thought=0, messages=())
+    first = yield replace(stage, prompt=asked, room=question.thought - len(close), until=(end,))
+    ids = first.tokens
+    ended = end in first.text
+    if ended:
+        sizes = range(1, len(ids) + 1)
+        ids = ids[: sizes[bisect.bisect_left(sizes, True, key=lambda size: end in tokenizer.decode(ids[:size]))]]
+    thought = tokenizer.decode(ids).partition(end)[0].strip().removeprefix(begin).strip()
+    opened = tokenizer.decode(frame.after).rstrip().endswith(begin) or first.text.lstrip().startswith(begin)
+    if not (ended or first.hit_room or opened):
+        size = min(len(ids), question.room)  # no thought
+        text = tokenizer.decode(ids[:size]).lstrip()
+        return Written(tokens=ids[:size], text=text, hit_room=size < len(ids) and not question.said(text))
+    if not ended and not (first.hit_room and form.thinking == "budget"):
+        cut = first.hit_room
+        return Written(tokens=ids[:0], text="", hit_room=cut, thought=thought, thought_cut=cut)
+    if not ended:
+        ids = np.concatenate([ids, close])
+    elif len(begun):
+        ids = np.concatenate([ids, tokenizer.encode(GAP).ids])
+    second = yield replace(stage, prompt=np.concatenate([asked, ids, begun]))
+    return replace(second, text=second.text.lstrip(), thought=thought)

@@ -1,0 +1,185 @@
+"""Thoughts of models that take tokens: ended by a marker or by their budget, kept apart from the answer."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lexbench
+from lexbench import Refused, Write, Written
+from lexbench.backends.completions import Completions, Continue, Continued, Reply, Request
+from lexbench.backends.hf.backend import Hf
+from lexbench.backends.thinking import LocalForm, behind, in_stages
+from lexbench.core import registry
+from lexbench.core.checkpoint import read_model
+from lexbench.core.model import Model
+from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
+from lexbench.store.store import Store
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TEMPLATE = (
+    "{% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% if not enable_thinking %}<think></think>{% endif %}{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """lexlet with a chat template that can think."""
+    folder = tmp_path_factory.mktemp("thinking") / "model"
+    shutil.copytree(registry.PACKAGE / "lexlet", folder)
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "chat_template": TEMPLATE}))
+    return read_model({**registry.read("model", "lexlet"), "path": str(folder)})
+
+
+@pytest.fixture(scope="module")
+def hf(model: Model) -> Hf:
+    return Hf(model, dtype="float64", chat=True, thinking="budget", thought=40)
+
+
+def form(thinking: str = "free", thought: int = 40, end: str = "</think>") -> LocalForm:
+    return LocalForm(chat=True, thinking=thinking, thought=thought, markers=("<think>", end))
+
+
+def question(
+    tokenizer: FastTokenizer, text: str = "Which?", begun: str = "", thought: int = 40, room: int = 6
+) -> Write:
+    frame = tokenizer.frame(chat=True)
+    pieces = [frame.before, tokenizer.encode(text).ids, frame.after, tokenizer.encode(begun).ids]
+    return Write(index=0, cluster="a", prompt=np.concatenate(pieces).astype(np.int64), room=room, thought=thought)
+
+
+CASES: dict[str, tuple[str, list[tuple[str, bool]], tuple[str, str, bool, bool]]] = {
+    "ended": ("free", [("<think>\nhm</think>", False), ("\n\n7", False)], ("hm", "7", False, False)),
+    "written past its end": ("free", [("hm</think>7 8", False), ("\n7", True)], ("hm", "7", True, False)),
+    "budget spent": ("free", [("hm, hm", True)], ("hm, hm", "", True, True)),
+    "ended at its budget": ("budget", [("hm, hm", True), (" 7", False)], ("hm, hm", "7", False, False)),
+    "stopped in thought": ("budget", [("<think>hm", False)], ("hm", "", False, False)),
+    "no thought": ("free", [("7", False)], ("", "7", False, False)),
+    "no thought, too long": ("free", [("word " * 20, False)], ("", "word word word", True, False)),
+}
+"""How it thinks; what it writes and whether its room ended, in each stage; thought, answer, hit_room, thought_cut."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_thought_comes_first_and_the_answer_behind_it(name: str, model: Model) -> None:
+    thinking, said, expected = CASES[name]
+    chosen = form(thinking)
+    tokenizer = chosen.tokenizer(load_tokenizer(Path(str(model.path)), model.bos))
+    whole = question(tokenizer, begun="It is", room=len(tokenizer.encode("word word word").ids))
+    stages, asked = in_stages(whole, tokenizer, chosen), list[Write]()
+    stage = next(stages)
+    try:
+        for text, hit_room in said:
+            asked.append(stage)
+            stage = stages.send(Written(tokens=tokenizer.encode(text).ids, text=text, hit_room=hit_room))
+    except StopIteration as end:
+        answer = end.value
+    assert len(asked) == len(said)
+    assert (answer.thought, answer.text.rstrip(), answer.hit_room, answer.thought_cut) == expected
+    assert tokenizer.decode(asked[0].prompt).endswith("[user]Which?[assistant]")
+    assert asked[0].until == ("</think>",) and asked[0].length < whole.length
+    if len(said) == 2:
+        text = tokenizer.decode(asked[1].prompt)
+        kept = said[0][0].partition("</think>")[0]
+        assert text.endswith(f"[assistant]{kept}</think>\n\nIt is")
+        assert asked[1].length <= whole.length and asked[1].room == whole.room
+
+
+def test_a_thought_that_ends_by_itself_changes_nothing_of_what_the_model_writes(
+    hf: Hf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One greedy text, in which the first full stop ends the thought."""
+    monkeypatch.setattr(hf, "_form", form(end="."))
+    asked = question(hf.tokenizer, "The sky is blue. It is", thought=60)  # type: ignore[arg-type]
+    answer = hf.write(asked)
+    plain = hf.write(replace(asked, thought=0, room=66))
+    tokens = plain.tokens.tolist()
+    size = next(size for size in range(1, 60) if "." in hf.tokenizer.decode(tokens[:size]))
+    assert answer.tokens.tolist() == tokens[size : size + asked.room] and not answer.thought_cut
+    assert answer.thought == plain.text.partition(".")[0].strip()
+
+
+class Engine(Completions):
+    """Continues by transformers, in pieces that run past stop texts."""
+
+    name = "engine"
+
+    def __init__(self, hf: Hf) -> None:
+        self.hf, self.tokenizer, self.form = hf, hf.tokenizer, hf._form
+
+    def ask(self, requests: Sequence[Request]) -> list[Reply]:
+        return [self._reply(each) for each in requests if isinstance(each, Continue)]
+
+    def _reply(self, request: Continue) -> Reply:
+        found = self.hf.write(Write(index=0, cluster="", prompt=request.tokens, room=request.room))
+        return Continued(tokens=found.tokens, hit_room=found.hit_room)
+
+
+@pytest.mark.parametrize("end", ["</think>", "."])
+def test_a_batch_and_an_engine_think_as_one_question_alone(end: str, hf: Hf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hf, "_form", form("budget", end=end))
+    texts = ("The sky is blue. It is", "import numpy as")
+    asked = [question(hf.tokenizer, text, "It is", thought=24, room=4) for text in texts]  # type: ignore[arg-type]
+    engine = Engine(hf)
+    for whole, together in zip(asked, hf._write(asked), strict=True):
+        for alone in (hf.write(whole), engine.write(whole)):
+            assert (alone.thought, alone.text) == (together.thought, together.text)
+            assert alone.tokens.tolist() == together.tokens.tolist()
+        size = len(hf.tokenizer.encode(together.thought).ids)
+        assert 0 < size <= 24 and len(together.tokens) <= whole.room and not together.thought_cut
+
+
+def test_a_run_counts_all_tokens_and_says_how_it_thinks(model: Model, tmp_path: Path, unverified: None) -> None:
+    path = {"name": "lexlet", **registry.read("model", "lexlet"), "path": model.path}
+    config = {"name": "hf", **registry.read("backend", "hf"), "chat": True}
+    for more in ({"thinking": "budget", "thought": 24}, {"thinking": "free", "thought": 24}, {}):
+        lexbench.run(path, task="passkey", lengths=[190], n=1, results=tmp_path, backend={**config, **more})
+    cells = {each.cell.identity["backend"]["chat"]: each for each in Store(tmp_path).load()}
+    assert {form.rpartition(", thinking ")[2] for form in cells if "no thinking" not in form} == {
+        "budget, 24 tokens",
+        "free, 24 tokens",
+    }
+    for said, finished in cells.items():
+        assert said in finished.cell.protocol and said.startswith("chat template")
+        assert {sample.tokens for sample in finished.samples} == {190}
+        facts = [sample.facts for sample in finished.samples]
+        assert all(("thought" in fact) == ("no thinking" not in said) for fact in facts)
+        assert all(fact.get("thought_cut", False) == ("free" in said) for fact in facts)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"thinking": "free"}, "backend.thought must be tokens above 0 with thinking"),
+        ({"thinking": "free", "thought": 3}, "backend.thought=3 has no room for </think>: raise it"),
+        ({"thinking": "free", "thought": 30, "markers": ["<s>", "</s>"]}, "backend.markers: the tokenizer does not"),
+        ({"chat": False, "system": "x"}, "backend.system, thinking, thought, prefill and markers need backend.chat"),
+    ],
+)
+def test_a_form_that_cannot_be_is_one_line(model: Model, changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Hf(model, **{"chat": True, **changed})
+
+
+def test_a_text_without_template_has_no_place_for_a_thought(model: Model) -> None:
+    tokenizer = form().tokenizer(load_tokenizer(Path(str(model.path)), model.bos))
+    with pytest.raises(Refused, match=r"^a chat needs a question in the chat template"):
+        behind(tokenizer.frame(chat=True), tokenizer.encode("no template").ids)
+
+
+def test_tasks_that_do_not_write_are_refused(
+    model: Model, tmp_path: Path, unverified: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = {"name": "lexlet", **registry.read("model", "lexlet"), "path": model.path}
+    config = {"name": "hf", **registry.read("backend", "hf"), "chat": True, "thinking": "free", "thought": 32}
+    lexbench.run(path, task="last_segment", lengths=[128], n=1, results=tmp_path, backend=config)
+    said = "refused  none last_segment 128: a thought needs an answer that is written: set backend.thinking=none"
+    assert said in capsys.readouterr().err
