@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -155,10 +156,10 @@ def test_a_compiled_network_learns_the_same_and_resumes(tmp_path: Path, monkeypa
 
     step = Learner.step
 
-    def dies(self: Learner, rows: torch.Tensor, number: int) -> list[float]:
+    def dies(self: Learner, rows: torch.Tensor, number: int, *kinds: Sequence[str]) -> list[float]:
         if number == 3:
             raise KeyboardInterrupt
-        return step(self, rows, number)
+        return step(self, rows, number, *kinds)
 
     plain, whole = run(tmp_path / "plain", False), run(tmp_path / "whole", True)
     assert whole == pytest.approx(plain, abs=1e-4)

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -48,10 +48,10 @@ def interrupted(job: Prepared, out: Path, monkeypatch: pytest.MonkeyPatch, numbe
     """Train; Ctrl-C comes in the middle of a step, counted from 0."""
     step = Learner.step
 
-    def hears(self: Learner, rows: torch.Tensor, current: int) -> list[float]:
+    def hears(self: Learner, rows: torch.Tensor, current: int, *kinds: Sequence[str]) -> list[float]:
         if current == number:
             signal.raise_signal(signal.SIGINT)
-        return step(self, rows, current)
+        return step(self, rows, current, *kinds)
 
     with monkeypatch.context() as patched:
         patched.setattr(Learner, "step", hears)
@@ -71,9 +71,9 @@ def test_ctrl_c_keeps_every_step_that_was_done(tmp_path: Path, monkeypatch: pyte
     done: list[int] = []
     step = Learner.step
 
-    def counts(self: Learner, rows: torch.Tensor, current: int) -> list[float]:
+    def counts(self: Learner, rows: torch.Tensor, current: int, *kinds: Sequence[str]) -> list[float]:
         done.append(current)
-        return step(self, rows, current)
+        return step(self, rows, current, *kinds)
 
     monkeypatch.setattr(Learner, "step", counts)
     train(prepared(), cut)

@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +58,10 @@ def broken_off(
     """A training that ends in its fifth step, behind the checkpoint of step 4."""
     step = Learner.step
 
-    def dies(self: Learner, rows: torch.Tensor, number: int) -> list[float]:
+    def dies(self: Learner, rows: torch.Tensor, number: int, *kinds: Sequence[str]) -> list[float]:
         if number == 5:
             raise KeyboardInterrupt
-        return step(self, rows, number)
+        return step(self, rows, number, *kinds)
 
     with monkeypatch.context() as patched:
         patched.setattr(Learner, "step", dies)
@@ -150,10 +150,10 @@ def test_it_learns_a_constant_text(tmp_path: Path) -> None:
 def test_a_training_that_diverges_ends_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     step = Learner.step
 
-    def breaks(self: Learner, rows: torch.Tensor, number: int) -> list[float]:
+    def breaks(self: Learner, rows: torch.Tensor, number: int, *kinds: Sequence[str]) -> list[float]:
         if number == 3:
             next(self.decoder.parameters()).data.fill_(torch.nan)
-        return step(self, rows, number)
+        return step(self, rows, number, *kinds)
 
     monkeypatch.setattr(Learner, "step", breaks)
     with pytest.raises(ValueError, match=r"diverged: its loss at step 4 is not finite; lower recipe\.rate, it is 0\.0"):
@@ -182,10 +182,10 @@ def test_every_encoding_gets_the_same_rows_and_shared_weights(tmp_path: Path, mo
     seen: dict[str, list[torch.Tensor]] = {}
     step = Learner.step
 
-    def looks(self: Learner, rows: torch.Tensor, number: int) -> list[float]:
+    def looks(self: Learner, rows: torch.Tensor, number: int, *kinds: Sequence[str]) -> list[float]:
         first = [weight.detach().clone() for weight in self.decoder.layers.parameters()] if number == 0 else []
         seen.setdefault(self.decoder.encoding.name, []).extend([rows, *first])
-        return step(self, rows, number)
+        return step(self, rows, number, *kinds)
 
     monkeypatch.setattr(Learner, "step", looks)
     for name in ("rope", "alibi", "cape"):
@@ -251,7 +251,7 @@ def test_a_vocabulary_smaller_than_all_bytes_is_refused(tmp_path: Path) -> None:
 def test_what_broke_off_before_its_first_checkpoint_leaves_nothing_to_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dies(self: Learner, rows: torch.Tensor, number: int) -> list[float]:
+    def dies(self: Learner, rows: torch.Tensor, number: int, *kinds: Sequence[str]) -> list[float]:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
