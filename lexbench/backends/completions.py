@@ -78,7 +78,7 @@ class Completions:
     name: str
     tokenizer: Tokenizer
     form = LocalForm()
-    """How a chat is asked."""
+    """Settings of the chat."""
 
     @property
     def by_prefix(self) -> bool:

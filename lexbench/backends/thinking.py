@@ -19,11 +19,11 @@ GAP = "\n\n"
 
 @dataclass(frozen=True)
 class Form:
-    """How a chat model is asked; see the backends' parameters."""
+    """Settings of a chat; see the backends' parameters."""
 
     transport: ClassVar[str] = "chat completions"
     cued: ClassVar[str] = "at the end of the question"
-    """Where the first words of an answer stand that are not prefilled."""
+    """Place of the first words of an answer that are not prefilled."""
 
     chat: bool = False
     system: str | None = None
@@ -69,7 +69,7 @@ class Form:
 
 
 class LocalForm(Form):
-    """How a model in this process, or in an engine that takes tokens, is asked as a chat."""
+    """Settings of a chat with a model in this process, or in an engine that takes tokens."""
 
     transport = "chat template"
     cued = "behind the thought"
@@ -112,7 +112,7 @@ def closing(tokenizer: FastTokenizer, form: Form) -> Tokens:
 
 
 def in_stages(question: Write, tokenizer: FastTokenizer, form: Form) -> Generator[Write, Written, Written]:
-    """What a thinking model is asked, one after the other: a thought, then the answer behind it.
+    """Ask a thinking model twice: for a thought, then for the answer behind it.
 
     A thought that does not end in its budget is ended there (`budget`), or has no answer (`free`). First words of the
     answer stand behind the thought. Tokens of prompt, thought and answer are those of the question, at most.

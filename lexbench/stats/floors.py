@@ -21,7 +21,7 @@ from lexbench.stats.pairs import Outcome
 NGRAMS = ("uniform", "unigram", "bigram")
 CEILING = "the ceiling (1.00)"
 BOTH, ALL = ("both at", "the intervals of both reach"), ("every row is at", "the intervals of all rows reach")
-"""What is said of values at a limit, and of values whose intervals reach it."""
+"""Words for values at a limit, and for values whose intervals reach it."""
 
 
 @dataclass(frozen=True, kw_only=True)

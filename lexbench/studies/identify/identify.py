@@ -64,7 +64,7 @@ class Found:
     near: Sequence[Near]
     """All setups, the nearest first."""
     odd: Sequence[str] = ()
-    """What else is wrong with the server."""
+    """Further faults of the server, a sentence each."""
 
     @property
     def named(self) -> bool:

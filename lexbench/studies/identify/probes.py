@@ -1,4 +1,4 @@
-"""What else than its angles is wrong with a server, from its own likelihoods and a pack.
+"""Find faults of a server beside its angles, from its own likelihoods and a pack.
 
 Three probes. Each allows 3 times the rounding that was measured with the checkpoint.
 
@@ -24,7 +24,7 @@ SLIPS = 0.25
 
 
 def odd(pack: Pack, backend: Backend, served: Nats, found: Found) -> list[str]:
-    """What is wrong, a sentence each."""
+    """Name each fault in a sentence."""
     said = [opening(pack, served, found)]
     if capabilities(backend).remote:
         said.append(again(pack, backend, served))
