@@ -196,8 +196,11 @@ def of_file(file: Path, words: list[str]) -> list[str]:
     is lengths=[512,1024] method.factor=8 -m method=pi,yarn. Raises ValueError for another form.
     """
     try:
+        registry.check_aliases(file)
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ValueError(f"sweep {file} cannot be read ({error.strerror}): give --sweep a yaml") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"sweep {file} is not valid yaml ({' '.join(str(error).split())}): mend it") from error
     swept = content.pop("sweep", {}) if isinstance(content, dict) else None
     if not isinstance(swept, dict) or not all(isinstance(values, list) and values for values in swept.values()):

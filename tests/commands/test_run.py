@@ -100,6 +100,14 @@ def test_a_sweep_file_is_the_words_that_it_stands_for(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(ValueError, match=r"sweep \S+paper.yaml (must hold settings|is not valid yaml)"):
             hydra_config.of_file(file, [])
+    with pytest.raises(
+        ValueError, match=r"sweep none.yaml cannot be read \(No such file or directory\): give --sweep a"
+    ):
+        hydra_config.of_file(Path("none.yaml"), [])
+    levels = [f"a{place + 1}: &a{place + 1} [{', '.join([f'*a{place}'] * 9)}]" for place in range(9)]
+    file.write_text("\n".join(["a0: &a0 [1]", *levels]))
+    with pytest.raises(ValueError, match=r"paper.yaml stands for more than"):
+        hydra_config.of_file(file, [])
 
 
 def test_a_sweep_file_runs_its_jobs_and_words_behind_it_win(lexbench: Command, tmp_path: Path) -> None:
