@@ -45,7 +45,7 @@ class Algorithm(Task):
             raise ValueError(f"algorithm's kind must be reverse, sort or add, got {self.kind!r}: choose one")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """What is asked, and how the answer is scored."""
+        """Describe the question and its score."""
         return f"{self.kind}: {KINDS[self.kind]}, the likeliest of 10 digits at every place, {bos_and_chat(tokenizer)}"
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:

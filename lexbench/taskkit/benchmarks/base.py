@@ -84,7 +84,7 @@ class Benchmark:
     more: Callable[[Files, str, str], Files] | None = None
     """Adds further files of the copy."""
     metrics: Mapping[str, str] = field(default_factory=dict)
-    """Of parts with another metric."""
+    """Metrics of parts that have another one."""
 
     def metric_of(self, part: str) -> str:
         """Name of a part's metric."""

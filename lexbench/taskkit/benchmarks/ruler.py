@@ -76,7 +76,7 @@ def _files(part: str, axis: str | None) -> Sequence[str]:
 
 
 def with_sources(files: Files, data: str, part: str) -> Files:
-    """What a prompt is made from, where nothing was written."""
+    """Sources of a prompt that no script has written."""
     first = files.places[0]
     return ruler_made.sources(first, part) if first.name == Path(ruler_made.ENTRY).name else files
 

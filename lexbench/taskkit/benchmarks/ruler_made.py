@@ -26,7 +26,7 @@ from lexbench.core.record import Refused
 from lexbench.taskkit.benchmarks.copy import Files, literals
 
 SEED = 42
-"""Of the official data, for seed 0."""
+"""Seed of the official data, for seed 0 here."""
 ENTRY = "scripts/data/synthetic/constants.py"
 """The file by which a checkout is known."""
 TRIES = 100
@@ -65,7 +65,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the scripts get as arguments.
+    """Arguments of the scripts.
 
     Args:
         folder: scripts/data/synthetic of the checkout.
@@ -89,7 +89,7 @@ class Wanted:
         return SEED + self.seed
 
     def arguments(self) -> dict[str, Any]:
-        """Of the part, from scripts/synthetic.yaml and constants.py; ValueError if they do not state it."""
+        """Arguments of the part, from scripts/synthetic.yaml and constants.py; ValueError if they do not state it."""
         try:
             chosen = yaml.safe_load((self.folder.parents[1] / "synthetic.yaml").read_text(encoding="utf-8"))[self.part]
             stated = literals(self.folder / "constants.py")["TASKS"][chosen["task"]]
