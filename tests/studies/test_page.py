@@ -208,6 +208,21 @@ def test_what_is_said_of_the_trained_length_goes_by_intervals() -> None:
     )
 
 
+def test_models_below_each_table_of_tokens_are_counted() -> None:
+    floors = {"unigram": 5.0, "bigram": 4.0, "trigram": 3.0}
+    losses = {"a-seed0": 4.5, "b-seed0": 3.5, "c-seed0": 4.75, "diverged": None}
+    models = [{"name": name, "floors": floors, "last_loss": {"held_out": loss}} for name, loss in losses.items()]
+    said = page_text._floors({"models": [*models, {"name": "older"}]})
+    table = [[entry.strip() for entry in row.split("|")[1:-1]] for row in said if row.startswith("| ")]
+    assert table[2:] == [
+        ["unigram", "5.000", "3 of 3"],
+        ["bigram", "4.000", "1 of 3"],
+        ["trigram", "3.000", "0 of 3"],
+    ]
+    assert "Median of the models: 4.500; best: `b-seed0`, 3.500." in said
+    assert page_text._floors({"models": [{"name": "older"}]}) == []
+
+
 def test_shapes_that_are_all_open_are_counted(tmp_path: Path) -> None:
     about = {"trained_length": 128}
     both = [curve("a", [3.0, 3.06], half=0.02), curve("b", [3.0, 3.0], half=0.1)]

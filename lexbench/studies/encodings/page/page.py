@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from lexbench.core.files import write_text
+from lexbench.report.formats import columns
 from lexbench.stats.metrics import label
 from lexbench.stats.wording import several
 from lexbench.studies.encodings.page import beside, plots, tables
@@ -13,7 +15,7 @@ from lexbench.studies.encodings.page.curves import NONE, Curve, curves
 from lexbench.studies.encodings.page.measured import load
 from lexbench.studies.encodings.page.shapes import RULE, SHAPES, shape_of
 from lexbench.studies.encodings.page.tables import number
-from lexbench.studies.encodings.page.texts import BESIDE, HEAD, INTERVALS, LIMITS, ORDERS, RESOLUTION
+from lexbench.studies.encodings.page.texts import BESIDE, FLOORS, HEAD, INTERVALS, LIMITS, ORDERS, RESOLUTION
 
 BCA = "bca"
 TASK = "last_segment"
@@ -27,7 +29,7 @@ def write_page(folder: Path) -> Path:
     """Write README.md, and plots with their numbers, from the folder's files; returns the path of README.md."""
     rows, about = load(folder)
     found = curves(rows, about)
-    lines = ["# Encodings, trained alike", "", HEAD.format(suite=about["suite"]), *_models(about)]
+    lines = ["# Encodings, trained alike", "", HEAD.format(suite=about["suite"]), *_models(about), *_floors(about)]
     trained = [curve for curve in found if curve.family != FURTHER]
     for part in (_shapes(trained, about, folder), _beside(trained, about), _tasks(trained, about, folder)):
         lines += part
@@ -58,6 +60,20 @@ def _models(about: Mapping[str, Any]) -> list[str]:
         f"- `{model['name']}`: {' '.join(model['failed'].split())}" for model in about["models"] if model["failed"]
     ]
     return [*lines, "", *(["**Without a result:**", "", *failed, ""] if failed else []), INTERVALS]
+
+
+def _floors(about: Mapping[str, Any]) -> list[str]:
+    """Section: held-out losses beside what n-grams of the same training texts reach on the same rows."""
+    known = [each for each in about["models"] if each.get("floors") and each["last_loss"].get("held_out") is not None]
+    lines = []
+    for floors in {tuple(each["floors"].items()): each["floors"] for each in known}.values():
+        losses = {each["name"]: each["last_loss"]["held_out"] for each in known if each["floors"] == floors}
+        best = min(losses, key=losses.__getitem__)
+        below = {name: sum(loss < floor for loss in losses.values()) for name, floor in floors.items()}
+        rows = [[name, f"{floor:.3f}", f"{below[name]} of {len(losses)}"] for name, floor in floors.items()]
+        lines += [*columns(["n-grams", "nats per token", "models below it"], rows), ""]
+        lines += [f"Median of the models: {median(losses.values()):.3f}; best: `{best}`, {losses[best]:.3f}.", ""]
+    return ["## What the models know", "", FLOORS, *lines] if lines else []
 
 
 def _devices(models: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -198,8 +214,7 @@ def _inside(found: Sequence[Curve]) -> Iterator[str]:
         if len(inside) > 1 and inside[0].change and inside[-1].multiple == 1:
             context.append(inside[0].change.value)
     if context:
-        median = sorted(context)[len(context) // 2]
         yield (
-            f"- gain of {TASK} from context, between the shortest and the trained length: "
-            f"{median:.3f} nats per token (median of {several(len(context), 'encoding')}).\n"
+            f"- gain of {TASK} from context, between the shortest and the trained length: {median(context):.3f} nats "
+            f"per token (median of {several(len(context), 'encoding')}).\n"
         )

@@ -7,6 +7,11 @@ fraction of the trained length to many times of it, without a method and with bl
 limits each query to a distance within the trained length. `lexbench study` ({suite}) makes this page from
 `measured.parquet` and `models.json`.
 """
+FLOORS = """\
+Loss of held-out text at the end of the training, beside what counting n-grams of the same training texts reaches on
+the same rows (Witten-Bell, each document counted once). Where a table of two tokens beats a model, the model knows
+little that context could change: read how its curve bends beyond the trained length, and not its level.
+"""
 INTERVALS = """\
 Brackets hold approximate 95 % intervals of the mean over S seeds: the spread of seeds (Student's t, S - 1 degrees of
 freedom) and that of documents (bootstrap; Wilson for right or wrong answers), added in squares. They are rough with few
