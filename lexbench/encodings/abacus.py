@@ -33,6 +33,7 @@ class Abacus(Over):
         digits: token ids, or texts, which become the ids of the tokens that are one of them, white space aside.
         size: rows of the table.
         offsets: number of values of delta; 100 in the paper.
+        deviation: of the initial token embeddings, and so of the table; a training states its own.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Abacus(Over):
         digits: Sequence[int | str] | None = None,
         size: int = 1024,
         offsets: int = 100,
+        deviation: float = DEVIATION,
     ) -> None:
         super().__init__(over)
         if not digits or any(isinstance(digit, str) for digit in digits):
@@ -50,7 +52,7 @@ class Abacus(Over):
         if not 1 <= offsets <= size:
             raise ValueError(f"abacus offsets must be from 1 to its size {size}, got {offsets}: the paper takes 100")
         self.register_buffer("digits", torch.tensor([int(digit) for digit in digits]), persistent=False)
-        self.table = nn.Parameter(torch.zeros(size, width))
+        self.table, self.deviation = nn.Parameter(torch.zeros(size, width)), deviation
         self.offsets, self._offset = offsets, 0
 
     @classmethod
@@ -68,7 +70,7 @@ class Abacus(Over):
     def initialise(self, generator: Generator) -> None:
         """Draw the table like token embeddings."""
         self.over.initialise(generator)
-        nn.init.normal_(self.table, std=DEVIATION, generator=generator)
+        nn.init.normal_(self.table, std=self.deviation, generator=generator)
 
     def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
         """Those of the inner encoding; draws delta until the next call."""
