@@ -25,6 +25,7 @@ NAMES = registry.names("encoding")
 GIVEN: dict[str, dict[str, object]] = {
     "bipe": {"separators": [3, 5]},
     "abacus": {"digits": list(range(20))},
+    "coupling": {"digits": list(range(20))},
     "irope": {"every": 2},
 }
 
