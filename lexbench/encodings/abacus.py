@@ -23,16 +23,13 @@ class Abacus(Over):
     the paper numbers are written with the last digit first, so that a place is a power of ten. Offsets train rows of
     the table that longer numbers need.
 
-    Position coupling (Cho et al. 2024, arXiv 2405.20671) gives digits of one power of ten the same position in both
-    numbers and the result, and rests on nothing else. With numbers written last digit first, those are the places of
-    Abacus; with numbers as usual they need the number's end, which a causal model has not read. It is left out.
-
     Args:
         over: the encoding of everything else; the paper takes none, rope or fire.
         width: of the network.
         digits: token ids, or texts, which become the ids of the tokens that are one of them, white space aside.
         size: rows of the table.
         offsets: number of values of delta; 100 in the paper.
+        deviation: of the initial token embeddings, and so of the table; a training states its own.
     """
 
     def __init__(
@@ -42,6 +39,7 @@ class Abacus(Over):
         digits: Sequence[int | str] | None = None,
         size: int = 1024,
         offsets: int = 100,
+        deviation: float = DEVIATION,
     ) -> None:
         super().__init__(over)
         if not digits or any(isinstance(digit, str) for digit in digits):
@@ -50,8 +48,8 @@ class Abacus(Over):
         if not 1 <= offsets <= size:
             raise ValueError(f"abacus offsets must be from 1 to its size {size}, got {offsets}: the paper takes 100")
         self.register_buffer("digits", torch.tensor([int(digit) for digit in digits]), persistent=False)
-        self.table = nn.Parameter(torch.zeros(size, width))
-        self.offsets, self._offset = offsets, 0
+        self.table, self.deviation = nn.Parameter(torch.zeros(size, width)), deviation
+        self.offsets, self._offset = offsets, torch.zeros((), dtype=torch.long)
 
     @classmethod
     def settled(cls, parameters: Mapping[str, Any], tokenizer: Tokenizer) -> Mapping[str, Any]:
@@ -68,22 +66,33 @@ class Abacus(Over):
     def initialise(self, generator: Generator) -> None:
         """Draw the table like token embeddings."""
         self.over.initialise(generator)
-        nn.init.normal_(self.table, std=DEVIATION, generator=generator)
+        nn.init.normal_(self.table, std=self.deviation, generator=generator)
 
     def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
         """Those of the inner encoding; draws delta until the next call."""
-        self._offset = 0
+        self._offset = torch.zeros((), dtype=torch.long)
         if generator is not None:
-            self._offset = int(torch.randint(self.offsets, (), generator=generator, device=generator.device))
+            self._offset = torch.randint(
+                self.offsets, self._sharing(tokens), generator=generator, device=generator.device
+            )
         return self.over.positions(tokens, length, generator)
+
+    def _sharing(self, tokens: Tensor) -> tuple[int, ...]:
+        """Shape of delta."""
+        return ()
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
         """[B, T, width] token embeddings plus the vectors of places; ValueError for a number beyond the table."""
+        place, marked = self._places(tokens)
+        place = place + self._offset.to(place.device)
+        if bool((longest := (place * marked).max()) >= len(self.table)):
+            raise ValueError(f"{self.name} has {len(self.table)} places, a number needs {int(longest) + 1}: raise size")
+        added = self.table[place.clamp(0, len(self.table) - 1)] * marked[..., None]
+        return self.over.embed(embedded, tokens, positions) + added.to(embedded.dtype)
+
+    def _places(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, T] places in numbers, and which tokens have one."""
         digits = torch.isin(tokens, self.get_buffer("digits"))
         index = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
         # The last other token before a digit is the largest so far.
-        place = index - torch.where(digits, -1, index).cummax(1).values - 1 + self._offset
-        if bool((longest := (place * digits).max()) >= len(self.table)):
-            raise ValueError(f"abacus has {len(self.table)} places, a number needs {int(longest) + 1}: raise size")
-        added = self.table[place.clamp(0, len(self.table) - 1)] * digits[..., None]
-        return self.over.embed(embedded, tokens, positions) + added.to(embedded.dtype)
+        return index - torch.where(digits, -1, index).cummax(1).values - 1, digits

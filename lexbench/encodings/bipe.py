@@ -33,6 +33,7 @@ class Bipe(Over):
         separators: token ids, or texts, which become the ids of the tokenizer's tokens that contain them.
         size: rows of the table; tokens further into a segment share the last row. 1024 in the authors' code.
         spread: factor on segment numbers; None: 96 where the inner encoding adds a bias, else 1.
+        deviation: of the initial token embeddings, and so of the table; a training states its own.
     """
 
     excludes = frozenset({"decay", "embed", "enter", "gates", "positions", "rescore"})
@@ -47,6 +48,7 @@ class Bipe(Over):
         separators: Sequence[int | str] | None = None,
         size: int = 1024,
         spread: float | None = None,
+        deviation: float = DEVIATION,
     ) -> None:
         super().__init__(over)
         if not separators or any(isinstance(mark, str) for mark in separators):
@@ -60,7 +62,7 @@ class Bipe(Over):
         if not self.spread > 0:
             raise ValueError(f"bipe's spread must be above 0, got {spread}: leave it out for 96 over alibi, else 1")
         self.register_buffer("marks", torch.tensor([int(mark) for mark in separators]), persistent=False)
-        self.table = nn.Parameter(torch.zeros(size, width))
+        self.table, self.deviation = nn.Parameter(torch.zeros(size, width)), deviation
 
     @classmethod
     def settled(cls, parameters: Mapping[str, Any], tokenizer: Tokenizer) -> Mapping[str, Any]:
@@ -77,9 +79,9 @@ class Bipe(Over):
         return {**parameters, "separators": sorted(found | {int(mark) for mark in given if mark not in texts})}
 
     def initialise(self, generator: Generator) -> None:
-        """Draw the table like token embeddings: normal, deviation 0.02."""
+        """Draw the table like token embeddings: normal, of their deviation."""
         super().initialise(generator)
-        self.table.data = torch.randn(self.table.shape, generator=generator).to(self.table) * DEVIATION
+        self.table.data = torch.randn(self.table.shape, generator=generator).to(self.table) * self.deviation
 
     def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
         """[B, T] segment numbers times the spread."""

@@ -25,7 +25,7 @@ class Floater(Encoding):
     The released code for RoBERTa has this network, a spacing of 0.01, and the midpoint rule with five steps per token;
     but separate starts from Normal(0, 1) for queries, keys and values, which are added to their projections instead of
     the stream; and it solves the path only once in 400 batches. Its translation model replaces the network by
-    convolutions over all layers. Here starts are drawn from Normal(0, 0.02^2), like token embeddings.
+    convolutions over all layers. Here starts are drawn like token embeddings.
 
     Args:
         width: of the stream.
@@ -33,12 +33,19 @@ class Floater(Encoding):
         hidden: width inside the network; None: width.
         spacing: difference in t between neighbouring tokens.
         solver: euler, midpoint or rk4: 1, 2 or 4 evaluations of the network per token.
+        deviation: of the initial token embeddings, and so of the starts; a training states its own.
     """
 
     counts = True
 
     def __init__(
-        self, width: int, layers: int, hidden: int | None = None, spacing: float = 0.01, solver: str = "midpoint"
+        self,
+        width: int,
+        layers: int,
+        hidden: int | None = None,
+        spacing: float = 0.01,
+        solver: str = "midpoint",
+        deviation: float = DEVIATION,
     ) -> None:
         super().__init__()
         _odeint()
@@ -49,7 +56,7 @@ class Floater(Encoding):
         hidden = width if hidden is None else hidden
         if hidden < 1:
             raise ValueError(f"floater needs a hidden width of at least 1, got {hidden}: leave it out for {width}")
-        self.spacing, self.solver = spacing, solver
+        self.spacing, self.solver, self.deviation = spacing, solver, deviation
         self.start = nn.Parameter(torch.zeros(layers, width))
         self.inner = nn.Parameter(torch.zeros(hidden, width + 1))
         self.inner_bias = nn.Parameter(torch.zeros(hidden))
@@ -64,7 +71,7 @@ class Floater(Encoding):
 
     def initialise(self, generator: Generator) -> None:
         """Draw starts from a normal distribution and the network's weights by Glorot's rule; biases are 0."""
-        nn.init.normal_(self.start, std=DEVIATION, generator=generator)
+        nn.init.normal_(self.start, std=self.deviation, generator=generator)
         nn.init.xavier_normal_(self.inner, generator=generator)
         nn.init.xavier_normal_(self.outer, generator=generator)
 

@@ -9,7 +9,7 @@ from lexbench.encodings.base import DEVIATION, Encoding, rows
 class Learned(Encoding):
     """Add row n of a learned table to the token embedding at position n, once, before the first layer.
 
-        stream(n) = embedding(n) + E[n],  E[n] ~ Normal(0, 0.02^2) at first
+        stream(n) = embedding(n) + E[n],  E[n] ~ Normal(0, deviation^2) at first
 
     Texts longer than the table are refused, never clamped to its last row. Rows that training does not reach stay
     random: choose a larger size only inside `shape` or `randomized`, which reach them. Training on T tokens uses T - 1
@@ -19,18 +19,19 @@ class Learned(Encoding):
         width: of the embedding.
         trained_length: tokens.
         size: rows of the table, tokens; None: trained_length.
+        deviation: of the initial token embeddings, and so of the table, as in GPT-2; a training states its own.
     """
 
     counts = True
 
-    def __init__(self, width: int, trained_length: int, size: int | None = None) -> None:
+    def __init__(self, width: int, trained_length: int, size: int | None = None, deviation: float = DEVIATION) -> None:
         super().__init__()
         size = trained_length if size is None else size
         if size < trained_length:
             raise ValueError(
                 f"learned needs a row for each of {trained_length} trained tokens, got size {size}: raise it"
             )
-        self.table = nn.Parameter(torch.zeros(size, width))
+        self.table, self.deviation = nn.Parameter(torch.zeros(size, width)), deviation
 
     @property
     def longest(self) -> int:
@@ -38,8 +39,8 @@ class Learned(Encoding):
         return len(self.table)
 
     def initialise(self, generator: Generator) -> None:
-        """Draw the table with GPT-2's deviation."""
-        nn.init.normal_(self.table, std=DEVIATION, generator=generator)
+        """Draw the table with the deviation of token embeddings."""
+        nn.init.normal_(self.table, std=self.deviation, generator=generator)
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
         """[B, T, width]; ValueError beyond the table's end."""

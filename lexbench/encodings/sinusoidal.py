@@ -15,12 +15,12 @@ class Sinusoidal(Encoding):
     """Add a vector of sines and cosines of the position n to the token embedding, once, before the first layer.
 
         PE(n)[2p] = sin(n theta_p),  PE(n)[2p + 1] = cos(n theta_p),  theta_p = base^(-2p / width)
-        stream(n) = s embedding(n) + PE(n),  s = sqrt(width) width^(-1/2) / 0.02 = 50
+        stream(n) = s embedding(n) + PE(n),  s = sqrt(width) width^(-1/2) / deviation = 1 / deviation
 
     The paper's s is sqrt(width), and its embeddings begin with deviation width^(-1/2) (tensor2tensor), so that tokens
-    enter with rms 1 beside waves of rms sqrt(1/2). Embeddings of this decoder begin with deviation 0.02: with
-    sqrt(width) alone, tokens of a small network would drown in the waves (rms 0.23 at a width of 128). Hence s is
-    chosen for a `token_rms` of 1.
+    enter with rms 1 beside waves of rms sqrt(1/2). Embeddings of this decoder begin with another deviation, 0.02 by
+    default: with sqrt(width) alone, tokens of a small network would drown in the waves (rms 0.23 at a width of 128).
+    Hence s is chosen for a `token_rms` of 1.
 
     That is the paper's layout, `interleaved`; `halves` is [all sines | all cosines], as in much code. Both have the
     paper's frequencies: tensor2tensor and fairseq divide by width / 2 - 1 in the exponent, where the paper divides by
@@ -31,7 +31,8 @@ class Sinusoidal(Encoding):
         base: of the frequencies; wavelengths go from 2 pi to almost 2 pi base tokens.
         layout: interleaved or halves.
         scaled: whether token embeddings are multiplied by s first.
-        token_rms: rms with which tokens enter before training, s = token_rms / 0.02; None: s = sqrt(width).
+        token_rms: rms with which tokens enter before training, s = token_rms / deviation; None: s = sqrt(width).
+        deviation: of the initial token embeddings; a training states its own.
     """
 
     before = MappingProxyType({"token_rms": None})
@@ -44,6 +45,7 @@ class Sinusoidal(Encoding):
         layout: str = "interleaved",
         scaled: bool = True,
         token_rms: float | None = 1.0,
+        deviation: float = DEVIATION,
     ) -> None:
         super().__init__()
         if width % 2:
@@ -55,7 +57,7 @@ class Sinusoidal(Encoding):
         if token_rms is not None and not 0 < token_rms < math.inf:
             raise ValueError(f"sinusoidal token_rms must be finite and above 0, got {token_rms}: the paper has 1")
         self.layout = layout
-        self.factor = (width**0.5 if token_rms is None else token_rms / DEVIATION) if scaled else 1.0
+        self.factor = (width**0.5 if token_rms is None else token_rms / deviation) if scaled else 1.0
         self.register_buffer("inv_freq", frequencies(width, base), persistent=False)
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:

@@ -181,7 +181,8 @@ class Layer:
 
     def _biases(self, here: Positions, there: Positions) -> Tensor | None:
         """The encoding's bias, and the method's."""
-        own = self.encoding.bias(self.positions[..., here[0] : here[-1] + 1], self.positions[..., : len(there)])
+        last = len(there)  # not here[-1] + 1: torch.compile cannot trace a slice that ends at a value
+        own = self.encoding.bias(self.positions[..., last - len(here) : last], self.positions[..., :last])
         other = self._methods_bias(here, there)
         return other if own is None else _added(own, other)
 

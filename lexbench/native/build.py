@@ -6,12 +6,14 @@ from typing import Any
 
 from lexbench.core import registry
 from lexbench.core.task import Tokenizer
-from lexbench.encodings.base import Encoding
+from lexbench.encodings.base import DEVIATION, Encoding
 from lexbench.encodings.wrappers import Layered
 from lexbench.native.decoder import Shape
 
 INNER = "over"
 """The parameter that takes another encoding: a name, or {name: alibi, ...parameters}."""
+PINNED = ("deviation",)
+"""Parameters whose value is the training's where a spec does not state them."""
 
 
 def encoding(spec: str | Mapping[str, Any], shape: Shape, trained_length: int) -> Encoding:
@@ -40,16 +42,21 @@ def resolved(spec: str | Mapping[str, Any], tokenizer: Tokenizer | None = None) 
         config[INNER] = resolved(config[INNER], tokenizer)
     cls = class_of(config)
     signature = inspect.signature(cls)
-    usual = {key: p.default for key, p in signature.parameters.items() if p.default is not inspect.Parameter.empty}
+    known = {key: p.default for key, p in signature.parameters.items() if key not in PINNED}
+    usual = {key: value for key, value in known.items() if value is not inspect.Parameter.empty}
     config = {**usual, **config}
     return config if tokenizer is None else dict(cls.settled(config, tokenizer))
 
 
-def pinned(config: Mapping[str, Any], trained_length: int) -> dict[str, Any]:
-    """A resolved config that states its trained_length: its rules keep it where a later training has other rows."""
+def pinned(config: Mapping[str, Any], trained_length: int, deviation: float = DEVIATION) -> dict[str, Any]:
+    """A resolved config that states its trained_length and the deviation of initial token embeddings.
+
+    Its rules keep both where a later training has others.
+    """
     known = registry.parameters(class_of(config))
-    own = {"trained_length": trained_length} if "trained_length" in known and "trained_length" not in config else {}
-    inner = {INNER: pinned(config[INNER], trained_length)} if config.get(INNER) is not None else {}
+    states = {"trained_length": trained_length, "deviation": deviation}
+    own = {key: value for key, value in states.items() if key in known and key not in config}
+    inner = {INNER: pinned(config[INNER], trained_length, deviation)} if config.get(INNER) is not None else {}
     return {**config, **own, **inner}
 
 

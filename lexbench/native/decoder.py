@@ -143,20 +143,23 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
         self.norm = _norm(shape)
 
-    def initialise(self, seed: int, rule: str = "gpt2") -> None:
+    def initialise(self, seed: int, rule: str = "gpt2", embeddings: float = DEVIATION) -> None:
         """Draw normal weights.
 
             gpt2      deviation 0.02; of the outputs of layers 0.02 / sqrt(2 layers)
             fan_in    deviation 1 / sqrt(columns), so that outputs have the size of inputs; the outputs of layers begin
-                      with 0, embeddings have 0.02
+                      with 0
 
+        Embeddings have a deviation of their own.
         The encoding draws its weights from another generator, so that all others are the same under every encoding.
         """
         generator = torch.Generator().manual_seed(seed)
         for name, weight in self.named_parameters():
             if weight.dim() == 2 and not name.startswith("encoding."):
                 deviation, writes = DEVIATION, name.endswith(("o_proj.weight", "down_proj.weight"))
-                if rule == "fan_in" and not name.startswith("embed_tokens."):
+                if name.startswith("embed_tokens."):
+                    deviation = embeddings
+                elif rule == "fan_in":
                     deviation = 0.0 if writes else weight.shape[1] ** -0.5
                 elif writes:
                     deviation /= (2 * self.shape.layers) ** 0.5

@@ -71,10 +71,12 @@ def optimizers(decoder: Decoder, recipe: Recipe, half: bool) -> Optimizers:
         dtype = torch.bfloat16 if half else torch.float32
         found.append(Muon(layers.values(), recipe.matrix_rate, weight_decay=recipe.decay, dtype=dtype))
         weights, matrices = {name: weights[name] for name in weights.keys() - layers.keys()}, {}
-    others = [weights[name] for name in sorted(weights.keys() - matrices.keys())]
-    groups = [
+    gains = [name for name in weights if "norm" in name and not name.startswith("encoding.") and recipe.gain_rate]
+    others = [weights[name] for name in sorted(weights.keys() - matrices.keys() - {*gains})]
+    groups: list[dict[str, Any]] = [
         {"params": list(matrices.values()), "weight_decay": recipe.decay},
         {"params": others, "weight_decay": 0.0},
+        {"params": [weights[name] for name in gains], "weight_decay": 0.0, "lr": recipe.gain_rate},
     ]
     found.append(
         torch.optim.AdamW([each for each in groups if each["params"]], lr=recipe.rate, betas=(0.9, 0.95), fused=True)
@@ -184,4 +186,5 @@ def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         raise ValueError(
             f"recipe.compile needs a C++ compiler ({', '.join(COMPILERS)}), none is installed: set it to false"
         )
+    torch._dynamo.config.recompile_limit = 64  # one graph for each length of rows and size of a piece
     return torch.compile(function, dynamic=False)  # stages differ in the length of rows

@@ -5,6 +5,7 @@ A lesson has at most `length` tokens; a training row is BOS and lessons of one k
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -54,7 +55,15 @@ def block_pieces(rng: np.random.Generator, tokenizer: Tokenizer, length: int) ->
     divides 24. A head that learns this sees no token. Here the distance changes with every piece: only the token tells.
     """
     symbols = [int(tokenizer.encode(symbol).ids[0]) for symbol in SYMBOLS]
-    alphabet = symbols if rng.random() < 0.5 else np.arange(3, tokenizer.vocabulary)
+    return _block_pieces(rng, symbols if rng.random() < 0.5 else np.arange(3, tokenizer.vocabulary), length)
+
+
+def token_pieces(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
+    """Rows of `block_pieces`, of any tokens: after symbols, it makes copying hold for the whole vocabulary."""
+    return _block_pieces(rng, np.arange(3, tokenizer.vocabulary), length)
+
+
+def _block_pieces(rng: np.random.Generator, alphabet: Any, length: int) -> Tokens:
     longest = max(5, min(32, length // 2))
     block = rng.choice(alphabet, size=int(2 ** rng.uniform(2, np.log2(longest))), replace=False)
     pieces, found = [block], len(block)
@@ -105,6 +114,7 @@ BLOCKS: tuple[Lesson, ...] = (
     growing_blocks,
     distinct_blocks,
     block_pieces,
+    token_pieces,
     string_pieces,
 )
 GENERATORS = {lesson.__name__: lesson for lesson in (*BLOCKS, key_values, running_sums)}

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from lexbench.encodings.base import DEVIATION
 from lexbench.native.decoder import Shape
 
 SIZES = [field.name for field in fields(Shape) if field.name != "vocabulary"]
@@ -54,6 +55,9 @@ class Recipe:
     """adamw: of all weights; muon: `lexbench.native.muon` for the matrices of the layers, AdamW for the rest."""
     matrix_rate: float = 0.02
     """Peak learning rate of Muon, with the same warm-up and cosine."""
+    gain_rate: float | None = None
+    """Peak learning rate of the norms' gains, with the same warm-up and cosine; None: `rate`. Gains sharpen attention:
+    with a high rate copying begins sooner."""
     warmup: int = 100
     last: float = 0.1
     """Learning rate at the end, as a share of the peak."""
@@ -74,6 +78,9 @@ class Recipe:
     """dtype of the saved weights."""
     initial: str = "gpt2"
     """Initial weights: gpt2 or fan_in (`Decoder.initialise`)."""
+    embeddings: float = DEVIATION
+    """Deviation of initial embeddings. AdamW moves all of them by about `rate` in a step, most of them together: where
+    they begin small, tokens that no row shows become alike, and cannot be told apart when they are to be copied."""
     precision: str | None = None
     """Of matrix products: float32 or bfloat16 (autocast); None: bfloat16 on a GPU, float32 on a CPU."""
     counted: str = "all"
@@ -88,8 +95,10 @@ class Recipe:
                 _check_whole(name, getattr(self, name), least)
         if self.seed >= SEEDS:
             raise ValueError(f"recipe.seed must be below 2^63, got {self.seed}: give a smaller one")
-        for name in ("rate", "matrix_rate", "clip"):
+        for name in ("rate", "matrix_rate", "clip", "embeddings"):
             _check_positive(name, getattr(self, name))
+        if self.gain_rate is not None:
+            _check_positive("gain_rate", self.gain_rate)
         for name in ("decay", "last"):
             if not _is_number(value := getattr(self, name)) or value < 0:
                 raise ValueError(f"recipe.{name} must be a number of at least 0, got {value!r}: e.g. 0.1")

@@ -35,7 +35,7 @@ HELD_OUT = 32
 """Rows that measure the held-out loss."""
 ASIDE = ("save", "evaluate")
 """Parameters of a recipe that do not change the weights."""
-LATER = ("optimizer", "matrix_rate", "last", "initial", "precision", "counted")
+LATER = ("optimizer", "matrix_rate", "last", "gain_rate", "initial", "embeddings", "precision", "counted")
 """Parameters that older folders do not know: they count only where they are no default."""
 
 
@@ -155,9 +155,9 @@ def _train(prepared: Prepared, out: Path) -> None:
 
     # Build the decoder: random weights, then the start's, where there is one.
     tokenizer = _tokenizer(prepared, out, progress.begun)
-    spec = build.pinned(build.resolved(prepared.encoding, tokenizer), recipe.length)
+    spec = build.pinned(build.resolved(prepared.encoding, tokenizer), recipe.length, recipe.embeddings)
     decoder = Decoder(prepared.shape, build.encoding(spec, prepared.shape, recipe.length))
-    decoder.initialise(recipe.seed, recipe.initial)
+    decoder.initialise(recipe.seed, recipe.initial, recipe.embeddings)
     kept = begun is not None and begun.give(decoder, spec)
     scaling = start.scaling(job.method, begun, *_target(decoder, recipe))
 

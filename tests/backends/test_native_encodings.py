@@ -28,6 +28,7 @@ ROTATING = ("rope", "xpos", "coca", "interleave")
 GIVEN: dict[str, dict[str, Any]] = {
     "bipe": {"separators": [10, 20]},
     "abacus": {"digits": list(range(20))},
+    "coupling": {"digits": list(range(20))},
     "irope": {"every": 2},
 }
 PREFIX: dict[str, Any] = {"index": 0, "cluster": ""}
@@ -119,7 +120,7 @@ def test_prompts_that_begin_alike_give_the_numbers_of_each_alone(name: str, trai
     again, rewritten = answers()
     np.testing.assert_allclose(again, alone, rtol=1e-9)
     assert [list(each) for each in rewritten] == [list(each) for each in written]
-    own_places = ("abacus", "bipe", "cape", "clex", "pose", "randomized", "shape")
+    own_places = ("abacus", "bipe", "cape", "coupling", "clex", "pose", "randomized", "shape")
     assert native.sees_no_future() == (name not in own_places)
     if native.sees_no_future():
         long, short = (

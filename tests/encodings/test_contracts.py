@@ -18,6 +18,7 @@ NAMES = registry.names("encoding")
 GIVEN: dict[str, dict[str, Any]] = {
     "bipe": {"separators": [3, 5]},
     "abacus": {"digits": list(range(20))},
+    "coupling": {"digits": list(range(20))},
     "irope": {"every": 2},
 }
 """Parameters without which an encoding is none."""

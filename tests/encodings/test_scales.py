@@ -22,9 +22,10 @@ TRAINED, CONTENT = 128, 0.02**2 * 128
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def begun(spec: str | dict[str, object]) -> Decoder:
-    decoder = Decoder(SHAPE, build.encoding(spec, SHAPE, TRAINED))
-    decoder.initialise(0)
+def begun(spec: str | dict[str, object], embeddings: float = 0.02) -> Decoder:
+    stated = build.pinned(build.resolved(spec), TRAINED, embeddings)
+    decoder = Decoder(SHAPE, build.encoding(stated, SHAPE, TRAINED))
+    decoder.initialise(0, embeddings=embeddings)
     return decoder.eval()
 
 
@@ -60,9 +61,11 @@ def test_contents_logits_have_the_rms_of_the_closed_form() -> None:
     assert rms(first_logits("nope")) == pytest.approx(CONTENT, rel=0.1)
 
 
-@pytest.mark.parametrize("name", ["sinusoidal", "shape", "cape"])
-def test_waves_enter_with_about_the_rms_of_tokens(name: str) -> None:
-    decoder = begun(name)
+@pytest.mark.parametrize(
+    ("name", "embeddings"), [("sinusoidal", 0.02), ("sinusoidal", 0.3), ("shape", 0.3), ("cape", 0.3)]
+)
+def test_waves_enter_with_about_the_rms_of_tokens(name: str, embeddings: float) -> None:
+    decoder = begun(name, embeddings)
     tokens = torch.randint(0, 200, (1, TRAINED), generator=torch.Generator().manual_seed(0))
     embedded = decoder.embed_tokens(tokens)
     positions = decoder.encoding.positions(tokens, TRAINED)
@@ -72,9 +75,17 @@ def test_waves_enter_with_about_the_rms_of_tokens(name: str) -> None:
     assert rms(alone) == pytest.approx(1.0, rel=0.05)
 
 
-def test_learned_positions_enter_with_the_rms_of_tokens() -> None:
-    decoder = begun("learned")
-    assert rms(decoder.encoding.get_parameter("table")) / rms(decoder.embed_tokens.weight) == pytest.approx(1, rel=0.05)
+SPECS = ("learned", {"name": "bipe", "over": "rope", "separators": [3]}, {"name": "abacus", "digits": [5]}, "floater")
+
+
+@pytest.mark.parametrize("embeddings", [0.02, 0.3])
+@pytest.mark.parametrize("spec", SPECS)
+def test_learned_positions_enter_with_the_rms_of_tokens(spec: str | dict[str, object], embeddings: float) -> None:
+    decoder = begun(spec, embeddings)
+    assert rms(decoder.embed_tokens.weight) == pytest.approx(embeddings, rel=0.02)  # of 25,600 numbers
+    own = dict(decoder.encoding.named_parameters())
+    vectors = own["start"] if "start" in own else own["table"]
+    assert rms(vectors) == pytest.approx(embeddings, rel=0.1)  # of 512 numbers or more
 
 
 def test_xpos_fades_by_its_zeta_over_half_the_trained_length_and_by_its_square_over_all_of_it() -> None:

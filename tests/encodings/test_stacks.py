@@ -20,7 +20,7 @@ from lexbench.native.decoder import Cache, Decoder, Shape, plain
 
 OUTER = [
     *("randomized", "shape", "cape", "pose", "bipe", "dape", "key_norm", "qk_norm", "cosine", "interleave"),
-    *("hwfa", "hwfa2", "zebra", "inverse_leaky_rerope", "ssmax", "fox", "irope", "abacus"),
+    *("hwfa", "hwfa2", "zebra", "inverse_leaky_rerope", "ssmax", "fox", "irope", "abacus", "coupling"),
 ]
 INNER: list[str | dict[str, Any]] = [
     *("rope", "xpos", "clex", "coca", "fope", "alibi", "kerple", "t5", "shaw", "cope", "floater", "fox", "path"),
@@ -37,7 +37,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def stacked(outer: str, inner: str | dict[str, Any]) -> Decoder:
     """A decoder in float64 with one encoding over another; ValueError where they are refused."""
-    given = {"bipe": {"separators": [3, 5]}, "abacus": {"digits": [3, 5]}}.get(outer, {})
+    given = {"bipe": {"separators": [3, 5]}, "abacus": {"digits": [3, 5]}, "coupling": {"digits": [3, 5]}}.get(
+        outer, {}
+    )
     decoder = Decoder(TINY, build.encoding({"name": outer, "over": inner, **given}, TINY, TRAINED))
     decoder.initialise(0)
     generator = torch.Generator().manual_seed(1)

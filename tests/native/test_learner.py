@@ -25,6 +25,7 @@ NAMES = registry.names("encoding")
 GIVEN: dict[str, dict[str, object]] = {
     "bipe": {"separators": [3, 5]},
     "abacus": {"digits": list(range(20))},
+    "coupling": {"digits": list(range(20))},
     "irope": {"every": 2},
 }
 
@@ -103,6 +104,27 @@ def test_only_matrices_of_the_decoder_decay() -> None:
     left = {names[id(weight)] for weight in others["params"]}
     assert any(name.startswith("encoding.") for name in left)
     assert all(name.startswith("encoding.") or "norm" in name for name in left)
+
+
+def test_gains_have_their_own_rate() -> None:
+    """The first step of AdamW is its rate in each coordinate, whatever the gradient."""
+    own = learner("rope", optimizer="muon", rate=0.001, gain_rate=0.02, warmup=0, last=1.0)
+    before = {name: weight.detach().clone() for name, weight in own.decoder.named_parameters()}
+    own.step(rows(), 0)
+    for name, weight in own.decoder.named_parameters():
+        if "norm" in name or "embed" in name:
+            moved = (weight.detach() - before[name]).abs()
+            assert float(moved.median()) == pytest.approx(0.02 if "norm" in name else 0.001, rel=1e-3), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["rope", "alibi"])
+def test_a_network_compiles_without_a_break(name: str) -> None:
+    """A break leaves all layers to plain PyTorch, at half the speed."""
+    own = learner(name)
+    traced = torch.compile(own._losses, backend="eager", fullgraph=True)
+    positions = own._positions(rows()[:, :-1], 0)
+    torch.testing.assert_close(traced(rows(), positions), own._losses(rows(), positions))
 
 
 def test_random_positions_follow_seed_and_step() -> None:

@@ -13,7 +13,17 @@ from lexbench.core.task import AnyQuestion, Tokenizer
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora import Corpus
 from lexbench.corpora.synthetic import Synthetic
-from lexbench.native.lessons import GENERATORS, TaskLesson, TextLesson, block_pieces, gather, repeated_pieces, row
+from lexbench.native.lessons import (
+    GENERATORS,
+    Lesson,
+    TaskLesson,
+    TextLesson,
+    block_pieces,
+    gather,
+    repeated_pieces,
+    row,
+    token_pieces,
+)
 
 TEXTS: list[Corpus] = [Synthetic(count=8, words=1000)]
 
@@ -114,11 +124,12 @@ def test_a_tasks_lesson_is_its_question_with_the_right_answer(tokenizer: FastTok
             assert text.count(f" {key}") == 3
 
 
-def test_no_fixed_distance_copies_the_pieces_of_a_block(tokenizer: FastTokenizer) -> None:
+@pytest.mark.parametrize("lesson", [block_pieces, token_pieces])
+def test_no_fixed_distance_copies_the_pieces_of_a_block(tokenizer: FastTokenizer, lesson: Lesson) -> None:
     """The token before tells the next one, within a piece; no distance tells a third of them."""
     told, near, places = 0, np.zeros(64), 0
     for seed in range(40):
-        tokens = block_pieces(np.random.default_rng(seed), tokenizer, 128)
+        tokens = lesson(np.random.default_rng(seed), tokenizer, 128)
         size = len(set(tokens.tolist()))
         block = tokens[:size].tolist()
         after = {one: block[(place + 1) % size] for place, one in enumerate(block)}
@@ -127,6 +138,14 @@ def test_no_fixed_distance_copies_the_pieces_of_a_block(tokenizer: FastTokenizer
         places += 63
     assert told / places > 0.75
     assert near.max() / places < 1 / 3
+
+
+def test_pieces_of_tokens_show_the_whole_vocabulary(tokenizer: FastTokenizer) -> None:
+    """Blocks of 11 tokens on average, 300 rows: a token of V is left out with probability (1 - 11 / V)^300."""
+    rng, seen = np.random.default_rng(0), np.zeros(tokenizer.vocabulary, bool)
+    for _ in range(300):
+        seen[token_pieces(rng, tokenizer, 64)] = True
+    assert not seen[:3].any() and seen[3:].mean() > 0.98
 
 
 def test_pieces_are_runs_of_the_stretch() -> None:
