@@ -77,7 +77,7 @@ def gains(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Gain]:
 def drop(table: Table, samples: Mapping[str, Sequence[Sample]], before: Place, after: Place) -> Drop | None:
     """NLL of one cell of a table minus NLL of another; None unless they score the same targets."""
     sides = [_targets(samples.get(table.entries[place].cell, ())) for place in (before, after)]
-    return _drop(*sides, tested=True) if all(sides) and _same(sides) else None
+    return _drop(sides[0], sides[1], tested=True) if all(sides) and _same(sides) else None
 
 
 Targets = dict[tuple[str, str], tuple[NDArray[np.int64], Floats]]
