@@ -2,13 +2,13 @@
 
 transformers' Trainer trains lexlet while `lexbench.callbacks` logs last-segment curves, once for each tracker that is
 installed: TensorBoard, W&B (offline) and MLflow (a local store), which write to a scratch folder; and once without any.
-One thread computes, so its processor seconds are shared out exactly, whatever else the machine does: those of the curves
-(their measuring, and their logging) and those of the training. A curve is measured every few steps, the first one left
-out, which imports. The last columns say what share that is of the training's seconds at the default of 500 steps between
-curves, and after how many steps it is 3 %; LengthCurve itself skips a step on which the share would be larger. What the
-library spends in threads and processes of its own stands apart. Kept: the values that the tracker's own reader finds in
-its files; of W&B, whose log only its service reads, those of the last curve in its summary. Where it finds another
-number of them than were logged, or the share at the default is above 3 %, the exit code is 1.
+One thread computes, so its processor seconds are shared out exactly, whatever else the machine does: those of the
+curves (measured and logged) and those of the training. A curve is measured every few steps; the first one, which
+imports, stands apart. The last columns say what share that is of the training's seconds at the default of 500 steps
+between curves, and after how many steps it is 3 %; LengthCurve itself skips a step on which the share would be larger.
+What the library spends in threads and processes of its own stands apart. Kept: the values that the tracker's own reader
+finds in its files; of W&B, whose log only its service reads, those of the last curve in its summary. Where it finds
+another number of them than were logged, or the share at the default is above 3 %, the exit code is 1.
 """
 
 import argparse
@@ -194,7 +194,9 @@ def main() -> int:
             "MLFLOW_ALLOW_FILE_STORE": "true",
         }
         (scratch / "wandb").mkdir()
-        good = [trained(each, scratch / each, options) for each in options.trackers if each == "none" or find_spec(each)]
+        good = [
+            trained(each, scratch / each, options) for each in options.trackers if each == "none" or find_spec(each)
+        ]
     if not any(map(find_spec, TRACKERS)):
         print("\nNone of these trackers is installed: pip install tensorboard wandb mlflow-skinny")
     return 0 if good and all(good) else 1

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -123,8 +124,8 @@ def test_a_report_is_unchanged_while_what_it_read_and_wrote_is(tmp_path: Path) -
 def test_figures_are_drawn_beside_and_by_the_parent_where_the_child_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report.threading, "active_count", lambda: 1)
-    monkeypatch.setattr(report.os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
     drawn, parent = tmp_path / "drawn", os.getpid()
 
     def draw(able: bool) -> None:
