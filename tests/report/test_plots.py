@@ -17,6 +17,7 @@ import pytest
 from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.backends.backend_svg import RendererSVG
 from matplotlib.font_manager import FontProperties
+from matplotlib.patches import Rectangle
 
 from lexbench.core.record import Sample
 from lexbench.report.plots.heatmaps import depth_strata, heatmap
@@ -156,6 +157,19 @@ def test_a_heatmap_stands_beside_its_numbers_with_their_intervals(tmp_path: Path
     assert len(rows) == 4 * 8
     row = next(row for row in rows if row["value"] == "0.75")
     assert (float(row["low"]), float(row["high"])) == (wilson(3, 4).low, wilson(3, 4).high)
+
+
+def test_a_refused_cell_is_hatched_above_its_empty_strata(tmp_path: Path) -> None:
+    cells = [finished("passkey", "none", 512, n=4), finished("passkey", "rerope", 2048, n=4)]
+    [table, *_] = tables(cells)
+    with drawn() as figures:
+        heatmap(table, {each.cell.id: each.samples for each in cells}, tmp_path / "a")
+    axes = figures[0].axes[0]
+    [hatched] = [each for each in axes.get_children() if isinstance(each, Rectangle) and each.get_hatch()]
+    [strata] = axes.collections
+    assert hatched.get_zorder() > strata.get_zorder()
+    place, *_ = strata.get_paths()[-1].get_extents().get_points()
+    assert "refused" in [text.get_text() for text in axes.texts] and hatched.get_xy() <= tuple(place)
 
 
 def test_samples_without_a_depth_have_no_heatmap(tmp_path: Path) -> None:

@@ -226,7 +226,7 @@ def _refused(at: Panel, table: Table, method: str, count: int) -> None:
         record = table.entries.get((method, length))
         if record is not None and record.refused:
             x, y, width, height = at.field(column, 0, rows=count)
-            at.axes.add_artist(Rectangle((x, y), width, height, **HATCHED))
+            at.axes.add_artist(Rectangle((x, y), width, height, zorder=1.5, **HATCHED))
             at.text(column + 0.5, count / 2, "refused", color="0.2", fontsize=7, rotation=90, bbox=BACKED)
 
 
