@@ -1,14 +1,17 @@
 """The dense reference backend: attention by its definition, in float32 or float64. Defines what is correct; slow."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.backends import Backend, Capabilities
 from lexbench.backends.caches import PrefixCache
+from lexbench.backends.devices import device_of
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import end_tokens, fingerprint, locate, weight_files
 from lexbench.core.model import Model
@@ -36,15 +39,19 @@ class Native(Backend):
     Args:
         model: with the folder in `path`.
         dtype: float32 or float64, of weights and all computation.
+        device: cpu, cuda:1, ... or auto (a GPU if there is one). The last bits of results depend on it.
     """
 
     name = "native"
     kernel = "dense"
     capabilities = Capabilities(recalls=True)
 
-    def __init__(self, model: Model, dtype: str = "float32") -> None:
+    def __init__(self, model: Model, dtype: str = "float32", device: str = "cpu") -> None:
         if dtype not in DTYPES:
             raise ValueError(f"backend.dtype must be float32 or float64, got {dtype}")
+        if device == "all":
+            raise ValueError("backend.device all needs backend=hf: native holds a model on one device, name it")
+        self._device = device_of(device)
         folder = locate(str(model.path), model.revision)
         weight_files(folder)
         self.model = model
@@ -53,7 +60,7 @@ class Native(Backend):
         self.revision = fingerprint(folder)
         self.tokenizer = load_tokenizer(folder, model.bos)
         self._ends = end_tokens(folder)
-        self._decoder = load(folder, DTYPES[dtype])
+        self._decoder = load(folder, DTYPES[dtype]).to(self._device)
         self._passes: tuple[Attention, ...] = (Attention(),)
         self.reuse = False
         self._prefix_cache = PrefixCache[Reading]()
@@ -121,41 +128,44 @@ class Native(Backend):
         if taken and taken[1] >= WORTH * len(prompt):
             text.begun_as(*taken)
             _, begun = taken
-        last = text(torch.from_numpy(prompt[begun:]))[-1:]
+        last = text(self._ids(prompt[begun:]))[-1:]
         if self.reuse and self.sees_no_future():
             self._prefix_cache.keep(prompt, text.forked())
         return text, last
+
+    def _ids(self, tokens: NDArray[np.integer[Any]]) -> Tensor:
+        return torch.from_numpy(tokens).to(self._device)
 
     @torch.inference_mode()
     def logits(self, tokens: Tokens, pieces: Sequence[int], prompt: int) -> Tensor:
         """[T, vocabulary] next-token logits of a text read in pieces of these sizes; the first holds the prompt."""
         text = self._read(prompt, len(tokens))
-        return torch.cat([text(piece) for piece in torch.split(torch.from_numpy(tokens), list(pieces))])
+        return torch.cat([text(piece) for piece in torch.split(self._ids(tokens), list(pieces))])
 
     @torch.inference_mode()
     def score(self, question: Score) -> Scored:
         """NLL of the targets, from all logits at once."""
-        ids = torch.from_numpy(question.tokens)
+        ids = self._ids(question.tokens)
         logits = self._read(question.start, len(ids))(ids[:-1])[question.start - 1 :]
-        return Scored(nll=F.cross_entropy(logits, ids[question.start :], reduction="none").float().numpy())
+        return Scored(nll=F.cross_entropy(logits, ids[question.start :], reduction="none").float().cpu().numpy())
 
     @torch.inference_mode()
     def choose(self, question: Choose) -> Chosen:
         """NLL of each option; the prompt is read once."""
         prompt, last = self._prompted(question.prompt, question.length)
         sums = []
-        for option in map(torch.from_numpy, question.options):
+        for option in map(self._ids, question.options):
             logits = torch.cat([last, prompt.forked()(option[:-1])]) if len(option) > 1 else last
             sums.append(F.cross_entropy(logits, option, reduction="none").double().sum())
-        return Chosen(nll=torch.stack(sums).numpy())
+        return Chosen(nll=torch.stack(sums).cpu().numpy())
 
     @torch.inference_mode()
     def mark(self, question: Mark) -> Marked:
         """NLL of the options, from all logits at once."""
-        tokens = torch.from_numpy(question.tokens[: question.places[-1]])
+        tokens = self._ids(question.tokens[: question.places[-1]])
         text = self._read(int(question.places[0]), question.length)
-        logits = text(tokens)[torch.from_numpy(question.places - 1)]
-        return Marked(nll=-logits.log_softmax(-1)[:, torch.from_numpy(question.options)].float().numpy())
+        logits = text(tokens)[self._ids(question.places - 1)]
+        return Marked(nll=-logits.log_softmax(-1)[:, self._ids(question.options)].float().cpu().numpy())
 
     @torch.inference_mode()
     def write(self, question: Write) -> Written:
@@ -183,5 +193,5 @@ class Native(Backend):
         if not self._decoder.encoding.weighs:
             raise Refused(f"{self._decoder.encoding.name} has no attention weights to probe: it has no softmax")
         observer = Observer(question.length, question.first, question.last, question.shortest)
-        self._read(question.length, question.length).passes[0](torch.from_numpy(question.tokens), observer)
+        self._read(question.length, question.length).passes[0](self._ids(question.tokens), observer)
         return Probed(statistics=observer.statistics())

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
-from functools import cache
+from functools import cache, reduce
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 LARGEST = 1 << 53
 """Bound of whole numbers in our files: below it they are exact in every file format and library."""
+Rule = Callable[[Any], bool]
 AT_LEAST_ONE = ("length", "trained_length")
 
 
@@ -33,13 +34,13 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 @cache
-def _rule(hint: Any) -> Callable[[Any], bool]:
+def _rule(hint: Any) -> Rule:
     """The test of an annotation, cached because there may be very many values."""
     kind, inner = get_origin(hint) or hint, tuple(map(_rule, get_args(hint)))
     if hint is Any or hint is ...:
         return lambda value: True
     if kind in (Union, UnionType):
-        return lambda value: any(rule(value) for rule in inner)
+        return reduce(_either, inner)
     if kind is int:
         return _whole
     if kind is float:
@@ -54,6 +55,10 @@ def _rule(hint: Any) -> Callable[[Any], bool]:
     if issubclass(kind, Sequence):
         return lambda value: isinstance(value, kind) and (not inner or all(map(inner[0], value)))
     return lambda value: isinstance(value, kind)
+
+
+def _either(one: Rule, other: Rule) -> Rule:
+    return lambda value: one(value) or other(value)
 
 
 def _integer(value: Any) -> bool:
@@ -74,7 +79,7 @@ def _positive(value: Any) -> bool:
 
 
 @cache
-def _rules(cls: type) -> tuple[dict[str, Callable[[Any], bool]], set[str]]:
+def _rules(cls: type) -> tuple[dict[str, Rule], set[str]]:
     """The test of each field of a dataclass, and the fields without a default."""
     hints = get_type_hints(cls)
     rules = {name: _positive if name in AT_LEAST_ONE and hint is int else _rule(hint) for name, hint in hints.items()}

@@ -1,10 +1,17 @@
 """Reports: records, tables and plots of run folders, made from their samples, without a model."""
 
-from collections.abc import Collection, Sequence
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lexbench.core.files import write_text
+from lexbench.report import unchanged
 
 if TYPE_CHECKING:
     from lexbench.core.record import Sample
@@ -24,19 +31,60 @@ Lengths are in tokens, with their multiple of the trained length. *refused*: not
 SAME_SUMS = ("bits_per_byte", "word_perplexity")
 """The NLL in other units: tables without figures."""
 DRAWN = 40
-"""Tables with figures: a figure takes half a second, and every seed has a table."""
+"""Tables with figures: each takes half a second, and every seed has a table."""
 
 
-def write_report(folders: Sequence[Path], out: Path | None = None, highlight: Collection[str] = ()) -> Path:
+@dataclass(frozen=True)
+class Out:
+    """Where a report is written."""
+
+    folder: Path
+    png: bool
+    """Whether figures are drawn as PNG, too."""
+
+    def plot(self, name: str) -> Path:
+        """The stem of a figure's files."""
+        return self.folder / "plots" / name
+
+    def figure(self, name: str, text: str) -> list[str]:
+        """The lines that show a figure."""
+        png = f"[PNG](plots/{name}.png), " if self.png else ""
+        return [f"![{text}](plots/{name}.svg)", "", f"{png}[numbers](plots/{name}.csv)", ""]
+
+    def table(self, name: str, content: str) -> None:
+        """Write a file of numbers."""
+        write_text(self.folder / "tables" / name, content)
+
+    def numbers(self, name: str, content: str) -> list[str]:
+        """Keep a table's numbers; the lines that link them."""
+        self.table(f"{name}.csv", content)
+        return [f"All lengths: [{name}.csv](tables/{name}.csv)", ""]
+
+
+def write_report(
+    folders: Sequence[Path],
+    out: Path | None = None,
+    highlight: Collection[str] = (),
+    png: bool = False,
+    aside: bool = False,
+) -> Path:
     """Write report.md, tables/*.csv and plots/* of run folders, and their records.jsonl anew.
+
+    Nothing is done where neither they nor lexbench have changed since, and the report is as it was written.
 
     Args:
         folders: run folders, or folders of run folders.
         out: where to write; None: `report` in the first folder.
         highlight: names of methods to show always, like those outside the registry.
+        png: draw figures as PNG, too.
+        aside: draw some of them in a process beside this one, where it can be forked and has a core.
 
     Returns the path of report.md. Raises ValueError where there is no run.
     """
+    to = Out(Path(folders[0]) / "report" if out is None else Path(out), png)
+    sources = unchanged.sources(folders, to.folder, (DRAWN, png, sorted(highlight), *map(str, folders)))
+    if unchanged.unchanged(folders, to.folder, sources):
+        return to.folder / "report.md"
     from lexbench.report.formats import markdown
     from lexbench.report.headline import grid_of
     from lexbench.report.tables import setting_heading
@@ -46,28 +94,70 @@ def write_report(folders: Sequence[Path], out: Path | None = None, highlight: Co
     from lexbench.stats.tables import tables
 
     loaded = records.load(folders, afresh=True)
-    out = Path(folders[0]) / "report" if out is None else Path(out)
     samples = {finished.cell.id: finished.samples for finished in loaded.finished}
     every, spent = tables(loaded.finished, highlight), costs.load(folders)
+    first = {table.setting: table for table in reversed(every)}
+    figures = _beside(partial(_curves_and_depths, every[:DRAWN], first, samples, to), aside)
     found = {table.name: each for table in every if (each := differences(table, samples, BASELINE))}
-    lines = ["# lexbench report", "", _summary(folders, loaded), "", LEGEND, *_summaries(every, samples, spent, out)]
+    lines = ["# lexbench report", "", _summary(folders, loaded), "", LEGEND, *_summaries(every, samples, spent, to)]
     lines += [markdown(grid_of(headline)) for headline in headlines(every, samples)]
-    lines += [*_longbench(loaded, out), *_differences(list(found.values()), out)]
-    shown: set[str] = set()
+    lines += [*_longbench(loaded, to), *_differences(list(found.values()), to)]
     if len(every) > DRAWN:
         lines += [
             f"{len(every)} tables: only the first {DRAWN} have figures. Report fewer run folders to see more.",
             "",
         ]
     for place, table in enumerate(every):
-        if table.setting not in shown:
+        if table is first[table.setting]:
             lines += setting_heading(table)
-        lines += _section(table, samples if table.setting not in shown else {}, out, place < DRAWN)
+        lines += _section(table, samples if table is first[table.setting] else {}, to, place < DRAWN)
         if place < DRAWN:
-            lines += _difference_map(table, found.get(table.name), out) + _cost(table, spent, out)
-        shown.add(table.setting)
-    write_text(out / "report.md", "\n".join(lines))
-    return out / "report.md"
+            lines += _difference_map(table, found.get(table.name), to) + _cost(table, spent, to)
+    figures()
+    write_text(to.folder / "report.md", "\n".join(lines))
+    if not loaded.problems:
+        unchanged.made(folders, to.folder, sources)
+    return to.folder / "report.md"
+
+
+def _beside(draw: Callable[[], None], aside: bool) -> Callable[[], None]:
+    """Start drawing in a child process if that is wanted and possible; the function that ends it, or draws here."""
+    if not (aside and sys.platform == "linux" and threading.active_count() == 1 and len(os.sched_getaffinity(0)) > 1):
+        return draw
+    sys.stdout.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads: those of BLAS take care of them
+        child = os.fork()
+    if child == 0:
+        failed = 1
+        try:
+            draw()
+            failed = 0
+        finally:
+            os._exit(failed)
+
+    def ended() -> None:
+        if os.waitpid(child, 0)[1]:  # whatever it was, here it says so
+            draw()
+
+    return ended
+
+
+def _curves_and_depths(
+    every: "Sequence[Table]", first: "Mapping[str, Table]", samples: "dict[str, list[Sample]]", out: Out
+) -> None:
+    """The figures that need no statistics beyond the tables."""
+    from lexbench.report.plots import heatmaps, over_length
+
+    for table in every:
+        if _curved(table):
+            over_length.plot(table, out.plot(table.name), out.png)
+            if table is first[table.setting]:
+                heatmaps.heatmap(table, samples, out.plot(f"{table.name}-by-depth"), out.png)
+
+
+def _curved(table: "Table") -> bool:
+    return table.metric is not None and table.metric not in SAME_SUMS
 
 
 def _summary(folders: Sequence[Path], loaded: "Loaded") -> str:
@@ -82,7 +172,7 @@ def _summary(folders: Sequence[Path], loaded: "Loaded") -> str:
 
 
 def _summaries(
-    every: "Sequence[Table]", samples: "dict[str, list[Sample]]", spent: "dict[str, Cost]", out: Path
+    every: "Sequence[Table]", samples: "dict[str, list[Sample]]", spent: "dict[str, Cost]", out: Out
 ) -> list[str]:
     """Write the summaries of all curves; the line that links them."""
     from lexbench.report.leaderboard.leaderboard import by_method
@@ -92,8 +182,8 @@ def _summaries(
         return []
     boards = by_method(every, samples, "summary", costs=spent)
     found = Leaderboard(rows="method", columns="summary", boards=boards, published=[], unreadable=[], unfinished=[])
-    write_text(out / "tables" / "summaries.md", f"# Summaries of the curves\n\n{markdown(found)}")
-    write_text(out / "tables" / "summaries.csv", as_csv(found))
+    out.table("summaries.md", f"# Summaries of the curves\n\n{markdown(found)}")
+    out.table("summaries.csv", as_csv(found))
     links = "[summaries](tables/summaries.md), [numbers](tables/summaries.csv)"
     return [
         f"Summaries of each curve (effective length, collapse, area, price inside the trained length): {links}.",
@@ -101,7 +191,7 @@ def _summaries(
     ]
 
 
-def _longbench(loaded: "Loaded", out: Path) -> list[str]:
+def _longbench(loaded: "Loaded", out: Out) -> list[str]:
     """The table of LongBench's paper, one per model and method."""
     from lexbench.report.formats import csv, markdown
     from lexbench.report.longbench import grid, layouts, rows_of
@@ -109,10 +199,10 @@ def _longbench(loaded: "Loaded", out: Path) -> list[str]:
     found = layouts(loaded.finished)
     if not found:
         return []
-    return [*(markdown(grid(layout)) for layout in found), *_numbers(out, "longbench", csv(rows_of(found)))]
+    return [*(markdown(grid(layout)) for layout in found), *out.numbers("longbench", csv(rows_of(found)))]
 
 
-def _differences(found: "Sequence[Differences]", out: Path) -> list[str]:
+def _differences(found: "Sequence[Differences]", out: Out) -> list[str]:
     """Write the paired differences to the baseline method; the line that links them."""
     from lexbench.report.formats import csv
     from lexbench.report.tables import differences_page
@@ -120,21 +210,20 @@ def _differences(found: "Sequence[Differences]", out: Path) -> list[str]:
 
     if not found:
         return []
-    write_text(out / "tables" / "differences.md", differences_page(found))
-    write_text(out / "tables" / "differences.csv", csv(rows_of(found)))
+    out.table("differences.md", differences_page(found))
+    out.table("differences.csv", csv(rows_of(found)))
     links = "[differences](tables/differences.md), [numbers](tables/differences.csv)"
     return [f"What each method changes against {BASELINE}, on the same questions, with tests: {links}.", ""]
 
 
-def _section(table: "Table", samples: "dict[str, list[Sample]]", out: Path, figures: bool) -> list[str]:
+def _section(table: "Table", samples: "dict[str, list[Sample]]", out: Out, figures: bool) -> list[str]:
     """A table, its CSV and, if asked for, its figures; those from samples only where samples are given."""
     from lexbench.report.formats import csv, markdown
-    from lexbench.report.plots import over_length
     from lexbench.report.tables import grid_of, part_records, parts_grid, parts_of
     from lexbench.stats.records import rows_of
 
-    write_text(
-        out / "tables" / f"{table.name}.csv",
+    out.table(
+        f"{table.name}.csv",
         csv(rows_of([*(record for row in table.methods for record in table.of(row)), *table.prices.values()])),
     )
     lines = [
@@ -148,17 +237,16 @@ def _section(table: "Table", samples: "dict[str, list[Sample]]", out: Path, figu
         return lines
     if parts_of(table):
         lines += [f"By part of the samples, {table.label}:", "", markdown(parts_grid(table))]
-        lines += _numbers(out, f"{table.name}-by-part", csv(rows_of(part_records(table))))
-    if table.metric in SAME_SUMS:
+        lines += out.numbers(f"{table.name}-by-part", csv(rows_of(part_records(table))))
+    if not _curved(table):
         return lines
     if figures:
-        over_length.plot(table, out / "plots" / table.name)
-        lines += _figure(table.name, f"{table.label} of {table.cell.task} over length")
+        lines += out.figure(table.name, f"{table.label} of {table.cell.task} over length")
     further = (_gain, _length_effect, *((_depths, _positions, _curves) if figures else ()))
     return lines + [line for more in further for line in more(table, samples, out)]
 
 
-def _gain(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
+def _gain(table: "Table", samples: "dict[str, list[Sample]]", out: Out) -> list[str]:
     """Context gain, where all lengths share their targets."""
     from lexbench.report.formats import csv, markdown
     from lexbench.report.tables import GAIN, gain_grid
@@ -168,10 +256,10 @@ def _gain(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list
     if not found:
         return []
     text = ["#### Context gain", "", GAIN, markdown(gain_grid(table, found))]
-    return text + _numbers(out, f"{table.name}-gain", csv(gain.rows_of(table, found)))
+    return text + out.numbers(f"{table.name}-gain", csv(gain.rows_of(table, found)))
 
 
-def _length_effect(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
+def _length_effect(table: "Table", samples: "dict[str, list[Sample]]", out: Out) -> list[str]:
     """Effect of the length relative to the same questions at the shortest one."""
     from lexbench.report.formats import csv, markdown
     from lexbench.report.tables import LENGTH_EFFECT, length_effect_grid
@@ -181,19 +269,19 @@ def _length_effect(table: "Table", samples: "dict[str, list[Sample]]", out: Path
     if not found:
         return []
     text = ["#### Effect of the length", "", LENGTH_EFFECT, markdown(length_effect_grid(table, found))]
-    return text + _numbers(out, f"{table.name}-length-effect", csv(length_effect.rows_of(table, found)))
+    return text + out.numbers(f"{table.name}-length-effect", csv(length_effect.rows_of(table, found)))
 
 
-def _depths(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
+def _depths(table: "Table", samples: "dict[str, list[Sample]]", out: Out) -> list[str]:
     from lexbench.report.plots import heatmaps
 
     name = f"{table.name}-by-depth"
-    if not heatmaps.heatmap(table, samples, out / "plots" / name):
+    if not any(heatmaps.depth_strata(table, samples)):
         return []
-    return _figure(name, f"{table.label} of {table.cell.task} by depth and length")
+    return out.figure(name, f"{table.label} of {table.cell.task} by depth and length")
 
 
-def _positions(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
+def _positions(table: "Table", samples: "dict[str, list[Sample]]", out: Out) -> list[str]:
     """Values by position in the window, and the collapse of NLL."""
     from lexbench.report.formats import csv, markdown
     from lexbench.report.plots import position_plots
@@ -204,8 +292,8 @@ def _positions(table: "Table", samples: "dict[str, list[Sample]]", out: Path) ->
     if not found:
         return []
     name = f"{table.name}-by-position"
-    position_plots.plot(table, found, out / "plots" / name)
-    lines = _figure(name, f"{table.label} of {table.cell.task} by position in the window")
+    position_plots.plot(table, found, out.plot(name), out.png)
+    lines = out.figure(name, f"{table.label} of {table.cell.task} by position in the window")
     collapse = collapse_grid(table, found)
     if collapse:
         lines = [
@@ -213,52 +301,42 @@ def _positions(table: "Table", samples: "dict[str, list[Sample]]", out: Path) ->
             "",
             COLLAPSE,
             markdown(collapse),
-            *_numbers(out, f"{table.name}-collapse", csv(positions.rows_of(table, found))),
+            *out.numbers(f"{table.name}-collapse", csv(positions.rows_of(table, found))),
             *lines,
         ]
     return lines
 
 
-def _curves(table: "Table", samples: "dict[str, list[Sample]]", out: Path) -> list[str]:
+def _curves(table: "Table", samples: "dict[str, list[Sample]]", out: Out) -> list[str]:
     """Attention over distance."""
     from lexbench.report.plots import attention
 
     name = f"{table.name}-curves"
-    if not attention.curves(table, samples, out / "plots" / name):
+    if not attention.curves(table, samples, out.plot(name), out.png):
         return []
-    return _figure(name, f"attention of {table.cell.task}")
+    return out.figure(name, f"attention of {table.cell.task}")
 
 
-def _difference_map(table: "Table", found: "Differences | None", out: Path) -> list[str]:
+def _difference_map(table: "Table", found: "Differences | None", out: Out) -> list[str]:
     """Paired differences to the baseline by method and length."""
     from lexbench.report.plots import difference_maps
 
     name = f"{table.name}-differences"
-    if found is None or not difference_maps.plot(found, out / "plots" / name):
+    if found is None or not difference_maps.plot(found, out.plot(name), out.png):
         return []
-    return _figure(name, f"{table.label} of {table.cell.task}: difference to {found.baseline}")
+    return out.figure(name, f"{table.label} of {table.cell.task}: difference to {found.baseline}")
 
 
-def _cost(table: "Table", costs: "dict[str, Cost]", out: Path) -> list[str]:
+def _cost(table: "Table", costs: "dict[str, Cost]", out: Out) -> list[str]:
     """Quality against seconds per token."""
     from lexbench.report.plots import cost_plots
 
     name = f"{table.name}-cost"
     if table.metric in SAME_SUMS or not any(record.cell in costs for record in table.entries.values()):
         return []
-    if not cost_plots.plot(table, costs, out / "plots" / name):
+    if not cost_plots.plot(table, costs, out.plot(name), png=out.png):
         return [f"Cost: not shown, {cost_plots.missing(table, costs)}.", ""] if table.better else []
-    return _figure(name, f"{table.label} of {table.cell.task} against seconds per token")
-
-
-def _numbers(out: Path, name: str, content: str) -> list[str]:
-    """Keep a table's numbers, and link them."""
-    write_text(out / "tables" / f"{name}.csv", content)
-    return [f"All lengths: [{name}.csv](tables/{name}.csv)", ""]
-
-
-def _figure(name: str, text: str) -> list[str]:
-    return [f"![{text}](plots/{name}.svg)", "", f"[PNG](plots/{name}.png), [numbers](plots/{name}.csv)", ""]
+    return out.figure(name, f"{table.label} of {table.cell.task} against seconds per token")
 
 
 __all__ = ["write_report"]

@@ -34,7 +34,7 @@ class Drop:
     left_out: int
     """Targets that failed at either length."""
     p: float | None = None
-    """Two-sided, over documents (`intervals.difference_p`), uncorrected."""
+    """Two-sided, over documents (`intervals.difference_p`), uncorrected; only of a `drop`."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def gains(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Gain]:
 def drop(table: Table, samples: Mapping[str, Sequence[Sample]], before: Place, after: Place) -> Drop | None:
     """NLL of one cell of a table minus NLL of another; None unless they score the same targets."""
     sides = [_targets(samples.get(table.entries[place].cell, ())) for place in (before, after)]
-    return _drop(*sides) if all(sides) and _same(sides) else None
+    return _drop(sides[0], sides[1], tested=True) if all(sides) and _same(sides) else None
 
 
 Targets = dict[tuple[str, str], tuple[NDArray[np.int64], Floats]]
@@ -114,7 +114,7 @@ def _same(cells: Sequence[Targets]) -> bool:
     )
 
 
-def _drop(left: Targets, right: Targets) -> Drop | None:
+def _drop(left: Targets, right: Targets, tested: bool = False) -> Drop | None:
     """NLL on the left minus NLL on the right, over targets with both."""
     gaps = {name: left[name][1] - right[name][1] for name in left if name in right}
     paired = {name: gap[~np.isnan(gap)] for name, gap in gaps.items() if not np.isnan(gap).all()}
@@ -130,7 +130,7 @@ def _drop(left: Targets, right: Targets) -> Drop | None:
         targets=sum(targets),
         clusters=len(set(clusters)),
         left_out=sum(map(len, gaps.values())) - sum(targets),
-        p=difference_p(cluster_sums(sums, targets, clusters)[:, 0]),
+        p=difference_p(cluster_sums(sums, targets, clusters)[:, 0]) if tested else None,
     )
 
 

@@ -24,7 +24,7 @@ from lexbench.stats.floors import all_alike, at_floor, floor_text, unspoken
 from lexbench.stats.gain import Drop, drop
 from lexbench.stats.intervals import LEVEL, holm
 from lexbench.stats.pairs import outcomes
-from lexbench.stats.summaries import Summary, summaries
+from lexbench.stats.summaries import Summary, prices
 from lexbench.stats.tables import Table
 from lexbench.stats.wording import signed, some
 
@@ -84,7 +84,7 @@ def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headlin
     found = {row: _gain(table, samples, row, start, longest) for row in table.methods}
     if not any(found.values()):
         return None
-    prices = {each.method: each for each in summaries(table, samples) if each.name == "price"}
+    priced = prices(table, samples)
     hidden = _retrieval(table, every, samples, longest)
     needles = [each for each in hidden if _able(each, longest)]
     known = {row: each for row, each in found.items() if each is not None and each.p is not None}
@@ -103,7 +103,7 @@ def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headlin
                 gain=gain,
                 gains=claimed,
                 retrieval=_mean([each.entries.get((method, longest)) for each in needles], samples),
-                price=None if method == BASELINE else prices.get(method),
+                price=None if method == BASELINE else priced[method],
             )
         )
     rows.sort(key=_order)

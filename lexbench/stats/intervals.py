@@ -220,11 +220,18 @@ def sign_flip_p(sums: ArrayLike) -> float:
     if least <= 0:
         return 1.0
     if len(values) <= EXACT:
-        one, two = (_signed_sums(half) for half in (values[::2], values[1::2]))
-        above = len(one) * len(two) - int(np.searchsorted(two, least - one[::-1]).sum())
-        return 2 * above / (len(one) * len(two))
+        return _counted(values.tobytes(), float(least))
     hits = sum(int(np.sum(np.abs((1.0 - 2.0 * flips) @ values) >= least)) for flips in _kept(_flips, len(values)))
     return (hits + 1) / (FLIPS + 1)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _counted(differences: bytes, least: float) -> float:
+    """The exact p-value of differences; kept, because tables, gains and prices of one report test the same ones."""
+    values = np.frombuffer(differences)
+    one, two = (_signed_sums(half) for half in (values[::2], values[1::2]))
+    above = len(one) * len(two) - int(np.searchsorted(two, least - one[::-1]).sum())
+    return 2 * above / (len(one) * len(two))
 
 
 def _signed_sums(values: Floats) -> Floats:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -92,8 +93,13 @@ def records_of(finished: Finished) -> list[Record]:
 
     First those of all samples, then those of each part, parts by name. A part has the metrics of the whole.
     """
-    parts = sorted({part for sample in finished.samples for part in sample.parts}, key=by_number)
-    return [record for part in (None, *parts) for record in _of_part(finished, part)]
+    if finished not in _derived:  # a report writes them down and makes its tables of them
+        parts = sorted({part for sample in finished.samples for part in sample.parts}, key=by_number)
+        _derived[finished] = [record for part in (None, *parts) for record in _of_part(finished, part)]
+    return list(_derived[finished])
+
+
+_derived: WeakKeyDictionary[Finished, list[Record]] = WeakKeyDictionary()
 
 
 def by_number(part: str) -> list[tuple[int, str]]:
@@ -145,12 +151,13 @@ def _likelihood(finished: Finished, part: str | None) -> list[Record]:
     targets = np.array([len(loss) for loss in losses], np.float64)
     floors = of_samples(finished.samples, "nll")
     records = []
+    per_target = cluster_bootstrap(nats, targets, clusters) if targets.sum() > 0 else None
 
     def add(metric: str, units: np.ndarray, turn: Callable[[float], float]) -> None:
         value, interval = None, None
         if units.sum() > 0:
             value = _finite(turn, float(nats.sum() / units.sum()))
-            interval = _turned(cluster_bootstrap(nats, units, clusters), turn)
+            interval = _turned(per_target if units is targets else cluster_bootstrap(nats, units, clusters), turn)
         record = _record(finished, part, metric, value, interval if value is not None else None, used)
         ratio = float(targets.sum() / units.sum()) if value is not None else 0.0
         ends = {name: None if value is None else _finite(turn, each * ratio) for name, each in floors.items()}

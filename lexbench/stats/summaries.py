@@ -57,7 +57,7 @@ from lexbench.stats.pairs import Outcome, gaps, outcomes, paired
 from lexbench.stats.prices import without_factor
 from lexbench.stats.tables import Table
 
-__all__ = ["Summary", "effective_lengths", "shared_lengths", "summaries"]
+__all__ = ["Summary", "effective_lengths", "prices", "shared_lengths", "summaries"]
 
 MARGIN = 0.1
 """Nats per token, a tenth of the perplexity: more than the noise of some dozens of paired documents, and about what
@@ -102,6 +102,12 @@ def summaries(table: Table, samples: Mapping[str, Sequence[Sample]]) -> list[Sum
             *(each for each in biases if each.method == row),
         ]
     return found
+
+
+def prices(table: Table, samples: Mapping[str, Sequence[Sample]]) -> dict[str, Summary]:
+    """The price of each method of a table of NLL or of a score; `samples` are those of each cell id."""
+    curves = curves_of(table, samples)
+    return {row: _price(curves, samples, row) for row in table.methods}
 
 
 def effective_lengths(

@@ -1,5 +1,6 @@
 """The oracle agrees with transformers where nothing is changed, and with formulas where something is."""
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,47 @@ def test_linear_frequencies_are_transformers_linear_scaling(native: Native, fold
         logits = theirs(torch.from_numpy(asked.tokens)[None]).logits[0, asked.start - 1 : -1]
     expected = F.cross_entropy(logits, torch.from_numpy(asked.tokens[asked.start :]), reduction="none")
     np.testing.assert_allclose(native.score(asked).nll, expected.numpy(), atol=2e-4)
+
+
+SHAPED = {
+    "none": Attention(),
+    "yarn": lexbench.method("yarn", factor=4).attention(LEXLET, 1024),
+    "rerope": lexbench.method("rerope", window=8).attention(LEXLET, 1024),
+    "streaming_llm": lexbench.method("streaming_llm", window=16).attention(LEXLET, 1024),
+    "log_n": lexbench.method("log_n").attention(LEXLET, 1024),
+    "slopes": Attention(bias=Slopes((0.5,) * 8)),
+    "mixture": lexbench.method("attention_buckets").attention(LEXLET, 1024),
+}
+
+
+@pytest.mark.parametrize("name", SHAPED)
+def test_every_tensor_of_a_text_is_on_the_device(native: Native, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the device without numbers, where a tensor left on the CPU would be an error."""
+    meta = torch.device("meta")
+    monkeypatch.setattr(native, "_decoder", copy.deepcopy(native._decoder).to(meta))
+    monkeypatch.setattr(native, "_device", meta)
+    native.attend(SHAPED[name])
+    logits = native.logits(question(40, 30).tokens, (30, 1, 9), 30)
+    assert logits.device == meta and logits.shape == (40, 2048)
+
+
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [
+        ("meta", "meta holds no numbers"),
+        ("all", "all needs backend=hf"),
+        ("tape", r"tape is not available .*: use auto or cpu"),
+    ],
+)
+def test_a_device_that_cannot_answer_is_refused(device: str, said: str) -> None:
+    with pytest.raises(ValueError, match=f"backend.device {said}"):
+        Native(LEXLET, device=device)
+
+
+def test_the_processor_by_its_name_gives_the_same_numbers(native: Native) -> None:
+    native.attend(Attention())
+    named = Native(LEXLET, device="cpu:0")
+    np.testing.assert_array_equal(named.score(question()).nll, native.score(question()).nll)
 
 
 def test_float64_agrees_with_float32(native: Native) -> None:

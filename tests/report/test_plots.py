@@ -1,24 +1,33 @@
 """Figures show the numbers of their tables, the same bytes every time."""
 
 import csv
+import io
 import math
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.backends.backend_agg import RendererAgg
+from matplotlib.backends.backend_svg import RendererSVG
+from matplotlib.font_manager import FontProperties
+from matplotlib.patches import Rectangle
 
 from lexbench.core.record import Sample
 from lexbench.report.plots.heatmaps import depth_strata, heatmap
 from lexbench.report.plots.over_length import labelled, plot, told_apart
-from lexbench.report.plots.style import value_limits
+from lexbench.report.plots.style import DPI, STYLE, value_limits
 from lexbench.stats.intervals import wilson
 from lexbench.stats.tables import Table, tables
 from lexbench.store.format import Finished
 from tests.report.fake_run import cell, fake_cells, finished
+from tests.report.pictures import assert_legible, drawn
 
 CELLS = fake_cells()
 TABLES = {table.metric: table for table in tables(CELLS)}
@@ -37,6 +46,28 @@ def test_figures_are_the_same_bytes_every_time(tmp_path: Path, metric: str) -> N
     assert "date" not in (tmp_path / "a.svg").read_text()
     width, height = struct.unpack(">II", (tmp_path / "a.png").read_bytes()[16:24])
     assert (width, height) == (1152, 640)  # 7.2 x 4.0 inches at 160 dots
+
+
+@pytest.mark.parametrize("word", ["NLL (nats per token), lower is better", "self_extend(window=64)", "0.50"])
+def test_a_word_has_one_width_in_svg_and_png(word: str) -> None:
+    """So a layout for one is right for the other; with matplotlib's own hints they differ by up to 5 %."""
+    makers: list[Callable[[], Any]] = [
+        lambda: RendererAgg(800, 200, DPI),  # type: ignore[no-untyped-call]
+        lambda: RendererSVG(800, 200, io.StringIO()),  # type: ignore[no-untyped-call]
+    ]
+    with mpl.rc_context(STYLE):
+        dots, points = (make().get_text_width_height_descent(word, FontProperties(size=7), False)[0] for make in makers)
+    assert dots * 72 / DPI == pytest.approx(points, rel=2e-3)
+
+
+def test_a_figure_is_laid_out_before_its_first_file_and_an_old_png_goes(tmp_path: Path) -> None:
+    for png in (True, False):
+        plot(TABLES["accuracy"], tmp_path / "a", png)
+        assert (tmp_path / "a.png").exists() == png
+    with drawn() as figures:
+        plot(TABLES["accuracy"], tmp_path / "b")
+    assert figures[0].get_layout_engine() is None
+    assert_legible(figures[0])
 
 
 def test_the_numbers_beside_a_figure_are_those_of_the_table(tmp_path: Path) -> None:
@@ -126,6 +157,19 @@ def test_a_heatmap_stands_beside_its_numbers_with_their_intervals(tmp_path: Path
     assert len(rows) == 4 * 8
     row = next(row for row in rows if row["value"] == "0.75")
     assert (float(row["low"]), float(row["high"])) == (wilson(3, 4).low, wilson(3, 4).high)
+
+
+def test_a_refused_cell_is_hatched_above_its_empty_strata(tmp_path: Path) -> None:
+    cells = [finished("passkey", "none", 512, n=4), finished("passkey", "rerope", 2048, n=4)]
+    [table, *_] = tables(cells)
+    with drawn() as figures:
+        heatmap(table, {each.cell.id: each.samples for each in cells}, tmp_path / "a")
+    axes = figures[0].axes[0]
+    [hatched] = [each for each in axes.get_children() if isinstance(each, Rectangle) and each.get_hatch()]
+    [strata] = axes.collections
+    assert hatched.get_zorder() > strata.get_zorder()
+    place, *_ = strata.get_paths()[-1].get_extents().get_points()
+    assert "refused" in [text.get_text() for text in axes.texts] and hatched.get_xy() <= tuple(place)
 
 
 def test_samples_without_a_depth_have_no_heatmap(tmp_path: Path) -> None:

@@ -1,17 +1,21 @@
 """A report is made from run folders alone: no model, no torch."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+import threading
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from lexbench.core.files import write_text
 from lexbench.core.record import Sample
-from lexbench.report import report
+from lexbench.report import report, unchanged
 from lexbench.report.leaderboard.leaderboard import leaderboard
 from lexbench.report.report import write_report
 from lexbench.stats.records import build, dataframe
@@ -84,6 +88,54 @@ def test_cells_are_read_once_and_figures_are_bounded(tmp_path: Path, monkeypatch
     assert f"{len(others) + 1} tables: only the first 1 have figures." in text and len(others) >= 2
     assert "](plots/" in first and not any("](plots/" in each for each in others)
     assert all("All fields: [" in each for each in others)
+
+
+def test_a_report_is_made_anew_where_a_cell_was_added(tmp_path: Path) -> None:
+    page = tmp_path / "report/report.md"
+    for name in ("none", "pi"):
+        keep(tmp_path, [finished("last_segment", name, 512, n=2)])
+        before = write_report([tmp_path]).stat().st_mtime_ns
+        assert name in page.read_text()
+        assert write_report([tmp_path]).stat().st_mtime_ns == before
+
+
+def test_a_report_is_unchanged_while_what_it_read_and_wrote_is(tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "run/report"
+    for name in ("cells/a.parquet", "costs.jsonl", "records.jsonl", "report/report.md", "report/tables/a.csv"):
+        write_text(run / name, name)
+
+    def same(settings: str = "") -> bool:
+        return unchanged.unchanged([run], out, unchanged.sources([run], out, settings))
+
+    assert not same()
+    unchanged.made([run], out, unchanged.sources([run], out, ""))
+    assert same() and not same("png")
+    write_text(out / "report.html", "of another command")
+    assert same()
+    for name in ("cells/a.parquet", "costs.jsonl", "records.jsonl", "report/report.md", "report/tables/a.csv"):
+        write_text(run / name, name)  # as long as before
+        assert not same()
+        unchanged.made([run], out, unchanged.sources([run], out, ""))
+        assert same()
+    write_text(out / unchanged.NAME, "[")
+    assert not same()
+
+
+def test_figures_are_drawn_beside_and_by_the_parent_where_the_child_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
+    drawn, parent = tmp_path / "drawn", os.getpid()
+
+    def draw(able: bool) -> None:
+        if os.getpid() != parent and not able:
+            raise ValueError("no room")
+        drawn.write_text(str(os.getpid()))
+
+    for aside, able, own in ((True, True, sys.platform != "linux"), (True, False, True), (False, True, True)):
+        report._beside(partial(draw, able), aside)()
+        assert (int(drawn.read_text()) == parent) == own
 
 
 def test_a_report_of_nothing_is_an_error(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from lexbench.backends import Backend, Capabilities
 from lexbench.backends.caches import PrefixCache
+from lexbench.backends.devices import device_of
 from lexbench.backends.hf.draft import Draft
 from lexbench.backends.hf.head import Head, precise, states_of
 from lexbench.backends.hf.hook import Unrealisable
@@ -24,7 +25,6 @@ from lexbench.backends.hf.memory import OutOfMemory, deferring, free_memory, is_
 from lexbench.backends.hf.network import (
     DTYPES,
     check_weights,
-    device_of,
     language_models,
     load,
     needs,

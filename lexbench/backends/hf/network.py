@@ -44,19 +44,6 @@ def spreads(device: str, folder: Path, dtype: str) -> bool:
     return weight_bytes(folder, dtype) > FILLED * torch.cuda.mem_get_info(0)[0]
 
 
-def device_of(name: str) -> torch.device:
-    """The device of a name (auto, all, cpu, cuda:1, ...); ValueError if this machine does not have it."""
-    if name in ("auto", "all"):
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"backend.device {name} is not available ({reason}): use auto or cpu") from None
-    return device
-
-
 def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
     """Load the network; ValueError for an unknown architecture, or if weights are missing (they would be random).
 

@@ -62,8 +62,8 @@ class AttentionCurve:
         return np.asarray(self.ends < self.reach)
 
 
-def curves(table: Table, samples: Mapping[str, Sequence[Sample]], stem: Path) -> bool:
-    """The figure as stem.svg and stem.png, all lengths' numbers as stem.csv.
+def curves(table: Table, samples: Mapping[str, Sequence[Sample]], stem: Path, png: bool = True) -> bool:
+    """The figure as stem.svg and stem.png (unless it is not wanted), all lengths' numbers as stem.csv.
 
     False, and none, where samples have no curve. `samples` are those of each cell id.
     """
@@ -71,7 +71,7 @@ def curves(table: Table, samples: Mapping[str, Sequence[Sample]], stem: Path) ->
     if not found:
         return False
     with mpl.rc_context(STYLE):
-        save(_figure(table, found), stem)
+        save(_figure(table, found), stem, png)
     names = ("method", "length", "samples", "measure", "begin", "end", "value")
     save_numbers(stem, names, (line for curve in found for line in _lines(curve)))
     return True

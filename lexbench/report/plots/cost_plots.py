@@ -65,8 +65,8 @@ class Point:
     """On the Pareto front: no other method is as fast and as good, and better in one of the two."""
 
 
-def plot(table: Table, costs: Mapping[str, Cost], stem: Path, length: int | None = None) -> bool:
-    """The figure as stem.svg and stem.png, its numbers as stem.csv.
+def plot(table: Table, costs: Mapping[str, Cost], stem: Path, length: int | None = None, png: bool = True) -> bool:
+    """The figure as stem.svg and stem.png (unless it is not wanted), its numbers as stem.csv.
 
     False, and none, where `missing` has a reason. `costs` are those of each cell id. length: None: the longest of those
     at which most methods have a value and timings.
@@ -76,7 +76,7 @@ def plot(table: Table, costs: Mapping[str, Cost], stem: Path, length: int | None
         return False
     points = points_at(table, costs, length)
     with mpl.rc_context(STYLE):
-        save(_figure(table, points, length), stem)
+        save(_figure(table, points, length), stem, png)
     names = ("method", "length", "seconds_per_token", "fast", "slow", "value", "low", "high", "floor", "front")
     save_numbers(stem, names, _lines(points, length))
     return True

@@ -38,13 +38,16 @@ NAMES = (
 )  # fmt: skip
 
 
-def plot(found: Differences, stem: Path) -> bool:
-    """The figure as stem.svg and stem.png, its numbers as stem.csv; False, and none, where nothing could be paired."""
+def plot(found: Differences, stem: Path, png: bool = True) -> bool:
+    """The figure as stem.svg and stem.png (unless it is not wanted), its numbers as stem.csv.
+
+    False, and none, where nothing could be paired.
+    """
     rows = ranked(found)
     if all(each.difference is None for each in found.entries.values()):
         return False
     with mpl.rc_context({**STYLE, "axes.spines.left": False, "axes.spines.bottom": False}):
-        save(_figure(found, rows), stem)
+        save(_figure(found, rows), stem, png)
     save_numbers(stem, NAMES, _lines(found, rows))
     return True
 

@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.textpath import TextPath
+from matplotlib.transforms import Affine2D
 
 from lexbench.core.record import Sample
 from lexbench.report.plots.style import BACKED, HATCHED, STYLE, characters, said, save, save_numbers
@@ -19,8 +23,18 @@ from lexbench.stats.tables import Table
 STRATA = (8, 4, 2)
 LEAST = 2
 """Samples that a stratum should hold on average."""
+GAP = 0.1
+"""Inches between panels."""
+UNDER = 0.35
+"""Inches for the lengths under the last panels."""
 INK = 0.47
 """Text is white on the colours below it, black from it on."""
+
+
+Spot = tuple[float, float]
+"""x and y in inches."""
+Field = tuple[float, float, float, float]
+"""x, y, width and height in inches."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +71,17 @@ class Stratum:
     """Wilson's, of as many answers as there are clusters; wider than need be where scores are not only 0 and 1."""
 
 
-def heatmap(table: Table, samples: Mapping[str, Sequence[Sample]], stem: Path) -> bool:
-    """The figure as stem.svg and stem.png, its numbers as stem.csv; False, and none, where samples have no depth.
+def heatmap(table: Table, samples: Mapping[str, Sequence[Sample]], stem: Path, png: bool = True) -> bool:
+    """The figure as stem.svg and stem.png (unless it is not wanted), its numbers as stem.csv.
 
-    `samples` are those of each cell id.
+    False, and none, where samples have no depth. `samples` are those of each cell id.
     """
     strata = list(depth_strata(table, samples))
     if not strata:
         return False
     look = FEW if len(table.methods) <= 12 else MANY
     with mpl.rc_context({**STYLE, "axes.spines.left": False, "axes.spines.bottom": False}):
-        save(_figure(table, strata, look), stem)
+        save(_figure(table, strata, look), stem, png)
     names = ("method", "length", "depth", "depth_low", "depth_high", "n", "value", "low", "high")
     save_numbers(stem, names, _lines(strata))
     return True
@@ -80,20 +94,40 @@ def _figure(table: Table, strata: Sequence[Stratum], look: Look) -> Figure:
     panel = max(1.8, look.width * len(table.lengths))
     titles = [said(method, characters(panel, 8.0)) for method in table.methods]
     over = 0.3 + 0.13 * max(title.count("\n") for title in titles)
-    size = (max(4.2, 1.3 + columns * panel), max(3.0, 1.5 + rows * (over + look.height * count)))
+    inside = (columns * (panel + GAP) - GAP, rows * (over + look.height * count) + UNDER)
+    size = (max(4.2, 1.2 + inside[0]), max(3.0, 1.1 + inside[1]))
     figure = Figure(figsize=size, layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
-    for axes, method, title in zip(panels, table.methods, titles, strict=False):
-        axes.set_title(title, fontsize=8)
-        _panel(axes, table, method, [stratum for stratum in strata if stratum.method == method], count, look)
-    for axes in panels[len(table.methods) :]:
-        axes.set_axis_off()
-    for axes in panels[: len(table.methods)][-columns:]:
-        axes.tick_params(labelbottom=True)
+    axes = figure.add_subplot()  # all panels in one: an axes each takes seconds
+    axes.set_xlim(0, inside[0])
+    axes.set_ylim(inside[1], 0)
+    fields: list[tuple[Field, Any]] = []
+    written: dict[tuple[str, str], list[Spot]] = {}
+    for place, (method, title) in enumerate(zip(table.methods, titles, strict=True)):
+        row, column = divmod(place, columns)
+        at = Panel(
+            axes, column * (panel + GAP), over + row * (over + look.height * count), panel / len(table.lengths), look
+        )
+        axes.text(at.x, at.y - 0.06, title, fontsize=8, verticalalignment="bottom", in_layout=False)
+        fields += _panel(at, table, [stratum for stratum in strata if stratum.method == method], count, written)
+        _refused(at, table, method, count)
+        if place + columns >= len(table.methods):
+            _lengths(at, table, count)
+    corners, colours = zip(*fields, strict=True) if fields else ((), ())
+    boxes = [((x, y), (x + width, y), (x + width, y + height), (x, y + height)) for x, y, width, height in corners]
+    axes.add_collection(PolyCollection(boxes, facecolors=colours, edgecolors="white"), autolim=False)
+    _stamp(axes, written, 6)
+    starts = [over + row * (over + look.height * count) for row in range(rows)]
+    axes.set_xticks([])
+    axes.set_yticks(
+        [start + share * look.height * count for start in starts for share in (0.0, 0.5, 1.0)],
+        ["0", "0.5", "1"] * rows,
+        fontsize=7,
+    )
+    axes.tick_params(length=0)
     small = " (small: samples, 95 %)" if look.numbers else ""
     bar = figure.colorbar(
         mpl.cm.ScalarMappable(mpl.colors.Normalize(0, 1), "cividis"),
-        ax=list(panels),
+        ax=axes,
         label=f"{said(table.label, 30)}{small}",
         shrink=min(1.0, 3.2 / size[1]),
         anchor=(0.0, 1.0),
@@ -130,44 +164,77 @@ def depth_strata(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Itera
             yield Stratum(method, length, part / count, (part + 1) / count, len(inside), value, interval)
 
 
-def _panel(axes: Axes, table: Table, method: str, strata: Sequence[Stratum], count: int, look: Look) -> None:
+@dataclass(frozen=True)
+class Panel:
+    """Where a method's strata stand in the axes, in inches: x to the right, y down."""
+
+    axes: Axes
+    x: float
+    y: float
+    width: float
+    """Width of a stratum."""
+    look: Look
+
+    def field(self, column: float, row: float, columns: float = 1, rows: float = 1) -> Field:
+        """x, y, width and height of some strata."""
+        across, down = self.width, self.look.height
+        return self.x + column * across, self.y + row * down, columns * across, rows * down
+
+    def text(self, column: float, row: float, text: str, **looks: Any) -> None:
+        """A centred text that the layout need not measure: there are hundreds."""
+        x, y, *_ = self.field(column, row)
+        looks = {"horizontalalignment": "center", "verticalalignment": "center", "in_layout": False, **looks}
+        self.axes.text(x, y, text, **looks)
+
+
+def _panel(
+    at: Panel, table: Table, strata: Sequence[Stratum], count: int, written: dict[tuple[str, str], list[Spot]]
+) -> Iterator[tuple[Field, Any]]:
+    """Fields of the strata with their colours; their numbers are drawn, or noted with their places in `written`."""
     colours = mpl.colormaps["cividis"]
     for stratum in strata:
         column = table.lengths.index(stratum.length)
         row = round(stratum.depth_low * count)
         if stratum.value is None:
-            axes.add_patch(Rectangle((column, row), 1, 1, facecolor="0.92", edgecolor="white"))
+            yield at.field(column, row), "0.92"
             continue
-        axes.add_patch(Rectangle((column, row), 1, 1, facecolor=colours(stratum.value), edgecolor="white"))
+        yield at.field(column, row), colours(stratum.value)
         ink = "white" if stratum.value < INK else "black"
-        if not look.numbers:
-            _text(axes, column + 0.5, row + 0.52, f"{stratum.value:.2f}", color=ink, fontsize=6)
+        if not at.look.numbers:
+            written.setdefault((f"{stratum.value:.2f}", ink), []).append(at.field(column + 0.5, row + 0.5)[:2])
             continue
-        _text(axes, column + 0.44, row + 0.34, f"{stratum.value:.2f}", color=ink, fontsize=7)
-        _text(axes, column + 0.86, row + 0.28, str(stratum.n), color=ink, fontsize=5)
+        at.text(column + 0.44, row + 0.34, f"{stratum.value:.2f}", color=ink, fontsize=7)
+        at.text(column + 0.86, row + 0.28, str(stratum.n), color=ink, fontsize=5)
         if stratum.interval:
             ends = f"{stratum.interval.low:.2f}-{stratum.interval.high:.2f}"
-            _text(axes, column + 0.5, row + 0.75, ends, color=ink, fontsize=5)
+            at.text(column + 0.5, row + 0.75, ends, color=ink, fontsize=5)
+
+
+def _stamp(axes: Axes, written: Mapping[tuple[str, str], Sequence[Spot]], size: float) -> None:
+    """Numbers that stand in many places, each drawn as a marker: as texts, a thousand take seconds."""
+    for (text, ink), places in written.items():
+        path = TextPath((0, 0), text, size=size)
+        box = path.get_extents()
+        centred = Affine2D().translate(-(box.x0 + box.x1) / 2, -(box.y0 + box.y1) / 2).transform_path(path)
+        x, y = zip(*places, strict=True)
+        reach = 2 * float(np.abs(centred.vertices).max())  # the points to which matplotlib scales a marker's half
+        axes.plot(x, y, linestyle="none", marker=centred, markersize=reach, color=ink, markeredgewidth=0)
+
+
+def _refused(at: Panel, table: Table, method: str, count: int) -> None:
     for column, length in enumerate(table.lengths):
         record = table.entries.get((method, length))
         if record is not None and record.refused:
-            axes.add_patch(Rectangle((column, 0), 1, count, **HATCHED))
-            _text(axes, column + 0.5, count / 2, "refused", color="0.2", fontsize=7, rotation=90, bbox=BACKED)
-    trained = table.cell.trained_length
-    axes.set_xlim(0, len(table.lengths))
-    axes.set_ylim(count, 0)
-    axes.set_xticks(
-        [column + 0.5 for column in range(len(table.lengths))],
-        [f"{length / trained:.3g}x\n{length}" for length in table.lengths],
-        fontsize=7,
-    )
-    axes.set_yticks([0, count / 2, count], ["0", "0.5", "1"], fontsize=7)
-    axes.tick_params(length=0)
+            x, y, width, height = at.field(column, 0, rows=count)
+            at.axes.add_artist(Rectangle((x, y), width, height, zorder=1.5, **HATCHED))
+            at.text(column + 0.5, count / 2, "refused", color="0.2", fontsize=7, rotation=90, bbox=BACKED)
 
 
-def _text(axes: Axes, x: float, y: float, text: str, **looks: Any) -> None:
-    """A centred text that the layout need not measure: there are hundreds."""
-    axes.text(x, y, text, horizontalalignment="center", verticalalignment="center", in_layout=False, **looks)
+def _lengths(at: Panel, table: Table, count: int) -> None:
+    """The lengths under a panel."""
+    for column, length in enumerate(table.lengths):
+        head = f"{length / table.cell.trained_length:.3g}x\n{length}"
+        at.text(column + 0.5, count + 0.05 / at.look.height, head, fontsize=7, verticalalignment="top")
 
 
 def _lines(strata: Sequence[Stratum]) -> Iterator[list[object]]:

@@ -16,11 +16,11 @@ from lexbench.report import looks
 from lexbench.report.looks import Look
 from lexbench.report.plots import value_axis
 from lexbench.report.plots.style import (
-    GREY,
     LEAVES,
     STYLE,
     Shown,
     band,
+    behind,
     legend,
     line,
     mark_trained_length,
@@ -43,10 +43,10 @@ STEP = 2.4
 LENGTH = "length: multiple of the trained length, tokens"
 
 
-def plot(table: Table, stem: Path) -> None:
-    """The figure as stem.svg and stem.png, its numbers as stem.csv."""
+def plot(table: Table, stem: Path, png: bool = True) -> None:
+    """The figure as stem.svg and stem.png (unless it is not wanted), its numbers as stem.csv."""
     with mpl.rc_context(STYLE):
-        save(figure(table), stem)
+        save(figure(table), stem, png)
     names = ("method", "length", "multiple", "metric", "value", "low", "high", "n", "refused")
     rows = [[getattr(record, name) for name in names] for method in table.methods for record in table.of(method)]
     save_numbers(stem, names, rows)
@@ -77,9 +77,8 @@ def panel(axes: Axes, table: Table, methods: Sequence[str], known: Mapping[str, 
     value_axis.draw(axes, scale)
     _length_axis(axes, table)
     mark_trained_length(axes, 1.0, low=table.better > 0)
-    for method in table.methods:
-        if method not in methods:
-            _grey(axes, table, method)
+    others = [table.of(method) for method in table.methods if method not in methods]
+    behind(axes, [[(each.multiple, each.value) for each in records if each.value is not None] for records in others])
     _floor(axes, table)
     for place, method in enumerate(methods):
         _line(axes, table, method, known[method], (place, len(methods)), scale)
@@ -152,12 +151,6 @@ def _floor(axes: Axes, table: Table) -> None:
     elif levels:
         multiples = [length / table.cell.trained_length for length in levels]
         axes.plot(multiples, list(levels.values()), zorder=1, **FLOOR)
-
-
-def _grey(axes: Axes, table: Table, method: str) -> None:
-    records = [record for record in table.of(method) if record.value is not None]
-    values = [record.value for record in records if record.value is not None]
-    axes.plot([record.multiple for record in records], values, **GREY)
 
 
 def _line(axes: Axes, table: Table, method: str, look: Look, among: tuple[int, int], scale: Scale) -> None:

@@ -18,9 +18,9 @@ from lexbench.report.looks import Look
 from lexbench.report.plots import value_axis
 from lexbench.report.plots.over_length import FLOOR, floor_name, floors
 from lexbench.report.plots.style import (
-    GREY,
     STYLE,
     band,
+    behind,
     legend,
     line,
     mark_trained_length,
@@ -41,12 +41,15 @@ RING: dict[str, Any] = {"marker": "o", "linestyle": "none", "markersize": 11, "m
 """Around the bin in which a method collapses."""
 
 
-def plot(table: Table, curves: Sequence[PositionCurve], stem: Path) -> None:
-    """The figure as stem.svg and stem.png, a panel a family where they are many; all lengths' numbers as stem.csv."""
+def plot(table: Table, curves: Sequence[PositionCurve], stem: Path, png: bool = True) -> None:
+    """The figure as stem.svg and stem.png (unless it is not wanted), a panel a family where they are many.
+
+    All lengths' numbers as stem.csv.
+    """
     length = curves[-1].length
     found = {curve.method: curve for curve in curves if curve.length == length}
     with mpl.rc_context(STYLE):
-        save(_figure(table, found, length), stem)
+        save(_figure(table, found, length), stem, png)
     save_numbers(stem, ("method", "length", "begin", "end", "targets", "value", "low", "high"), _lines(curves))
 
 
@@ -61,9 +64,8 @@ def _figure(table: Table, found: Mapping[str, PositionCurve], length: int) -> Fi
     scale = _scale(table, found)
     for axes, (_, methods) in zip(panels, shown, strict=True):
         _axes(axes, table, scale, length)
-        for method, curve in found.items():
-            if method not in methods:
-                axes.plot(_middles(curve), _values(curve), **GREY)
+        others = [curve for method, curve in found.items() if method not in methods]
+        behind(axes, [np.column_stack([_middles(curve), _values(curve)]) for curve in others])
         for place, method in enumerate(methods):
             _line(axes, found[method], known[method], (place, len(methods)))
         _legend(axes, table, {name: known[name] for name in methods}, found)

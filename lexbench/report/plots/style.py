@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.path import Path as MarkerPath
+from numpy.typing import ArrayLike
 
 from lexbench.core.files import write_bytes, write_text
 from lexbench.report.looks import DASHES, HIGHLIGHT, INK, Look
@@ -35,13 +37,15 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "lexbench",
     "pdf.fonttype": 42,  # text stays text
     "text.parse_math": False,
+    "text.hinting": "none",
     "font.size": 9.0,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": 10.0,
     "axes.titlelocation": "left",
 }
-"""A dollar in a name is a dollar, no mathematics. So a logarithmic axis needs a formatter of its own."""
+"""A dollar in a name is a dollar, no mathematics. So a logarithmic axis needs a formatter of its own. Words
+without hints have one width in all formats (with hints a PNG's are up to 5 % wider), so one layout serves them all."""
 METADATA: dict[str, dict[str, str | None]] = {
     ".svg": {"Date": None, "Creator": "lexbench"},
     ".png": {"Software": "lexbench"},
@@ -54,7 +58,7 @@ BACKED: dict[str, Any] = {"facecolor": "0.95", "edgecolor": "none", "boxstyle": 
 BANDS = 0.35
 """Opacity of the bands of all methods together."""
 DPI = 160
-"""Resolution of PNG files. Words have another width in SVG, so each format is laid out by itself."""
+"""Resolution of PNG files."""
 COLUMNS = 2
 """Panels of families side by side."""
 PANEL = (5.2, 2.7)
@@ -65,10 +69,20 @@ EM = 0.6
 """Width of a character in names, as a share of the font size; names have more small letters than capitals."""
 
 
-def save(figure: Figure, stem: Path) -> None:
-    """The figure as stem.svg and stem.png, without dates or random ids."""
-    for suffix in (".svg", ".png"):
-        save_as(figure, stem.with_name(stem.name + suffix))
+def save(figure: Figure, stem: Path, png: bool = True) -> None:
+    """The figure as stem.svg and, if asked for, as stem.png, without dates or random ids.
+
+    Its layout is fixed from here on.
+    """
+    FigureCanvasAgg(figure)
+    if engine := figure.get_layout_engine():
+        engine.execute(figure)
+        figure.set_layout_engine(None)  # otherwise each format is laid out again, with a drawing of its own
+    save_as(figure, stem.with_name(f"{stem.name}.svg"))
+    if png:
+        save_as(figure, stem.with_name(f"{stem.name}.png"))
+    else:
+        stem.with_name(f"{stem.name}.png").unlink(missing_ok=True)  # an older figure's
 
 
 def save_as(figure: Figure, file: Path) -> None:
@@ -158,6 +172,11 @@ def panels_for(
     heading += "\ngrey: the methods of the other panels"
     figure.suptitle("\n".join(said(text, width, lines=2) for text in heading.split("\n")), fontsize=10)
     return figure, panels[: len(shown)]
+
+
+def behind(axes: Axes, curves: Sequence[ArrayLike]) -> None:
+    """Curves in the background, each [points, 2], as one artist: each by itself would take a millisecond."""
+    axes.add_collection(LineCollection([curve for curve in curves if len(np.asarray(curve))], **GREY), autolim=False)
 
 
 def band(count: int) -> float:

@@ -1,0 +1,18 @@
+"""Devices by name."""
+
+import torch
+
+
+def device_of(name: str) -> torch.device:
+    """The device of a name (auto, all, cpu, cuda:1, ...); ValueError if this machine does not have it."""
+    if name in ("auto", "all"):
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"backend.device {name} is not available ({reason}): use auto or cpu") from None
+    if device.type == "meta":
+        raise ValueError("backend.device meta holds no numbers: use auto or cpu")
+    return device

@@ -1,0 +1,69 @@
+"""Whether a report is still that of its run folders, so that nothing need be made anew.
+
+`.made.json` in the report's folder holds the states (size, mtime, inode) of what was read and of what was written: the
+files of the run folders, lexbench's own files, the versions of its libraries and the settings on one side; the tables,
+the figures, report.md and every records.jsonl on the other. A report that warned about a file is always made anew.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+
+from lexbench.core.files import write_text
+from lexbench.core.registry import PACKAGE, asset
+
+NAME = ".made.json"
+LIBRARIES = ("matplotlib", "numpy", "pyarrow", "scipy")
+WRITTEN = ("report.md", "tables", "plots")
+DERIVED = ("records.jsonl", "packed.parquet")
+"""Files of a run folder that a report writes."""
+
+
+def sources(folders: Sequence[Path], out: Path, settings: object) -> str:
+    """Hash of the states of all that a report is made from; take it before reading."""
+    files = (each for folder in folders for each in _files(folder, out.resolve()))
+    own = (each for folder in (PACKAGE, asset("configs")) for each in _files(folder))
+    about = [str(settings), *(f"{name} {version(name)}" for name in LIBRARIES)]
+    return _hash([*about, *_states(each for each in files if each.name not in DERIVED), *_states(own)])
+
+
+def unchanged(folders: Sequence[Path], out: Path, made_from: str) -> bool:
+    """Whether a report was made from the same sources, and each file that it wrote is as it was."""
+    with suppress(OSError, ValueError):
+        held = json.loads((out / NAME).read_text(encoding="utf-8"))
+        return bool(held == {"from": made_from, "to": _written(folders, out)})
+    return False
+
+
+def made(folders: Sequence[Path], out: Path, made_from: str) -> None:
+    """Note that a report is complete."""
+    write_text(out / NAME, json.dumps({"from": made_from, "to": _written(folders, out)}))
+
+
+def _written(folders: Sequence[Path], out: Path) -> str:
+    files = (each for name in WRITTEN for each in _files(out / name))
+    records = (each for folder in folders for each in _files(folder) if each.name == DERIVED[0])
+    return _hash(_states([*files, *records]))
+
+
+def _files(folder: Path, without: Path | None = None) -> Iterator[Path]:
+    """A file, or the files below a folder without another one and without compiled code."""
+    if folder.is_file():
+        yield folder.resolve()
+    for place, inner, names in os.walk(folder.resolve()):
+        inner[:] = [name for name in inner if name != "__pycache__" and Path(place, name) != without]
+        yield from (Path(place, name) for name in names)
+
+
+def _states(files: Iterable[Path]) -> Iterator[str]:
+    for file in sorted(files):
+        state = file.stat()
+        yield f"{file} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
+
+
+def _hash(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
