@@ -342,7 +342,12 @@ def named(engine: Engine, reference: Path) -> tuple[int, str]:
 def checked(engine: Engine, folder: Path, baseline: Path) -> tuple[int, str]:
     """Exit code of `lexbench check`, and what was lost where."""
     with served(engine) as server:
-        code, said = quietly(words(server.url, folder))
+        return checked_at(server.url, folder, baseline)
+
+
+def checked_at(url: str, folder: Path, baseline: Path) -> tuple[int, str]:
+    """The same of a server that runs; without a baseline it is written."""
+    code, said = quietly(words(url, folder))
     if code:
         return code, "the run ends with exit code 2"
     if not baseline.exists():

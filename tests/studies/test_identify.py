@@ -55,19 +55,46 @@ def test_what_is_none_of_them_is_said_so() -> None:
 
 
 def test_a_setup_is_excluded_where_the_test_of_its_own_says_so() -> None:
-    """share + reach of a setup, by hand from the sums over texts, against 1 - DISPLACED."""
+    """share + reach of a setup, by hand from the sums over three blocks a text, against 1 - DISPLACED."""
     one, rng = made(0.1), np.random.default_rng(4)
     served = one.nll[0] + 0.12 * rng.normal(size=(TEXTS, TARGETS))
     found = identify.identify(one, served)
-    towards = one.nll[1] - one.nll[0]
-    sums = ((served - one.nll[0]) * towards).sum(axis=1)
-    squares = np.square(towards).sum(axis=1)
-    share = sums.sum() / squares.sum()
-    spread = np.sqrt(TEXTS / (TEXTS - 1) * np.square(sums - share * squares).sum()) / squares.sum()
+    towards, parts = one.nll[1] - one.nll[0], (slice(64), slice(64, 128), slice(128, TARGETS))
+    products, squares = (served - one.nll[0]) * towards, towards**2
+    sums = np.array([products[text, part].sum() for text in range(TEXTS) for part in parts])
+    whole = np.array([squares[text, part].sum() for text in range(TEXTS) for part in parts])
+    share = sums.sum() / whole.sum()
+    spread = np.sqrt(36 / 35 * np.square(sums - share * whole).sum()) / whole.sum()
     [near] = [each for each in found.near if each.label == "near"]
-    assert (near.share, near.reach) == pytest.approx((share, 3.1058 * spread), rel=1e-4)  # t of 11 at 0.995
-    assert (share + 3.1058 * spread >= 0.9) == ("near" in found.alike)
-    assert 0.5 < share + 3.1058 * spread < 0.9
+    assert (near.share, near.reach) == pytest.approx((share, 2.7238 * spread), rel=1e-4)  # t of 35 at 0.995
+    assert (share + 2.7238 * spread >= 0.9) == ("near" in found.alike)
+    assert 0.5 < share + 2.7238 * spread < 0.9
+
+
+def test_one_block_tells_no_setups_apart() -> None:
+    one = made()
+    short = replace(one, nll=one.nll[:, :1, :100], noise=one.noise[:, :1, :100])
+    found = identify.identify(short, short.nll[0])
+    assert set(found.alike) == {"near", "far = away"} and not found.named
+
+
+def test_longer_texts_are_asked_for_what_they_hold() -> None:
+    """Setups that differ by a 40th of the noise are told where the longer texts move them five times as far."""
+    one, rng = made(0.4), np.random.default_rng(3)
+    longer = replace(
+        one, about={**one.about, "labels": one.labels[:2]}, nll=one.nll[:1] + 5 * (one.nll[:2] - one.nll[:1])
+    )
+    whole = replace(one, longer=longer)
+    noise = 0.4 * rng.normal(size=(TEXTS, TARGETS))
+    found = identify.identify(whole, one.nll[1] + noise)
+    assert not found.named and set(found.alike) | {found.verdict} == {OWN, "near"}
+    assert identify.undecided(whole, found) is longer
+    told = identify.identify(longer, longer.nll[1] + noise)
+    assert (told.verdict, told.alike) == ("near", [])
+    assert identify.undecided(whole, told) is None
+    assert identify.undecided(one, found) is None
+    assert identify.undecided(whole, replace(found, alike=["far = away"])) is None  # not among the longer ones
+    assert identify.undecided(whole, replace(found, verdict=identify.NONE)) is None
 
 
 def test_setups_that_the_texts_do_not_tell_apart_are_listed() -> None:
@@ -85,7 +112,12 @@ def test_a_pack_is_read_as_it_was_written_and_nothing_else_is(tmp_path: Path) ->
     again = pack.read(file)
     assert again.about == one.about and (again.tokens == one.tokens).all() and (again.written == one.written).all()
     np.testing.assert_allclose(again.nll, one.nll, atol=2e-3)  # changes have 16 bits
-    assert content == pack.as_bytes(one) and len(content) < pack.LARGEST
+    assert content == pack.as_bytes(one) and len(content) < pack.LARGEST and again.longer is None
+    longer = replace(one, tokens=one.tokens[:, ::-1], written=one.written[:, :0])
+    file.write_bytes(pack.as_bytes(replace(one, longer=longer)))
+    both = pack.read(file)
+    assert both.longer is not None and both.labels == both.longer.labels == one.labels
+    assert (both.tokens == one.tokens).all() and (both.longer.tokens == longer.tokens).all()
     for odd in (b"", b"PK\x03\x04", content[:500], content.replace(b"tokens", b"tokenz")):
         file.write_bytes(odd)
         with pytest.raises(ValueError, match="is no fingerprint"):
