@@ -46,5 +46,6 @@ COMMAND = Command(
         Setting("seed=0", "seed of the texts"),
     ),
     config="run",
+    interrupted="no pack is written: a pack is made in one go",
     epilog=CONFIG_DIR,
 )

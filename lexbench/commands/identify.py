@@ -69,5 +69,6 @@ COMMAND = Command(
     arguments=_arguments,
     settings=(MODEL, METHOD, BACKEND),
     config="run",
+    interrupted="nothing is kept: ask again",
     epilog=CONFIG_DIR,
 )

@@ -18,6 +18,7 @@ from lexbench.core.record import Refused
 from lexbench.core.scaled import ropes
 from lexbench.core.task import Answer, AnyQuestion, Tokens, Write, Written
 from lexbench.studies.identify import identify, pack, probes
+from lexbench.studies.identify.make import make
 from lexbench.studies.identify.setups import OWN, setups
 
 PLAIN = Model(name="plain", trained_length=256, head_dim=32, rope_base=10_000.0, layers=2)
@@ -122,6 +123,20 @@ def test_a_pack_is_read_as_it_was_written_and_nothing_else_is(tmp_path: Path) ->
         file.write_bytes(odd)
         with pytest.raises(ValueError, match="is no fingerprint"):
             pack.read(file)
+
+
+def test_what_a_newcomer_gets_wrong_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"fingerprint .*none\.npz does not exist: make it with lexbench fingerprint"):
+        pack.read(tmp_path / "none.npz")
+    with pytest.raises(
+        ValueError, match=r"no setup 'nera': did you mean near\? choose from as its .*, near, far, away"
+    ):
+        identify.setup_named(made(), "nera")
+    given: dict[str, Any] = {"model": PLAIN, "corpus": None, "backend": {"name": "hf"}, "seed": 0}
+    with pytest.raises(ValueError, match="one text of 32 tokens leaves no error to estimate: give n=2"):
+        make(**given, length=32, n=1, out=tmp_path / "a.npz")
+    with pytest.raises(ValueError, match=r"is a folder: give --out a file, e\.g\. --out .*model\.npz"):
+        make(**given, length=32, n=2, out=tmp_path)
 
 
 def test_a_pack_of_the_first_format_is_read(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lexbench.core import registry
 from lexbench.stats.intervals import ratio
 from lexbench.studies.identify.pack import Nats, Pack
 
@@ -86,8 +87,8 @@ def identify(pack: Pack, served: Nats) -> Found:
     served, nll, rounding = (each[..., pack.opening :] for each in (served, pack.nll, pack.noise))
     distances = np.sqrt(np.square(served - nll).mean(axis=(1, 2)))
     best = int(distances.argmin())
-    rest, blocks = served - nll[best], len(_sums(served))
-    quantile = float(stdtrit(max(1, blocks - 1), 1 - LEVEL / max(1, len(distances) - 1)))
+    rest, count = served - nll[best], len(served) * blocks(served.shape[1])
+    quantile = float(stdtrit(max(1, count - 1), 1 - LEVEL / max(1, len(distances) - 1)))
     near = [Near(label=pack.labels[best], distance=float(distances[best]), share=0.0, reach=0.0)]
     for other in np.argsort(distances, kind="stable"):
         if other == best:
@@ -96,9 +97,9 @@ def identify(pack: Pack, served: Nats) -> Found:
         sums = np.stack([_sums(rest * towards), _sums(np.square(towards))], axis=1)
         share, reach = 0.0, math.inf  # the texts do not tell the two apart
         stored = np.square(nll[[best, other]] - nll[0]).sum(axis=(1, 2)).max()
-        if blocks > 1 and sums[:, 1].sum() > ROUNDED**2 * stored:
+        if count > 1 and sums[:, 1].sum() > ROUNDED**2 * stored:
             share, influence = ratio(sums)
-            reach = quantile * math.sqrt(blocks / (blocks - 1) * float(np.square(influence).sum()))
+            reach = quantile * math.sqrt(count / (count - 1) * float(np.square(influence).sum()))
         near.append(
             Near(label=pack.labels[other], distance=float(distances[other]), share=float(share), reach=float(reach))
         )
@@ -108,6 +109,7 @@ def identify(pack: Pack, served: Nats) -> Found:
         verdict = NONE
         why = (
             f"the nearest, {near[0].label}, is {distances[best]:.2g} nats off, rounding explains {ALLOWED * noise:.2g}"
+            ": other weights than the pack's, or a setup that it does not hold"
         )
     elif between := [each for each in near if each.share - each.reach > DISPLACED]:
         towards_it = max(between, key=lambda each: each.share - each.reach)
@@ -117,9 +119,14 @@ def identify(pack: Pack, served: Nats) -> Found:
     return Found(verdict=verdict, why=why, alike=alike, noise=noise, near=near)
 
 
+def blocks(targets: int) -> int:
+    """Number of blocks of a text."""
+    return max(1, targets // BLOCK)
+
+
 def _sums(products: Nats) -> Nats:
     """Sums over blocks, of products [texts, targets]; the last block of a text also takes what is left over."""
-    starts = BLOCK * np.arange(max(1, products.shape[1] // BLOCK))
+    starts = BLOCK * np.arange(blocks(products.shape[1]))
     return np.add.reduceat(products, starts, axis=1).ravel()
 
 
@@ -154,4 +161,5 @@ def setup_named(pack: Pack, name: str) -> str:
     for label in pack.labels:
         if name == label or name in label.split(" = "):
             return label
-    raise ValueError(f"the pack has no setup {name!r}: choose from {', '.join(pack.labels)}")
+    parts = [part for label in pack.labels for part in label.split(" = ")]
+    raise ValueError(f"the pack has no setup {name!r}: {registry.suggest(name, parts)}")
