@@ -132,6 +132,7 @@ def test_what_a_newcomer_gets_wrong_is_one_line(tmp_path: Path) -> None:
         ValueError, match=r"no setup 'nera': did you mean near\? choose from as its .*, near, far, away"
     ):
         identify.setup_named(made(), "nera")
+    assert identify.setup_named(made(), "AWAY") == "far = away"
     given: dict[str, Any] = {"model": PLAIN, "corpus": None, "backend": {"name": "hf"}, "seed": 0}
     with pytest.raises(ValueError, match="one text of 32 tokens leaves no error to estimate: give n=2"):
         make(**given, length=32, n=1, out=tmp_path / "a.npz")

@@ -157,9 +157,9 @@ def text(found: Found, rows: int = 5) -> str:
 
 
 def setup_named(pack: Pack, name: str) -> str:
-    """The label of a setup, whole or one of several that are the same; ValueError if there is none."""
+    """The label of a setup, whole or one of several that are the same, in any case; ValueError if there is none."""
     for label in pack.labels:
-        if name == label or name in label.split(" = "):
+        if name.casefold() in (each.casefold() for each in (label, *label.split(" = "))):
             return label
     parts = [part for label in pack.labels for part in label.split(" = ")]
     raise ValueError(f"the pack has no setup {name!r}: {registry.suggest(name, parts)}")
