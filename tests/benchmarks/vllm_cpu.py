@@ -2,9 +2,9 @@
 
     .venv-vllm/bin/python -m tests.benchmarks.vllm_cpu [--pack PACK]        (make .venv-vllm/.ready)
 
-The engine is vLLM's own server on a CPU, started with the words that `lexbench export --to vllm` prints, and asked
-through `backend=openai`: SmolLM2, of each method in float32 and in bfloat16, token by token against `hf` in float32;
-then by `lexbench identify` with its pack; and lexlet by the gate, with another release's mistakes.
+The engine is vLLM on a CPU, started with the export of a method. Of each method, SmolLM2 is scored token by token in
+float32 and in bfloat16, and compared with `hf` in float32. Then vLLM's own server is asked through `backend=openai`:
+SmolLM2 by `lexbench identify` with its pack, lexlet by the gate, too, with another release's mistakes.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from lexbench.backends.openai.backend import OpenAI
+from lexbench.backends.vllm.backend import Vllm
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import locate, read_model
@@ -29,11 +29,11 @@ from tests.vllm.server import VllmServer
 SIZE = max(*serving.LENGTHS, 256)
 """Tokens that lexlet is served with."""
 LEXLET: dict[str, dict[str, Any]] = {
-    "NTK 2, as exported": {"rope_type": "default", "rope_theta": serving.BASE},
-    "no overrides": {},
-    "linear 2 in its place": {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 2.0},
+    "NTK 2, as exported": {"name": "ntk", "factor": 2.0},
+    "no scaling": {"name": "none"},
+    "linear 2 in its place": {"name": "pi", "factor": 2.0},
 }
-"""Its rope parameters, by what was done."""
+"""The method whose export it is served with, by what was done."""
 
 
 @contextmanager
@@ -51,14 +51,16 @@ def served(model: Model, stated: Mapping[str, Any], dtype: str = "float32") -> I
 
 
 def scores(model: Model, dtype: str) -> Read:
-    """Nats of texts by vLLM with an export."""
+    """Nats of texts by an engine that is started with an export; its cos and sin are proved to be the method's."""
 
     def read(attention: Attention, stated: Mapping[str, Any], texts: Ids) -> Nats:
-        with served(model, stated, dtype) as url:
-            asked = OpenAI(model, url=url, dtype=dtype)
-            found = pack.nats(asked, [pack.scored(each, 1) for each in texts])
-            asked.close()
-        return found
+        longest = stated["max_model_len"]
+        engine = Vllm(model, longest, dtype=dtype, memory_share=0.1, hf_overrides=stated["hf_overrides"])
+        try:
+            engine.attend(attention)
+            return pack.nats(engine, [pack.scored(each, 1) for each in texts])
+        finally:
+            engine.close()
 
     return read
 
@@ -93,10 +95,7 @@ def main() -> None:
     if asked.only in (None, "gate"):
         print()
         lexlet = read_model(registry.read("model", "lexlet"))
-        ways = {
-            done: {"hf_overrides": {"rope_parameters": rope} if rope else {}, "max_model_len": SIZE}
-            for done, rope in LEXLET.items()
-        }
+        ways = {done: exported(lexlet, given, SIZE, "vllm")[2] for done, given in LEXLET.items()}
         with tempfile.TemporaryDirectory() as scratch:
             for row in gated(Path(scratch), lambda stated: served(lexlet, stated), ways):
                 print(row, flush=True)

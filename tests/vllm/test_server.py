@@ -15,6 +15,7 @@ import lexbench
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.openai import http
 from lexbench.backends.openai.backend import OpenAI
+from lexbench.commands import main
 from lexbench.core import registry
 from lexbench.core.checkpoint import read_model
 from lexbench.core.model import Model
@@ -128,6 +129,14 @@ def test_it_says_what_it_is(server: VllmServer, backend: OpenAI) -> None:
     assert backend.revision.endswith(f", max_model_len {LONGEST})")
     with pytest.raises(Deferred, match=r"serves yarn\(factor=2\)"):
         backend.attend(lexbench.method("none").attention(MODEL, LONGEST))
+
+
+def test_what_it_turns_by_is_named(server: VllmServer, tmp_path: Path) -> None:
+    file, short = str(tmp_path / "lexlet.npz"), ["corpus=synthetic", "length=96", "n=6"]
+    assert main.main(["fingerprint", "model=lexlet", *short, "--out", file]) == 0
+    words = ["model=lexlet", "backend=openai", f"backend.url={server.url}", "backend.key_variable=SERVER_KEY"]
+    assert main.main(["identify", file, *words, "--expect", "YaRN 2"]) == 0
+    assert main.main(["identify", file, *words, "--expect", "plain"]) == 1
 
 
 def test_what_it_refuses_is_said_in_its_words(backend: OpenAI) -> None:
