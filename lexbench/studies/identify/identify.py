@@ -7,9 +7,10 @@ With s the served nats and r_k those of setup k on the same targets, the nearest
 
 says how far from k towards j the server is: 0 is k, 1 is j. Rounding (bfloat16, 8-bit activations) moves s by much
 more than some setups differ, but hardly along r_j - r_k: over thousands of targets share_j keeps near 0. Its error is
-that of a ratio over blocks of 64 targets (`intervals.ratio`), with Student's quantile at 0.01 over all other setups.
-Rounding of blocks of one text is no more alike than that of blocks of different texts: in bfloat16, sums over whole
-texts of SmolLM2 vary 1.02 times as much as if it were independent (14 setups, 31 directions).
+that of a ratio over texts (`intervals.ratio`), with Student's quantile at 0.01 over all other setups; over blocks of 64
+targets where there are fewer than 8 texts. Rounding of blocks of one text is hardly more alike than that of different
+texts: sums over whole texts of SmolLM2 vary 1.02 times as much as if their blocks were independent (14 setups in
+bfloat16 and one in 8 bits, in 31 directions).
 
 - j cannot be told from k where share_j + reach >= 1 - DISPLACED: the server may be j.
 - None of these: where share_j - reach > DISPLACED, the server is off k, towards j; and where the root of the mean of
@@ -36,6 +37,8 @@ LEVEL = 0.01
 """Chance of an error over all other setups."""
 ALLOWED = 3.0
 """Distance of the same setup, at most, in units of the noise."""
+FEW = 8
+"""Texts, below which each is cut into blocks."""
 BLOCK = 64
 """Targets of a block, at least; a text has one block at least."""
 DISPLACED = 0.1
@@ -87,7 +90,7 @@ def identify(pack: Pack, served: Nats) -> Found:
     served, nll, rounding = (each[..., pack.opening :] for each in (served, pack.nll, pack.noise))
     distances = np.sqrt(np.square(served - nll).mean(axis=(1, 2)))
     best = int(distances.argmin())
-    rest, count = served - nll[best], len(served) * blocks(served.shape[1])
+    rest, count = served - nll[best], len(served) * parts(*served.shape)
     quantile = float(stdtrit(max(1, count - 1), 1 - LEVEL / max(1, len(distances) - 1)))
     near = [Near(label=pack.labels[best], distance=float(distances[best]), share=0.0, reach=0.0)]
     for other in np.argsort(distances, kind="stable"):
@@ -119,14 +122,14 @@ def identify(pack: Pack, served: Nats) -> Found:
     return Found(verdict=verdict, why=why, alike=alike, noise=noise, near=near)
 
 
-def blocks(targets: int) -> int:
-    """Number of blocks of a text."""
-    return max(1, targets // BLOCK)
+def parts(texts: int, targets: int) -> int:
+    """Number of parts of a text whose sums are taken for independent."""
+    return max(1, targets // BLOCK) if texts < FEW else 1
 
 
 def _sums(products: Nats) -> Nats:
-    """Sums over blocks, of products [texts, targets]; the last block of a text also takes what is left over."""
-    starts = BLOCK * np.arange(blocks(products.shape[1]))
+    """Sums over parts of texts, of products [texts, targets]; the last part also takes what is left over."""
+    starts = BLOCK * np.arange(parts(*products.shape))
     return np.add.reduceat(products, starts, axis=1).ravel()
 
 

@@ -23,7 +23,7 @@ from lexbench.core.task import AnyQuestion, Score, Tokens
 from lexbench.core.version import __version__
 from lexbench.runner.backend_pool import done_with, opened
 from lexbench.runner.job import Job
-from lexbench.studies.identify.identify import blocks, identify
+from lexbench.studies.identify.identify import identify, parts
 from lexbench.studies.identify.pack import FORMAT, LARGEST, Pack, as_bytes, losses, writes
 from lexbench.studies.identify.setups import Setup, setups
 
@@ -87,7 +87,7 @@ def make(
         return _measured(job, config, wanted, opening, room, quiet)
 
     part = length // 4
-    if (n or TEXTS) * blocks(length - length // 2) < 2:
+    if n == 1 and parts(1, length - length // 2) == 1:
         raise ValueError(f"one text of {length} tokens leaves no error to estimate: give n=2 at least")
     if out.is_dir():
         raise ValueError(f"{out} is a folder: give --out a file, e.g. --out {out / 'model.npz'}")
