@@ -184,7 +184,7 @@ def reported(url: str, llama: Any, text: str) -> Iterator[str]:
 
 def said_of(model: Model, file: Path, reference: Path) -> Iterator[str]:
     """Rows of the table: what identify says of SmolLM2 behind a server."""
-    length = pack.read(reference).tokens.shape[1]
+    length = pack.read(reference).longest
     for given, label in zip(METHODS, LABELS, strict=True):
         method, _, flags = exported(model, given, length, "llama.cpp")
         with served(file, flags) as url:

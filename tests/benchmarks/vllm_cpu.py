@@ -67,7 +67,7 @@ def scores(model: Model, dtype: str) -> Read:
 
 def said_of(model: Model, reference: Path, dtypes: list[str]) -> Iterator[str]:
     """Rows of the table: what identify says of SmolLM2."""
-    length = pack.read(reference).tokens.shape[1]
+    length = pack.read(reference).longest
     for dtype in dtypes:
         for given, label in zip(METHODS, LABELS, strict=True):
             method, _, stated = exported(model, given, length, "vllm")

@@ -42,7 +42,7 @@ class VllmServer:
     def wait(self) -> None:
         """Until it answers."""
         assert self._process is not None
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 600
         while self._process.poll() is None and time.monotonic() < deadline:
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5).close()

@@ -70,6 +70,11 @@ class Pack:
         """Tokens of a text."""
         return int(self.tokens.shape[1])
 
+    @property
+    def longest(self) -> int:
+        """Tokens of its longest text."""
+        return self.length if self.longer is None else max(self.length, self.longer.longest)
+
     def asked(self, backend: Backend) -> Nats:
         """[texts, targets] nats of a served model; Refused where one is not finite."""
         return losses(backend, self.tokens, self.opening, self.nll.shape[2])
