@@ -26,9 +26,9 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         seed=config["seed"],
         out=options.out,
     )
-    for each, of in ((made, "setups"), (made.longer, "of them")):
+    for each, what in ((made, "setups"), (made.longer, "that rounding hides there")):
         if each is not None:
-            print(f"{len(each.labels)} {of}, {len(each.tokens)} texts of {each.length} tokens")
+            print(f"{len(each.labels)} {what}, on {len(each.tokens)} texts of {each.length} tokens")
     print(f"{options.out.stat().st_size} bytes")
     print(options.out)
     return 0
