@@ -87,6 +87,8 @@ class Command:
     """Name of the yaml in configs/ that holds the settings' defaults, if not the command's."""
     epilog: str = ""
     """End of the text that --help prints."""
+    interrupted: str = "all results so far are kept: repeat the command to resume"
+    """What Ctrl-C leaves."""
     foreign: bool = False
     """Pass all words to another program, --help too."""
 

@@ -14,10 +14,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Write the pack, and say what it holds."""
     from lexbench.core.checkpoint import read_model
-    from lexbench.studies.identify import pack
+    from lexbench.studies.identify.make import make
 
     config, choices = hydra_config.composed(COMMAND, words)
-    made = pack.make(
+    made = make(
         model=read_model(config["model"]),
         corpus=part(config, choices, "corpus"),
         backend=part(config, choices, "backend"),
@@ -26,8 +26,10 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         seed=config["seed"],
         out=options.out,
     )
-    texts, length = made.tokens.shape
-    print(f"{len(made.labels)} setups, {texts} texts of {length} tokens, {options.out.stat().st_size} bytes")
+    for each, what in ((made, "setups"), (made.longer, "that rounding hides there")):
+        if each is not None:
+            print(f"{len(each.labels)} {what}, on {len(each.tokens)} texts of {each.length} tokens")
+    print(f"{options.out.stat().st_size} bytes")
     print(options.out)
     return 0
 
@@ -44,5 +46,6 @@ COMMAND = Command(
         Setting("seed=0", "seed of the texts"),
     ),
     config="run",
+    interrupted="no pack is written: a pack is made in one go",
     epilog=CONFIG_DIR,
 )

@@ -2,6 +2,8 @@
 
 import argparse
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -17,8 +19,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print what the server turns by; 1 where that cannot be named, is not what was expected, or is served wrongly."""
+    from lexbench.backends import Backend
     from lexbench.core.checkpoint import read_model
     from lexbench.core.method import read_method
+    from lexbench.core.record import Refused
     from lexbench.core.scaled import attention_of
     from lexbench.runner.backend_pool import done_with, opened
     from lexbench.studies.identify import identify, pack, probes
@@ -26,19 +30,34 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     config, choices = hydra_config.composed(COMMAND, words)
     reference = pack.read(options.pack)
     expected = identify.setup_named(reference, options.expect) if options.expect else None
-    model, length = read_model(config["model"]), reference.tokens.shape[1]
+    model = read_model(config["model"])
     _, method, _ = read_method(part(config, choices, "method"))
-    backend = opened(model, part(config, choices, "backend"), length)
-    try:
-        if backend.tokenizer.vocabulary != reference.about["vocabulary"]:
-            raise ValueError(f"{options.pack} is of {reference.about['model']}, another tokenizer: give its model=NAME")
-        if choices["method"] != "none" or backend.name == "vllm":
-            backend.attend(attention_of(method, model, length))
+
+    @contextmanager
+    def backend_for(length: int) -> Iterator[Backend]:
+        backend = opened(model, part(config, choices, "backend"), length)
+        try:
+            if backend.tokenizer.vocabulary != reference.about["vocabulary"]:
+                raise ValueError(
+                    f"{options.pack} is of {reference.about['model']}, another tokenizer: give its model=NAME"
+                )
+            if choices["method"] != "none" or backend.name == "vllm":
+                backend.attend(attention_of(method, model, length))
+            yield backend
+        finally:
+            done_with(backend)
+
+    with backend_for(reference.length) as backend:
         served = reference.asked(backend)
         found = identify.identify(reference, served)
-        found = replace(found, odd=probes.odd(reference, backend, served, found))
-    finally:
-        done_with(backend)
+        odd = probes.odd(reference, backend, served, found)
+    if longer := identify.undecided(reference, found):
+        try:
+            with backend_for(longer.length) as backend:
+                found = identify.identify(longer, longer.asked(backend))
+        except Refused as refusal:
+            odd.append(f"its texts of {longer.length} tokens, which would tell more, are refused: {refusal.reason}")
+    found = replace(found, odd=odd)
     print(json.dumps(asdict(found), indent=1) if options.json else identify.text(found))
     return 0 if found.named and not found.odd and expected in (None, found.verdict) else 1
 
@@ -50,5 +69,6 @@ COMMAND = Command(
     arguments=_arguments,
     settings=(MODEL, METHOD, BACKEND),
     config="run",
+    interrupted="nothing is kept: ask again",
     epilog=CONFIG_DIR,
 )

@@ -68,7 +68,7 @@ def main(given: Sequence[str] | None = None) -> int:
             raise ValueError(f"unexpected argument {rest[0]}: {hint}see lexbench {command.name} --help")
         return command.call(options, rest)
     except KeyboardInterrupt:
-        print("\nlexbench: interrupted; all results so far are kept: repeat the command to resume", file=sys.stderr)
+        print(f"\nlexbench: interrupted; {command.interrupted}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output has gone: `lexbench list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from lexbench.core import registry
 from lexbench.core.checkpoint import locate, read_model
 from lexbench.studies.identify import identify, pack
+from lexbench.studies.identify.make import make
 
 LEXLET = locate("lexbench:lexlet")
 PRECISIONS = ("float32", "bfloat16", "8 bits")
@@ -224,7 +225,7 @@ def families(
         out = scratch / "pack.npz"
         begun = time.monotonic()
         backend = {**registry.read("backend", "hf"), "name": "hf"}
-        found = pack.make(model=model, corpus=None, backend=backend, length=length, n=n, seed=0, out=out, quiet=True)
+        found = make(model=model, corpus=None, backend=backend, length=length, n=n, seed=0, out=out, quiet=True)
         return found, f"{out.stat().st_size / 1e3:.0f} KB in {time.monotonic() - begun:.0f} s"
 
     if only in (None, "lexlet"):
@@ -279,6 +280,10 @@ def main(given: list[str] | None = None) -> None:
                     file = asked.kept and asked.kept / f"{name}, {done}, {precision}.npy".replace(" ", "_")
                     nats = kept(file, folder, change, precision, reference.tokens)
                     found = identify.identify(reference, reference.of_texts(nats))
+                    if longer := identify.undecided(reference, found):
+                        file = file and file.with_stem(f"{file.stem},_longer")
+                        nats = kept(file, folder, change, precision, longer.tokens)
+                        found = identify.identify(longer, longer.of_texts(nats))
                     verdict = right(reference, found, label)
                     counts[verdict] = counts.get(verdict, 0) + 1
                     verdicts.append(verdict if verdict == "right" else _said(verdict, found))

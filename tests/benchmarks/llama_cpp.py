@@ -24,30 +24,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lexbench.backends.hf.backend import Hf
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import read_model
 from lexbench.core.gguf import PACKAGE, _packaged
-from lexbench.core.method import read_method
 from lexbench.core.model import Model
-from lexbench.core.scaled import attention_of
-from lexbench.methods.export import as_data
-from lexbench.runner.backend_pool import done_with, opened
 from lexbench.studies.identify import pack
 from tests.benchmarks import serving
+from tests.benchmarks.engines import LABELS, LENGTH, METHODS, Nats, Read, compared, exported, gated, named
 from tests.core.test_gguf import write_lexlet
 
-METHODS: list[dict[str, Any]] = [
-    {"name": "none"},
-    {"name": "pi", "factor": 4.0},
-    {"name": "yarn", "factor": 4.0},
-    {"name": "ntk", "factor": 4.0},
-]
 SCALINGS = {"linear": 1, "yarn": 2}
 """llama_rope_scaling_type."""
-LENGTH, TEXTS = 512, 4
-Nats = NDArray[np.float64]
 Ids = Sequence[int] | NDArray[np.int64]
 
 
@@ -110,28 +98,16 @@ def in_float32(source: Path, target: Path) -> Path:
     return target
 
 
-def exported(model: Model, given: Mapping[str, Any], length: int) -> tuple[str, Attention, dict[str, Any]]:
-    """Label of a method, what it asks of hf, and the flags of its export."""
-    _, method, label = read_method({**registry.read("method", given["name"]), **given})
-    flags = as_data(method, label, model, length, "llama.cpp")
-    return label, attention_of(method, model, length), flags
+def scores(file: Path, **more: Any) -> Read:
+    """Nats of texts by llama.cpp with an export."""
 
+    def read(attention: Attention, flags: Mapping[str, Any], texts: NDArray[np.int64]) -> Nats:
+        llama = engine(file, flags, **more)
+        found = np.stack([losses(llama, text) for text in texts])
+        llama.close()
+        return found
 
-def compared(model: Model, hf: Hf, file: Path, whole: Path, texts: NDArray[np.int64]) -> Iterator[str]:
-    """Rows of the table: each method by hf, and the export of it by llama.cpp."""
-    plain: Nats | None = None
-    for given in METHODS:
-        label, attention, flags = exported(model, given, LENGTH)
-        hf.attend(attention)
-        ours = pack.nats(hf, [pack.scored(text, 1) for text in texts])
-        plain = ours if plain is None else plain
-        cells = []
-        for path, more in ((whole, {"type_k": 0, "type_v": 0}), (file, {})):
-            llama = engine(path, flags, **more)
-            apart = np.stack([losses(llama, text) for text in texts]) - ours
-            llama.close()
-            cells.append(f"{np.abs(apart).mean():.2g} | {np.abs(apart).max():.2g} | {apart.mean():+.2g}")
-        yield f"| {label} | {ours.mean():.4f} | {np.abs(ours - plain).mean():.2g} | {' | '.join(cells)} |"
+    return read
 
 
 class Engine(serving.Engine):
@@ -157,12 +133,13 @@ class Engine(serving.Engine):
         return new
 
 
-def named(model: str, reference: Path, engine: Engine, *words: str) -> tuple[int, str]:
-    """Exit code of `lexbench identify`, and its first lines."""
-    with serving.served(engine) as server:
-        backend = ["backend=openai", f"backend.url={server.url}", "backend.retries=0"]
-        code, said = serving.quietly(["identify", str(reference), f"model={model}", *backend, *words])
-    return code, "; ".join(said.split("\n\nnats away")[0].splitlines())
+@contextmanager
+def served(file: Path, flags: Mapping[str, Any]) -> Iterator[str]:
+    """The URL of llama.cpp behind the server of `tests.benchmarks.serving`."""
+    llama = engine(file, flags)
+    with serving.served(Engine(llama)) as server:
+        yield server.url
+    llama.close()
 
 
 @contextmanager
@@ -207,33 +184,12 @@ def reported(url: str, llama: Any, text: str) -> Iterator[str]:
 
 def said_of(model: Model, file: Path, reference: Path) -> Iterator[str]:
     """Rows of the table: what identify says of SmolLM2 behind a server."""
-    for given, label in zip(METHODS, ("plain", "linear 4", "YaRN 4", "NTK 4"), strict=True):
-        method, _, flags = exported(model, given, LENGTH)
-        llama = engine(file, flags)
-        code, said = named("smollm2", reference, Engine(llama), "--expect", label)
-        llama.close()
+    length = pack.read(reference).longest
+    for given, label in zip(METHODS, LABELS, strict=True):
+        method, _, flags = exported(model, given, length, "llama.cpp")
+        with served(file, flags) as url:
+            code, said = named(url, "smollm2", reference, "--expect", label)
         yield f"| {method} | {code} | {said} |"
-
-
-def gated(scratch: Path) -> Iterator[str]:
-    """Rows of the table: what the gate says of lexlet with NTK of factor 2, and with two mistakes."""
-    lexlet, reference = in_float32(write_lexlet(scratch / "half.gguf"), scratch / "lexlet.gguf"), scratch / "pack.npz"
-    made = ["fingerprint", "model=lexlet", "corpus=stdlib", "length=256", "n=8", "--out", str(reference)]
-    assert serving.quietly(made)[0] == 0, "a pack"
-    baseline = scratch / "baseline.json"
-    assert serving.checked(serving.Engine(), scratch / "healthy", baseline)[0] == 0, "a baseline"
-    size = {"--ctx-size": max(*serving.LENGTHS, 256)}
-    ways: list[tuple[str, dict[str, Any]]] = [
-        ("NTK 2, as exported", {"--rope-freq-base": serving.BASE}),
-        ("no flag", {}),
-        ("linear 2 in its place", {"--rope-scaling": "linear", "--rope-scale": 2.0}),
-    ]
-    for place, (done, flags) in enumerate(ways):
-        llama = engine(lexlet, {**size, **flags})
-        check, lost = serving.checked(Engine(llama), scratch / f"{place}", baseline)
-        code, said = named("lexlet", reference, Engine(llama), "--expect", "NTK 2")
-        llama.close()
-        yield f"| {done} | {('held', 'regressed', 'not comparable')[check]} | {code}: {said} | {lost} |"
 
 
 def main() -> None:
@@ -248,24 +204,24 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         if asked.only in (None, "exports"):
-            backend = {**registry.read("backend", "hf"), "name": "hf", "dtype": "float32"}
-            hf = opened(model, backend, LENGTH)
-            assert isinstance(hf, Hf)
-            docs = Path(__file__).parents[2] / "docs"
-            text = " ".join((docs / each).read_text() for each in ("methods.md", "harness.md"))
-            ids = hf.tokenizer.encode(text).ids[: TEXTS * LENGTH].reshape(TEXTS, LENGTH)
-            print("| method | nats, hf | from none | float32: mean | max | bias | Q4_1: mean | max | bias |")
-            print("| --- |" + " ---: |" * 8)
-            for row in compared(model, hf, file, in_float32(file, scratch / "whole.gguf"), ids):
+            whole = in_float32(file, scratch / "whole.gguf")
+            ways = {"float32": scores(whole, type_k=0, type_v=0), "Q4_1": scores(file)}
+            for row in compared(model, "llama.cpp", ways):
                 print(row, flush=True)
-            done_with(hf)
         if asked.only in (None, "identify") and asked.pack is not None:
             print("\n| SmolLM2, Q4_1, served with | exit code | identify says |\n| --- | ---: | --- |")
             for row in said_of(model, file, asked.pack):
                 print(row, flush=True)
         if asked.only in (None, "gate"):
-            print("\n| lexlet served with | check | identify | what check saw lost |\n| --- | --- | --- | --- |")
-            for row in gated(scratch):
+            print()
+            lexlet = in_float32(write_lexlet(scratch / "half.gguf"), scratch / "lexlet.gguf")
+            size = {"--ctx-size": max(*serving.LENGTHS, 256)}
+            mistakes: dict[str, Mapping[str, Any]] = {
+                "NTK 2, as exported": {**size, "--rope-freq-base": serving.BASE},
+                "no flag": size,
+                "linear 2 in its place": {**size, "--rope-scaling": "linear", "--rope-scale": 2.0},
+            }
+            for row in gated(scratch, lambda flags: served(lexlet, flags), mistakes):
                 print(row, flush=True)
         if asked.only in (None, "server"):
             print()

@@ -342,7 +342,12 @@ def named(engine: Engine, reference: Path) -> tuple[int, str]:
 def checked(engine: Engine, folder: Path, baseline: Path) -> tuple[int, str]:
     """Exit code of `lexbench check`, and what was lost where."""
     with served(engine) as server:
-        code, said = quietly(words(server.url, folder))
+        return checked_at(server.url, folder, baseline)
+
+
+def checked_at(url: str, folder: Path, baseline: Path) -> tuple[int, str]:
+    """The same of a server that runs; without a baseline it is written."""
+    code, said = quietly(words(url, folder))
     if code:
         return code, "the run ends with exit code 2"
     if not baseline.exists():
@@ -366,7 +371,7 @@ def main() -> None:
     first, step = map(int, asked.part.split("/"))
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
-    begun = time.monotonic()
+    begun, spent = time.monotonic(), {"check": [0.0], "identify": [0.0]}
     print(
         "| engine | check | identify | what check saw lost, by task, at 128 and 384 tokens |\n| --- | --- | --- | --- |"
     )
@@ -382,17 +387,22 @@ def main() -> None:
             for place, (name, fields) in enumerate(engines.items()):
                 if asked.only not in name or place % step != first or asked.kind not in (None, kind):
                     continue
-                code, verdict, lost, other, label = 0, "-", "", 0, "-"
+                code, verdict, lost, other, label, at = 0, "-", "", 0, "-", time.process_time()
                 if asked.gate != "identify":
                     code, lost = checked(Engine(**fields, seed=place), Path(scratch) / f"{kind}{place}", baseline)
                     verdict = ("held", "regressed", "not comparable")[code]
+                    spent["check"].append(time.process_time() - at)
+                at = time.process_time()
                 if asked.gate != "check":
                     other, label = named(Engine(**fields, seed=place), reference)
+                    spent["identify"].append(time.process_time() - at)
                 counts[kind].append(code > 0 or other > 0)
                 print(f"| {kind}: {name} | {verdict} | {label} | {lost} |", flush=True)
     faults, healthy = counts["fault"], counts["healthy"]
     print(f"\nCaught: {sum(faults)} of {len(faults)} faults. False alarms: {sum(healthy)} of {len(healthy)}.")
     print(f"{time.monotonic() - begun:.0f} s on {torch.get_num_threads()} thread.")
+    most = ", ".join(f"{half} {max(times):.0f} s" for half, times in spent.items())
+    print(f"CPU time of one engine and what asks it, at most: {most}.")
 
 
 if __name__ == "__main__":

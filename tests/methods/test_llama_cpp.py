@@ -1,7 +1,6 @@
 """llama.cpp itself, with the flags of an export, gives hf's numbers: needs `pip install llama-cpp-python`."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,18 +13,12 @@ from lexbench.studies.identify import pack
 
 pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
-METHODS: list[dict[str, Any]] = [
-    {"name": "none"},
-    {"name": "pi", "factor": 4.0},
-    {"name": "yarn", "factor": 4.0},
-    {"name": "ntk", "factor": 4.0},
-]
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_llama_cpp_scores_texts_as_hf_does_with_what_was_exported(tmp_path: Path) -> None:
-    from tests.benchmarks import llama_cpp
+    from tests.benchmarks import engines, llama_cpp
     from tests.core.test_gguf import write_lexlet
 
     file = llama_cpp.in_float32(write_lexlet(tmp_path / "half.gguf"), tmp_path / "whole.gguf")
@@ -35,8 +28,8 @@ def test_llama_cpp_scores_texts_as_hf_does_with_what_was_exported(tmp_path: Path
     try:
         text = hf.tokenizer.encode(Path(__file__).read_text()).ids[:512]
         plain = None
-        for given in METHODS:
-            label, attention, flags = llama_cpp.exported(model, given, len(text))
+        for given in engines.METHODS:
+            label, attention, flags = engines.exported(model, given, len(text), "llama.cpp")
             hf.attend(attention)
             [ours] = pack.nats(hf, [pack.scored(text, 1)])
             llama = llama_cpp.engine(file, flags, type_k=0, type_v=0)

@@ -18,6 +18,7 @@ from lexbench.core.record import Refused
 from lexbench.core.scaled import ropes
 from lexbench.core.task import Answer, AnyQuestion, Tokens, Write, Written
 from lexbench.studies.identify import identify, pack, probes
+from lexbench.studies.identify.make import make
 from lexbench.studies.identify.setups import OWN, setups
 
 PLAIN = Model(name="plain", trained_length=256, head_dim=32, rope_base=10_000.0, layers=2)
@@ -54,20 +55,49 @@ def test_what_is_none_of_them_is_said_so() -> None:
         assert between.verdict == identify.NONE and f"{100 * share:.0f} % of the way" in between.why
 
 
-def test_a_setup_is_excluded_where_the_test_of_its_own_says_so() -> None:
-    """share + reach of a setup, by hand from the sums over texts, against 1 - DISPLACED."""
+@pytest.mark.parametrize(("texts", "ends", "quantile"), [(12, [200], 3.1058), (6, [64, 128, 200], 2.8982)])
+def test_a_setup_is_excluded_where_the_test_of_its_own_says_so(texts: int, ends: list[int], quantile: float) -> None:
+    """share + reach of a setup, by hand from sums over texts, or over blocks of few; t of 11 and of 17 at 0.995."""
     one, rng = made(0.1), np.random.default_rng(4)
-    served = one.nll[0] + 0.12 * rng.normal(size=(TEXTS, TARGETS))
+    one = replace(one, nll=one.nll[:, :texts], noise=one.noise[:, :texts])
+    served = one.nll[0] + 0.12 * rng.normal(size=(texts, TARGETS))
     found = identify.identify(one, served)
-    towards = one.nll[1] - one.nll[0]
-    sums = ((served - one.nll[0]) * towards).sum(axis=1)
-    squares = np.square(towards).sum(axis=1)
-    share = sums.sum() / squares.sum()
-    spread = np.sqrt(TEXTS / (TEXTS - 1) * np.square(sums - share * squares).sum()) / squares.sum()
+    towards, starts = one.nll[1] - one.nll[0], [0, *ends[:-1]]
+    products, squares = (served - one.nll[0]) * towards, towards**2
+    parts = [(text, slice(*part)) for text in range(texts) for part in zip(starts, ends, strict=True)]
+    sums, whole = (np.array([each[part].sum() for part in parts]) for each in (products, squares))
+    share = sums.sum() / whole.sum()
+    count = len(parts)
+    spread = np.sqrt(count / (count - 1) * np.square(sums - share * whole).sum()) / whole.sum()
     [near] = [each for each in found.near if each.label == "near"]
-    assert (near.share, near.reach) == pytest.approx((share, 3.1058 * spread), rel=1e-4)  # t of 11 at 0.995
-    assert (share + 3.1058 * spread >= 0.9) == ("near" in found.alike)
-    assert 0.5 < share + 3.1058 * spread < 0.9
+    assert (near.share, near.reach) == pytest.approx((share, quantile * spread), rel=1e-4)
+    assert (share + quantile * spread >= 0.9) == ("near" in found.alike)
+
+
+def test_one_block_tells_no_setups_apart() -> None:
+    one = made()
+    short = replace(one, nll=one.nll[:, :1, :100], noise=one.noise[:, :1, :100])
+    found = identify.identify(short, short.nll[0])
+    assert set(found.alike) == {"near", "far = away"} and not found.named
+
+
+def test_longer_texts_are_asked_for_what_they_hold() -> None:
+    """Setups that differ by a 40th of the noise are told where the longer texts move them five times as far."""
+    one, rng = made(0.4), np.random.default_rng(3)
+    longer = replace(
+        one, about={**one.about, "labels": one.labels[:2]}, nll=one.nll[:1] + 5 * (one.nll[:2] - one.nll[:1])
+    )
+    whole = replace(one, longer=longer)
+    noise = 0.4 * rng.normal(size=(TEXTS, TARGETS))
+    found = identify.identify(whole, one.nll[1] + noise)
+    assert not found.named and set(found.alike) | {found.verdict} == {OWN, "near"}
+    assert identify.undecided(whole, found) is longer
+    told = identify.identify(longer, longer.nll[1] + noise)
+    assert (told.verdict, told.alike) == ("near", [])
+    assert identify.undecided(whole, told) is None
+    assert identify.undecided(one, found) is None
+    assert identify.undecided(whole, replace(found, alike=["far = away"])) is None  # not among the longer ones
+    assert identify.undecided(whole, replace(found, verdict=identify.NONE)) is None
 
 
 def test_setups_that_the_texts_do_not_tell_apart_are_listed() -> None:
@@ -85,11 +115,31 @@ def test_a_pack_is_read_as_it_was_written_and_nothing_else_is(tmp_path: Path) ->
     again = pack.read(file)
     assert again.about == one.about and (again.tokens == one.tokens).all() and (again.written == one.written).all()
     np.testing.assert_allclose(again.nll, one.nll, atol=2e-3)  # changes have 16 bits
-    assert content == pack.as_bytes(one) and len(content) < pack.LARGEST
+    assert content == pack.as_bytes(one) and len(content) < pack.LARGEST and again.longer is None
+    longer = replace(one, tokens=one.tokens[:, ::-1], written=one.written[:, :0])
+    file.write_bytes(pack.as_bytes(replace(one, longer=longer)))
+    both = pack.read(file)
+    assert both.longer is not None and both.labels == both.longer.labels == one.labels
+    assert (both.tokens == one.tokens).all() and (both.longer.tokens == longer.tokens).all()
     for odd in (b"", b"PK\x03\x04", content[:500], content.replace(b"tokens", b"tokenz")):
         file.write_bytes(odd)
         with pytest.raises(ValueError, match="is no fingerprint"):
             pack.read(file)
+
+
+def test_what_a_newcomer_gets_wrong_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"fingerprint .*none\.npz does not exist: make it with lexbench fingerprint"):
+        pack.read(tmp_path / "none.npz")
+    with pytest.raises(
+        ValueError, match=r"no setup 'nera': did you mean near\? choose from as its .*, near, far, away"
+    ):
+        identify.setup_named(made(), "nera")
+    assert identify.setup_named(made(), "AWAY") == "far = away"
+    given: dict[str, Any] = {"model": PLAIN, "corpus": None, "backend": {"name": "hf"}, "seed": 0}
+    with pytest.raises(ValueError, match="one text of 32 tokens leaves no error to estimate: give n=2"):
+        make(**given, length=32, n=1, out=tmp_path / "a.npz")
+    with pytest.raises(ValueError, match=r"is a folder: give --out a file, e\.g\. --out .*model\.npz"):
+        make(**given, length=32, n=2, out=tmp_path)
 
 
 def test_a_pack_of_the_first_format_is_read(tmp_path: Path) -> None:
@@ -221,12 +271,14 @@ def test_a_scaling_that_is_lost_or_lost_in_part_has_a_name() -> None:
 def test_a_planted_setup_is_named_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = str(tmp_path / "lexlet.npz")
     assert main.main(["fingerprint", "model=lexlet", "corpus=synthetic", "length=96", "n=6", "--out", file]) == 0
-    assert "texts of 96 tokens" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "on 6 texts of 96 tokens\n3 that rounding hides there, on 2 texts of 256 tokens\n" in said
     for words, verdict, code in (
         ([], OWN, 0),
         (["method=yarn", "method.factor=4"], "YaRN 4", 0),
         (["method=pi", "method.factor=3"], identify.NONE, 1),
         (["--expect", "linear 2"], OWN, 1),
+        (["backend.dtype=bfloat16"], OWN, 0),  # told from a base a percent off by the longer texts
     ):
         assert main.main(["identify", file, "model=lexlet", *words]) == code
         assert capsys.readouterr().out.startswith(verdict)

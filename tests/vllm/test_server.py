@@ -1,15 +1,9 @@
 """A real vLLM server: the numbers of transformers, by the words of our own export, and nothing lost when it dies."""
 
 import json
-import os
 import shutil
-import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,14 +15,17 @@ import lexbench
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.openai import http
 from lexbench.backends.openai.backend import OpenAI
+from lexbench.commands import main
 from lexbench.core import registry
 from lexbench.core.checkpoint import read_model
+from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
 from lexbench.core.task import Choose, Mark, Score, Write, Written
 from lexbench.core.tokenizer import load_tokenizer
 from lexbench.methods.export import as_data
 from lexbench.store.format import Finished
 from lexbench.store.store import Store
+from tests.vllm.server import VllmServer
 
 LEXLET = registry.PACKAGE / "lexlet"
 FACTS = registry.read("model", "lexlet")
@@ -47,56 +44,12 @@ TOLERANCE = 2e-4
 KEY = "sk-real-server-0123456789"
 
 
-class VllmServer:
-    """A server of lexlet on loopback, under yarn, in a process group of its own."""
-
-    def __init__(self, folder: Path, log: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}/v1"
-        self.model = read_model({**FACTS, "path": str(folder)})
-        self._folder, self._log = folder, log
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it; it answers some time later."""
-        stated = as_data(METHOD, "yarn", MODEL, LONGEST, "vllm")
-        words = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(self._folder)]
-        words += ["--dtype", "float32", "--enforce-eager", "--max-num-seqs", "8", "--gpu-memory-utilization", "0.08"]
-        words += ["--served-model-name", "lexlet", "--host", "127.0.0.1", "--port", str(self.port), "--api-key", KEY]
-        words += ["--max-model-len", str(stated["max_model_len"]), "--hf-overrides", json.dumps(stated["hf_overrides"])]
-        settings = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                words, env={**os.environ, **settings}, stdout=log, stderr=log, start_new_session=True
-            )
-
-    def wait(self) -> None:
-        """Until it answers."""
-        assert self._process is not None
-        deadline = time.monotonic() + 240
-        while self._process.poll() is None and time.monotonic() < deadline:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5).close()
-            except OSError:
-                time.sleep(0.5)
-            else:
-                return
-        raise AssertionError(f"the server did not start: {self._log.read_text()[-2000:]}")
-
-    def kill(self) -> None:
-        """End it at once, with all of its processes."""
-        if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     folder = Path(shutil.copytree(LEXLET, tmp_path_factory.mktemp("model") / "lexlet"))
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, STAR], "repetition_penalty": 1.5}))
-    running = VllmServer(folder, tmp_path_factory.mktemp("server") / "log")
+    log = tmp_path_factory.mktemp("server") / "log"
+    running = VllmServer(folder, "lexlet", as_data(METHOD, "yarn", MODEL, LONGEST, "vllm"), log, "--api-key", KEY)
     try:
         running.start()
         running.wait()
@@ -110,9 +63,14 @@ def with_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVER_KEY", KEY)
 
 
+def model_of(server: VllmServer) -> Model:
+    """The model of its folder."""
+    return read_model({**FACTS, "path": str(server.folder)})
+
+
 def opened(server: VllmServer, **changed: Any) -> OpenAI:
     settings = {"url": server.url, "serves": YARN, "key_variable": "SERVER_KEY", "dtype": "float32"}
-    return OpenAI(server.model, **{**settings, **changed})
+    return OpenAI(model_of(server), **{**settings, **changed})
 
 
 @pytest.fixture
@@ -125,7 +83,7 @@ def backend(server: VllmServer) -> Iterator[OpenAI]:
 
 @pytest.fixture(scope="module")
 def hf(server: VllmServer) -> Hf:
-    built = Hf(server.model)
+    built = Hf(model_of(server))
     built.attend(METHOD.attention(MODEL, LONGEST))
     return built
 
@@ -167,10 +125,18 @@ def test_it_says_what_it_is(server: VllmServer, backend: OpenAI) -> None:
     import vllm
 
     assert backend.version == f"vLLM {vllm.__version__}"
-    assert backend.revision.startswith(f"lexlet ({server.model.path}, vllm-{vllm.__version__}-")
+    assert backend.revision.startswith(f"lexlet ({server.folder}, vllm-{vllm.__version__}-")
     assert backend.revision.endswith(f", max_model_len {LONGEST})")
     with pytest.raises(Deferred, match=r"serves yarn\(factor=2\)"):
         backend.attend(lexbench.method("none").attention(MODEL, LONGEST))
+
+
+def test_what_it_turns_by_is_named(server: VllmServer, tmp_path: Path) -> None:
+    file, short = str(tmp_path / "lexlet.npz"), ["corpus=synthetic", "length=96", "n=6"]
+    assert main.main(["fingerprint", "model=lexlet", *short, "--out", file]) == 0
+    words = ["model=lexlet", "backend=openai", f"backend.url={server.url}", "backend.key_variable=SERVER_KEY"]
+    assert main.main(["identify", file, *words, "--expect", "YaRN 2"]) == 0
+    assert main.main(["identify", file, *words, "--expect", "plain"]) == 1
 
 
 def test_what_it_refuses_is_said_in_its_words(backend: OpenAI) -> None:

@@ -1,0 +1,163 @@
+"""Make a reference pack: ask the checkpoint under every setup.
+
+What the checkpoint's own rounding makes of the texts, in bfloat16 and with 8-bit activations, is asked like a server.
+Setups that then cannot be told from the first are measured once more, on texts of 8 times the length: there angles that
+are slightly off have moved further, while rounding is the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from lexbench.core import registry
+from lexbench.core.console import without_bar
+from lexbench.core.files import write_bytes
+from lexbench.core.method import method_entries
+from lexbench.core.model import Model
+from lexbench.core.record import Refused
+from lexbench.core.task import AnyQuestion, Score, Tokens
+from lexbench.core.version import __version__
+from lexbench.runner.backend_pool import done_with, opened
+from lexbench.runner.job import Job
+from lexbench.studies.identify.identify import identify, parts
+from lexbench.studies.identify.pack import FORMAT, LARGEST, Pack, as_bytes, losses, writes
+from lexbench.studies.identify.setups import Setup, setups
+
+LENGTH = 512
+"""Usual tokens of a text, where twice the trained length is not less."""
+TEXTS = 16
+OPENING = 16
+"""Targets at the beginning of a text, where a BOS that is lost or a header too many shows."""
+ROOM = 16
+"""Tokens that are written in place of each text's last ones."""
+TIMES = 8
+"""Length of longer texts, in lengths of the others; at most the trained length."""
+FEWER = 4
+"""How many times fewer the longer texts are; two at least."""
+
+
+def make(
+    *,
+    model: Model,
+    corpus: Mapping[str, Any] | None,
+    backend: Mapping[str, Any],
+    length: int | None,
+    n: int | None,
+    seed: int,
+    out: Path,
+    quiet: bool = False,
+) -> Pack:
+    """Ask the checkpoint under every setup, and write the pack.
+
+    Args:
+        model: with its checkpoint.
+        corpus: config of the texts; None: the usual one.
+        backend: config of `hf`; its dtype is float32 if it is `auto`.
+        length: tokens of a text; None: 512, at most twice the trained length.
+        n: texts; None: 16.
+        seed: of the texts.
+        out: file to write.
+        quiet: show no progress.
+
+    Raises ValueError for wrong settings, Refused for a model without rotary positions.
+    """
+    if backend.get("name") != "hf":
+        raise ValueError(f"a fingerprint is made with backend=hf, got backend={backend.get('name')}: leave it out")
+    length = length or min(2 * model.trained_length, LENGTH)
+    longer = min(TIMES * length, model.trained_length)
+    config = {**backend, "dtype": "float32" if backend.get("dtype", "auto") == "auto" else backend["dtype"]}
+
+    def measured(wanted: Sequence[Setup], length: int, n: int, opening: int, room: int) -> Pack:
+        job = Job.of(
+            model=model,
+            methods=method_entries(["none"]),
+            tasks=[{**registry.read("task", "last_segment"), "name": "last_segment"}],
+            corpus=corpus,
+            backend=backend,
+            lengths=[length],
+            multiples=None,
+            n=n,
+            seeds=[seed],
+            results=None,
+        )
+        return _measured(job, config, wanted, opening, room, quiet)
+
+    part = length // 4
+    if n == 1 and parts(1, length - length // 2) == 1:
+        raise ValueError(f"one text of {length} tokens leaves no error to estimate: give n=2 at least")
+    if out.is_dir():
+        raise ValueError(f"{out} is a folder: give --out a file, e.g. --out {out / 'model.npz'}")
+    made = measured(setups(model, length), length, n or TEXTS, min(OPENING, part), min(ROOM, part))
+    rounded = [identify(made, made.nll[0] + noise) for noise in made.noise]
+    near = {made.labels[0], *(label for found in rounded for label in (found.verdict, *found.alike))}
+    among = [each for each in setups(model, longer) if each.label in near] if longer > length else []
+    if len(among) > 1:
+        made = replace(made, longer=measured(among, longer, max(2, len(made.tokens) // FEWER), 0, 0))
+    content = as_bytes(made)
+    if len(content) > LARGEST:
+        raise ValueError(
+            f"the pack has {len(content) / 1e6:.2f} MB, it must have at most {LARGEST / 1e6:.2f}: lower n or length"
+        )
+    write_bytes(out, content)
+    return made
+
+
+def _measured(
+    job: Job, config: Mapping[str, Any], wanted: Sequence[Setup], opening: int, room: int, quiet: bool
+) -> Pack:
+    """A pack of the texts of a job, without longer ones."""
+    from lexbench.backends.hf.backend import Hf  # torch is loaded only where a pack is made
+    from lexbench.backends.hf.mistakes import eight_bits, mispair
+
+    [length], [seed] = job.lengths, job.seeds
+    targets = opening + length - length // 2
+    loaded = opened(job.model, config, length)
+    try:
+        assert isinstance(loaded, Hf), "checked before"
+        texts = np.stack(
+            [_tokens(each) for each in job.tasks[0].built.questions(loaded.tokenizer, length, job.n, seed)]
+        )
+        found, labels = [], []
+        for each in tqdm(wanted, f"setups, {length} tokens", disable=without_bar(quiet)):
+            try:
+                loaded.attend(each.attention)
+                if each.mispaired:
+                    mispair(loaded)
+                found.append(losses(loaded, texts, opening, targets))
+                labels.append(each.label)
+            except Refused:
+                if not found:
+                    raise
+        loaded.attend(wanted[0].attention)
+        with eight_bits(loaded):
+            rounded = [losses(loaded, texts, opening, targets)]
+        behind = writes(loaded, texts, room) if room else np.empty((len(texts), 0), np.int64)
+        about = {
+            "format": FORMAT,
+            "lexbench": __version__,
+            "model": job.model.name,
+            "revision": loaded.revision,
+            "version": loaded.version,
+            "vocabulary": loaded.tokenizer.vocabulary,
+            "corpus": job.corpus.label,
+            "labels": labels,
+            "opening": opening,
+        }
+    finally:
+        done_with(loaded)
+    other = opened(job.model, {**config, "dtype": "bfloat16"}, length)
+    try:
+        rounded.append(losses(other, texts, opening, targets))
+    finally:
+        done_with(other)
+    nll = np.stack(found)
+    return Pack(about=about, tokens=texts, nll=nll, noise=np.stack(rounded) - nll[0], written=behind)
+
+
+def _tokens(question: AnyQuestion) -> Tokens:
+    assert isinstance(question, Score)
+    return question.tokens
