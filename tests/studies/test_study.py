@@ -372,10 +372,20 @@ def command(folder: Path, *words: str) -> list[str]:
     return ["study", "encodings", f"results={folder}", *SHORT, *words]
 
 
+def in_this_process(step: Step, workers: int, lock: int) -> processes.Running:
+    """A step that has run, and its log."""
+    step.log.parent.mkdir(parents=True, exist_ok=True)
+    log, started = step.log.open("ab"), time.monotonic()
+    code = main.main([*step.words])
+    return processes.Running(step, SimpleNamespace(poll=lambda: code, returncode=code), log, started)  # type: ignore[arg-type]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.usefixtures("own_registry")
-def test_a_killed_suite_goes_on_and_repeats_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("own_registry", "one_thread")
+def test_a_killed_suite_goes_on_and_repeats_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     words = ["encodings=[sinusoidal,nope]", "seeds=[0]", "tasks=[last_segment]", "methods=[none,bca]"]
     words += ["multiples=[1,2]", "n=2", "suite.recipe=brief"]
     process = subprocess.Popen(
@@ -388,6 +398,7 @@ def test_a_killed_suite_goes_on_and_repeats_nothing(tmp_path: Path, capfd: pytes
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "page").exists()
+    monkeypatch.setattr(processes, "_start", in_this_process)
     assert main.main(command(tmp_path, *words)) == 0, capfd.readouterr().err
     first = {file: file.stat().st_mtime_ns for file in (tmp_path / "models").rglob("*.safetensors")}
     assert len(first) == 2
@@ -397,14 +408,6 @@ def test_a_killed_suite_goes_on_and_repeats_nothing(tmp_path: Path, capfd: pytes
     assert main.main(command(tmp_path, *words)) == 0
     assert "0 trainings (recipe brief), 0 evaluations; 4 done" in capfd.readouterr().err
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "models").rglob("*.safetensors")} == first
-
-
-def in_this_process(step: Step, workers: int, lock: int) -> processes.Running:
-    """A step that has run, and its log."""
-    step.log.parent.mkdir(parents=True, exist_ok=True)
-    log, started = step.log.open("ab"), time.monotonic()
-    code = main.main([*step.words])
-    return processes.Running(step, SimpleNamespace(poll=lambda: code, returncode=code), log, started)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
