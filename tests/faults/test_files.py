@@ -11,15 +11,6 @@ from hypothesis import strategies as st
 from tests.faults import mutations
 from tests.faults.readers import READERS, Reader, called, fresh, tried
 
-QUICK = settings(
-    max_examples=7,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-seeds = st.integers(0, 2**32 - 1)
 EVERY_DAY = [reader for reader in READERS if not reader.slow]
 
 
@@ -29,26 +20,24 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("readers")
 
 
-def damaged_often(reader: Reader, root: Path, often: settings) -> None:
-    @often
-    @given(seeds)
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
+def test_many_damaged_files_end_in_one_line(reader: Reader, root: Path) -> None:
+    @settings(
+        max_examples=reader.tries,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.integers(0, 2**32 - 1))
     def checked(seed: int) -> None:
         found = tried(reader, root, random.Random(seed))
         assert found.verdict in ("read", "refused"), f"{found.verdict} after {found.what}:\n{found.said[-3000:]}"
 
     checked()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("reader", EVERY_DAY, ids=lambda reader: reader.name)
-def test_a_damaged_file_ends_in_one_line(reader: Reader, root: Path) -> None:
-    damaged_often(reader, root, QUICK)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
-def test_many_damaged_files_end_in_one_line(reader: Reader, root: Path) -> None:
-    damaged_often(reader, root, settings(QUICK, max_examples=reader.tries))
 
 
 @pytest.mark.slow

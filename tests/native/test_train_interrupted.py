@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from lexbench.commands import main
+
 ROOT = Path(__file__).parent.parent.parent
 SETTINGS = [
     "recipe=finetune",
@@ -24,14 +26,14 @@ SETTINGS = [
 
 
 def command(out: Path) -> list[str]:
-    return [sys.executable, "-m", "lexbench", "train", *SETTINGS, f"out={out}"]
+    return ["train", *SETTINGS, f"out={out}"]
 
 
 def started(out: Path, steps: int) -> subprocess.Popen[str]:
     """A training of which so many steps are done."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        command(out),
+        [sys.executable, "-m", "lexbench", *command(out)],
         cwd=ROOT,
         env=environment,
         stderr=subprocess.PIPE,
@@ -51,8 +53,11 @@ def losses(out: Path) -> list[float]:
 
 
 @pytest.mark.slow
-def test_killed_and_interrupted_trainings_go_on_to_the_same_losses(tmp_path: Path) -> None:
-    subprocess.run(command(tmp_path / "whole"), cwd=ROOT, check=True, capture_output=True)
+@pytest.mark.usefixtures("one_thread")
+def test_killed_and_interrupted_trainings_go_on_to_the_same_losses(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(command(tmp_path / "whole")) == 0
     cut = tmp_path / "cut"
     for number in (signal.SIGKILL, signal.SIGINT):
         process = started(cut, 7 + (len(losses(cut)) if cut.exists() else 0))
@@ -67,13 +72,14 @@ def test_killed_and_interrupted_trainings_go_on_to_the_same_losses(tmp_path: Pat
             assert len(last) == 1 and "interrupted" in last[0] and "Traceback" not in said
         assert (cut / "training.checkpoint").exists()
         assert len(losses(cut)) < 200
-    subprocess.run(command(cut), cwd=ROOT, check=True, capture_output=True)
+    assert main.main(command(cut)) == 0
     assert losses(cut) == losses(tmp_path / "whole")
     assert (cut / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model.safetensors").read_bytes()
     records = [json.loads((folder / "training.json").read_text()) for folder in (cut, tmp_path / "whole")]
     assert records[0]["curve"] == records[1]["curve"]
-    again = subprocess.run(command(cut), cwd=ROOT, check=True, capture_output=True, text=True)
-    assert "finished: nothing to do" in again.stderr
+    capfd.readouterr()
+    assert main.main(command(cut)) == 0
+    assert "finished: nothing to do" in capfd.readouterr().err
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import random
 import signal
 import subprocess
 import time
@@ -36,21 +35,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     folder = tmp_path_factory.mktemp("whole")
     subprocess.run(command(folder / "run"), check=True, env=at_once(slow_backend(folder)), **QUIET)
     return contents(folder / "run")
-
-
-@pytest.mark.slow
-def test_a_run_killed_at_any_moment_ends_as_an_undisturbed_one(
-    tmp_path: Path, slow: dict[str, str], whole: dict[str, bytes]
-) -> None:
-    moments = random.Random(0)
-    for _ in range(3):
-        process = subprocess.Popen(command(tmp_path / "killed"), env=slow, **QUIET)
-        wait_for(tmp_path / "killed", 1, process)
-        time.sleep(moments.random() * 0.5)
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
-    subprocess.run(command(tmp_path / "killed"), check=True, env=at_once(slow), **QUIET)
-    assert contents(tmp_path / "killed") == whole
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -368,20 +369,28 @@ def own_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def command(folder: Path, *words: str) -> list[str]:
-    return [sys.executable, "-m", "lexbench", "study", "encodings", f"results={folder}", *SHORT, *words]
+    return ["study", "encodings", f"results={folder}", *SHORT, *words]
 
 
-def lexbench(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(command(folder, *words), capture_output=True, text=True, timeout=560)
+def in_this_process(step: Step, workers: int, lock: int) -> processes.Running:
+    """A step that has run, and its log."""
+    step.log.parent.mkdir(parents=True, exist_ok=True)
+    log, started = step.log.open("ab"), time.monotonic()
+    code = main.main([*step.words])
+    return processes.Running(step, SimpleNamespace(poll=lambda: code, returncode=code), log, started)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.usefixtures("own_registry")
-def test_a_killed_suite_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("own_registry", "one_thread")
+def test_a_killed_suite_goes_on_and_repeats_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     words = ["encodings=[sinusoidal,nope]", "seeds=[0]", "tasks=[last_segment]", "methods=[none,bca]"]
     words += ["multiples=[1,2]", "n=2", "suite.recipe=brief"]
-    process = subprocess.Popen(command(tmp_path, *words), stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lexbench", *command(tmp_path, *words)], stderr=subprocess.DEVNULL
+    )
     checkpoint = tmp_path / "models" / "sinusoidal-seed0" / "training.jsonl"
     until = time.monotonic() + 60
     while time.monotonic() < until and not (checkpoint.exists() and checkpoint.read_text().count("\n") > 20):
@@ -389,26 +398,29 @@ def test_a_killed_suite_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "page").exists()
-    done = lexbench(tmp_path, *words)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr(processes, "_start", in_this_process)
+    assert main.main(command(tmp_path, *words)) == 0, capfd.readouterr().err
     first = {file: file.stat().st_mtime_ns for file in (tmp_path / "models").rglob("*.safetensors")}
     assert len(first) == 2
     found = {(curve.entry, curve.method) for curve in curves(*page.load(tmp_path / "page"))}
     assert found == {(entry, method) for entry in ("sinusoidal", "nope") for method in ("none", "bca")}
-    again = lexbench(tmp_path, *words)
-    assert again.returncode == 0, again.stderr
-    assert "0 trainings (recipe brief), 0 evaluations; 4 done" in again.stderr
+    capfd.readouterr()
+    assert main.main(command(tmp_path, *words)) == 0
+    assert "0 trainings (recipe brief), 0 evaluations; 4 done" in capfd.readouterr().err
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "models").rglob("*.safetensors")} == first
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.usefixtures("own_registry")
-def test_two_encodings_end_to_end_have_their_shapes(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("own_registry", "one_thread")
+def test_two_encodings_end_to_end_have_their_shapes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its steps need no processes of their own: those are tested above."""
+    monkeypatch.setattr(processes, "_start", in_this_process)
     words = ["encodings=[rope,alibi]", "seeds=[2,3,4]", "tasks=[last_segment]", "methods=[none,bca]"]
     words += ["suite.recipe=zoo_tiny"]
-    done = lexbench(tmp_path, *words, "multiples=[1,2,4]", "n=16")
-    assert done.returncode == 0, done.stderr
+    assert main.main(command(tmp_path, *words, "multiples=[1,2,4]", "n=16")) == 0, capfd.readouterr().err
     rows, about = page.load(tmp_path / "page")
     found = {(curve.entry, curve.method): curve for curve in curves(rows, about)}
     assert found.keys() == {(entry, method) for entry in ("rope", "alibi") for method in ("none", "bca")}

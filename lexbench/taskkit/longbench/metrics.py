@@ -13,9 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from lexbench.taskkit.matching import normalised
 
 CHINESE_PUNCTUATION = (
@@ -117,8 +114,7 @@ def code_sim_levenshtein(prediction: str, answer: str) -> float:
     """The same with python-Levenshtein: 2 |longest common subsequence| / |both lines|."""
 
     def ratio(line: str) -> float:
-        common = int(_common_table(list(line), list(answer))[-1, -1])
-        return 2 * common / (len(line) + len(answer))
+        return 2 * _common_rows(line, answer)[-1].bit_count() / (len(line) + len(answer))
 
     return _code_sim(prediction, answer, ratio)
 
@@ -187,14 +183,14 @@ def _sentences(text: str) -> list[list[str]]:
 
 def _common_words(x: Sequence[str], y: Sequence[str]) -> tuple[set[str], int]:
     """Words on the package's longest common subsequence, and its steps to the edge of the table."""
-    table = _common_table(x, y)
+    rows = _common_rows(x, y)
     words = set()
     i, j, steps = len(x), len(y), 0
     while i and j:
         if x[i - 1] == y[j - 1]:
             i, j = i - 1, j - 1
             words.add(x[i])
-        elif table[i - 1, j] > table[i, j - 1]:
+        elif rows[i] >> (j - 1) & 1:  # y[j - 1] is in it, not x[i - 1]
             i -= 1
         else:
             j -= 1
@@ -202,15 +198,21 @@ def _common_words(x: Sequence[str], y: Sequence[str]) -> tuple[set[str], int]:
     return words, steps
 
 
-def _common_table(x: Sequence[str], y: Sequence[str]) -> NDArray[np.int64]:
-    """[|x| + 1, |y| + 1] length of the longest common subsequence of x[:i] and y[:j]."""
-    numbers = {each: place for place, each in enumerate(dict.fromkeys([*x, *y]))}
-    columns = np.array([numbers[each] for each in y], np.int64)
-    table = np.zeros((len(x) + 1, len(y) + 1), np.int64)
-    for row, each in enumerate(x, start=1):
-        longer = np.where(columns == numbers[each], table[row - 1, :-1] + 1, 0)
-        table[row, 1:] = np.maximum.accumulate(np.maximum(table[row - 1, 1:], longer))
-    return table
+def _common_rows(x: Sequence[str], y: Sequence[str]) -> list[int]:
+    """[|x| + 1] rows of bits: bit j - 1 of row i is what y[j - 1] adds to the longest common subsequence with x[:i].
+
+    Bit by bit in one addition a row (Hyyrö, "Bit-parallel LCS-length computation revisited", 2004).
+    """
+    places: dict[str, int] = {}
+    for place, each in enumerate(y):
+        places[each] = places.get(each, 0) | 1 << place
+    whole = (1 << len(y)) - 1
+    added = [0]
+    for each in x:
+        kept = whole ^ added[-1]
+        same = kept & places.get(each, 0)
+        added.append(whole ^ ((kept + same | kept ^ same) & whole))
+    return added
 
 
 @functools.cache

@@ -6,9 +6,8 @@ import importlib.util
 import json
 import logging
 import math
-import os
+import runpy
 import shutil
-import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -113,11 +112,14 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def command_line(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    """`python -m lexbench.integrations.lm_eval ...` in a folder of its own, without a network."""
-    alone = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "lexbench.integrations.lm_eval", *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env={**os.environ, **alone})
+@pytest.fixture
+def few_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves out the harness's own tasks, of which there are 14,000."""
+    import lm_eval.tasks
+
+    monkeypatch.setattr(
+        lm_eval.tasks, "TaskManager", functools.partial(lm_eval.tasks.TaskManager, include_defaults=False)
+    )
 
 
 def logged(folder: Path, name: str) -> list[dict[str, Any]]:
@@ -126,12 +128,18 @@ def logged(folder: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def test_the_command_line_scores_and_writes_under_a_method(tasks: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("few_tasks", "one_thread")
+def test_the_command_line_scores_and_writes_under_a_method(
+    tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     names = ",".join(f"lexbench_{name}" for name in ("choice", "rolling", "writing"))
     words = ["--model", "lexbench", "--model_args", "model=lexlet,method=yarn,factor=4,max_length=300"]
     words += ["--tasks", names, "--include_path", str(tasks), "--output_path", str(tmp_path), "--log_samples"]
-    done = command_line(tmp_path, *words)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["lm_eval", *words])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("lexbench.integrations.lm_eval", run_name="__main__")
+    assert ended.value.code == 0, capsys.readouterr().err
     [file] = tmp_path.rglob("results_*.json")
     page = json.loads(file.read_text())
 
@@ -193,13 +201,10 @@ def test_without_a_method_all_is_as_the_harness_own_model_has_it(tasks: Path) ->
     np.testing.assert_allclose(np.ravel(rolling).astype(float), np.ravel(theirs).astype(float), rtol=1e-6, atol=1e-4)
 
 
+@pytest.mark.usefixtures("few_tasks")
 def test_a_wrong_argument_is_one_line(
     tasks: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import lm_eval.tasks
-
-    own = functools.partial(lm_eval.tasks.TaskManager, include_defaults=False)  # of which there are 14,000
-    monkeypatch.setattr(lm_eval.tasks, "TaskManager", own)
     monkeypatch.setattr(sys, "argv", [])
     words = ["run", "--model", "lexbench", "--model_args", "model=lexlet,fctor=4"]
     assert harness.main([*words, "--tasks", "lexbench_choice", "--include_path", str(tasks)]) == 2
