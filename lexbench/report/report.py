@@ -145,7 +145,7 @@ def _beside(draw: Callable[[], None], aside: bool) -> Callable[[], None]:
 def _curves_and_depths(
     every: "Sequence[Table]", first: "Mapping[str, Table]", samples: "dict[str, list[Sample]]", out: Out
 ) -> Callable[[], None]:
-    """What draws the figures that need no statistics beyond the tables; its modules are loaded before a process forks."""
+    """What draws the figures that need no statistics beyond the tables; its modules are loaded before any fork."""
     from lexbench.report.plots import heatmaps, over_length
 
     def draw() -> None:
