@@ -6,7 +6,6 @@ import threading
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,7 +96,7 @@ def write_report(
     samples = {finished.cell.id: finished.samples for finished in loaded.finished}
     every, spent = tables(loaded.finished, highlight), costs.load(folders)
     first = {table.setting: table for table in reversed(every)}
-    figures = _beside(partial(_curves_and_depths, every[:DRAWN], first, samples, to), aside)
+    figures = _beside(_curves_and_depths(every[:DRAWN], first, samples, to), aside)
     found = {table.name: each for table in every if (each := differences(table, samples, BASELINE))}
     lines = ["# lexbench report", "", _summary(folders, loaded), "", LEGEND, *_summaries(every, samples, spent, to)]
     lines += [markdown(grid_of(headline)) for headline in headlines(every, samples)]
@@ -145,15 +144,18 @@ def _beside(draw: Callable[[], None], aside: bool) -> Callable[[], None]:
 
 def _curves_and_depths(
     every: "Sequence[Table]", first: "Mapping[str, Table]", samples: "dict[str, list[Sample]]", out: Out
-) -> None:
-    """The figures that need no statistics beyond the tables."""
+) -> Callable[[], None]:
+    """What draws the figures that need no statistics beyond the tables; its modules are loaded before any fork."""
     from lexbench.report.plots import heatmaps, over_length
 
-    for table in every:
-        if _curved(table):
-            over_length.plot(table, out.plot(table.name), out.png)
-            if table is first[table.setting]:
-                heatmaps.heatmap(table, samples, out.plot(f"{table.name}-by-depth"), out.png)
+    def draw() -> None:
+        for table in every:
+            if _curved(table):
+                over_length.plot(table, out.plot(table.name), out.png)
+                if table is first[table.setting]:
+                    heatmaps.heatmap(table, samples, out.plot(f"{table.name}-by-depth"), out.png)
+
+    return draw
 
 
 def _curved(table: "Table") -> bool:

@@ -61,8 +61,9 @@ def _files(folder: Path, without: Path | None = None) -> Iterator[Path]:
 
 def _states(files: Iterable[Path]) -> Iterator[str]:
     for file in sorted(files):
-        state = file.stat()
-        yield f"{file} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
+        with suppress(FileNotFoundError):  # another process has just finished a cell
+            state = file.stat()
+            yield f"{file} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
 
 
 def _hash(lines: Iterable[str]) -> str:

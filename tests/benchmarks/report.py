@@ -30,7 +30,7 @@ def timed(checkout: Path, run: Path, *more: str) -> Times:
     """Seconds, and processor seconds, of one report."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
-    words = [sys.executable, "-m", "lexbench", "report", str(run), *more]
+    words = [sys.executable, "-P", "-m", "lexbench", "report", str(run), *more]
     sides.run(words, PYTHONPATH=str(checkout), OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"))
     after, seconds = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - started
     return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
