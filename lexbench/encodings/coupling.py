@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from lexbench.encodings.abacus import Abacus
+from lexbench.encodings.wrappers import DigitPlaces
 
 
-class Coupling(Abacus):
+class Coupling(DigitPlaces):
     """Digits of one power of ten share a learned position, which is added to the token embedding.
 
         x_n = embedding(n) + table[place(n) + delta],   place as in Abacus; the sign behind a number of k digits has k

@@ -2,15 +2,18 @@
 
 import copy
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
+import torch
 from torch import Generator, Tensor, nn
 
 from lexbench.core.attention import Attention
-from lexbench.encodings.base import HOOKS, RENAMED, Encoding, Rotate, overridden
+from lexbench.core.task import Tokenizer
+from lexbench.encodings.base import DEVIATION, HOOKS, RENAMED, Encoding, Rotate, overridden
 
 Class = TypeVar("Class", bound=type[Encoding])
+DIGITS = "give encoding.digits token ids, or texts such as ['0', '1']"
 
 PASSED_ON = (
     *HOOKS,
@@ -200,3 +203,87 @@ class Layered(Encoding):
     def at(self, layer: int) -> Encoding:
         """The inner encoding of that layer."""
         return self.of(layer).at(layer)
+
+
+class DigitPlaces(Over):
+    """A learned vector for each digit's place in its number is added to the token embedding.
+
+        x_n = embedding(n) + table[place(n) + delta],   delta ~ U{0 .. offsets - 1} in training, 0 at use
+
+    A number is a run of digit tokens, and place 0 its first digit. Nothing is added to other tokens.
+
+    Args:
+        over: the encoding of everything else.
+        width: of the network.
+        digits: token ids, or texts, which become the ids of the tokens that are one of them, white space aside.
+        size: rows of the table.
+        offsets: number of values of delta.
+        deviation: of the initial token embeddings, and so of the table; a training states its own.
+    """
+
+    def __init__(
+        self,
+        over: Encoding,
+        width: int,
+        digits: Sequence[int | str] | None = None,
+        size: int = 1024,
+        offsets: int = 100,
+        deviation: float = DEVIATION,
+    ) -> None:
+        super().__init__(over)
+        if not digits or any(isinstance(digit, str) for digit in digits):
+            given = list(digits) if digits else "none"
+            raise ValueError(f"{self.name} needs digits as token ids, got {given}: {DIGITS} and a tokenizer")
+        if not 1 <= offsets <= size:
+            raise ValueError(
+                f"{self.name} offsets must be from 1 to its size {size}, got {offsets}: the paper takes 100"
+            )
+        self.register_buffer("digits", torch.tensor([int(digit) for digit in digits]), persistent=False)
+        self.table, self.deviation = nn.Parameter(torch.zeros(size, width)), deviation
+        self.offsets, self._offset = offsets, torch.zeros((), dtype=torch.long)
+
+    @classmethod
+    def settled(cls, parameters: Mapping[str, Any], tokenizer: Tokenizer) -> Mapping[str, Any]:
+        """Replace texts among the digits by the ids of all tokens that are one of them."""
+        given = parameters.get("digits") or ()
+        texts = {digit for digit in given if isinstance(digit, str)}
+        if not texts:
+            return parameters
+        found = {token for token in range(tokenizer.vocabulary) if tokenizer.decode([token]).strip() in texts}
+        if not found:
+            raise ValueError(f"{cls.__name__.lower()} finds no token that is one of {sorted(texts)}: {DIGITS}")
+        return {**parameters, "digits": sorted(found | {int(digit) for digit in given if digit not in texts})}
+
+    def initialise(self, generator: Generator) -> None:
+        """Draw the table like token embeddings."""
+        self.over.initialise(generator)
+        nn.init.normal_(self.table, std=self.deviation, generator=generator)
+
+    def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
+        """Those of the inner encoding; draws delta until the next call."""
+        self._offset = torch.zeros((), dtype=torch.long)
+        if generator is not None:
+            self._offset = torch.randint(
+                self.offsets, self._sharing(tokens), generator=generator, device=generator.device
+            )
+        return self.over.positions(tokens, length, generator)
+
+    def _sharing(self, tokens: Tensor) -> tuple[int, ...]:
+        """Shape of delta."""
+        return ()
+
+    def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
+        """[B, T, width] token embeddings plus the vectors of places; ValueError for a number beyond the table."""
+        place, marked = self._places(tokens)
+        place = place + self._offset.to(place.device)
+        if bool((longest := (place * marked).max()) >= len(self.table)):
+            raise ValueError(f"{self.name} has {len(self.table)} places, a number needs {int(longest) + 1}: raise size")
+        added = self.table[place.clamp(0, len(self.table) - 1)] * marked[..., None]
+        return self.over.embed(embedded, tokens, positions) + added.to(embedded.dtype)
+
+    def _places(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, T] places in numbers, and which tokens have one."""
+        digits = torch.isin(tokens, self.get_buffer("digits"))
+        index = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+        # The last other token before a digit is the largest so far.
+        return index - torch.where(digits, -1, index).cummax(1).values - 1, digits
