@@ -10,7 +10,7 @@ class Coupling(DigitPlaces):
     """Digits of one power of ten share a learned position, which is added to the token embedding.
 
         x_n = embedding(n) + table[place(n) + delta],   place as in Abacus; the sign behind a number of k digits has k
-        delta ~ U{0 .. offsets - 1} in training, one for each text; 0 at use;  other tokens have no position
+        delta ~ U{0 .. offsets - 1} in training, one for each batch; 0 at use;  other tokens have no position
 
     The model knows no other positions, so the inner encoding is `nope`. In the paper's sums the first digit is the
     highest, and a sign has the place below the units; the result is written units first, and its places go backwards.
@@ -22,12 +22,9 @@ class Coupling(DigitPlaces):
         width: of the network.
         digits: as in Abacus.
         size: rows of the table.
-        offsets: number of values of delta; the released code draws the first position so that the longest sum fits.
+        offsets: number of values of delta; the released code draws one for each text, so that the longest sum fits.
         deviation: of the initial token embeddings, and so of the table; a training states its own.
     """
-
-    def _sharing(self, tokens: Tensor) -> tuple[int, ...]:
-        return (len(tokens), 1)
 
     def _places(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         place, digits = super()._places(tokens)

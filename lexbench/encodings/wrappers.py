@@ -240,7 +240,7 @@ class DigitPlaces(Over):
             )
         self.register_buffer("digits", torch.tensor([int(digit) for digit in digits]), persistent=False)
         self.table, self.deviation = nn.Parameter(torch.zeros(size, width)), deviation
-        self.offsets, self._offset = offsets, torch.zeros((), dtype=torch.long)
+        self.offsets, self._offset = offsets, 0
 
     @classmethod
     def settled(cls, parameters: Mapping[str, Any], tokenizer: Tokenizer) -> Mapping[str, Any]:
@@ -261,21 +261,15 @@ class DigitPlaces(Over):
 
     def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
         """Those of the inner encoding; draws delta until the next call."""
-        self._offset = torch.zeros((), dtype=torch.long)
+        self._offset = 0
         if generator is not None:
-            self._offset = torch.randint(
-                self.offsets, self._sharing(tokens), generator=generator, device=generator.device
-            )
+            self._offset = int(torch.randint(self.offsets, (), generator=generator, device=generator.device))
         return self.over.positions(tokens, length, generator)
-
-    def _sharing(self, tokens: Tensor) -> tuple[int, ...]:
-        """Shape of delta."""
-        return ()
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
         """[B, T, width] token embeddings plus the vectors of places; ValueError for a number beyond the table."""
         place, marked = self._places(tokens)
-        place = place + self._offset.to(place.device)
+        place = place + self._offset
         if bool((longest := (place * marked).max()) >= len(self.table)):
             raise ValueError(f"{self.name} has {len(self.table)} places, a number needs {int(longest) + 1}: raise size")
         added = self.table[place.clamp(0, len(self.table) - 1)] * marked[..., None]
