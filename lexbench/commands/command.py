@@ -88,7 +88,7 @@ class Command:
     epilog: str = ""
     """End of the text that --help prints."""
     interrupted: str = "all results so far are kept: repeat the command to resume"
-    """What Ctrl-C leaves."""
+    """The message of Ctrl-C: what is kept."""
     foreign: bool = False
     """Pass all words to another program, --help too."""
 

@@ -260,7 +260,7 @@ class DigitPlaces(Over):
         nn.init.normal_(self.table, std=self.deviation, generator=generator)
 
     def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
-        """Those of the inner encoding; draws delta until the next call."""
+        """Positions of the inner encoding; delta is drawn, and holds until the next call."""
         self._offset = 0
         if generator is not None:
             self._offset = int(torch.randint(self.offsets, (), generator=generator, device=generator.device))

@@ -35,7 +35,7 @@ DRAWN = 40
 
 @dataclass(frozen=True)
 class Out:
-    """Where a report is written."""
+    """The folder of a report, and the forms of its figures."""
 
     folder: Path
     png: bool
@@ -145,7 +145,7 @@ def _beside(draw: Callable[[], None], aside: bool) -> Callable[[], None]:
 def _curves_and_depths(
     every: "Sequence[Table]", first: "Mapping[str, Table]", samples: "dict[str, list[Sample]]", out: Out
 ) -> Callable[[], None]:
-    """What draws the figures that need no statistics beyond the tables; its modules are loaded before any fork."""
+    """A function that draws the figures made from tables alone; its modules are loaded before any fork."""
     from lexbench.report.plots import heatmaps, over_length
 
     def draw() -> None:

@@ -166,7 +166,7 @@ def depth_strata(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Itera
 
 @dataclass(frozen=True)
 class Panel:
-    """Where a method's strata stand in the axes, in inches: x to the right, y down."""
+    """Place of a method's strata in the axes, in inches: x to the right, y down."""
 
     axes: Axes
     x: float

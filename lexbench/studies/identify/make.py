@@ -37,7 +37,7 @@ ROOM = 16
 TIMES = 8
 """Length of longer texts, in lengths of the others; at most the trained length."""
 FEWER = 4
-"""How many times fewer the longer texts are; two at least."""
+"""Texts for each longer text; there are two longer ones at least."""
 
 
 def make(
