@@ -168,6 +168,8 @@ def test_a_refused_cell_is_hatched_above_its_empty_strata(tmp_path: Path) -> Non
     [hatched] = [each for each in axes.get_children() if isinstance(each, Rectangle) and each.get_hatch()]
     [strata] = axes.collections
     assert hatched.get_zorder() > strata.get_zorder()
+    down = [path.get_extents().get_points()[:, 1] for path in strata.get_paths()]
+    assert hatched.get_height() == pytest.approx(np.ptp(down))  # of all strata; both panels stand in one row
     place, *_ = strata.get_paths()[-1].get_extents().get_points()
     assert "refused" in [text.get_text() for text in axes.texts] and hatched.get_xy() <= tuple(place)
 
