@@ -236,7 +236,7 @@ class DigitPlaces(Over):
             raise ValueError(f"{self.name} needs digits as token ids, got {given}: {DIGITS} and a tokenizer")
         if not 1 <= offsets <= size:
             raise ValueError(
-                f"{self.name} offsets must be from 1 to its size {size}, got {offsets}: the paper takes 100"
+                f"{self.name} offsets must be from 1 to its size {size}, got {offsets}: lower offsets or raise size"
             )
         self.register_buffer("digits", torch.tensor([int(digit) for digit in digits]), persistent=False)
         self.table, self.deviation = nn.Parameter(torch.zeros(size, width)), deviation

@@ -1,4 +1,4 @@
-"""What the pages of real engines share: exports against `hf`, token by token, and what `identify` and the gate say."""
+"""Parts of the pages of real engines: exports against `hf` token by token, and what `identify` and the gate say."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager

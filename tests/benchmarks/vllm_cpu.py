@@ -1,4 +1,4 @@
-"""What vLLM makes of exports, and what `identify` and the gate say of it.
+"""Run exports in vLLM, and ask `identify` and the gate about them.
 
     .venv-vllm/bin/python -m tests.benchmarks.vllm_cpu [--pack PACK]        (make .venv-vllm/.ready)
 

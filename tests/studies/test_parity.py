@@ -284,7 +284,7 @@ MARGINS = 2048
 def margins(
     against: Sequence[str], methods: Sequence[str], lengths: Sequence[int] = (MARGINS,)
 ) -> list[list[compare.CellAgreement]]:
-    """Of each backend a row for each method and length, of one question."""
+    """Rows of one question: one for each backend, method and length."""
     found = compared([point(method, length, n=1) for method in methods for length in lengths], *against)
     assert len(found.rows) == len(against) * len(methods) * len(lengths)
     return [*by_backend(found).values()]
