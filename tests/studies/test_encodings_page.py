@@ -13,11 +13,12 @@ from lexbench.studies.encodings.page.texts import INTERVALS
 from tests.report.pictures import drawn
 
 ROOT = Path(__file__).parent.parent.parent
+FOLDERS = sorted(file.parent for file in (ROOT / "results" / "reference").glob("*/measured.parquet"))
 FOLDER = ROOT / "results" / "reference" / "encodings"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("folder", [FOLDER] if FOLDER.is_dir() else [], ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_the_page_is_what_the_records_give(folder: Path, tmp_path: Path) -> None:
     for name in ("measured.parquet", "models.json"):
         shutil.copy(folder / name, tmp_path / name)
@@ -56,4 +57,5 @@ def test_two_versions_of_a_task_are_refused_on_one_page() -> None:
 
 
 if __name__ == "__main__":
-    print(page.write_page(FOLDER), file=sys.stderr)
+    for each in FOLDERS:
+        print(page.write_page(each), file=sys.stderr)

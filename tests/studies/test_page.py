@@ -13,7 +13,7 @@ import pytest
 from lexbench.core.record import Sample
 from lexbench.store.format import Finished
 from lexbench.studies.encodings import page as study_page
-from lexbench.studies.encodings.page import beside, plots
+from lexbench.studies.encodings.page import beside, plots, predictions
 from lexbench.studies.encodings.page import page as page_text
 from lexbench.studies.encodings.page.curves import Curve, Estimate, Point, curves, difference, over_seeds
 from lexbench.studies.encodings.page.shapes import Shape, shape, shape_of, slope
@@ -150,6 +150,98 @@ def test_orders_are_compared_pair_by_pair() -> None:
     assert on_books[2.0].verdict == "no"  # 3.1 - 3.3 = -0.2 in each document
     assert on_books[2.0].difference.high == pytest.approx(-0.2)
     assert on_books[4.0].verdict == "yes"  # 3.21 - 3.20
+
+
+def test_rows_of_papers_beside_one_measurement_count_once() -> None:
+    ours = [curve("alibi", [3.0, 3.0, 3.1, 3.2]), curve("rope", [3.0, 3.1, 3.3, 3.4])]
+    about = {"published": ROWS[:2] + ROWS[3:], "trained_length": 128}
+    compared = page_text._compared(ours, about)
+    # ALiBi of LEX-2 (PG22, QMSum) and survey-3 (four rows) up to 8x and 2x; RoPE of LEX-2 alone
+    assert compared.shaped().keys() == {("alibi", 8.0), ("alibi", 2.0), ("rope", 8.0)}
+    assert compared.shaped()["alibi", 2.0] == "papers differ"  # flat; on WikiText-103, 512, theirs falls
+    assert compared.shaped()["alibi", 8.0] == "yes" and compared.shaped()["rope", 8.0] == "no"
+    assert compared.ordered().keys() == {(frozenset(("alibi", "rope")), multiple) for multiple in (2.0, 4.0, 8.0)}
+    assert set(compared.ordered().values()) <= {"yes", "uncertain"}
+    assert beside.distinct([("a", "yes"), ("b", "no"), ("a", "yes"), ("b", "yes"), ("b", "no")]) == {
+        "a": "yes",
+        "b": "papers differ",
+    }
+
+
+@pytest.mark.parametrize(
+    ("stated", "verdict", "measured"),
+    [
+        ({"entry": "rope", "shape": ["explodes"]}, "holds", "explodes, +1.000 [+0.990, +1.010] at 4x"),
+        ({"entry": "rope", "not": "explodes"}, "fails", "explodes, +1.000 [+0.990, +1.010] at 4x"),
+        ({"entry": "open", "shape": ["flat"]}, "uncertain", "flat to rises slowly, +0.055 [+0.045, +0.065] at 4x"),
+        (
+            {"entry": "open", "shape": ["flat", "rises slowly"]},
+            "holds",
+            "flat to rises slowly, +0.055 [+0.045, +0.065] at 4x",
+        ),
+        ({"entry": "open", "at": 2, "within": 0.05}, "holds", "+0.030 [+0.020, +0.040]"),
+        ({"entry": "open", "at": 4, "within": 0.05}, "uncertain", "+0.055 [+0.045, +0.065]"),
+        ({"entry": "rope", "at": 4, "within": 0.05}, "fails", "+1.000 [+0.990, +1.010]"),
+        # 1.0 - 0.055 in each document
+        ({"entry": "open", "at": 4, "below": "rope"}, "holds", "-0.945 [-0.945, -0.945]"),
+        ({"entry": "rope", "at": 4, "below": "open"}, "fails", "+0.945 [+0.945, +0.945]"),
+        ({"entry": "rope", "at": 8, "below": "open"}, "not measured", ""),
+        ({"entry": "xpos", "shape": ["explodes"]}, "not measured", ""),
+        ({"entry": "rope", "method": "bca", "shape": ["explodes"]}, "not measured", ""),
+    ],
+)
+def test_a_prediction_is_judged_by_the_interval(stated: Mapping[str, Any], verdict: str, measured: str) -> None:
+    ours = [curve("rope", [3.0, 3.5, 4.0]), curve("open", [3.0, 3.03, 3.055])]
+    [row] = predictions.judged(ours, [{**stated, "tasks": ["last_segment"], "source": "a paper"}])
+    assert (row[0], row[3]) == (verdict, measured)
+
+
+def test_what_contradicts_stands_first() -> None:
+    ours = [curve("rope", [3.0, 3.5, 4.0])]
+    stated = [
+        {"entry": "rope", "tasks": ["last_segment"], key: value, "source": "a"}
+        for key, value in (("shape", ["explodes"]), ("not", "explodes"))
+    ]
+    assert [row[0] for row in predictions.judged(ours, stated)] == ["fails", "holds"]
+
+
+def test_windows_of_other_lengths_are_paired_by_document(tmp_path: Path) -> None:
+    # two documents of 12 targets: as three windows of 4 at 256 tokens, and one of 12 at 512
+    def windows(length: int, nats: Sequence[float], targets: int) -> Finished:
+        samples = [
+            Sample(
+                index=i,
+                cluster=f"d{i * targets // 12}",
+                tokens=length,
+                nll=np.full(targets, each, np.float32),
+                bytes=9,
+                words=2,
+            )
+            for i, each in enumerate(nats)
+        ]
+        return Finished(cell("non_overlapping", "none", length, n=len(nats), model="rope-seed0"), samples)
+
+    keep(tmp_path, [windows(256, [1.0, 2.0, 3.0, 2.0, 2.0, 2.0], 4), windows(512, [2.5, 2.25], 12)])
+    [row] = [row for row in study_page.measured([tmp_path]) if row.record.length == 512 and row.record.metric == "nll"]
+    assert row.change == pytest.approx((0.5 + 0.25) / 2)
+    assert row.change_low is not None and row.change_high is not None
+    assert row.change_low < 0.375 < row.change_high
+
+
+def test_what_was_learnt_stands_beside_the_trigram() -> None:
+    def found(task: str, metric: str, *values: float) -> Curve:
+        points = [
+            Point(64 * 2**i, 0.5 * 2**i, Estimate(value), Estimate(value - values[-1]))
+            for i, value in enumerate(values)
+        ]
+        return Curve("rope", "f", "none", task, metric, "p", points)
+
+    models = [{"entry": "rope", "floors": {"trigram": 3.5}, "last_loss": {"held_out": loss}} for loss in (3.25, 3.0)]
+    own = [found("last_segment", "nll", 3.5, 3.25), found("copy", "accuracy", 0.5, 0.75)]
+    said = page_text._learned(own, {"models": models})
+    row = [entry.strip() for entry in said[-2].split("|")[1:-1]]
+    assert row == ["rope", "+0.375", "+0.250", "0.75"]
+    assert page_text._learned(own[:1], {"models": models}) == []
 
 
 def test_a_difference_is_paired_by_document_and_knows_its_seeds() -> None:

@@ -72,6 +72,8 @@ def collect(suite: Suite, failed: Mapping[str, str]) -> None:
         "trained_length": suite.trained_length,
         "models": models,
         "published": [dict(row) for row in suite.published],
+        "compare": suite.compare,
+        "predictions": [dict(each) for each in suite.predictions],
     }
     runs = [run_folder(suite, entry, seed) for entry, seed in suite.models]
     found = records_page.measured([each for each in runs if (each / "cells").is_dir()], _revisions(suite))

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,6 +141,14 @@ def _pair(one: Line, other: Line, multiple: float) -> Pair | None:
     left, right = (line.curve.at(multiple) for line in (better, worse))
     found = difference(left, right) if left and right else None
     return None if found is None else Pair(better, worse, multiple, found)
+
+
+def distinct(verdicts: Iterable[tuple[Hashable, str]]) -> dict[Hashable, str]:
+    """One verdict on each measurement of ours; "papers differ" if it is another one beside another published row."""
+    found: dict[Hashable, str] = {}
+    for measured, verdict in verdicts:
+        found[measured] = verdict if found.setdefault(measured, verdict) == verdict else "papers differ"
+    return found
 
 
 @dataclass(frozen=True)

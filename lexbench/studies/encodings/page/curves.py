@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.stats.intervals import CONFIDENCE, cluster_bootstrap
+from lexbench.stats.intervals import CONFIDENCE
 from lexbench.stats.metrics import is_score
-from lexbench.studies.encodings.page.measured import Row
+from lexbench.studies.encodings.page.measured import Documents, Row, document_difference
 
 HEADLINES = ("nll", "accuracy", "resolution")
 """Metrics on the page, one for each task."""
@@ -39,8 +39,8 @@ class Point:
     refused: str | None = None
     seeds: Sequence[float] = ()
     """The value of each seed."""
-    documents: Mapping[str, Sequence[float]] | None = None
-    """For likelihoods, by document: nats (mean over seeds) and number of targets."""
+    documents: Documents | None = None
+    """For likelihoods; nats are means over seeds."""
 
 
 @dataclass(frozen=True)
@@ -139,13 +139,10 @@ def difference(left: Point, right: Point) -> Estimate | None:
 
     if left.documents is None or right.documents is None:
         return None
-    shared = [name for name in left.documents if right.documents.get(name, (0, 0))[1] == left.documents[name][1]]
-    targets = [left.documents[name][1] for name in shared]
-    gaps = [right.documents[name][0] - left.documents[name][0] for name in shared]
-    if not shared:
+    found = document_difference(left.documents, right.documents)
+    if found is None:
         return None
-    value = math.fsum(gaps) / math.fsum(targets)
-    interval = cluster_bootstrap(gaps, targets, shared)
+    value, interval = found
     if interval is None:
         return Estimate(value)
     counts, spread = [len(side.seeds) for side in (left, right)], 0.0

@@ -6,6 +6,7 @@ DIR/models.json         facts of each model and its training
 
 import io
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -18,11 +19,15 @@ from lexbench.core.files import read_object, write_bytes
 from lexbench.core.record import Record
 from lexbench.core.values import fits, fitting
 from lexbench.stats import records
-from lexbench.stats.intervals import cluster_sums
+from lexbench.stats.intervals import Interval, cluster_bootstrap, cluster_sums
 from lexbench.stats.pairs import Outcome, Paired, outcomes, paired
 from lexbench.store.format import Finished
 
 ROWS, ABOUT = "measured.parquet", "models.json"
+
+
+Documents = Mapping[str, Sequence[float]]
+"""By document: sum of nats over all targets, and number of targets."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +41,8 @@ class Row:
     change_low: float | None = None
     """Lower end of the change's 95 % interval over documents."""
     change_high: float | None = None
-    documents: Mapping[str, Sequence[float]] | None = None
-    """For likelihoods, by document: sum of nats over all targets, and number of targets."""
+    documents: Documents | None = None
+    """For likelihoods."""
 
 
 PAIRED = ("nll", "resolution")
@@ -121,9 +126,27 @@ def _row(record: Record, finished: Finished, base: Finished | None) -> Row:
     if record.metric not in PAIRED:
         return Row(record)
     own = outcomes(finished.samples, record.metric)
-    found = paired(outcomes(base.samples, record.metric), own, record.metric) if base else Paired()
-    low, high = (found.interval.low, found.interval.high) if found.interval else (None, None)
-    return Row(record, found.difference, low, high, _documents(own) if record.metric == "nll" else None)
+    before = outcomes(base.samples, record.metric) if base else []
+    found = paired(before, own, record.metric) if base else Paired()
+    documents = _documents(own) if record.metric == "nll" else None
+    change, interval = found.difference, found.interval
+    if documents is not None and found.unlike is not None:  # windows of other lengths, over the same tokens
+        change, interval = document_difference(_documents(before), documents, exact=True) or (None, None)
+    low, high = (interval.low, interval.high) if interval else (None, None)
+    return Row(record, change, low, high, documents)
+
+
+def document_difference(left: Documents, right: Documents, exact: bool = False) -> tuple[float, Interval | None] | None:
+    """Difference right - left in nats per target and its interval, paired by document.
+
+    Documents count whose numbers of targets are equal; None without one, and with `exact` unless all of them count.
+    """
+    shared = [name for name in left if right.get(name, (0, 0))[1] == left[name][1]]
+    if not shared or (exact and not len(shared) == len(left) == len(right)):
+        return None
+    gaps = [right[name][0] - left[name][0] for name in shared]
+    targets = [left[name][1] for name in shared]
+    return math.fsum(gaps) / math.fsum(targets), cluster_bootstrap(gaps, targets, shared)
 
 
 def _documents(found: Sequence[Outcome]) -> dict[str, tuple[float, float]]:

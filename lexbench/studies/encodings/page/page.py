@@ -1,7 +1,7 @@
 """Writes the page of a suite, from measured.parquet and models.json only."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -10,12 +10,22 @@ from lexbench.core.files import write_text
 from lexbench.report.formats import columns
 from lexbench.stats.metrics import label
 from lexbench.stats.wording import several
-from lexbench.studies.encodings.page import beside, plots, tables
+from lexbench.studies.encodings.page import beside, plots, predictions, tables
 from lexbench.studies.encodings.page.curves import NONE, Curve, curves
 from lexbench.studies.encodings.page.measured import load
 from lexbench.studies.encodings.page.shapes import RULE, SHAPES, shape_of
-from lexbench.studies.encodings.page.tables import number
-from lexbench.studies.encodings.page.texts import BESIDE, FLOORS, HEAD, INTERVALS, LIMITS, ORDERS, RESOLUTION
+from lexbench.studies.encodings.page.tables import number, signed
+from lexbench.studies.encodings.page.texts import (
+    BESIDE,
+    FLOORS,
+    HEAD,
+    INTERVALS,
+    LEARNED,
+    LIMITS,
+    ORDERS,
+    PREDICTED,
+    RESOLUTION,
+)
 
 BCA = "bca"
 TASK = "last_segment"
@@ -31,8 +41,13 @@ def write_page(folder: Path) -> Path:
     found = curves(rows, about)
     lines = ["# Encodings, trained alike", "", HEAD.format(suite=about["suite"]), *_models(about), *_floors(about)]
     trained = [curve for curve in found if curve.family != FURTHER]
-    for part in (_shapes(trained, about, folder), _beside(trained, about), _tasks(trained, about, folder)):
-        lines += part
+    compared = _compared(trained, about)
+    lines += _learned(trained, about)
+    lines += _contradictions(trained, about, compared)
+    for task in dict.fromkeys((TASK, about.get("compare", TASK))):
+        lines += _shapes(trained, about, folder, task)
+    lines += _beside(compared)
+    lines += _tasks(trained, about, folder)
     lines += _steepness(trained, folder)
     lines += _more(found)
     lines += ["## Limits", "", *_inside(trained), LIMITS]
@@ -85,9 +100,88 @@ def _of(found: Sequence[Curve], task: str, method: str) -> list[Curve]:
     return [each for each in found if each.task.partition("(")[0] == task and each.method == method]
 
 
-def _shapes(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> list[str]:
+def _learned(found: Sequence[Curve], about: Mapping[str, Any]) -> list[str]:
+    """What each encoding's models learnt within the trained length, where most were asked; else nothing."""
+    asked = [task for task in ("copy", "passkey") if len(_of(found, task, NONE)) > len(_of(found, TASK, NONE)) / 2]
+    if not asked:
+        return []
+    rows = []
+    for curve in _of(found, TASK, NONE):
+        half = curve.at(0.5)
+        own = [each for each in about["models"] if each["entry"] == curve.entry and each.get("floors")]
+        ahead = [each["floors"]["trigram"] - each["last_loss"]["held_out"] for each in own]
+        tasks = [next((c for c in _of(found, task, NONE) if c.entry == curve.entry), None) for task in asked]
+        points = [each.at(1.0) if each else None for each in tasks]
+        rows.append(
+            [
+                curve.entry,
+                f"{sum(ahead) / len(ahead):+.3f}" if ahead else "",
+                signed(half.change) if half and half.change else "",
+                *(number(point.value, "accuracy") if point else "" for point in points),
+            ]
+        )
+    return [LEARNED, *columns(["encoding", "trigram minus model", "gain of context", *asked], rows), ""]
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """Published rows and pairs of rows beside ours."""
+
+    lines: Sequence[beside.Line]
+    pairs: Sequence[beside.Pair]
+    resolutions: Sequence[beside.Resolved]
+
+    def shaped(self) -> dict[Hashable, str]:
+        """Verdict on each measurement of ours: a curve up to a multiple."""
+        return beside.distinct(((line.label, max(line.logs)), line.agrees) for line in self.lines if line.agrees)
+
+    def ordered(self) -> dict[Hashable, str]:
+        """Verdict on each pair of our curves at a multiple."""
+        return beside.distinct(
+            ((frozenset((pair.better.label, pair.worse.label)), pair.multiple), pair.verdict) for pair in self.pairs
+        )
+
+
+def _compared(found: Sequence[Curve], about: Mapping[str, Any]) -> _Compared:
+    task = next((curve.task for curve in _of(found, about.get("compare", TASK), NONE)), TASK)
+    known = beside.lines(found, about, task)
+    return _Compared(known, beside.pairs(known), beside.resolutions(found, about))
+
+
+def _contradictions(found: Sequence[Curve], about: Mapping[str, Any], compared: _Compared) -> list[str]:
+    """Section: predictions that were stated before the runs, and published rows that ours contradict."""
+    stated = about.get("predictions") or []
+    against = [line for line in compared.lines if line.agrees == "no"]
+    turned = tables.contrary(compared.pairs)
+    other = [each for each in compared.resolutions if each.agrees == "no"]
+    if not stated and not (against or turned or other):
+        return []
+    lines = ["## What contradicts the papers", ""]
+    if stated:
+        judged = predictions.judged(found, stated)
+        lines += [
+            PREDICTED,
+            f"{_counts([row[0] for row in judged], predictions.VERDICTS)}.",
+            "",
+            *predictions.table(judged),
+            "",
+        ]
+    for head, rows in (
+        ("Shapes that contradict published ones:", tables.beside(against) if against else []),
+        ("Pairs in the reverse order:", turned),
+        ("Attention resolution that changes the other way:", tables.resolved(other) if other else []),
+    ):
+        lines += [head, "", *rows, ""] if rows else []
+    return lines
+
+
+def _counts(verdicts: Sequence[str], names: Sequence[str]) -> str:
+    return ", ".join(f"{verdicts.count(name)} {name}" for name in names if name in verdicts)
+
+
+def _shapes(found: Sequence[Curve], about: Mapping[str, Any], folder: Path, task: str = TASK) -> list[str]:
     """Section: shapes of the curves, and plots."""
-    plain, under = _of(found, TASK, NONE), _of(found, TASK, BCA)
+    plain, under = _of(found, task, NONE), _of(found, task, BCA)
     if not plain:
         return []
     known = [shape for curve in plain if (shape := shape_of(curve))]
@@ -96,7 +190,8 @@ def _shapes(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> l
     if between := len(known) - len(settled):
         counts.append(f"{between} uncertain between two shapes")
     summary = f"Without a method: {', '.join(counts) or 'no length beyond the trained one'}."
-    lines = ["## Shapes", "", RULE, summary, "", *tables.shapes(plain, under, BCA), ""]
+    head = "## Shapes" if task == about.get("compare", TASK) == TASK else f"## Shapes by {task}"
+    lines = [head, "", *([RULE] if task == TASK else []), summary, "", *tables.shapes(plain, under, BCA), ""]
     lines.append("Slope: nats per token per doubling of the length, from the trained length on, by least squares.\n")
     return lines + _figures(plain, about, folder) + _figures(under, about, folder)
 
@@ -110,26 +205,27 @@ def _figures(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> 
     return [f"![{text}](plots/{name}.svg)", "", f"[PNG](plots/{name}.png), [numbers](plots/{name}.csv)", ""]
 
 
-def _beside(found: Sequence[Curve], about: Mapping[str, Any]) -> list[str]:
+def _beside(compared: _Compared) -> list[str]:
     """Section: shapes, order and resolution compared with published tables."""
-    task = next((curve.task for curve in _of(found, TASK, NONE)), TASK)
-    known = beside.lines(found, about, task)
-    resolutions = beside.resolutions(found, about)
-    if not known and not resolutions:
+    if not compared.lines and not compared.resolutions:
         return []
     lines = ["## Comparison with published tables", "", BESIDE]
-    shaped = [line.agrees for line in known if line.agrees]
-    if shaped:
-        counts = ", ".join(f"{shaped.count(verdict)} {verdict}" for verdict in ("yes", "perhaps", "no"))
-        lines += [f"Shapes agree: {counts}, of {several(len(shaped), 'row')}.", "", *tables.beside(known), ""]
-    pairs = beside.pairs(known)
-    if pairs:
-        counts = ", ".join(f"{sum(pair.verdict == each for pair in pairs)} {each}" for each in tables.VERDICTS)
-        lines += ["### Order", "", ORDERS, f"{several(len(pairs), 'pair')}: {counts}.", "", *tables.orders(pairs), ""]
-        others = tables.contrary(pairs)
-        lines += ["Reversed in ours:", "", *others, ""] if others else ["No pair is reversed.", ""]
-    if resolutions:
-        lines += ["### Attention resolution", "", RESOLUTION, *tables.resolved(resolutions), ""]
+    if shaped := compared.shaped():
+        rows = several(sum(bool(line.agrees) for line in compared.lines), "row")
+        said = _counts([*shaped.values()], ("yes", "perhaps", "no", "papers differ"))
+        lines += [f"Shapes agree, of {several(len(shaped), 'measurement')} beside {rows}: {said}.", ""]
+        lines += [*tables.beside(compared.lines), ""]
+    if ordered := compared.ordered():
+        rows = several(len(compared.pairs), "pair")
+        said = _counts([*ordered.values()], (*tables.VERDICTS, "papers differ"))
+        lines += ["### Order", "", ORDERS]
+        lines += [
+            f"Order agrees, of {several(len(ordered), 'pair')} of measurements beside {rows} of rows: {said}.",
+            "",
+        ]
+        lines += [*tables.orders(compared.pairs), ""]
+    if compared.resolutions:
+        lines += ["### Attention resolution", "", RESOLUTION, *tables.resolved(compared.resolutions), ""]
     return lines
 
 
@@ -142,12 +238,20 @@ def _tasks(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> li
         own = [curve for curve in found if curve.task == task]
         first = own[0]
         lines += [f"## {task}: {label(first.metric)}", "", f"Protocol: {first.protocol}.", ""]
-        for method, heading in ((NONE, "Without a method:"), (BCA, "Under bca:")):
+        for method in _shared(found):
             some = [curve for curve in own if curve.method == method]
+            heading = "Without a method:" if method == NONE else f"Under {method}:"
             lines += [heading, "", *tables.by_length(some), ""] if some else []
-            if task.partition("(")[0] not in (TASK, "resolution"):
+            if task.partition("(")[0] not in (TASK, about.get("compare"), "resolution"):
                 lines += _figures(some, about, folder)
     return lines
+
+
+def _shared(found: Sequence[Curve]) -> list[str]:
+    """Methods under which more than half of the encodings were asked."""
+    asked = {(curve.entry, curve.method) for curve in found}
+    methods = list(dict.fromkeys(curve.method for curve in found))
+    return [each for each in methods if 2 * sum(m == each for _, m in asked) > len({entry for entry, _ in asked})]
 
 
 def _steepness(found: Sequence[Curve], folder: Path) -> list[str]:
@@ -178,7 +282,7 @@ def _steepness(found: Sequence[Curve], folder: Path) -> list[str]:
 def _more(found: Sequence[Curve]) -> list[str]:
     """Sections: plug-in methods on trained encodings, and finetuned models."""
     lines = []
-    extra = [c for c in found if c.family != FURTHER and c.method not in (NONE, BCA) and c.metric == "nll"]
+    extra = [c for c in found if c.family != FURTHER and c.method not in _shared(found) and c.metric == "nll"]
     for entry in dict.fromkeys(curve.entry for curve in extra):
         own = [c for c in found if c.entry == entry and c.task.partition("(")[0] == TASK and c.family != FURTHER]
         lines += [f"## Plug-in methods on {entry}: {label('nll')}", "", *_by_method(own), ""]

@@ -12,6 +12,16 @@ Loss of held-out text at the end of the training, beside what counting n-grams o
 the same rows (Witten-Bell, each document counted once). Where a table of two tokens beats a model, the model knows
 little that context could change: read how its curve bends beyond the trained length, and not its level.
 """
+LEARNED = """\
+What each model learnt within the trained length: its held-out loss below that of the trigram, over all positions of a
+row (nats per token); what the second half of the trained length adds to `last_segment` (nats per token, positive:
+context helps); copies and passkeys that it finds at the trained length. A model at chance there says nothing about
+finding beyond it.
+"""
+PREDICTED = """\
+Predictions that were stated before the runs, each judged by a 95 % interval: *holds* if the interval lies within the
+prediction, *fails* if it lies outside, else *uncertain*.
+"""
 INTERVALS = """\
 Brackets hold approximate 95 % intervals of the mean over S seeds: the spread of seeds (Student's t, S - 1 degrees of
 freedom) and that of documents (bootstrap; Wilson for right or wrong answers), added in squares. They are rough with few
@@ -19,11 +29,10 @@ seeds or documents. With one seed they cover documents only, not another trainin
 """
 LIMITS = """\
 Models of this size show how an encoding handles positions it was not trained on, which depends on the formula as much
-as on the size, and whether a window repairs it. They do not show how useful far context is, because small models hardly
-use it (compare NLL at the shortest and at the trained length: the difference is all that context gives); how encodings
-rank within the trained length, which takes billions of tokens; or how an encoding does whose learned parts need more
-steps. A shape that agrees with a paper's is evidence for both. One that disagrees may come from model size, text,
-training budget, or the paper.
+as on the size, and whether a window repairs it. They do not show how useful far context is (compare NLL at the shortest
+and at the trained length: the difference is all that context gives); how encodings rank within the trained length,
+which takes billions of tokens; or how an encoding does whose learned parts need more steps. A shape that agrees with a
+paper's is evidence for both. One that disagrees may come from model size, text, training budget, or the paper.
 """
 BESIDE = """\
 Published perplexities come from models hundreds of times larger, each with its paper's protocol (tables and sources:
@@ -33,6 +42,8 @@ without intervals. *perhaps*: our interval covers their shape and another one.
 ORDERS = """\
 For every two rows of one published table, at one length beyond the trained length: does the row with the lower
 perplexity have the lower NLL in ours? *uncertain*: the interval of our difference, paired by document, contains 0.
+Several tables and data sets stand beside one pair of our measurements, which counts once; *papers differ*: their
+orders do.
 """
 RESOLUTION = """\
 The paper's scale differs by a constant factor that it does not state, so only the direction beyond the trained length
