@@ -17,6 +17,7 @@ from lexbench.studies.encodings.page import beside, plots, predictions
 from lexbench.studies.encodings.page import page as page_text
 from lexbench.studies.encodings.page.curves import Curve, Estimate, Point, curves, difference, over_seeds
 from lexbench.studies.encodings.page.shapes import Shape, shape, shape_of, slope
+from lexbench.studies.encodings.settings import Prediction
 from tests.report.fake_run import cell, keep
 
 LN2 = math.log(2)
@@ -171,11 +172,11 @@ def test_rows_of_papers_beside_one_measurement_count_once() -> None:
 @pytest.mark.parametrize(
     ("stated", "verdict", "measured"),
     [
-        ({"entry": "rope", "shape": ["explodes"]}, "holds", "explodes, +1.000 [+0.990, +1.010] at 4x"),
-        ({"entry": "rope", "not": "explodes"}, "fails", "explodes, +1.000 [+0.990, +1.010] at 4x"),
-        ({"entry": "open", "shape": ["flat"]}, "uncertain", "flat to rises slowly, +0.055 [+0.045, +0.065] at 4x"),
+        ({"entry": "rope", "shape": "explodes"}, "holds", "explodes, +1.000 [+0.990, +1.010] at 4x"),
+        ({"entry": "rope", "other_than": "explodes"}, "fails", "explodes, +1.000 [+0.990, +1.010] at 4x"),
+        ({"entry": "open", "shape": "flat"}, "uncertain", "flat to rises slowly, +0.055 [+0.045, +0.065] at 4x"),
         (
-            {"entry": "open", "shape": ["flat", "rises slowly"]},
+            {"entry": "open", "other_than": "explodes"},
             "holds",
             "flat to rises slowly, +0.055 [+0.045, +0.065] at 4x",
         ),
@@ -186,22 +187,20 @@ def test_rows_of_papers_beside_one_measurement_count_once() -> None:
         ({"entry": "open", "at": 4, "below": "rope"}, "holds", "-0.945 [-0.945, -0.945]"),
         ({"entry": "rope", "at": 4, "below": "open"}, "fails", "+0.945 [+0.945, +0.945]"),
         ({"entry": "rope", "at": 8, "below": "open"}, "not measured", ""),
-        ({"entry": "xpos", "shape": ["explodes"]}, "not measured", ""),
-        ({"entry": "rope", "method": "bca", "shape": ["explodes"]}, "not measured", ""),
+        ({"entry": "xpos", "shape": "explodes"}, "not measured", ""),
+        ({"entry": "rope", "method": "bca", "shape": "explodes"}, "not measured", ""),
     ],
 )
 def test_a_prediction_is_judged_by_the_interval(stated: Mapping[str, Any], verdict: str, measured: str) -> None:
     ours = [curve("rope", [3.0, 3.5, 4.0]), curve("open", [3.0, 3.03, 3.055])]
-    [row] = predictions.judged(ours, [{**stated, "tasks": ["last_segment"], "source": "a paper"}])
+    [row] = predictions.judged(ours, [Prediction(**stated, tasks=["last_segment"], source="a paper")])
     assert (row[0], row[3]) == (verdict, measured)
 
 
 def test_what_contradicts_stands_first() -> None:
     ours = [curve("rope", [3.0, 3.5, 4.0])]
-    stated = [
-        {"entry": "rope", "tasks": ["last_segment"], key: value, "source": "a"}
-        for key, value in (("shape", ["explodes"]), ("not", "explodes"))
-    ]
+    about: dict[str, Any] = {"entry": "rope", "tasks": ["last_segment"], "source": "a paper"}
+    stated = [Prediction(**about, shape="explodes"), Prediction(**about, other_than="explodes")]
     assert [row[0] for row in predictions.judged(ours, stated)] == ["fails", "holds"]
 
 

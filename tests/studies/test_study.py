@@ -85,6 +85,12 @@ def test_every_recipe_resolves(name: str) -> None:
     assert recipe.steps >= 50
 
 
+def test_the_laboratory_states_its_predictions() -> None:
+    suite = study.read({**usual(), "suite": registry.read("suite", "laboratory")}, "laboratory")
+    assert suite.compare == "non_overlapping" and len(suite.predictions) == 14
+    assert {task for each in suite.predictions for task in each.tasks} <= {task["name"] for task in suite.tasks}
+
+
 def test_the_recipe_zoo_is_as_large_as_it_says() -> None:
     recipe = registry.build(registry.read("recipe", "zoo"), "recipe")
     assert recipe.steps * recipe.batch * recipe.length == pytest.approx(1.1e6, rel=0.1)
@@ -126,6 +132,26 @@ def test_every_published_row_has_figures_and_an_entry(row: dict[str, Any]) -> No
         ({"multiples": [1, 0.01]}, "suite's multiples must give at least 2 tokens, got 0.01 of 128: raise it"),
         ({"suite": {**stated(), "recipes": 3}}, "unknown key suite.recipes: choose from recipe"),
         ({"suite": {"recipe": "zoo"}}, "suite encodings lacks seeds"),
+        *(
+            (
+                {
+                    "suite": {
+                        **stated(),
+                        "predictions": [{"entry": "rope", "tasks": ["last_segment"], "source": "a", **each}],
+                    }
+                },
+                said,
+            )
+            for each, said in (
+                ({}, "prediction about rope must have shape, other_than, or at with within or below, got none: e.g."),
+                ({"within": 0.1}, "prediction about rope must have shape, .* got within"),
+                ({"shape": "flat", "at": 8}, "prediction about rope must have shape, .* got shape"),
+                ({"shape": "bent"}, "unknown shape 'bent' of a prediction: choose from falls, flat"),
+                ({"at": 8, "below": "rop"}, "unknown entry 'rop' of a prediction: choose from nope, sinusoidal"),
+                ({"shape": "flat", "tasks": ["last_segmnt"]}, "unknown task 'last_segmnt'"),
+            )
+        ),
+        ({"suite": {**stated(), "compare": "last_segmnt"}}, "unknown task 'last_segmnt'"),
     ],
     ids=str,
 )

@@ -12,6 +12,10 @@ from lexbench.core import registry
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
+SHAPES = ("falls", "flat", "rises slowly", "explodes")
+"""Shapes of a curve beyond the trained length, from the lowest change to the highest."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """One model of a suite, trained once for each seed.
@@ -55,6 +59,44 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What somebody predicts of a curve, stated before the runs: one of shape, other_than, within and below.
+
+    Args:
+        entry: whose curve.
+        tasks: the prediction is judged on each.
+        source: who says so.
+        method: on the model.
+        shape: the curve has this shape.
+        other_than: the curve has another shape than this.
+        at: multiple of the trained length, for within and below.
+        within: the change of NLL from the trained length is no larger, in nats per token.
+        below: NLL changes less than that of this entry.
+    """
+
+    entry: str
+    tasks: Sequence[str]
+    source: str
+    method: str = "none"
+    shape: str | None = None
+    other_than: str | None = None
+    at: float | None = None
+    within: float | None = None
+    below: str | None = None
+
+    def __post_init__(self) -> None:
+        kinds = [name for name in ("shape", "other_than", "within", "below") if getattr(self, name) is not None]
+        if len(kinds) != 1 or (self.at is None) != (kinds[0] in ("shape", "other_than")):
+            raise ValueError(
+                f"prediction about {self.entry[:60]} must have shape, other_than, or at with within or below, got "
+                f"{' and '.join(kinds) or 'none'}: e.g. at: 8, within: 0.05"
+            )
+        for shape in (self.shape, self.other_than):
+            if shape is not None and shape not in SHAPES:
+                raise ValueError(f"unknown shape {shape[:60]!r} of a prediction: choose from {', '.join(SHAPES)}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Suite:
     """Configuration of `lexbench study`.
 
@@ -71,7 +113,7 @@ class Suite:
         corpus: texts of the questions.
         published: rows of published tables, and the entries to compare with them.
         compare: task whose protocol the published tables have.
-        predictions: stated before the runs (`lexbench.studies.encodings.page.predictions`).
+        predictions: stated before the runs.
         seconds: measured time of a training and of an evaluation on one idle core.
         results: folder.
         workers: processes at once.
@@ -89,7 +131,7 @@ class Suite:
     corpus: str
     published: Sequence[Mapping[str, Any]]
     compare: str
-    predictions: Sequence[Mapping[str, Any]]
+    predictions: Sequence[Prediction]
     seconds: Mapping[str, float]
     results: Path
     workers: int
@@ -155,7 +197,7 @@ def read(config: Mapping[str, Any], name: str) -> Suite:
         corpus=stated.get("corpus") or "stdlib",
         published=list(stated.get("published") or []),
         compare=stated.get("compare") or "last_segment",
-        predictions=list(stated.get("predictions") or []),
+        predictions=[_prediction(each) for each in stated.get("predictions") or []],
         seconds=dict(stated.get("seconds") or {}),
         results=Path(config["results"] or Path("runs") / name),
         workers=_whole("workers", [config["workers"]], least=1)[0],
@@ -176,6 +218,12 @@ def _entry(given: Mapping[str, Any]) -> Entry:
     _keyed("entries", given)
     entry: Entry = registry.build({"_target_": f"{__name__}.Entry", **given}, "entry")
     return entry
+
+
+def _prediction(given: Any) -> Prediction:
+    stated = {"_target_": f"{__name__}.Prediction", **_keyed("predictions", given)}
+    prediction: Prediction = registry.build(stated, "prediction")
+    return prediction
 
 
 def _keyed(setting: str, given: Any) -> Mapping[str, Any]:
@@ -255,5 +303,13 @@ def _check(suite: Suite) -> None:
             registry.read("method", named(method)["name"])
     for task in suite.tasks:
         registry.read("task", task["name"])
+    registry.read("task", suite.compare)
+    for each in suite.predictions:
+        for name in (each.entry, each.below):
+            if name is not None and name not in suite.known:
+                known = ", ".join(suite.known)
+                raise ValueError(f"unknown entry {name[:60]!r} of a prediction: choose from {known}")
+        for name in each.tasks:
+            registry.read("task", name)
     for corpus in (suite.corpus, *(named(corpus)["name"] for corpus in suite.corpora or ())):
         registry.read("corpus", corpus)

@@ -12,6 +12,7 @@ import json
 import math
 import sys
 from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def collect(suite: Suite, failed: Mapping[str, str]) -> None:
         "models": models,
         "published": [dict(row) for row in suite.published],
         "compare": suite.compare,
-        "predictions": [dict(each) for each in suite.predictions],
+        "predictions": [asdict(each) for each in suite.predictions],
     }
     runs = [run_folder(suite, entry, seed) for entry, seed in suite.models]
     found = records_page.measured([each for each in runs if (each / "cells").is_dir()], _revisions(suite))

@@ -13,7 +13,7 @@ from lexbench.stats.wording import several
 from lexbench.studies.encodings.page import beside, plots, predictions, tables
 from lexbench.studies.encodings.page.curves import NONE, Curve, curves
 from lexbench.studies.encodings.page.measured import load
-from lexbench.studies.encodings.page.shapes import RULE, SHAPES, shape_of
+from lexbench.studies.encodings.page.shapes import RULE, shape_of
 from lexbench.studies.encodings.page.tables import number, signed
 from lexbench.studies.encodings.page.texts import (
     BESIDE,
@@ -26,6 +26,7 @@ from lexbench.studies.encodings.page.texts import (
     PREDICTED,
     RESOLUTION,
 )
+from lexbench.studies.encodings.settings import SHAPES, Prediction
 
 BCA = "bca"
 TASK = "last_segment"
@@ -150,7 +151,7 @@ def _compared(found: Sequence[Curve], about: Mapping[str, Any]) -> _Compared:
 
 def _contradictions(found: Sequence[Curve], about: Mapping[str, Any], compared: _Compared) -> list[str]:
     """Section: predictions that were stated before the runs, and published rows that ours contradict."""
-    stated = about.get("predictions") or []
+    stated = [Prediction(**each) for each in about.get("predictions") or []]
     against = [line for line in compared.lines if line.agrees == "no"]
     turned = tables.contrary(compared.pairs)
     other = [each for each in compared.resolutions if each.agrees == "no"]

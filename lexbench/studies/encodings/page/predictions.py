@@ -1,28 +1,21 @@
-"""Predictions that were stated before the runs, judged by the intervals of what was measured.
+"""Judges predictions that were stated before the runs by the intervals of what was measured."""
 
-entry, method ("none"), tasks      the curves that a prediction is about
-shape: [explodes]                  its shape is one of these
-not: explodes                      its shape is another one
-at: 8, within: 0.05                its change from the trained length, at this multiple, is no larger
-at: 8, below: rope                 it changes less than another entry's, at this multiple, by the same documents
-source                             who says so
-"""
-
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Sequence
 
 from lexbench.report.formats import columns
-from lexbench.studies.encodings.page.curves import Curve, Estimate, Point, difference
-from lexbench.studies.encodings.page.shapes import SHAPES, shape_of
+from lexbench.studies.encodings.page.curves import NONE, Curve, Estimate, Point, difference
+from lexbench.studies.encodings.page.shapes import shape_of
 from lexbench.studies.encodings.page.tables import signed
+from lexbench.studies.encodings.settings import SHAPES, Prediction
 
 VERDICTS = ("fails", "uncertain", "holds", "not measured")
 """What contradicts comes first."""
 
 
-def judged(found: Sequence[Curve], predictions: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+def judged(found: Sequence[Curve], predictions: Sequence[Prediction]) -> list[list[str]]:
     """Rows of [verdict, prediction, task, measured, source], by verdict."""
-    rows = [_judged(found, each, task) for each in predictions for task in each["tasks"]]
+    rows = [_judged(found, each, task) for each in predictions for task in each.tasks]
     return sorted(rows, key=lambda row: VERDICTS.index(row[0]))
 
 
@@ -31,28 +24,35 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     return columns(["verdict", "prediction", "protocol", "measured", "source"], rows)
 
 
-def _judged(found: Sequence[Curve], stated: Mapping[str, Any], task: str) -> list[str]:
-    curve = _curve(found, stated["entry"], stated.get("method", "none"), task)
-    multiple = float(stated.get("at", 0))
-    name = stated["entry"] + (f" + {stated['method']}" if "method" in stated else "")
-    if "shape" in stated or "not" in stated:
-        names = stated.get("shape") or [each for each in SHAPES if each != stated["not"]]
-        said = f"{name}: {' or '.join(names)}" if "shape" in stated else f"{name}: not {stated['not']}"
+def _judged(found: Sequence[Curve], stated: Prediction, task: str) -> list[str]:
+    curve = _curve(found, stated.entry, stated.method, task)
+    name = stated.entry if stated.method == NONE else f"{stated.entry} + {stated.method}"
+    measured = ""
+    if stated.at is None:
+        said = f"{name} {stated.shape}" if stated.shape else f"{name}: not {stated.other_than}"
         shape = shape_of(curve) if curve else None
-        if shape is None:
-            return ["not measured", said, task, "", stated["source"]]
-        allowed = [each in names for each in SHAPES if shape.allows(each)]
-        verdict = "holds" if all(allowed) else "uncertain" if any(allowed) else "fails"
-        return [verdict, said, task, f"{shape.text}, {signed(shape.change)} at {shape.multiple:g}x", stated["source"]]
-    if "within" in stated:
-        said = f"{name} changes by at most {stated['within']:g} at {multiple:g}x"
-        point = curve.at(multiple) if curve else None
-        change = point.change if point else None
-        return [_within(change, stated["within"]), said, task, signed(change) if change else "", stated["source"]]
-    said = f"{name} rises less than {stated['below']} at {multiple:g}x"
-    other = _curve(found, stated["below"], "none", task)
-    gap = _gap(other, curve, multiple) if curve and other else None
-    return [_within(gap, 0.0, below=True), said, task, signed(gap) if gap else "", stated["source"]]
+        verdict = "not measured"
+        if shape is not None:
+            right = [
+                (each == stated.shape) if stated.shape else (each != stated.other_than)
+                for each in SHAPES
+                if shape.allows(each)
+            ]
+            verdict = "holds" if all(right) else "uncertain" if any(right) else "fails"
+            measured = f"{shape.text}, {signed(shape.change)} at {shape.multiple:g}x"
+    else:
+        if stated.below is None:
+            said = f"{name} changes by at most {stated.within:g} at {stated.at:g}x"
+            point = curve.at(stated.at) if curve else None
+            change, most = point.change if point else None, stated.within or 0.0
+            verdict = _within(change, -most, most)
+        else:
+            said = f"{name} rises less than {stated.below} at {stated.at:g}x"
+            other = _curve(found, stated.below, NONE, task)
+            change = _gap(other, curve, stated.at) if curve and other else None
+            verdict = _within(change, -math.inf, 0.0)
+        measured = signed(change) if change else ""
+    return [verdict, said, task, measured, stated.source]
 
 
 def _curve(found: Sequence[Curve], entry: str, method: str, task: str) -> Curve | None:
@@ -60,12 +60,11 @@ def _curve(found: Sequence[Curve], entry: str, method: str, task: str) -> Curve 
     return next(same, None)
 
 
-def _within(change: Estimate | None, most: float, below: bool = False) -> str:
-    """Whether the interval of a change is within -most to most, or below most; "uncertain" if only a part of it is."""
+def _within(change: Estimate | None, least: float, most: float) -> str:
+    """Whether the interval of a change lies between two values; "uncertain" if only a part of it does."""
     if change is None:
         return "not measured"
     low, high = (change.value if end is None else end for end in (change.low, change.high))
-    least = float("-inf") if below else -most
     if least <= low and high <= most:
         return "holds"
     return "fails" if high < least or low > most else "uncertain"

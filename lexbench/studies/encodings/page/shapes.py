@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lexbench.studies.encodings.page.curves import Curve, Estimate
+from lexbench.studies.encodings.settings import SHAPES
 
 SLIGHT = 0.05
 """Nats per token, 5 % of perplexity: smaller changes count as flat."""
 GREAT = math.log(2)
 """Nats per token, twice the perplexity: larger changes explode."""
-SHAPES = ("falls", "flat", "rises slowly", "explodes")
-"""From the lowest change to the highest."""
 RULE = """\
 Shape up to a stated multiple of the trained length. The change is NLL at a length minus NLL at the trained length, on
 the same targets, in nats per token. If the largest change beyond the trained length exceeds {slight}, it decides the
