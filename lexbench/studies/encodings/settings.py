@@ -70,6 +70,7 @@ class Suite:
         corpora: texts of the trainings; None: those of `lexbench train`.
         corpus: texts of the questions.
         published: rows of published tables, and the entries to compare with them.
+        predictions: orders stated before the trainings; a suite with some has a page of its own (`page/predicted.py`).
         seconds: measured time of a training and of an evaluation on one idle core.
         results: folder.
         workers: processes at once.
@@ -86,6 +87,7 @@ class Suite:
     corpora: Sequence[Any] | None
     corpus: str
     published: Sequence[Mapping[str, Any]]
+    predictions: Sequence[Mapping[str, Any]]
     seconds: Mapping[str, float]
     results: Path
     workers: int
@@ -109,7 +111,7 @@ class Suite:
 
 
 REQUIRED = ("recipe", "seeds", "methods", "multiples", "tasks", "entries")
-OPTIONAL = ("n", "corpora", "corpus", "finetuned", "published", "seconds")
+OPTIONAL = ("n", "corpora", "corpus", "finetuned", "published", "predictions", "seconds")
 
 
 def read(config: Mapping[str, Any], name: str) -> Suite:
@@ -150,6 +152,7 @@ def read(config: Mapping[str, Any], name: str) -> Suite:
         corpora=stated.get("corpora"),
         corpus=stated.get("corpus") or "stdlib",
         published=list(stated.get("published") or []),
+        predictions=list(stated.get("predictions") or []),
         seconds=dict(stated.get("seconds") or {}),
         results=Path(config["results"] or Path("runs") / name),
         workers=_whole("workers", [config["workers"]], least=1)[0],

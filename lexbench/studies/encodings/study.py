@@ -72,6 +72,7 @@ def collect(suite: Suite, failed: Mapping[str, str]) -> None:
         "trained_length": suite.trained_length,
         "models": models,
         "published": [dict(row) for row in suite.published],
+        **({"predictions": [dict(each) for each in suite.predictions]} if suite.predictions else {}),
     }
     runs = [run_folder(suite, entry, seed) for entry, seed in suite.models]
     found = records_page.measured([each for each in runs if (each / "cells").is_dir()], _revisions(suite))

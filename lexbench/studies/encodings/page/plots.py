@@ -23,8 +23,11 @@ ROOM = 2**0.25
 TRAINED: dict[str, Any] = {"color": "0.55", "linewidth": 1.0, "linestyle": (0, (4, 3)), "zorder": 0}
 
 
-def small_multiples(curves: Sequence[Curve], trained_length: int, stem: Path) -> None:
-    """Plot curves of one task and method, one panel per family, to stem.svg, stem.png and stem.csv."""
+def small_multiples(curves: Sequence[Curve], trained_length: int, stem: Path, title: str | None = None) -> None:
+    """Plot curves of one metric and method, one panel per family, to stem.svg, stem.png and stem.csv.
+
+    The title is the task and method if none is given.
+    """
     families = list(dict.fromkeys(curve.family for curve in curves))
     rows = -(-len(families) // COLUMNS)
     with mpl.rc_context(STYLE):
@@ -43,7 +46,7 @@ def small_multiples(curves: Sequence[Curve], trained_length: int, stem: Path) ->
         bands = any(len(point.seeds) > 1 for curve in curves for point in curve.points)
         method = "" if curves[0].method == NONE else f" under {curves[0].method}"
         figure.suptitle(
-            f"{curves[0].task}{method}, trained at {trained_length} tokens"
+            (title or f"{curves[0].task}{method}, trained at {trained_length} tokens")
             + ("; bands: range of seeds" if bands else ""),
             fontsize=10,
             x=0.01,
