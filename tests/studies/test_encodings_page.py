@@ -1,4 +1,4 @@
-"""The committed page of encodings is what its records give; run as a program, this writes it anew."""
+"""The committed pages of studies are what their records give; run as a program, this writes them anew."""
 
 import shutil
 import sys
@@ -14,10 +14,11 @@ from tests.report.pictures import drawn
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / "results" / "reference" / "encodings"
+FOLDERS = [each for each in (FOLDER, FOLDER.with_name("algorithms")) if (each / "measured.parquet").is_file()]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("folder", [FOLDER] if FOLDER.is_dir() else [], ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_the_page_is_what_the_records_give(folder: Path, tmp_path: Path) -> None:
     for name in ("measured.parquet", "models.json"):
         shutil.copy(folder / name, tmp_path / name)
@@ -56,4 +57,5 @@ def test_two_versions_of_a_task_are_refused_on_one_page() -> None:
 
 
 if __name__ == "__main__":
-    print(page.write_page(FOLDER), file=sys.stderr)
+    for folder in FOLDERS:
+        print(page.write_page(folder), file=sys.stderr)

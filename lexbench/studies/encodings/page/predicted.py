@@ -28,10 +28,10 @@ What was predicted was stated before (`PREREGISTRATION.md`). `lexbench study {su
 `measured.parquet` and `models.json`.
 """
 RULE = f"""\
-A task counts for an encoding that has an accuracy of at least {LEARNT:g} at the trained length; of what it has not learnt,
-nothing follows. A prediction compares means over the tasks that both encodings have learnt: accuracy, for `sort`
-`exact`, the share of strings that are right as a whole. Difference: the higher one as predicted minus the lower one.
-*yes* or *no* where its interval is above or below 0.
+A task counts for an encoding that has an accuracy of at least {LEARNT:g} at the trained length; of what it has not
+learnt, nothing follows. A prediction compares means over the tasks that both encodings have learnt: accuracy, and for
+`sort` `exact`, the share of strings that are right as a whole. Difference: the higher one as predicted minus the lower
+one. *yes* or *no* where its interval is above or below 0.
 """
 LIMITS = """\
 Accuracy is per symbol, with the right symbols before it given; in the papers whole answers are generated, which is
