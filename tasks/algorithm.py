@@ -13,14 +13,16 @@ from lexbench.taskkit.scoring import score_marks
 
 DIGITS = "0123456789"
 KINDS = {"reverse": "a random string of digits backwards", "sort": "its digits in order", "add": "a sum, units first"}
+SIGNS = {"reverse": "<", "sort": ">"}
+"""The separator: it tells what is asked."""
 
 
 @dataclass(frozen=True)
 class Algorithm(Task):
     """Reverse, sort or add digits: what a length asks is the same procedure on more symbols.
 
-        7 0 1 4 1 | 1 4 1 0 7            reverse (Kazemnejad et al. 2023, arXiv 2305.19466)     | is a new line
-        7 0 1 4 1 | 0 1 1 4 7            sort    (both: Kazemnejad et al.; Ruoss et al. 2023, arXiv 2305.16843)
+        7 0 1 4 1 < 1 4 1 0 7            reverse (Kazemnejad et al. 2023, arXiv 2305.19466)
+        7 0 1 4 1 > 0 1 1 4 7            sort    (both: Kazemnejad et al.; Ruoss et al. 2023, arXiv 2305.16843)
         7 2 1 + 5 8 1 = 2 1 3            add: units first, as in Abacus (McLeish et al. 2024, arXiv 2405.17399)
 
     Every symbol is one token; there are no blanks between them. All symbols behind the separator are marked: which
@@ -50,7 +52,7 @@ class Algorithm(Task):
 
     def questions(self, tokenizer: Tokenizer, length: int, n: int, seed: int) -> Sequence[AnyQuestion]:
         """One string, or one pair of numbers, per sample."""
-        symbols = single_tokens(tokenizer, DIGITS + "+=", "algorithm")
+        symbols = single_tokens(tokenizer, DIGITS + "+=" + SIGNS.get(self.kind, ""), "algorithm")
         return [self._question(tokenizer, symbols, length, seed, index) for index in range(n)]
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
@@ -67,12 +69,12 @@ class Algorithm(Task):
         if self.kind == "add":
             numbers = rng.integers(10, size=(2, size))
             result = _sum(*numbers)
-            plus, equals = symbols[10:11], symbols[11:]
+            plus, equals = symbols[10:11], symbols[11:12]
             asked = np.concatenate([symbols[numbers[0]], plus, symbols[numbers[1]], equals])
         else:
             string = rng.integers(10, size=size)
             result = np.sort(string) if self.kind == "sort" else string[::-1]
-            asked = np.concatenate([symbols[string], line])
+            asked = np.concatenate([symbols[string], symbols[12:]])
         blank = np.repeat(line, length - len(prefix) - len(asked) - size)
         return Mark(
             index=index,

@@ -13,9 +13,10 @@ class Pose(Drawn):
         n' = n where n < c, else n + u;  c ~ U{1 .. floor((T + 1) / 2)},  u ~ U{0 .. reach - T}, for each text
 
     So texts of trained_length train distances up to `reach`. Usually it fine-tunes a trained model whose frequencies
-    are stretched to `reach` (method pi, ntk or yarn). Cuts and skips follow the released code, whose present version
-    leaves the first part at 0; the paper shifts both. That code also takes the text of the second part from a random
-    later place of the document. This is left out, so that every encoding is trained on the same tokens.
+    are stretched to `reach` (method pi, ntk or yarn). These are eq. 4 with two parts and u_0 = 0, and the cuts of the
+    released code. By eq. 5 the text of the second part begins v_1 ~ U{0 .. document - T} tokens later than its own
+    place; here v_1 = 0, genuinely continuous text, so that every encoding is trained on the same tokens. The paper
+    compares both, and v_1 = u_1, and finds little difference (appendix A, table 4).
 
     Args:
         over: an encoding that rotates queries and keys: rope and its variants.

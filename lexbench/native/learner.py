@@ -106,7 +106,7 @@ class Learner:
     def step(self, rows: Tensor, step: int, kinds: Sequence[str] = ()) -> list[float]:
         """Update the weights on [B, T] rows; the mean loss of each row before the update, in nats.
 
-        Kinds of the rows say where `recipe.counted` acts.
+        Kinds of the rows say where `recipe.counted` acts; a token that is not counted comes as its complement ~t.
 
         Positions are drawn for all rows together, from (seed, step), so pieces and resumed trainings get the same ones.
         """
@@ -119,6 +119,7 @@ class Learner:
     def gradient(self, rows: Tensor, step: int, kinds: Sequence[str] = ()) -> Tensor:
         """[B, T - 1] losses of [B, T] rows; adds the gradient of their mean to the weights."""
         weights = None if self.recipe.counted == "all" else self._weights(rows, kinds)
+        rows = torch.maximum(rows, ~rows)
         found, first = [], 0
         for piece in rows.tensor_split(self.recipe.accumulate):
             positions = self._positions(rows[:, :-1], step)  # for each piece: an encoding may keep results of them
@@ -134,7 +135,7 @@ class Learner:
     def _weights(self, rows: Tensor, kinds: Sequence[str]) -> Tensor:
         """[B, T - 1] weights of the losses: equal where a row counts them, 0 elsewhere, with mean 1 in each row."""
         copies = torch.tensor([kind in COPIES for kind in kinds], device=rows.device)
-        counted = copied(rows) | ~copies[:, None]
+        counted = torch.where((rows < 0).any(1, keepdim=True), rows[:, 1:] >= 0, copied(rows) | ~copies[:, None])
         return counted / counted.float().mean(1, keepdim=True).clamp(min=1 / rows.shape[1])
 
     def _positions(self, tokens: Tensor, step: int) -> Tensor:

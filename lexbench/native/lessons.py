@@ -132,11 +132,14 @@ class TaskLesson:
         task: one whose questions have answers.
         row: tokens of a whole row: the length used where the task refuses shorter ones; the question is then cut.
         name: of the task in the registry.
+        answers: whether a token t at a place that the task does not mark becomes its complement ~t = -t - 1, so that
+            the loss can leave it out.
     """
 
     task: Task
     row: int = 0
     name: str = "task"
+    answers: bool = False
 
     def __call__(self, rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
         """A prompt and its answer; seeds are above 2^31, which evaluations do not use.
@@ -144,10 +147,14 @@ class TaskLesson:
         Raises ValueError where the task refuses even a whole row, or has no answers to learn.
         """
         seed = int(rng.integers(2**31, 2**62))
-        questions = self._questions(tokenizer, (int(rng.integers(length // 2, length + 1)), length, self.row), seed)
-        question = questions[int(rng.integers(STRATA))]
+        lengths = int(rng.integers(length // 2, length + 1)), length, self.row
+        question = self._questions(tokenizer, lengths, seed, 1)[0] if self.answers else None
+        if not isinstance(question, Mark):  # else all questions are alike: needles at depths are asked for in writing
+            question = self._questions(tokenizer, lengths, seed, STRATA)[int(rng.integers(STRATA))]
         if isinstance(question, Mark):
-            return question.tokens[len(tokenizer.prefix) :][:length]
+            asked = np.isin(np.arange(len(question.tokens)), question.places)
+            tokens = np.where(asked, question.tokens, ~question.tokens) if self.answers else question.tokens
+            return tokens[len(tokenizer.prefix) :][:length]
         if isinstance(question, Choose):
             whole = np.concatenate([question.prompt, question.options[question.expected]])
             return whole[len(tokenizer.prefix) :][:length]
@@ -156,12 +163,12 @@ class TaskLesson:
         answer = tokenizer.encode(f"{question.answer}.\n").ids
         return np.concatenate([question.prompt[len(tokenizer.prefix) :], answer])[:length]
 
-    def _questions(self, tokenizer: Tokenizer, lengths: Sequence[int], seed: int) -> Sequence[AnyQuestion]:
+    def _questions(self, tokenizer: Tokenizer, lengths: Sequence[int], seed: int, n: int) -> Sequence[AnyQuestion]:
         """Questions of the first of these lengths that the task does not refuse."""
         reason = ""
         for length in lengths:
             try:
-                return self.task.questions(tokenizer, length, STRATA, seed)
+                return self.task.questions(tokenizer, length, n, seed)
             except Refused as refusal:
                 reason = refusal.reason
         raise ValueError(
@@ -208,8 +215,12 @@ class TextPieces:
         return repeated_pieces(rng, self.text(rng, tokenizer, size), length)
 
 
-def gather(kinds: Sequence[str], corpora: Sequence[Corpus], tokenizer: Tokenizer, length: int) -> dict[str, Lesson]:
+def gather(
+    kinds: Sequence[str], corpora: Sequence[Corpus], tokenizer: Tokenizer, length: int, answers: bool = False
+) -> dict[str, Lesson]:
     """Lessons by name: `text`, a generator of this module, or any task with answers; each task is tried once.
+
+    With `answers`, lessons tell the places that their task marks (`TaskLesson`).
 
     Raises ValueError for an unknown name, and for a lesson that does not fit rows of `length` tokens.
     """
@@ -226,7 +237,7 @@ def gather(kinds: Sequence[str], corpora: Sequence[Corpus], tokenizer: Tokenizer
             config = registry.read("task", kind)
             if registry.parameters(registry.class_of(config, "task")).get("corpus"):
                 raise ValueError(f"lesson {kind} reads a corpus: use text in recipe.stages")
-            lessons[kind] = TaskLesson(registry.build(config, "task"), length, kind)
+            lessons[kind] = TaskLesson(registry.build(config, "task"), length, kind, answers)
             lessons[kind](np.random.default_rng(0), tokenizer, length)
         else:
             raise ValueError(

@@ -17,7 +17,7 @@ CHOICES = {
     "optimizer": ("adamw", "muon"),
     "initial": ("gpt2", "fan_in"),
     "precision": ("float32", "bfloat16", None),
-    "counted": ("all", "copied"),
+    "counted": ("all", "copied", "answers"),
 }
 """Parameters that are one of some words."""
 LEAST = {
@@ -85,7 +85,8 @@ class Recipe:
     """Of matrix products: float32 or bfloat16 (autocast); None: bfloat16 on a GPU, float32 on a CPU."""
     counted: str = "all"
     """Targets that a row's loss is the mean of: all; copied: in rows of random tokens only those that repeat an earlier
-    pair of neighbours. The others cannot be known, and their gradient is noise."""
+    pair of neighbours; answers: these, and in rows of a task that marks places only those. The others cannot be known,
+    and their gradient is noise."""
     compile: bool = False
     """Whether to use torch.compile: it takes some minutes first, then steps are faster."""
 

@@ -1,6 +1,6 @@
 """The rows of a training, drawn ahead into a file: trainings that differ in their encoding share it.
 
-KEY.npy          [steps, B * T] token ids: the rows of a step, one after the other
+KEY.npy          [steps, B * T] token ids: the rows of a step, one after the other; complements ~t of those not counted
 KEY.kinds.npy    [rows] index of each row's kind of lesson among `recipe.kinds`
 """
 
@@ -72,7 +72,11 @@ class Rows:
 
     @functools.cached_property
     def _lessons(self) -> Mapping[str, Lesson]:
-        return gather(self._recipe.kinds, self._corpora, self._tokenizer, self._recipe.length)
+        return gather(self._recipe.kinds, self._corpora, self._tokenizer, self._recipe.length, self._answers)
+
+    @property
+    def _answers(self) -> bool:
+        return self._recipe.counted == "answers"
 
     def step(self, step: int) -> tuple[list[str], Tensor]:
         """Kinds and [B, T] rows of a step, counted from 0."""
@@ -100,7 +104,9 @@ class Rows:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not tokens.exists():
                 every = [drawn(self._recipe, self._lessons, self._tokenizer, i) for i in range(self._recipe.steps)]  # type: ignore[arg-type]
-                dtype = np.uint16 if self._tokenizer.vocabulary <= 1 << 16 else np.uint32
+                short = self._tokenizer.vocabulary <= 1 << (15 if self._answers else 16)
+                signed = (np.int16 if short else np.int32) if self._answers else None
+                dtype = signed or (np.uint16 if short else np.uint32)
                 names = self._recipe.kinds
                 _write(kinds, np.array([names.index(kind) for some, _ in every for kind in some], np.uint8))
                 _write(tokens, np.stack([some.numpy().astype(dtype).ravel() for _, some in every]))
@@ -115,6 +121,8 @@ class Rows:
             for stage in recipe.stages
         ]
         said = json.dumps([stages, recipe.batch, recipe.length, recipe.seed, self._tokenizer.fingerprint])
+        if self._answers:
+            said += " answers"
         texts = hash_documents(document for corpus in self._corpora for document in corpus.documents())
         return hashlib.sha256(f"{said} {texts}".encode()).hexdigest()[:16]
 

@@ -95,6 +95,18 @@ def test_only_copied_targets_of_random_rows_count() -> None:
     torch.testing.assert_close(found, torch.stack([losses[0, 4], losses[1].mean()]), atol=1e-6, rtol=0)
 
 
+def test_only_answers_of_a_question_count() -> None:
+    """The mean loss of the two answers, given the whole row; rows that do not tell count as under `copied`."""
+    tokens = torch.tensor([[0, 5, 6, 7, 5, 6, 8], [0, 5, 6, 7, 5, 6, 8]])
+    own = learner("rope", counted="answers")
+    with torch.no_grad():
+        losses = own.losses(tokens)
+    asked = tokens.clone()
+    asked[0, 1:5] = ~asked[0, 1:5]
+    found = own.gradient(asked, 0, ["copy", "text_pieces"]).mean(1)
+    torch.testing.assert_close(found, torch.stack([losses[0, 4:].mean(), losses[1, 4]]), atol=1e-6, rtol=0)
+
+
 def test_only_matrices_of_the_decoder_decay() -> None:
     own = learner("t5")
     decaying, others = own.optimizer.param_groups

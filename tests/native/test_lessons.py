@@ -71,6 +71,16 @@ def test_a_task_that_refuses_a_piece_is_asked_for_a_whole_row(tokenizer: FastTok
     assert len(tokens) == 32
 
 
+def test_answers_alone_are_told_apart(tokenizer: FastTokenizer) -> None:
+    """The marked places of a sorted string are its second half, behind the sign, in order."""
+    lessons = gather(["sort", "passkey"], TEXTS, tokenizer, 200, answers=True)
+    tokens = lessons["sort"](np.random.default_rng(0), tokenizer, 30)
+    asked, result = tokenizer.decode(~tokens[tokens < 0]), tokenizer.decode(tokens[tokens >= 0])
+    assert asked.endswith(">") and result == "".join(sorted(asked.strip("\n>"))) and len(result) > 6
+    assert (np.diff(np.flatnonzero(tokens >= 0)) == 1).all()
+    assert (lessons["passkey"](np.random.default_rng(0), tokenizer, 200) >= 0).all()  # it marks none
+
+
 def test_rows_follow_the_shares(tokenizer: FastTokenizer) -> None:
     lessons = gather(["text", "key_values"], TEXTS, tokenizer, 16)
     rng = np.random.default_rng(0)

@@ -1,5 +1,6 @@
 """Rows drawn ahead are those drawn step by step."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,15 +25,20 @@ RECIPE = Recipe(
 )
 
 
-def test_rows_drawn_ahead_are_those_of_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = vocabulary.learnt(RECIPE, TEXTS, tmp_path)
-    alone = Rows(RECIPE, TEXTS, tokenizer, None)
-    expected = [alone.step(step) for step in range(RECIPE.steps)]
+@pytest.mark.parametrize("counted", ["all", "answers"])
+def test_rows_drawn_ahead_are_those_of_the_steps(counted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lessons = {"sort": 1.0} if counted == "answers" else {"tiny_blocks": 1.0}
+    stages = [*RECIPE.stages[:2], {"steps": 2, "lessons": lessons}]
+    recipe = replace(RECIPE, counted=counted, stages=stages)
+    tokenizer = vocabulary.learnt(recipe, TEXTS, tmp_path)
+    alone = Rows(recipe, TEXTS, tokenizer, None)
+    expected = [alone.step(step) for step in range(recipe.steps)]
     assert [tuple(tokens.shape) for _, tokens in expected] == [(8, 12)] * 2 + [(4, 24)] * 5
     for _ in range(2):  # drawn, then read
-        ahead = Rows(RECIPE, TEXTS, tokenizer, tmp_path / "rows")
+        ahead = Rows(recipe, TEXTS, tokenizer, tmp_path / "rows")
         for step, (kinds, tokens) in enumerate(expected):
             assert ahead.step(step)[0] == kinds
             assert np.array_equal(ahead.step(step)[1], tokens)
         monkeypatch.setattr("lexbench.native.rows.drawn", None)  # a second drawing would fail
+    assert (expected[-1][1] < 0).any() == (counted == "answers")
     assert len(list((tmp_path / "rows").glob("*.kinds.npy"))) == 1

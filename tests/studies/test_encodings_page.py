@@ -1,4 +1,4 @@
-"""The committed page of encodings is what its records give; run as a program, this writes it anew."""
+"""The committed pages of studies are what their records give; run as a program, this writes them anew."""
 
 import shutil
 import sys
@@ -57,5 +57,5 @@ def test_two_versions_of_a_task_are_refused_on_one_page() -> None:
 
 
 if __name__ == "__main__":
-    for each in FOLDERS:
-        print(page.write_page(each), file=sys.stderr)
+    for folder in FOLDERS:
+        print(page.write_page(folder), file=sys.stderr)

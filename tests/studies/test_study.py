@@ -147,11 +147,19 @@ def test_every_published_row_has_figures_and_an_entry(row: dict[str, Any]) -> No
                 ({"within": 0.1}, "prediction about rope must have shape, .* got within"),
                 ({"shape": "flat", "at": 8}, "prediction about rope must have shape, .* got shape"),
                 ({"shape": "bent"}, "unknown shape 'bent' of a prediction: choose from falls, flat"),
-                ({"at": 8, "below": "rop"}, "unknown entry 'rop' of a prediction: choose from nope, sinusoidal"),
+                ({"at": 8, "below": "rop"}, "unknown entry 'rop' of what is predicted: choose from nope, sinusoidal"),
                 ({"shape": "flat", "tasks": ["last_segmnt"]}, "unknown task 'last_segmnt'"),
             )
         ),
         ({"suite": {**stated(), "compare": "last_segmnt"}}, "unknown task 'last_segmnt'"),
+        *(
+            ({"suite": {**stated(), "orders": [{"multiples": [2], "source": "a", **each}]}}, said)
+            for each, said in (
+                ({"higher": "nope"}, "order of a must have higher and lower, or task and entries: e.g."),
+                ({"higher": "nope", "lower": ["rop"]}, "unknown entry 'rop' of what is predicted: choose from nope"),
+                ({"task": "mqr", "entries": ["nope"]}, "unknown task 'mqr'"),
+            )
+        ),
     ],
     ids=str,
 )

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lexbench.core import registry
 
@@ -14,6 +14,8 @@ PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 SHAPES = ("falls", "flat", "rises slowly", "explodes")
 """Shapes of a curve beyond the trained length, from the lowest change to the highest."""
+
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +99,36 @@ class Prediction:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Order:
+    """Who predicts which order by accuracy, stated before the runs: of two encodings, or of the tasks of one encoding.
+
+    Args:
+        multiples: of the trained length, each judged for itself.
+        source: who says so.
+        higher: entry that has the higher accuracy,
+        lower: than each of these;
+        tasks: compared, where both have learnt them; None: all of the suite.
+        task: has a higher accuracy than any other task,
+        entries: under each of these.
+    """
+
+    multiples: Sequence[float]
+    source: str
+    higher: str | None = None
+    lower: Sequence[str] = ()
+    tasks: Sequence[str] | None = None
+    task: str | None = None
+    entries: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if not (self.higher and self.lower and not self.task) and not (self.task and self.entries and not self.higher):
+            raise ValueError(
+                f"order of {self.source[:60]} must have higher and lower, or task and entries: "
+                "e.g. higher: nope, lower: [rope]"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Suite:
     """Configuration of `lexbench study`.
 
@@ -114,6 +146,7 @@ class Suite:
         published: rows of published tables, and the entries to compare with them.
         compare: task whose protocol the published tables have.
         predictions: stated before the runs.
+        orders: by accuracy, stated before the runs; a suite with some has a page of its own (`page/orders.py`).
         seconds: measured time of a training and of an evaluation on one idle core.
         results: folder.
         workers: processes at once.
@@ -132,6 +165,7 @@ class Suite:
     published: Sequence[Mapping[str, Any]]
     compare: str
     predictions: Sequence[Prediction]
+    orders: Sequence[Order]
     seconds: Mapping[str, float]
     results: Path
     workers: int
@@ -155,7 +189,7 @@ class Suite:
 
 
 REQUIRED = ("recipe", "seeds", "methods", "multiples", "tasks", "entries")
-OPTIONAL = ("n", "corpora", "corpus", "finetuned", "published", "compare", "predictions", "seconds")
+OPTIONAL = ("n", "corpora", "corpus", "finetuned", "published", "compare", "predictions", "orders", "seconds")
 
 
 def read(config: Mapping[str, Any], name: str) -> Suite:
@@ -197,7 +231,8 @@ def read(config: Mapping[str, Any], name: str) -> Suite:
         corpus=stated.get("corpus") or "stdlib",
         published=list(stated.get("published") or []),
         compare=stated.get("compare") or "last_segment",
-        predictions=[_prediction(each) for each in stated.get("predictions") or []],
+        predictions=[_stated("predictions", Prediction, each) for each in stated.get("predictions") or []],
+        orders=[_stated("orders", Order, each) for each in stated.get("orders") or []],
         seconds=dict(stated.get("seconds") or {}),
         results=Path(config["results"] or Path("runs") / name),
         workers=_whole("workers", [config["workers"]], least=1)[0],
@@ -220,10 +255,10 @@ def _entry(given: Mapping[str, Any]) -> Entry:
     return entry
 
 
-def _prediction(given: Any) -> Prediction:
-    stated = {"_target_": f"{__name__}.Prediction", **_keyed("predictions", given)}
-    prediction: Prediction = registry.build(stated, "prediction")
-    return prediction
+def _stated(setting: str, kind: type[Kind], given: Any) -> Kind:
+    stated = {"_target_": f"{__name__}.{kind.__name__}", **_keyed(setting, given)}
+    made: Kind = registry.build(stated, kind.__name__.lower())
+    return made
 
 
 def _keyed(setting: str, given: Any) -> Mapping[str, Any]:
@@ -304,12 +339,19 @@ def _check(suite: Suite) -> None:
     for task in suite.tasks:
         registry.read("task", task["name"])
     registry.read("task", suite.compare)
-    for each in suite.predictions:
-        for name in (each.entry, each.below):
+    predicted: list[Prediction | Order] = [*suite.predictions, *suite.orders]
+    for stated in predicted:
+        tasks: list[str | None]
+        if isinstance(stated, Prediction):
+            entries, tasks = [stated.entry, stated.below], [*stated.tasks]
+        else:
+            entries, tasks = [stated.higher, *stated.lower, *stated.entries], [stated.task, *(stated.tasks or ())]
+        for name in entries:
             if name is not None and name not in suite.known:
                 known = ", ".join(suite.known)
-                raise ValueError(f"unknown entry {name[:60]!r} of a prediction: choose from {known}")
-        for name in each.tasks:
-            registry.read("task", name)
+                raise ValueError(f"unknown entry {name[:60]!r} of what is predicted: choose from {known}")
+        for name in tasks:
+            if name is not None:
+                registry.read("task", name)
     for corpus in (suite.corpus, *(named(corpus)["name"] for corpus in suite.corpora or ())):
         registry.read("corpus", corpus)

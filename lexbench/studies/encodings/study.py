@@ -75,6 +75,7 @@ def collect(suite: Suite, failed: Mapping[str, str]) -> None:
         "published": [dict(row) for row in suite.published],
         "compare": suite.compare,
         "predictions": [asdict(each) for each in suite.predictions],
+        "orders": [asdict(each) for each in suite.orders],
     }
     runs = [run_folder(suite, entry, seed) for entry, seed in suite.models]
     found = records_page.measured([each for each in runs if (each / "cells").is_dir()], _revisions(suite))

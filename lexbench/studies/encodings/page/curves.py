@@ -60,16 +60,16 @@ class Curve:
         return next((point for point in self.points if math.isclose(point.multiple, multiple)), None)
 
 
-def curves(rows: Sequence[Row], about: Mapping[str, Any]) -> list[Curve]:
-    """All curves, in the suite's order of encodings; a curve joins the seeds of one entry."""
+def curves(rows: Sequence[Row], about: Mapping[str, Any], metrics: Sequence[str] = HEADLINES) -> list[Curve]:
+    """All curves of these metrics, in the suite's order of encodings; a curve joins the seeds of one entry."""
     models = {model["name"]: model for model in about["models"]}
     order = {entry: place for place, entry in enumerate(dict.fromkeys(m["entry"] for m in about["models"]))}
     refusals = {_cell(row): row.record.refused for row in rows if row.record.refused}
     groups: dict[tuple[str, str, str, str], list[Row]] = {}
-    shown = {row.record.task: row.record.metric for row in rows if row.record.metric in HEADLINES}
+    shown = {row.record.task: row.record.metric for row in rows if row.record.metric in metrics}
     for row in rows:
         metric = row.record.metric or shown.get(row.record.task)
-        if row.record.model in models and metric is not None and metric in HEADLINES:
+        if row.record.model in models and metric is not None and metric in metrics:
             entry = models[row.record.model]["entry"]
             groups.setdefault((entry, row.record.task, row.record.method, metric), []).append(row)
     made = [

@@ -10,9 +10,9 @@ from lexbench.core.files import write_text
 from lexbench.report.formats import columns
 from lexbench.stats.metrics import label
 from lexbench.stats.wording import several
-from lexbench.studies.encodings.page import beside, plots, predictions, tables
+from lexbench.studies.encodings.page import beside, orders, plots, predictions, tables
 from lexbench.studies.encodings.page.curves import NONE, Curve, curves
-from lexbench.studies.encodings.page.measured import load
+from lexbench.studies.encodings.page.measured import Row, load
 from lexbench.studies.encodings.page.shapes import RULE, shape_of
 from lexbench.studies.encodings.page.tables import number, signed
 from lexbench.studies.encodings.page.texts import (
@@ -26,7 +26,7 @@ from lexbench.studies.encodings.page.texts import (
     PREDICTED,
     RESOLUTION,
 )
-from lexbench.studies.encodings.settings import SHAPES, Prediction
+from lexbench.studies.encodings.settings import SHAPES, Order, Prediction
 
 BCA = "bca"
 TASK = "last_segment"
@@ -39,6 +39,8 @@ FURTHER = "finetuned"
 def write_page(folder: Path) -> Path:
     """Write README.md, and plots with their numbers, from the folder's files; returns the path of README.md."""
     rows, about = load(folder)
+    if about.get("orders"):
+        return _write_algorithms(rows, about, folder)
     found = curves(rows, about)
     lines = ["# Encodings, trained alike", "", HEAD.format(suite=about["suite"]), *_models(about), *_floors(about)]
     trained = [curve for curve in found if curve.family != FURTHER]
@@ -52,6 +54,13 @@ def write_page(folder: Path) -> Path:
     lines += _steepness(trained, folder)
     lines += _more(found)
     lines += ["## Limits", "", *_inside(trained), LIMITS]
+    write_text(folder / "README.md", "\n".join(lines).rstrip() + "\n")
+    return folder / "README.md"
+
+
+def _write_algorithms(rows: Sequence[Row], about: Mapping[str, Any], folder: Path) -> Path:
+    lines = ["# Algorithms under encodings trained alike", "", orders.HEAD.format(suite=about["suite"])]
+    lines += [*_models(about), *orders.lines(rows, about, [Order(**each) for each in about["orders"]], folder)]
     write_text(folder / "README.md", "\n".join(lines).rstrip() + "\n")
     return folder / "README.md"
 

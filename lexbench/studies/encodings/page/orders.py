@@ -1,0 +1,218 @@
+"""The page of a suite with orders stated before: what each encoding learnt, and how far what it learnt reaches."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lexbench.report.formats import columns
+from lexbench.stats.metrics import label
+from lexbench.stats.wording import several
+from lexbench.studies.encodings.page import plots, tables
+from lexbench.studies.encodings.page.curves import Curve, Estimate, Point, curves
+from lexbench.studies.encodings.page.measured import Row
+from lexbench.studies.encodings.settings import Order
+
+LEARNT = 0.9
+"""Accuracy at the trained length from which on a task counts as learnt."""
+DECIDES = {"sort": "exact"}
+"""Metric that decides where a guess without the algorithm has a high accuracy; else accuracy."""
+GUESSES = {"sort": "Naming the digit before", "mqar": "Crossing out the values seen"}
+"""Guesses that need no algorithm and are better than chance."""
+VERDICTS = ("no", "uncertain", "yes", "nothing follows")
+"""In the order of the page: what contradicts comes first."""
+HEAD = """\
+One small decoder is trained for each encoding, on all tasks together. Everything else is the same: initial weights,
+rows and their order, number of steps. It is asked strings up to ten times as long as the longest that it learnt from.
+What was predicted was stated before (`PREREGISTRATION.md`). `lexbench study {suite}` makes this page from
+`measured.parquet` and `models.json`.
+"""
+RULE = f"""\
+A task counts for an encoding that has an accuracy of at least {LEARNT:g} at the trained length; of what it has not
+learnt, nothing follows. A prediction compares means over the tasks that both encodings have learnt: accuracy, and for
+`sort` `exact`, the share of strings that are right as a whole. Difference: the higher one as predicted minus the lower
+one. *yes* or *no* where its interval is above or below 0.
+"""
+CHANGED = """\
+Not stated before. `exact` decides little where hardly a whole string is right. With accuracy in its place, these
+verdicts change, to what stands here. Values below what a guess reaches ({guess}) tell how a model goes wrong, and not
+how far its algorithm reaches.
+"""
+LIMITS = """\
+Accuracy is per symbol, with the right symbols before it given; in the papers whole answers are generated, which is
+harder, so orders are compared and values are not. One seed: intervals cover questions, and not another training. Tasks
+trained alone, larger models or more steps may give another order.
+"""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A predicted order at one multiple of the trained length, and what was measured."""
+
+    higher: str
+    lower: str
+    multiple: float
+    tasks: Sequence[str]
+    """Tasks that count; without one nothing follows."""
+    difference: Estimate | None
+    source: str
+
+    @property
+    def verdict(self) -> str:
+        """Whether the order is as predicted."""
+        found = self.difference
+        if found is None:
+            return "nothing follows"
+        low, high = (found.value if end is None else end for end in (found.low, found.high))
+        return "yes" if low > 0 else "no" if high < 0 else "uncertain"
+
+
+def lines(rows: Sequence[Row], about: Mapping[str, Any], stated: Sequence[Order], folder: Path) -> list[str]:
+    """All sections behind the facts of the models; writes the plot."""
+    found = curves(rows, about, ("accuracy", *DECIDES.values()))
+    chances = {row.record.task: row.record.chance for row in rows if row.record.chance is not None}
+    tasks = list(dict.fromkeys(curve.task for curve in found))
+    made = list(comparisons(found, stated))
+    plain = [curve for curve in found if curve.metric == "accuracy"]
+    other = comparisons(plain, stated)
+    changed = [new for old, new in zip(made, other, strict=True) if new.verdict != old.verdict]
+    counts = ", ".join(f"{sum(each.verdict == said for each in made)} {said}" for said in VERDICTS)
+    shown = [replace(curve, family=curve.task) for curve in plain]
+    guesses = {
+        curve.task: [(point.multiple, guess(curve.task, point.length) or chances[curve.task]) for point in curve.points]
+        for curve in shown
+    }
+    guessed = ", ".join(f"{task} {value:.2f} at {at:g}x" for task in DECIDES for at, value in guesses.get(task, ()))
+    title = f"accuracy, trained at {about['trained_length']} tokens"
+    plots.small_multiples(shown, about["trained_length"], folder / "plots" / "accuracy", title, guesses)
+    return [
+        *("## Predictions", "", RULE, f"{several(len(made), 'comparison')}: {counts}.", "", *_compared(made), ""),
+        *(
+            ("### By accuracy in all tasks", "", CHANGED.format(guess=guessed), *_compared(changed), "")
+            if changed
+            else ()
+        ),
+        *("## What was learnt", "", "Accuracy at the trained length; in brackets what was not learnt.", ""),
+        *_learnt(found, tasks),
+        *("", "## How far it reaches", "", "![accuracy over length, by task](plots/accuracy.svg)", ""),
+        *("[PNG](plots/accuracy.png), [numbers](plots/accuracy.csv)", ""),
+        *(line for task in tasks for line in _task(found, task, chances[task])),
+        *("## Limits", "", LIMITS),
+    ]
+
+
+def comparisons(found: Sequence[Curve], orders: Sequence[Order]) -> Iterator[Comparison]:
+    """Every stated order of two encodings, or of a task and the other tasks of one encoding, at every multiple."""
+    tasks = list(dict.fromkeys(curve.task for curve in found))
+    for each in orders:
+        for multiple in each.multiples:
+            for lower in each.lower:
+                pair = str(each.higher), lower
+                own = [t for t in each.tasks or tasks if all(learnt(found, entry, t) for entry in pair)]
+                high, low = (_mean(found, [(entry, task) for task in own], multiple) for entry in pair)
+                yield Comparison(*pair, multiple, own, _minus(high, low), each.source)
+            for entry in each.entries:
+                for other in (task for task in tasks if task != each.task):
+                    yield _of_tasks(found, entry, str(each.task), other, multiple, each.source)
+
+
+def _of_tasks(found: Sequence[Curve], entry: str, task: str, other: str, multiple: float, source: str) -> Comparison:
+    own = [each for each in (task, other) if learnt(found, entry, each)]
+    both = [_mean(found, [(entry, each)], multiple) for each in own]
+    difference = _minus(*both) if len(both) == 2 else None
+    names = f"{task} under {entry}", f"{other} under {entry}"
+    return Comparison(*names, multiple, own if difference else [], difference, source)
+
+
+def learnt(found: Sequence[Curve], entry: str, task: str) -> bool:
+    """Whether the encoding has learnt the task."""
+    point = _point(found, entry, task, "accuracy", 1.0)
+    return point is not None and point.value is not None and point.value.value >= LEARNT
+
+
+def _point(found: Sequence[Curve], entry: str, task: str, metric: str, multiple: float) -> Point | None:
+    own = (curve for curve in found if (curve.entry, curve.task, curve.metric) == (entry, task, metric))
+    curve = next(own, None)
+    return curve.at(multiple) if curve else None
+
+
+def _mean(found: Sequence[Curve], cells: Sequence[tuple[str, str]], multiple: float) -> Estimate | None:
+    """The mean over (encoding, task); their questions are independent, so distances of ends add up in squares."""
+    points = [
+        _point(found, entry, task, DECIDES.get(task, "accuracy"), multiple)
+        or _point(found, entry, task, "accuracy", multiple)
+        for entry, task in cells
+    ]
+    values = [point.value for point in points if point and point.value]
+    if not values or len(values) < len(cells):
+        return None
+    mean = math.fsum(each.value for each in values) / len(values)
+    below, above = (
+        math.hypot(*(each.value - end if (end := getattr(each, side)) is not None else 0.0 for each in values))
+        / len(values)
+        for side in ("low", "high")
+    )
+    return Estimate(mean, mean - below, mean + above)
+
+
+def _minus(high: Estimate | None, low: Estimate | None) -> Estimate | None:
+    """The difference, as if both had other questions: wider than a paired one."""
+    if high is None or low is None or None in (high.low, high.high, low.low, low.high):
+        return None
+    value = high.value - low.value
+    below = math.hypot(high.value - (high.low or 0.0), (low.high or 0.0) - low.value)
+    above = math.hypot((high.high or 0.0) - high.value, low.value - (low.low or 0.0))
+    return Estimate(value, value - below, value + above)
+
+
+def guess(task: str, length: int) -> float | None:
+    """Accuracy of the best guess known without the algorithm; None: chance.
+
+    sort    the digit before: of n sorted digits n - (different digits) repeat it, 1 - 10 (1 - 0.9^n) / n
+    mqar    crossing out the values seen: (1 + 1/2 + .. + 1/8) / 8
+    """
+    if task == "sort":
+        count = (length - 2) // 2
+        return 1 - 10 * (1 - 0.9**count) / count
+    return math.fsum(1 / left for left in range(1, 9)) / 8 if task == "mqar" else None
+
+
+def _compared(made: Sequence[Comparison]) -> list[str]:
+    ordered = sorted(made, key=lambda each: VERDICTS.index(each.verdict))
+    rows = [
+        [
+            f"{each.higher} above {each.lower}",
+            f"{each.multiple:g}x",
+            ", ".join(each.tasks) or "none learnt by both",
+            "" if each.difference is None else tables.signed(each.difference),
+            f"**{each.verdict}**" if each.verdict == "no" else each.verdict,
+            each.source,
+        ]
+        for each in ordered
+    ]
+    return columns(["predicted", "at", "tasks", "difference", "holds", "source"], rows)
+
+
+def _learnt(found: Sequence[Curve], tasks: Sequence[str]) -> list[str]:
+    rows = []
+    for entry in dict.fromkeys(curve.entry for curve in found):
+        row = [entry]
+        for task in tasks:
+            point = _point(found, entry, task, "accuracy", 1.0)
+            said = tables.number(point.value, "accuracy") if point else ""
+            row.append(said if learnt(found, entry, task) else f"({said})")
+        rows.append(row)
+    return columns(["encoding", *tasks], rows)
+
+
+def _task(found: Sequence[Curve], task: str, chance: float) -> Iterator[str]:
+    own = [curve for curve in found if curve.task == task]
+    yield from (f"### {task}", "", f"Protocol: {own[0].protocol}.", "")
+    lengths = sorted({point.length for curve in own for point in curve.points})
+    guesses = [(guess(task, length), length) for length in lengths]
+    said = ", ".join(f"{value:.2f} at {length} tokens" for value, length in guesses if value is not None)
+    yield from (f"Chance: {chance:.3f}." + (f" {GUESSES[task]}: {said}." if said else ""), "")
+    for metric in ("accuracy", *([DECIDES[task]] if task in DECIDES else [])):
+        some = [curve for curve in own if curve.metric == metric]
+        yield from (f"{label(metric)}:", "", *tables.by_length(some), "")

@@ -1,0 +1,95 @@
+"""Predicted orders against values worked out by hand; guesses against the tasks' own questions."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lexbench
+from lexbench.core.tokenizer import FastTokenizer
+from lexbench.studies.encodings.page.curves import Curve, Estimate, Point
+from lexbench.studies.encodings.page.orders import Comparison, comparisons, guess
+from lexbench.studies.encodings.settings import Order
+
+Values = Mapping[float, tuple[float, float]]
+
+
+def curve(entry: str, task: str, values: Values, metric: str = "accuracy") -> Curve:
+    """Values and half widths by multiple of 40 tokens."""
+    points = [
+        Point(round(40 * multiple), multiple, Estimate(value, value - half, value + half), None)
+        for multiple, (value, half) in values.items()
+    ]
+    return Curve(entry, "f", "none", task, metric, "p", points)
+
+
+FOUND = [
+    curve("a", "copy", {1.0: (0.95, 0.01), 2.0: (0.8, 0.03)}),
+    curve("b", "copy", {1.0: (0.90, 0.01), 2.0: (0.6, 0.04)}),
+    curve("a", "sort", {1.0: (0.99, 0.01), 2.0: (0.9, 0.01)}),
+    curve("b", "sort", {1.0: (0.89, 0.01), 2.0: (0.9, 0.01)}),
+    curve("c", "copy", {1.0: (0.50, 0.01), 2.0: (0.9, 0.01)}),
+    curve("c", "sort", {1.0: (0.98, 0.01), 2.0: (0.9, 0.01)}),
+    curve("a", "sort", {1.0: (0.9, 0.1), 2.0: (0.50, 0.06)}, "exact"),
+    curve("b", "sort", {1.0: (0.9, 0.1), 2.0: (0.99, 0.01)}, "exact"),
+    curve("c", "sort", {1.0: (0.9, 0.1), 2.0: (0.45, 0.08)}, "exact"),
+]
+
+
+def compared(**given: Any) -> list[Comparison]:
+    return list(comparisons(FOUND, [Order(multiples=[2.0], source="s", **given)]))
+
+
+@pytest.mark.parametrize(
+    ("higher", "lower", "tasks", "value", "half", "verdict"),
+    [
+        ("a", "b", ["copy"], 0.2, 0.05, "yes"),  # b has learnt no sorting; 0.03 and 0.04 in squares
+        ("b", "a", ["copy"], -0.2, 0.05, "no"),
+        ("a", "c", ["sort"], 0.05, 0.1, "uncertain"),  # by exact: 0.06 and 0.08 in squares
+    ],
+)
+def test_means_are_over_tasks_that_both_have_learnt(
+    higher: str, lower: str, tasks: list[str], value: float, half: float, verdict: str
+) -> None:
+    (found,) = compared(higher=higher, lower=[lower])
+    assert found.difference is not None and found.difference.low is not None and found.difference.high is not None
+    assert (found.tasks, found.verdict) == (tasks, verdict)
+    ends = found.difference.value, found.difference.low, found.difference.high
+    assert ends == pytest.approx((value, value - half, value + half))
+
+
+def test_accuracy_decides_where_a_task_has_no_other_metric() -> None:
+    plain = [curve for curve in FOUND if curve.metric == "accuracy"]
+    (found,) = comparisons(plain, [Order(higher="a", lower=["c"], multiples=[2.0], source="s")])
+    assert found.difference is not None and (found.difference.value, found.verdict) == (0.0, "uncertain")
+
+
+def test_a_mean_over_two_tasks_has_half_of_their_half_widths_in_squares() -> None:
+    (found,) = compared(task="copy", entries=["a"])  # 0.8 -+ 0.03 of copy against 0.5 -+ 0.06 exact of sort
+    assert found.difference is not None and found.difference.low is not None
+    assert (found.difference.value, found.difference.low) == pytest.approx((0.3, 0.3 - (0.03**2 + 0.06**2) ** 0.5))
+    both = [*FOUND, curve("d", "copy", {1.0: (1, 0), 2.0: (0, 0)}), curve("d", "sort", {1.0: (1, 0), 2.0: (0, 0)})]
+    both.append(curve("d", "sort", {2.0: (0, 0)}, "exact"))
+    (found,) = comparisons(both, [Order(higher="a", lower=["d"], multiples=[2.0], source="s")])
+    assert found.difference is not None and found.difference.low is not None
+    assert (found.difference.value, found.difference.low) == pytest.approx(
+        (0.65, 0.65 - (0.03**2 + 0.06**2) ** 0.5 / 2)
+    )
+
+
+def test_nothing_follows_from_what_was_not_learnt() -> None:
+    (found,) = compared(higher="c", lower=["b"])
+    assert (found.tasks, found.difference, found.verdict) == ([], None, "nothing follows")
+    (found,) = compared(higher="a", lower=["b"], tasks=["sort"])
+    assert found.verdict == "nothing follows"
+    assert [each.verdict for each in compared(task="copy", entries=["c"])] == ["nothing follows"]
+
+
+def test_guesses_are_those_of_the_tasks_own_questions(tokenizer: FastTokenizer) -> None:
+    for length in (40, 400):
+        questions = lexbench.task("sort").questions(tokenizer, length, 300, 0)
+        again = np.array([question.facts["again"] for question in questions])
+        assert guess("sort", length) == pytest.approx(again.mean(), abs=4 * again.std() / 300**0.5 + 1e-4)
+    assert guess("mqar", 40) == pytest.approx(0.3397, abs=5e-5)
+    assert guess("copy", 40) is None
