@@ -69,6 +69,8 @@ class Fire(Encoding):
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """[H, Q, K], or [B, H, Q, K] where positions have a batch axis."""
+        if torch.compiler.is_compiling():  # the number of early queries follows a learnt tau: compiled anew for each
+            return self._by_pair(query_positions, key_positions)
         tau = self.tau
         early = query_positions.flatten() <= tau.detach()
         alike = int(early.sum()) if query_positions.dim() == 1 else 0

@@ -27,10 +27,14 @@ def small(threshold: float = 4.0, c: float = 0.3, multiplier: float = 1.3) -> Fi
     return encoding
 
 
+@pytest.mark.parametrize("compiling", [False, True])
 @pytest.mark.parametrize(
     ("threshold", "c", "multiplier"), [(4.0, 0.3, 1.3), (512.0, 0.1, 1.0), (4.0, -0.3, -1.3), (1e-9, 0.5, 1.0)]
 )
-def test_the_bias_is_f_of_the_share_wherever_tokens_stand(threshold: float, c: float, multiplier: float) -> None:
+def test_the_bias_is_f_of_the_share_wherever_tokens_stand(
+    threshold: float, c: float, multiplier: float, compiling: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: compiling)
     encoding = small(threshold, c, multiplier)
     own = {name: weight.detach().numpy() for name, weight in encoding.named_parameters()}
 
