@@ -58,6 +58,12 @@ def test_means_are_over_tasks_that_both_have_learnt(
     assert ends == pytest.approx((value, value - half, value + half))
 
 
+def test_accuracy_decides_where_a_task_has_no_other_metric() -> None:
+    plain = [curve for curve in FOUND if curve.metric == "accuracy"]
+    (found,) = comparisons(plain, [{"higher": "a", "lower": ["c"], "multiples": [2.0], "source": "s"}])
+    assert found.difference is not None and (found.difference.value, found.verdict) == (0.0, "uncertain")
+
+
 def test_a_mean_over_two_tasks_has_half_of_their_half_widths_in_squares() -> None:
     (found,) = compared(task="copy", entries=["a"])  # 0.8 -+ 0.03 of copy against 0.5 -+ 0.06 exact of sort
     assert found.difference is not None and found.difference.low is not None
@@ -73,10 +79,10 @@ def test_a_mean_over_two_tasks_has_half_of_their_half_widths_in_squares() -> Non
 
 def test_nothing_follows_from_what_was_not_learnt() -> None:
     (found,) = compared(higher="c", lower=["b"])
-    assert (found.tasks, found.difference, found.verdict) == ([], None, "says nothing")
+    assert (found.tasks, found.difference, found.verdict) == ([], None, "nothing follows")
     (found,) = compared(higher="a", lower=["b"], tasks=["sort"])
-    assert found.verdict == "says nothing"
-    assert [each.verdict for each in compared(task="copy", entries=["c"])] == ["says nothing"]
+    assert found.verdict == "nothing follows"
+    assert [each.verdict for each in compared(task="copy", entries=["c"])] == ["nothing follows"]
 
 
 def test_guesses_are_those_of_the_tasks_own_questions(tokenizer: FastTokenizer) -> None:

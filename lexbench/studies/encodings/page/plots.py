@@ -1,7 +1,8 @@
 """Plots: curves by family in small multiples, and attention resolution against the slope of the curve."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import matplotlib as mpl
@@ -10,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lexbench.report.plots.over_length import labelled
+from lexbench.report.plots.over_length import FLOOR, labelled
 from lexbench.report.plots.style import STYLE, save, save_numbers, series, value_limits
 from lexbench.stats.metrics import better, is_score, label
 from lexbench.studies.encodings.page.curves import NONE, Curve, Point
@@ -23,19 +24,28 @@ ROOM = 2**0.25
 TRAINED: dict[str, Any] = {"color": "0.55", "linewidth": 1.0, "linestyle": (0, (4, 3)), "zorder": 0}
 
 
-def small_multiples(curves: Sequence[Curve], trained_length: int, stem: Path, title: str | None = None) -> None:
+def small_multiples(
+    curves: Sequence[Curve],
+    trained_length: int,
+    stem: Path,
+    title: str | None = None,
+    guesses: Mapping[str, Sequence[tuple[float, float]]] = MappingProxyType({}),
+) -> None:
     """Plot curves of one metric and method, one panel per family, to stem.svg, stem.png and stem.csv.
 
-    The title is the task and method if none is given.
+    The title is the task and method if none is given. `guesses` has, by family, (multiple, value) of a guess.
     """
     families = list(dict.fromkeys(curve.family for curve in curves))
-    rows = -(-len(families) // COLUMNS)
+    columns = 2 if len(families) == 4 else min(COLUMNS, len(families))
+    rows = -(-len(families) // columns)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(11.5, 0.6 + 3.6 * rows), layout="constrained")
-        panels = figure.subplots(rows, min(COLUMNS, len(families)), squeeze=False, sharex=True, sharey=True).flatten()
+        panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten()
         limits = _limits(curves)
         for panel, family in zip(panels, families, strict=False):
             own = [curve for curve in curves if curve.family == family]
+            if family in guesses:
+                panel.plot(*zip(*guesses[family], strict=True), label="a guess", **FLOOR)
             _panel(panel, own, trained_length, limits)
             panel.set_title(family)
         for panel in panels[len(families) :]:

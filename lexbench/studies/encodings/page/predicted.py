@@ -19,7 +19,7 @@ DECIDES = {"sort": "exact"}
 """Metric that decides where a guess without the algorithm has a high accuracy; else accuracy."""
 GUESSES = {"sort": "Naming the digit before", "mqar": "Crossing out the values seen"}
 """Guesses that need no algorithm and are better than chance."""
-VERDICTS = ("no", "uncertain", "yes", "says nothing")
+VERDICTS = ("no", "uncertain", "yes", "nothing follows")
 """In the order of the page: what contradicts comes first."""
 HEAD = """\
 One small decoder is trained for each encoding, on all tasks together. Everything else is the same: initial weights,
@@ -32,6 +32,11 @@ A task counts for an encoding that has an accuracy of at least {LEARNT:g} at the
 learnt, nothing follows. A prediction compares means over the tasks that both encodings have learnt: accuracy, and for
 `sort` `exact`, the share of strings that are right as a whole. Difference: the higher one as predicted minus the lower
 one. *yes* or *no* where its interval is above or below 0.
+"""
+CHANGED = """\
+Not stated before. `exact` decides little where hardly a whole string is right. With accuracy in its place, these
+verdicts change, to what stands here. Values below what a guess reaches ({guess}) tell how a model goes wrong, and not
+how far its algorithm reaches.
 """
 LIMITS = """\
 Accuracy is per symbol, with the right symbols before it given; in the papers whole answers are generated, which is
@@ -57,7 +62,7 @@ class Comparison:
         """Whether the order is as predicted."""
         found = self.difference
         if found is None:
-            return "says nothing"
+            return "nothing follows"
         low, high = (found.value if end is None else end for end in (found.low, found.high))
         return "yes" if low > 0 else "no" if high < 0 else "uncertain"
 
@@ -67,16 +72,26 @@ def lines(rows: Sequence[Row], about: Mapping[str, Any], folder: Path) -> list[s
     found = curves(rows, about, ("accuracy", *DECIDES.values()))
     chances = {row.record.task: row.record.chance for row in rows if row.record.chance is not None}
     tasks = list(dict.fromkeys(curve.task for curve in found))
-    made = sorted(comparisons(found, about["predictions"]), key=lambda each: VERDICTS.index(each.verdict))
+    made = list(comparisons(found, about["predictions"]))
+    plain = [curve for curve in found if curve.metric == "accuracy"]
+    other = comparisons(plain, about["predictions"])
+    changed = [new for old, new in zip(made, other, strict=True) if new.verdict != old.verdict]
     counts = ", ".join(f"{sum(each.verdict == said for each in made)} {said}" for said in VERDICTS)
-    plots.small_multiples(
-        [replace(curve, family=curve.task) for curve in found if curve.metric == "accuracy"],
-        about["trained_length"],
-        folder / "plots" / "accuracy",
-        f"accuracy, trained at {about['trained_length']} tokens",
-    )
+    shown = [replace(curve, family=curve.task) for curve in plain]
+    guesses = {
+        curve.task: [(point.multiple, guess(curve.task, point.length) or chances[curve.task]) for point in curve.points]
+        for curve in shown
+    }
+    guessed = ", ".join(f"{task} {value:.2f} at {at:g}x" for task in DECIDES for at, value in guesses.get(task, ()))
+    title = f"accuracy, trained at {about['trained_length']} tokens"
+    plots.small_multiples(shown, about["trained_length"], folder / "plots" / "accuracy", title, guesses)
     return [
         *("## Predictions", "", RULE, f"{several(len(made), 'comparison')}: {counts}.", "", *_compared(made), ""),
+        *(
+            ("### By accuracy in all tasks", "", CHANGED.format(guess=guessed), *_compared(changed), "")
+            if changed
+            else ()
+        ),
         *("## What was learnt", "", "Accuracy at the trained length; in brackets what was not learnt.", ""),
         *_learnt(found, tasks),
         *("", "## How far it reaches", "", "![accuracy over length, by task](plots/accuracy.svg)", ""),
@@ -87,7 +102,10 @@ def lines(rows: Sequence[Row], about: Mapping[str, Any], folder: Path) -> list[s
 
 
 def comparisons(found: Sequence[Curve], predictions: Sequence[Mapping[str, Any]]) -> Iterator[Comparison]:
-    """Every predicted order of two encodings, or of a task and the other tasks of one encoding, at every multiple."""
+    """Every predicted order of two encodings, or of a task and the other tasks of one encoding, at every multiple.
+
+    A task's own deciding metric counts where `found` has it, else accuracy.
+    """
     tasks = list(dict.fromkeys(curve.task for curve in found))
     for each in predictions:
         for multiple in each["multiples"]:
@@ -127,7 +145,11 @@ def _point(found: Sequence[Curve], entry: str, task: str, metric: str, multiple:
 
 def _mean(found: Sequence[Curve], cells: Sequence[tuple[str, str]], multiple: float) -> Estimate | None:
     """The mean over (encoding, task); their questions are independent, so distances of ends add up in squares."""
-    points = [_point(found, entry, task, DECIDES.get(task, "accuracy"), multiple) for entry, task in cells]
+    points = [
+        _point(found, entry, task, DECIDES.get(task, "accuracy"), multiple)
+        or _point(found, entry, task, "accuracy", multiple)
+        for entry, task in cells
+    ]
     values = [point.value for point in points if point and point.value]
     if not values or len(values) < len(cells):
         return None
@@ -163,6 +185,7 @@ def guess(task: str, length: int) -> float | None:
 
 
 def _compared(made: Sequence[Comparison]) -> list[str]:
+    ordered = sorted(made, key=lambda each: VERDICTS.index(each.verdict))
     rows = [
         [
             f"{each.higher} above {each.lower}",
@@ -172,7 +195,7 @@ def _compared(made: Sequence[Comparison]) -> list[str]:
             f"**{each.verdict}**" if each.verdict == "no" else each.verdict,
             each.source,
         ]
-        for each in made
+        for each in ordered
     ]
     return columns(["predicted", "at", "tasks", "difference", "holds", "source"], rows)
 
