@@ -9,6 +9,7 @@ import pytest
 import lexbench
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.studies.encodings.page.curves import Curve, Estimate, Point
+from lexbench.studies.encodings.page.measured import is_prediction
 from lexbench.studies.encodings.page.predicted import Comparison, comparisons, guess
 
 Values = Mapping[float, tuple[float, float]]
@@ -56,6 +57,23 @@ def test_means_are_over_tasks_that_both_have_learnt(
     assert (found.tasks, found.verdict) == (tasks, verdict)
     ends = found.difference.value, found.difference.low, found.difference.high
     assert ends == pytest.approx((value, value - half, value + half))
+
+
+@pytest.mark.parametrize(
+    ("changed", "right"),
+    [
+        ({}, True),
+        ({"tasks": ["copy"]}, True),
+        ({"lower": "b"}, False),
+        ({"lower": None}, False),
+        ({"multiples": [None]}, False),
+        ({"source": 5}, False),
+        ({"lower": None, "task": "copy", "entries": ["a"]}, True),
+    ],
+    ids=str,
+)
+def test_a_prediction_names_two_sides(changed: dict[str, Any], right: bool) -> None:
+    assert is_prediction({"higher": "a", "lower": ["b"], "multiples": [2], "source": "s", **changed}) is right
 
 
 def test_accuracy_decides_where_a_task_has_no_other_metric() -> None:

@@ -126,6 +126,7 @@ def test_every_published_row_has_figures_and_an_entry(row: dict[str, Any]) -> No
         ({"multiples": [1, 0.01]}, "suite's multiples must give at least 2 tokens, got 0.01 of 128: raise it"),
         ({"suite": {**stated(), "recipes": 3}}, "unknown key suite.recipes: choose from recipe"),
         ({"suite": {"recipe": "zoo"}}, "suite encodings lacks seeds"),
+        ({"suite": {**stated(), "predictions": [{"higher": "nope"}]}}, "suite's predictions must each have multiples"),
     ],
     ids=str,
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core import registry
+from lexbench.studies.encodings.page.measured import is_prediction
 
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
@@ -252,5 +253,11 @@ def _check(suite: Suite) -> None:
             registry.read("method", named(method)["name"])
     for task in suite.tasks:
         registry.read("task", task["name"])
+    for each in suite.predictions:
+        if not is_prediction(each):
+            raise ValueError(
+                f"suite's predictions must each have multiples, source, and higher and lower, or task and entries, "
+                f"got {each!r}: see configs/suite/algorithms.yaml"
+            )
     for corpus in (suite.corpus, *(named(corpus)["name"] for corpus in suite.corpora or ())):
         registry.read("corpus", corpus)

@@ -168,7 +168,18 @@ def load(folder: Path) -> tuple[list[Row], Mapping[str, Any]]:
         for name, kind in kinds.items():
             if not fits(values.get(name), kind):
                 raise ValueError(f"{folder / ABOUT} lacks {name} of the suite or of a model: run the suite again")
+    if not fits(given := about.get("predictions"), Sequence[Any] | None) or not all(map(is_prediction, given or ())):
+        raise ValueError(f"{folder / ABOUT} has a prediction that is none: run the suite again")
     return rows, about
+
+
+def is_prediction(given: Any) -> bool:
+    """Whether it names encodings, or a task and encodings, multiples, a source, and tasks if any."""
+    both = {"multiples": list[float], "source": str, "tasks": list[str] | None}
+    kinds = {"higher": str, "lower": list[str]}, {"task": str, "entries": list[str]}
+    return isinstance(given, Mapping) and any(
+        all(fits(given.get(key), kind) for key, kind in (both | own).items()) for own in kinds
+    )
 
 
 OF_SUITES: Mapping[str, Any] = {
