@@ -35,8 +35,8 @@ one. *yes* or *no* where its interval is above or below 0.
 """
 CHANGED = """\
 Not stated before. `exact` decides little where hardly a whole string is right. With accuracy in its place, these
-verdicts change, to what stands here. Values below what a guess reaches ({guess}) tell how a model goes wrong, and not
-how far its algorithm reaches.
+verdicts change, to what stands here. Below a guess ({guess})
+an accuracy tells how a model goes wrong, and not how far its algorithm reaches.
 """
 LIMITS = """\
 Accuracy is per symbol, with the right symbols before it given; in the papers whole answers are generated, which is
@@ -82,7 +82,11 @@ def lines(rows: Sequence[Row], about: Mapping[str, Any], folder: Path) -> list[s
         curve.task: [(point.multiple, guess(curve.task, point.length) or chances[curve.task]) for point in curve.points]
         for curve in shown
     }
-    guessed = ", ".join(f"{task} {value:.2f} at {at:g}x" for task in DECIDES for at, value in guesses.get(task, ()))
+    guessed = "; ".join(
+        f"{task}: {', '.join(f'{value:.2f} at {at:g}x' for at, value in guesses[task])}"
+        for task in DECIDES
+        if task in guesses
+    )
     title = f"accuracy, trained at {about['trained_length']} tokens"
     plots.small_multiples(shown, about["trained_length"], folder / "plots" / "accuracy", title, guesses)
     return [
