@@ -64,7 +64,8 @@ class Repeated(DocumentTask):
         task = self.for_lengths([length])
         assert task.document_tokens is not None and task.passage is not None
         needed = max(task.document_tokens, task.passage) if self.repeat else max(task.document_tokens, length)
-        check_length("repeated", (self.targets or 1) + 1, length, "raise length or lower targets")
+        least = max(1, len(tokenizer.prefix)) + (self.targets or 2)
+        check_length("repeated", least, length, "raise length or lower targets")
         texts, options = encoded_corpus(self.corpus, tokenizer), np.arange(tokenizer.vocabulary)
         found, prefix = [], texts.prefix
         for index, document in enumerate(self._long_documents(texts, needed, n, seed)):

@@ -10,7 +10,7 @@ import lexbench
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.studies.encodings.page.curves import Curve, Estimate, Point
 from lexbench.studies.encodings.page.orders import Comparison, comparisons, guess
-from lexbench.studies.encodings.settings import Order
+from lexbench.studies.encodings.settings import Order, predicted
 
 Values = Mapping[float, tuple[float, float]]
 
@@ -57,6 +57,25 @@ def test_means_are_over_tasks_that_both_have_learnt(
     assert (found.tasks, found.verdict) == (tasks, verdict)
     ends = found.difference.value, found.difference.low, found.difference.high
     assert ends == pytest.approx((value, value - half, value + half))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"lower": "b"}, "order 1 has a wrong lower: 'b'"),
+        ({"lower": []}, "order of s must have higher and lower, or task and entries: e.g. higher: nope"),
+        ({"multiples": [None]}, "order 1 has a wrong multiples: list"),
+        ({"source": 5}, "order 1 has a wrong source: 5"),
+        ({"lwer": ["b"]}, "order 1 differs in 'lwer'"),
+        ({"task": "copy", "entries": ["a"]}, "order of s must have higher and lower, or task and entries"),
+    ],
+    ids=str,
+)
+def test_a_malformed_order_is_refused_in_one_line(changed: dict[str, Any], said: str) -> None:
+    given = {"higher": "a", "lower": ["b"], "multiples": [2], "source": "s"}
+    assert predicted(Order, [given], "order") == [Order(higher="a", lower=["b"], multiples=[2], source="s")]
+    with pytest.raises(ValueError, match=said):
+        predicted(Order, [{**given, **changed}], "order")
 
 
 def test_accuracy_decides_where_a_task_has_no_other_metric() -> None:

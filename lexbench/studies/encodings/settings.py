@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lexbench.core import registry
+from lexbench.core.values import fitting
 
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
@@ -77,7 +78,7 @@ class Prediction:
     """
 
     entry: str
-    tasks: Sequence[str]
+    tasks: list[str]
     source: str
     method: str = "none"
     shape: str | None = None
@@ -112,13 +113,13 @@ class Order:
         entries: under each of these.
     """
 
-    multiples: Sequence[float]
+    multiples: list[float]
     source: str
     higher: str | None = None
-    lower: Sequence[str] = ()
-    tasks: Sequence[str] | None = None
+    lower: list[str] = field(default_factory=list)
+    tasks: list[str] | None = None
     task: str | None = None
-    entries: Sequence[str] = ()
+    entries: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not (self.higher and self.lower and not self.task) and not (self.task and self.entries and not self.higher):
@@ -231,8 +232,8 @@ def read(config: Mapping[str, Any], name: str) -> Suite:
         corpus=stated.get("corpus") or "stdlib",
         published=list(stated.get("published") or []),
         compare=stated.get("compare") or "last_segment",
-        predictions=[_stated("predictions", Prediction, each) for each in stated.get("predictions") or []],
-        orders=[_stated("orders", Order, each) for each in stated.get("orders") or []],
+        predictions=predicted(Prediction, stated.get("predictions"), "prediction"),
+        orders=predicted(Order, stated.get("orders"), "order"),
         seconds=dict(stated.get("seconds") or {}),
         results=Path(config["results"] or Path("runs") / name),
         workers=_whole("workers", [config["workers"]], least=1)[0],
@@ -255,10 +256,11 @@ def _entry(given: Mapping[str, Any]) -> Entry:
     return entry
 
 
-def _stated(setting: str, kind: type[Kind], given: Any) -> Kind:
-    stated = {"_target_": f"{__name__}.{kind.__name__}", **_keyed(setting, given)}
-    made: Kind = registry.build(stated, kind.__name__.lower())
-    return made
+def predicted(kind: type[Kind], given: Any, noun: str) -> list[Kind]:
+    """Predictions or orders of a yaml or of a page's models.json; ValueError if one is malformed."""
+    if not isinstance(given, Sequence | None) or isinstance(given, str):
+        raise ValueError(f"suite's {noun}s must be a list, got {given!r}: see configs/suite/laboratory.yaml")
+    return [kind(**fitting(kind, each, f"{noun} {place}")) for place, each in enumerate(given or (), 1)]
 
 
 def _keyed(setting: str, given: Any) -> Mapping[str, Any]:
@@ -339,8 +341,8 @@ def _check(suite: Suite) -> None:
     for task in suite.tasks:
         registry.read("task", task["name"])
     registry.read("task", suite.compare)
-    predicted: list[Prediction | Order] = [*suite.predictions, *suite.orders]
-    for stated in predicted:
+    every: list[Prediction | Order] = [*suite.predictions, *suite.orders]
+    for stated in every:
         tasks: list[str | None]
         if isinstance(stated, Prediction):
             entries, tasks = [stated.entry, stated.below], [*stated.tasks]

@@ -22,6 +22,7 @@ from lexbench.stats import records
 from lexbench.stats.intervals import Interval, cluster_bootstrap, cluster_sums
 from lexbench.stats.pairs import Outcome, Paired, outcomes, paired
 from lexbench.store.format import Finished
+from lexbench.studies.encodings.settings import Order, Prediction, predicted
 
 ROWS, ABOUT = "measured.parquet", "models.json"
 
@@ -191,9 +192,16 @@ def load(folder: Path) -> tuple[list[Row], Mapping[str, Any]]:
         for name, kind in kinds.items():
             if not fits(values.get(name), kind):
                 raise ValueError(f"{folder / ABOUT} lacks {name} of the suite or of a model: run the suite again")
-    return rows, about
+    try:
+        own: dict[str, list[Any]] = {
+            name: predicted(kind, about.get(f"{name}s"), name) for name, kind in STATED.items()
+        }
+    except ValueError as error:
+        raise ValueError(f"{folder / ABOUT}: {error}") from error
+    return rows, {**about, **{f"{name}s": each for name, each in own.items()}}
 
 
+STATED: Mapping[str, type] = {"prediction": Prediction, "order": Order}
 OF_SUITES: Mapping[str, Any] = {
     "suite": str,
     "recipe": str,

@@ -36,8 +36,8 @@ one. *yes* or *no* where its interval is above or below 0.
 """
 CHANGED = """\
 Not stated before. `exact` decides little where hardly a whole string is right. With accuracy in its place, these
-verdicts change, to what stands here. Values below what a guess reaches ({guess}) tell how a model goes wrong, and not
-how far its algorithm reaches.
+verdicts change, to what stands here. Below a guess ({guess})
+an accuracy tells how a model goes wrong, and not how far its algorithm reaches.
 """
 LIMITS = """\
 Accuracy is per symbol, with the right symbols before it given; in the papers whole answers are generated, which is
@@ -83,7 +83,11 @@ def lines(rows: Sequence[Row], about: Mapping[str, Any], stated: Sequence[Order]
         curve.task: [(point.multiple, guess(curve.task, point.length) or chances[curve.task]) for point in curve.points]
         for curve in shown
     }
-    guessed = ", ".join(f"{task} {value:.2f} at {at:g}x" for task in DECIDES for at, value in guesses.get(task, ()))
+    guessed = "; ".join(
+        f"{task}: {', '.join(f'{value:.2f} at {at:g}x' for at, value in guesses[task])}"
+        for task in DECIDES
+        if task in guesses
+    )
     title = f"accuracy, trained at {about['trained_length']} tokens"
     plots.small_multiples(shown, about["trained_length"], folder / "plots" / "accuracy", title, guesses)
     return [
@@ -103,7 +107,10 @@ def lines(rows: Sequence[Row], about: Mapping[str, Any], stated: Sequence[Order]
 
 
 def comparisons(found: Sequence[Curve], orders: Sequence[Order]) -> Iterator[Comparison]:
-    """Every stated order of two encodings, or of a task and the other tasks of one encoding, at every multiple."""
+    """Every stated order of two encodings, or of a task and the other tasks of one encoding, at every multiple.
+
+    A task's own deciding metric counts where `found` has it, else accuracy.
+    """
     tasks = list(dict.fromkeys(curve.task for curve in found))
     for each in orders:
         for multiple in each.multiples:

@@ -26,7 +26,7 @@ from lexbench.studies.encodings.page.texts import (
     PREDICTED,
     RESOLUTION,
 )
-from lexbench.studies.encodings.settings import SHAPES, Order, Prediction
+from lexbench.studies.encodings.settings import SHAPES, Prediction
 
 BCA = "bca"
 TASK = "last_segment"
@@ -39,7 +39,7 @@ FURTHER = "finetuned"
 def write_page(folder: Path) -> Path:
     """Write README.md, and plots with their numbers, from the folder's files; returns the path of README.md."""
     rows, about = load(folder)
-    if about.get("orders"):
+    if about["orders"]:
         return _write_algorithms(rows, about, folder)
     found = curves(rows, about)
     lines = ["# Encodings, trained alike", "", HEAD.format(suite=about["suite"]), *_models(about), *_floors(about)]
@@ -60,7 +60,7 @@ def write_page(folder: Path) -> Path:
 
 def _write_algorithms(rows: Sequence[Row], about: Mapping[str, Any], folder: Path) -> Path:
     lines = ["# Algorithms under encodings trained alike", "", orders.HEAD.format(suite=about["suite"])]
-    lines += [*_models(about), *orders.lines(rows, about, [Order(**each) for each in about["orders"]], folder)]
+    lines += [*_models(about), *orders.lines(rows, about, about["orders"], folder)]
     write_text(folder / "README.md", "\n".join(lines).rstrip() + "\n")
     return folder / "README.md"
 
@@ -160,7 +160,7 @@ def _compared(found: Sequence[Curve], about: Mapping[str, Any]) -> _Compared:
 
 def _contradictions(found: Sequence[Curve], about: Mapping[str, Any], compared: _Compared) -> list[str]:
     """Section: predictions that were stated before the runs, and published rows that ours contradict."""
-    stated = [Prediction(**each) for each in about.get("predictions") or []]
+    stated: Sequence[Prediction] = about["predictions"]
     against = [line for line in compared.lines if line.agrees == "no"]
     turned = tables.contrary(compared.pairs)
     other = [each for each in compared.resolutions if each.agrees == "no"]

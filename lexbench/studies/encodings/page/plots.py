@@ -50,6 +50,11 @@ def small_multiples(
             panel.set_title(family)
         for panel in panels[len(families) :]:
             panel.set_axis_off()
+        entries = [[curve.entry for curve in curves if curve.family == family] for family in families]
+        if all(each == entries[0] for each in entries):
+            for panel in panels[1 : len(families)]:
+                if (drawn := panel.get_legend()) is not None:
+                    drawn.remove()
         side = {1: "higher is better", -1: "lower is better", 0: ""}[better(curves[0].metric)]
         figure.supylabel(f"{label(curves[0].metric)}, {side}", fontsize=9)
         figure.supxlabel("length, in multiples of the trained length", fontsize=9)
