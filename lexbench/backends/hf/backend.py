@@ -1,9 +1,10 @@
 """Hugging Face checkpoints run by transformers.
 
-Texts that are scored together have one length. Prompts are read without padding, those of one length together; what is
-kept of them is then padded on the left, so that prompts of any lengths are continued together.
+Texts and prompts of about one length are read together, padded on the right: no text sees what stands behind it. What
+is kept of prompts is then padded on the left, so that prompts of any lengths are continued together.
 """
 
+import itertools
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,7 +16,7 @@ import transformers
 from torch import Tensor
 
 from lexbench.backends import Backend, Capabilities
-from lexbench.backends.caches import PrefixCache
+from lexbench.backends.caches import PrefixCache, in_common
 from lexbench.backends.devices import device_of
 from lexbench.backends.hf.draft import Draft
 from lexbench.backends.hf.head import Head, precise, states_of
@@ -69,7 +70,11 @@ SHARE = 0.5
 TOGETHER = 1 << 15
 """Most tokens in one writing batch on a CPU, 16 texts of 2048: more gains little, and a killed run loses the batch."""
 READ = 1 << 13
-"""Most tokens of prompts of one length that are read together: more in one pass gain nothing."""
+"""Most tokens of prompts that are read together: more in one pass gain nothing."""
+PADDED = 0.125
+"""Largest share of padding behind a text that is read with longer ones: reading it costs as much as text."""
+SHORT = 64
+"""Tokens of padding that cost less than a pass of their own, whatever their share."""
 WORTH = 0.25
 """Smallest share of a prompt that is taken from the one before it. Going on leaves the causal kernel: on a CPU, it
 costs 0.86 of a whole prompt where a quarter is shared, 0.53 to 0.64 with a half, 0.13 with nine tenths."""
@@ -89,8 +94,9 @@ class Hf(Backend):
             all GPUs, by accelerate), cpu, cuda, cuda:1, ...
         chunk: positions with logits in memory at once.
         batch: texts in a batch, halved on out-of-memory; auto: as many as fit into a GPU's memory; a CPU scores one
-            text at a time and writes to a few. Texts that are scored or marked together have one length. Batching
-            changes numbers in the last bits only.
+            text at a time and writes to a few. Texts that are scored or marked together have about one length, and one
+            length exactly where angles or ranks of heads depend on all of a text. Batching changes numbers in the last
+            bits only.
         attention: auto (the model's kernel wherever a method leaves scores as they are), lexbench (our attention
             function always) or flex (auto, with FlexAttention for windows and far keys; on a GPU). Stock kernels
             compute a sliding window as a masked whole text on a CPU, with a mask of length x length; ours costs what
@@ -244,10 +250,9 @@ class Hf(Backend):
     def alike(self, question: AnyQuestion) -> Hashable | None:
         """Key of questions that can share a batch; None: answer it alone."""
         scores = self._batch is not None or self._device.type == "cuda"  # on a CPU batches score no faster
-        if isinstance(question, Score) and scores:
-            return Score, question.length, question.start
-        if isinstance(question, Mark) and scores:
-            return Mark, int(question.places[-1]), int(question.places[0])
+        if isinstance(question, Score | Mark) and scores:
+            kind = type(question)
+            return (kind,) if self.sees_no_future() else (kind, _read_of(question), _first_of(question))
         if isinstance(question, Write):
             return (Write,) if self._joins() else (Write, len(question.prompt), question.room)
         return (Choose,) if isinstance(question, Choose) and self._joins() else None
@@ -304,6 +309,8 @@ class Hf(Backend):
         for question in left[1:]:
             longest = max([question, *some], key=lambda each: each.length)
             if len(some) >= self._size(longest):
+                break
+            if isinstance(question, Score | Mark) and not about_alike([_read_of(each) for each in (*some, question)]):
                 break
             some.append(question)
         return some
@@ -404,41 +411,50 @@ class Hf(Backend):
         return [text.written() for text in texts]
 
     def _prompted(self, prompts: Sequence[Tokens], room: int) -> tuple[Tensor, Sequence[State]]:
-        """[passes, B, width] states of the prompts' last tokens, and what the model keeps of the prompts.
-
-        Prompts of one length that follow each other are read together. With prefix reuse, prompts are read one after
-        another, each without its common prefix with the previous one.
-        """
-        reused = self._reads_in_turn() and not self._slides and self.reuse
-        sizes = [len(prompt) for prompt in prompts]
-        most = len(prompts) if not self._reads_in_turn() else 1 if reused else max(1, READ // max(sizes))
-        last: list[Tensor] = []
-
-        def read(first: int) -> Sequence[State]:
-            """States of the prompts from `first` on, as many as are read together."""
-            end = first + 1
-            while end < len(prompts) and sizes[end] == sizes[first] and end - first < most:
-                end += 1
-            some = prompts[first:end]
-            states, begun = self._begun(some[0], room) if reused else ([self._new(room) for _ in self._passes], 0)
-            last.append(self._states(self._ids(*(each[begun:] for each in some)), sizes[first], states)[:, :, -1])
-            if reused and len(prompts) > 1:
-                self._keep(some[0], states)
-            return states
-
-        states, made = read(0), list[Keys]()
-        if len(last[0][0]) == len(prompts):
-            return last[0], states
-        first = 0
-        while first < len(prompts):
-            states = read(first) if first else states
+        """[passes, B, width] states of the prompts' last tokens, and what the model keeps of the prompts."""
+        last, made, first = list[Tensor](), list[Keys](), 0
+        for read, states in self._in_turn(prompts, room):
+            last.append(read)
+            end = first + read.shape[1]
+            if end - first == len(prompts) and len({*map(len, prompts)}) == 1:
+                return read, states
             held = [cast(Keys, state) for state in states]
-            made = made or [state.empty(sizes, room) for state in held]
-            end = first + len(last[-1][0])
+            made = made or [state.empty([*map(len, prompts)], room) for state in held]
             for whole, state in zip(made, held, strict=True):
-                whole.take(slice(first, end), state)
+                whole.take(range(first, end), state, range(end - first))
             first = end
         return torch.cat(last, dim=1), made
+
+    def _in_turn(self, prompts: Sequence[Tokens], room: int) -> Iterator[tuple[Tensor, Sequence[State]]]:
+        """[passes, b, width] states of the last tokens of the next prompts, and what is kept of them.
+
+        Neighbours of about one length are read together, of one length where windows drop old keys. With prefix reuse,
+        a prompt that shares enough with the one before it, or with the one behind it, is read alone, without what it
+        shares with the one before.
+        """
+        any_length = self._reads_in_turn() and not self._slides
+        reused = any_length and self.reuse
+        shared = [reused and self._prefix_cache.shares(prompts[0]) >= WORTH * len(prompts[0])]
+        for before, prompt in itertools.pairwise(prompts):
+            shared.append(reused and in_common(before, prompt) >= WORTH * len(prompt))
+        first = 0
+        while first < len(prompts):
+            end = first + 1
+            while end < len(prompts) and not any(shared[end - 1 : end + 2]):
+                sizes = [*map(len, prompts[first : end + 1])]
+                if not (about_alike(sizes) if any_length else len({*sizes}) == 1):
+                    break
+                if self._reads_in_turn() and max(sizes) * len(sizes) > READ:
+                    break
+                end += 1
+            some = prompts[first:end]
+            alone = reused and len(some) == 1
+            states, begun = self._begun(some[0], room) if alone else ([self._new(room) for _ in self._passes], 0)
+            read = self._states(self._ids(*(each[begun:] for each in some)), len(some[0]), states)
+            yield torch.stack([read[:, row, len(each) - begun - 1] for row, each in enumerate(some)], dim=1), states
+            if alone:
+                self._keep(some[0], states)
+            first = end
 
     def choose(self, question: Choose) -> Chosen:
         """NLL of each option; the prompt is read once, and what is kept of it serves every option."""
@@ -453,17 +469,16 @@ class Hf(Backend):
         rows = [(number, option) for number, each in enumerate(questions) for option in each.options if len(option) > 1]
         sizes, room = [len(questions[number].prompt) for number, _ in rows], max(map(len, options))
         with self._answering(max(question.length for question in questions)):
-            last, wholes, first = list[Tensor](), list[Keys](), 0
-            for number, question in enumerate(questions):
-                states, begun = self._begun(question.prompt, room)
-                last.append(self._states(self._ids(question.prompt[begun:]), len(question.prompt), states)[:, 0, -1:])
-                count = sum(number == row for row, _ in rows)
+            last, wholes, number, first = list[Tensor](), list[Keys](), 0, 0
+            for read, states in self._in_turn([question.prompt for question in questions], room):
                 held = [cast(Keys, state) for state in states]
                 wholes = wholes or [state.empty(sizes, room) for state in held if rows]
-                for whole, state in zip(wholes, held, strict=bool(rows)):
-                    whole.take(slice(first, first + count), state)
-                first += count
-                self._keep(question.prompt, states)
+                for place, ends in enumerate(read.unbind(dim=1)):
+                    last.append(ends[:, None])
+                    count = sum(number == row for row, _ in rows)
+                    for whole, state in zip(wholes, held, strict=bool(rows)):
+                        whole.take(range(first, first + count), state, [place] * count)
+                    number, first = number + 1, first + count
             longer = iter(list[Tensor]())
             if rows:
                 feed = np.zeros((len(rows), room - 1), np.int64)  # what follows an option changes nothing before
@@ -506,9 +521,9 @@ class Hf(Backend):
     @torch.inference_mode()
     def _mark(self, questions: Sequence[Mark]) -> list[Marked]:
         """Mark one batch."""
-        last, start = int(questions[0].places[-1]), int(questions[0].places[0])
-        with self._answering(questions[0].length):
-            states = self._states(self._ids(*(question.tokens[:last] for question in questions)), start)
+        texts = [question.tokens[: _read_of(question)] for question in questions]
+        with self._answering(max(question.length for question in questions)):
+            states = self._states(self._ids(*texts), _first_of(questions[0]))
             return [Marked(nll=self._marked(states[:, row], question)) for row, question in enumerate(questions)]
 
     def _marked(self, states: Tensor, question: Mark) -> "np.ndarray[Any, np.dtype[np.float32]]":
@@ -524,12 +539,13 @@ class Hf(Backend):
     @torch.inference_mode()
     def _score(self, questions: Sequence[Score]) -> list[Scored]:
         """Score one batch."""
-        start, length = questions[0].start, questions[0].length
-        with self._answering(length):
-            states = self._states(self._ids(*(question.tokens[:-1] for question in questions)), start)
-            targets = np.concatenate([question.tokens[start:] for question in questions])
-            losses = self._losses(states[:, :, start - 1 :].flatten(1, 2), targets).cpu()
-            return [Scored(nll=each.numpy()) for each in losses.reshape(len(questions), -1)]
+        with self._answering(max(question.length for question in questions)):
+            states = self._states(self._ids(*(question.tokens[:-1] for question in questions)), questions[0].start)
+            targets = [question.tokens[question.start :] for question in questions]
+            ends = [states[:, row, each.start - 1 : each.length - 1] for row, each in enumerate(questions)]
+            joined = ends[0] if len(ends) == 1 else torch.cat(ends, dim=1)
+            losses = self._losses(joined, np.concatenate(targets)).cpu()
+            return [Scored(nll=each.numpy()) for each in losses.split([*map(len, targets)])]  # type: ignore[no-untyped-call]
 
     def _losses(self, states: Tensor, targets: Tokens) -> Tensor:
         """[T] NLL of targets behind [passes, T, width] states."""
@@ -632,8 +648,10 @@ class Hf(Backend):
         return Probed(statistics=observer.statistics())
 
     def _ids(self, *texts: Tokens) -> Tensor:
-        """[B, T] on the device."""
-        return torch.from_numpy(np.stack(texts).astype("int64")).to(self._device)
+        """[B, T] on the device; shorter texts end in further tokens, which none of theirs sees."""
+        width = max(map(len, texts))
+        rows = [np.pad(text, (0, width - len(text)), mode="edge") if len(text) < width else text for text in texts]
+        return torch.from_numpy(np.stack(rows).astype("int64")).to(self._device)
 
     @contextmanager
     def _answering(self, length: int) -> Iterator[None]:
@@ -702,3 +720,18 @@ class Hf(Backend):
         tokens = self._sample(min(8, self._positions_end or 8))
         tokens = torch.cat([tokens, tokens.flip(1)])  # some code mixes the rows of a batch up
         return state_of(self._base, tokens, TOLERANCE[self._network.dtype])
+
+
+def _read_of(question: Score | Mark) -> int:
+    """Number of tokens that the model reads to answer."""
+    return question.length - 1 if isinstance(question, Score) else int(question.places[-1])
+
+
+def _first_of(question: Score | Mark) -> int:
+    """Place of the first target."""
+    return question.start if isinstance(question, Score) else int(question.places[0])
+
+
+def about_alike(sizes: Sequence[int]) -> bool:
+    """Whether texts of these sizes are read together: padding must cost less than it saves."""
+    return max(sizes) - min(sizes) <= max(SHORT, PADDED * max(sizes))
