@@ -64,21 +64,26 @@ def attend(
     if isinstance(mask, Segments | Middle):
         return dense.attend(queries, keys, values, query_positions, attention, rotate, scaling)
     queries = dense.scaled(queries, attention, total)
+    if name == "sdpa":
+        turned = rotate(queries, query_positions), rotate(keys, token_positions(0, total, keys.device))
+        return flash.causal(*turned, values, scaling).with_sinks(sinks).out.to(queries.dtype)
+    batch = len(queries)
+    if batch > 1:  # one text with the heads of all: blocks of it are views, and no text has calls of its own
+        queries, keys, values = (x.flatten(0, 1)[None] for x in (queries, keys, values))
+        sinks = None if sinks is None else sinks.repeat(batch)
     near_and_far = near_far.attend
     if flexible:
         from lexbench.kernels import flex  # takes a second to import
 
         near_and_far = flex.attend
-    if isinstance(remap, Chunks):
-        return chunked.attend(queries, keys, values, remap, rotate, scaling, sinks)
-    if isinstance(mask, Blocks):
-        return chunked.attend(queries, keys, values, mask, rotate, scaling, sinks)
-    if isinstance(remap, Remap):
-        count = total if mask is None else mask.sinks
-        far = Far(count, remap.query, remap.key)
-        return near_and_far(queries, keys, values, remap.window, far, rotate, scaling, sinks)
-    if mask is not None:
-        far = Far(mask.sinks, Line(), Line())
-        return near_and_far(queries, keys, values, mask.size, far, rotate, scaling, sinks)
-    turned = rotate(queries, query_positions), rotate(keys, token_positions(0, total, keys.device))
-    return flash.causal(*turned, values, scaling).with_sinks(sinks).out.to(queries.dtype)
+    if isinstance(remap, Chunks) or isinstance(mask, Blocks):
+        rule = remap if isinstance(remap, Chunks) else mask
+        assert isinstance(rule, Chunks | Blocks)
+        found = chunked.attend(queries, keys, values, rule, rotate, scaling, sinks)
+    elif isinstance(remap, Remap):
+        far = Far(total if mask is None else mask.sinks, remap.query, remap.key)
+        found = near_and_far(queries, keys, values, remap.window, far, rotate, scaling, sinks)
+    else:
+        assert isinstance(mask, Window)
+        found = near_and_far(queries, keys, values, mask.size, Far(mask.sinks, Line(), Line()), rotate, scaling, sinks)
+    return found.view(batch, -1, *found.shape[2:])

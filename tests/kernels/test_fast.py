@@ -3,6 +3,7 @@
 import math
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -202,6 +203,23 @@ def test_no_call_sees_more_scores_than_the_pairs_it_answers(monkeypatch: pytest.
         scores = 0
         ours(vectors(n, n, dtype=torch.float32), attention)
         assert 0.9 * count < scores < 1.1 * count
+
+
+@pytest.mark.parametrize("name", [name for name in attentions(5, 2) if not name.startswith(("dense", "sdpa"))])
+def test_texts_of_a_batch_share_their_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, plain = list[int](), flash._fused
+
+    def counted(q: Tensor, *rest: Any) -> flash.Part:
+        calls.append(len(q))
+        return plain(q, *rest)
+
+    monkeypatch.setattr(flash, "_fused", counted)
+    found = []
+    for batch in (1, 3):
+        ours(vectors(LENGTH, LENGTH, batch=batch), attentions(5, 2)[name])
+        found.append(len(calls))
+        calls.clear()
+    assert found[0] == found[1]
 
 
 def test_queries_anywhere_but_last_are_our_bug() -> None:
