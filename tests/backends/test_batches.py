@@ -322,6 +322,20 @@ def test_prompts_of_about_one_length_are_read_together_but_not_those_that_share_
     model.reuse = False
 
 
+@pytest.mark.parametrize(("family", "ours"), [("llama", True), ("gemma3_text", False)])
+def test_a_text_is_continued_by_full_and_causal_attention_where_no_window_drops_keys(family: str, ours: bool) -> None:
+    model = tiny(family)
+    attended(model, "yarn" if ours else "none")
+    tokens = np.random.default_rng(7).integers(3, 500, 190)
+    stock = model._base.config._attn_implementation
+    whole = model.logits(tokens, [190], 100)
+    continued = model.logits(tokens, [100, 89, 1], 100)
+    torch.testing.assert_close(continued, whole, atol=1e-9, rtol=0)
+    assert [each.hook is not None and each.hook.calls > 0 for each in model._continuing.values()] == [True] * ours
+    assert model._base.config._attn_implementation == stock
+    torch.testing.assert_close(model.logits(tokens, [190], 100), whole, atol=0, rtol=0)
+
+
 def test_frequencies_that_follow_the_length_keep_lengths_apart() -> None:
     model = tiny("llama")
     model.attend(Attention(dynamic=Dynamic(4.0, 64)))

@@ -367,20 +367,24 @@ def check_kernels(campaign: Campaign, heads: Heads, dtype: str) -> Found:
             sinks = None if logits is None else logits.to(kind)
             precise = None if sinks is None else sinks.double()
             exact = dense.attend(q.double(), k.double(), v.double(), places, attention, turn, scaling, sinks=precise)
-            for form, flexible in forms(name).items():
+            for row, form in forms(name).items():
                 got = said(
-                    lambda: fast.attend(q, k, v, places, attention, turn, scaling, sinks, flexible=flexible)  # noqa: B023
+                    lambda: fast.attend(q, k, v, places, attention, turn, scaling, sinks, form=form)  # noqa: B023
                 )
-                found[f"{form}, {asked}"] = (
+                found[f"{row}, {asked}"] = (
                     got if isinstance(got, str) else float((got.double() - exact).norm() / exact.norm())
                 )
     wrong = [name for name, error in found.items() if isinstance(error, str) or not error <= AGREE[dtype]]
     return {"passed": not wrong, "wrong": wrong, "errors": found}
 
 
-def forms(name: str) -> dict[str, bool]:
-    """Rows of a structure: our merges, and FlexAttention (`backend.attention=flex`) where it serves."""
-    return {name: False} | ({f"{name}, flex": True} if name.startswith(("near_far", "banded", "lambda")) else {})
+def forms(name: str) -> dict[str, fast.Form]:
+    """Rows of a structure: our merges, and where they serve FlexAttention and Triton (`backend.attention`)."""
+    more: list[fast.Form] = ["flex"]
+    if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
+        more.append("triton")
+    other = more if name.startswith(("near_far", "banded", "lambda")) else []
+    return {name: "merged", **{f"{name}, {form}": form for form in other}}
 
 
 def said(call: Callable[[], Any]) -> Any:
@@ -595,10 +599,8 @@ def measure_kernels(campaign: Campaign, heads: Heads, length: int, asked: int) -
     for name, attention in attentions(heads.window).items():
         if not name.startswith("dense"):
             turn = rotate_of(attention, heads.head_dim)
-            for form, flexible in forms(name).items():
-                calls[form] = functools.partial(
-                    fast.attend, q, k, v, places, attention, turn, scaling, flexible=flexible
-                )
+            for row, form in forms(name).items():
+                calls[row] = functools.partial(fast.attend, q, k, v, places, attention, turn, scaling, form=form)
     for name, call in calls.items():
         times[name] = said(lambda: seconds(call, device, campaign.scale.repeats))  # noqa: B023
         bytes_held[name] = None if isinstance(times[name], str) else peak(call, device)

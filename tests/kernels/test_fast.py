@@ -240,7 +240,7 @@ def test_flex_attention_sees_the_same_keys_at_the_same_positions(kind: str) -> N
             x = vectors(asked, total, batch=batch, dtype=torch.float32)
             places = torch.arange(total - asked, total)
             sinks = torch.tensor([0.5, -1.0, 2.0, 0.0])
-            got = fast.attend(*x, places, attention, rotate, SCALING, sinks=sinks, flexible=True)
+            got = fast.attend(*x, places, attention, rotate, SCALING, sinks=sinks, form="flex")
             q, k, v = (each.double() for each in x)
             exact = dense.attend(q, k, v, places, attention, rotate, SCALING, sinks=sinks.double())
             assert got.shape == exact.shape and (got - exact).abs().max() < 2e-5, (name, window)

@@ -4,10 +4,11 @@ Texts and prompts of about one length are read together, padded on the right: no
 is kept of prompts is then padded on the left, so that prompts of any lengths are continued together.
 """
 
+import importlib.util
 import itertools
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, cast
 
 import numpy as np
@@ -34,7 +35,7 @@ from lexbench.backends.hf.network import (
     towers,
     windows_of,
 )
-from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller
+from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller, Placement
 from lexbench.backends.hf.state import Keys, State, Unkept, state_of
 from lexbench.backends.thinking import MARKERS, LocalForm, in_stages
 from lexbench.core.attention import Attention
@@ -59,6 +60,7 @@ from lexbench.core.task import (
 )
 from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.kernels import likelihood
+from lexbench.kernels.fast import Form
 from lexbench.kernels.observed import Observer
 
 COLUMNS = 1024
@@ -76,10 +78,15 @@ PADDED = 0.125
 SHORT = 64
 """Tokens of padding that cost less than a pass of their own, whatever their share."""
 WORTH = 0.25
-"""Smallest share of a prompt that is taken from the one before it. Going on leaves the causal kernel: on a CPU, it
-costs 0.86 of a whole prompt where a quarter is shared, 0.53 to 0.64 with a half, 0.13 with nine tenths."""
+"""Smallest share of a prompt that is taken from the one before it. On a CPU, reading the rest of 4,096 tokens costs 0.7
+of the whole where a quarter is shared, 0.6 with a half, 0.15 with nine tenths; 1.0, 0.8 and 0.15 with a mask of all pairs,
+where our attention function has no kernel for the model."""
+PIECE = 64
+"""Fewest tokens for which a text is continued by our attention function: a mask for fewer costs little."""
 LOOK = 8
 """Tokens written on a GPU between two looks at them, each of which waits for the device."""
+FORMS: dict[str, Form] = {"flex": "flex", "triton": "triton"}
+"""Values of `backend.attention` that name what computes windows and far keys."""
 Batched = Score | Write | Choose | Mark
 
 
@@ -98,9 +105,9 @@ class Hf(Backend):
             length exactly where angles or ranks of heads depend on all of a text. Batching changes numbers in the last
             bits only.
         attention: auto (the model's kernel wherever a method leaves scores as they are), lexbench (our attention
-            function always) or flex (auto, with FlexAttention for windows and far keys; on a GPU). Stock kernels
-            compute a sliding window as a masked whole text on a CPU, with a mask of length x length; ours costs what
-            the window holds. Numbers differ in the last bits only.
+            function always), flex or triton (auto, with FlexAttention or a Triton kernel for windows and far keys; on a
+            GPU). Stock kernels compute a sliding window as a masked whole text on a CPU, with a mask of length x
+            length; ours costs what the window holds. Numbers differ in the last bits only.
         chat: every question is one user message of the chat template. False: only where a task says so.
         system: chat: message in front of the user's; None: none.
         thinking: chat: `none` tells the template not to think; `free` lets the model think, and without an end of the
@@ -137,15 +144,17 @@ class Hf(Backend):
             raise ValueError(
                 f"backend.batch must be auto or a whole number of at least 1, got {batch!r}: e.g. backend.batch=8"
             )
-        if attention not in ("auto", "lexbench", "flex"):
-            raise ValueError(f"backend.attention must be auto, lexbench or flex, got {attention}")
+        if attention not in ("auto", "lexbench", *FORMS):
+            raise ValueError(f"backend.attention must be auto, lexbench, flex or triton, got {attention}")
         if model.path is None:
             raise ValueError(f"model {model.name} has no checkpoint: give model.path=DIR or a hub name")
         folder = locate(model.path, model.revision)
         weight_files(folder)
         self._device = device_of(device)
-        if attention == "flex" and self._device.type == "cpu":
-            raise ValueError("backend.attention=flex needs a GPU, got a CPU: leave it out")
+        if attention in FORMS and self._device.type == "cpu":
+            raise ValueError(f"backend.attention={attention} needs a GPU, got a CPU: leave it out")
+        if attention == "triton" and importlib.util.find_spec("triton") is None:
+            raise ValueError("backend.attention=triton needs the package triton: pip install triton, or leave it out")
         dtype = self.dtype = dtype_of(dtype, folder, self._device.type != "cpu")
         self.revision = fingerprint(folder) if on_disk(model.path) else folder.name
         self._form = LocalForm(chat, system, thinking, thought, markers=tuple(markers))
@@ -188,12 +197,19 @@ class Hf(Backend):
         # Our kernels compute the slots that change scores, the model's kernel the rest; one name for all methods, so
         # that cells of a comparison agree in it.
         stock = f"{self._network.config._attn_implementation}+lexbench"
-        self.kernel = {"auto": stock, "flex": f"{stock}+flex"}.get(attention, attention)
-        always, flexible = attention == "lexbench", attention == "flex"
+        form = FORMS.get(attention, "merged")
+        self.kernel = {"auto": stock, form: f"{stock}+{form}"}.get(attention, attention)
         self._installer = AttentionInstaller(
-            self._network, model.name, model.trained_length, self._positions_end, self._base, always, flexible
+            self._network,
+            model.name,
+            model.trained_length,
+            self._positions_end,
+            self._base,
+            always=attention == "lexbench",
+            form=form,
         )
         self._passes = [self._installer.prepare(Attention())]
+        self._continuing: dict[int, Placement] = {}
         self._windows = self._state is Keys and any(Keys(self._network.config).cache.is_sliding)
         self._prefix_cache = PrefixCache[list[Keys]]()
         self.reuse = False
@@ -213,6 +229,7 @@ class Hf(Backend):
         self._prefix_cache.forget()
         self._installer.remove()
         self._passes = [self._installer.prepare(part) for part in attention.mixture or (attention,)]
+        self._continuing.clear()
         self._installer.put(self._passes[0])
 
     def sees_no_future(self) -> bool:
@@ -614,7 +631,10 @@ class Hf(Backend):
         for number, placement in enumerate(self._passes):
             state = states[number] if states else None
             begins = state is None or state.tokens == 0 or state.afresh
-            if begins or len(self._passes) > 1:
+            own = placement
+            if isinstance(state, Keys) and not (begins or state.pads) and tokens.shape[1] >= PIECE:
+                placement = self._continued_by(number)
+            if begins or len(self._passes) > 1 or placement is not own:
                 self._installer.put(placement)
             if begins:
                 self._installer.begin(prompt)
@@ -629,7 +649,25 @@ class Hf(Backend):
             finally:
                 if placement.hook is not None:
                     placement.hook.text = None
+                if placement is not own:
+                    self._installer.put(own)
         return torch.stack(found).to(self._head.device)
+
+    def _continued_by(self, number: int) -> Placement:
+        """What reads further tokens of a text in a pass.
+
+        transformers gives stock kernels a mask of all pairs there, which takes them memory and half of their speed.
+        Ours sees all earlier keys and a causal square, and merges them, where it has a fused kernel for the model.
+        """
+        own, config = self._passes[number], self._network.config.get_text_config()
+        dense = any(getattr(config, name, None) for name in ("v_head_dim", "attn_logit_softcapping"))
+        if own.hook is not None or self._windows or dense:
+            return own
+        if number not in self._continuing:
+            self._continuing[number] = own
+            with suppress(Refused):
+                self._continuing[number] = self._installer.prepare(own.attention, always=True)
+        return self._continuing[number]
 
     @torch.inference_mode()
     def probe(self, question: Probe) -> Probed:
