@@ -89,12 +89,12 @@ def calls(options: argparse.Namespace, length: int) -> dict[str, Call]:
         "plain": partial(F.scaled_dot_product_attention, q, k, v, mask, is_causal=whole, enable_gqa=True)
     }
     if options.decode:
-        found["plain"] = step(q, k, v, None, options.head_dim)
+        found["plain"] = one_token(q, k, v, None, options.head_dim)
     for name, attention in attentions(options.window).items():
         masked = attention.mask is not None and attention.remap is None
         rest = (attention, still if masked else rotation(options.head_dim), scaling)
         if options.decode and decode.reaches(attention) is not None:
-            found[name] = step(q, k, v, attention, options.head_dim)
+            found[name] = one_token(q, k, v, attention, options.head_dim)
         elif fast.structure(attention) != "dense":
             found[name] = partial(fast.attend, *given, *rest)
         if length <= options.dense_up_to:
@@ -102,7 +102,7 @@ def calls(options: argparse.Namespace, length: int) -> dict[str, Call]:
     return found
 
 
-def step(query: Tensor, keys: Tensor, values: Tensor, attention: Attention | None, width: int) -> Call:
+def one_token(query: Tensor, keys: Tensor, values: Tensor, attention: Attention | None, width: int) -> Call:
     """One token is appended to a cache of all others and attends to it; None: by PyTorch's fused kernel."""
     total, spin = keys.shape[2], rotation(width)
     last, scaling = torch.tensor([total - 1], device=keys.device), 1 / math.sqrt(width)
