@@ -42,8 +42,8 @@ def attend(
         far_queries = far_queries_of(queries, far, first, rotate)
         far_keys = far_keys_of(keys[:, :, :count], far, rotate)
     output = torch.empty_like(near_queries, memory_format=torch.contiguous_format)
-    given = near_queries, far_queries, near_keys, far_keys, values, output
-    given = tuple(x[0] if x.stride(3) == 1 else x[0].contiguous() for x in given)
+    vectors = near_queries, far_queries, near_keys, far_keys, values, output
+    given = [x[0] if x.stride(3) == 1 else x[0].contiguous() for x in vectors]
     rows = 128 if width * queries.element_size() <= 256 else 64
     _kernel[triton.cdiv(asked, rows), heads](
         *given,

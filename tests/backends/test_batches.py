@@ -275,8 +275,8 @@ def test_texts_of_many_lengths_are_scored_and_marked_as_each_alone(family: str, 
         tokens = rng.integers(3, 500, size)
         tokens[[start, size - 4]] = 9
         scores.append(Score(index=index, cluster="", tokens=tokens, start=start, bytes=1, words=1))
-        given = {"places": np.unique([start, size - 4]), "options": np.array([3, 9, 77])}
-        marks.append(Mark(index=index, cluster="", tokens=tokens, **given))
+        places, options = np.unique([start, size - 4]), np.array([3, 9, 77])
+        marks.append(Mark(index=index, cluster="", tokens=tokens, places=places, options=options))
     model._batch = 4
     try:
         for name in WRITTEN if method == "rest" else [method]:

@@ -327,7 +327,8 @@ class Hf(Backend):
             longest = max([question, *some], key=lambda each: each.length)
             if len(some) >= self._size(longest):
                 break
-            if isinstance(question, Score | Mark) and not about_alike([_read_of(each) for each in (*some, question)]):
+            texts = [_read_of(each) for each in (*some, question) if isinstance(each, Score | Mark)]
+            if texts and not about_alike(texts):
                 break
             some.append(question)
         return some
@@ -661,7 +662,7 @@ class Hf(Backend):
         """
         own, config = self._passes[number], self._network.config.get_text_config()
         dense = any(getattr(config, name, None) for name in ("v_head_dim", "attn_logit_softcapping"))
-        if own.hook is not None or self._windows or dense:
+        if own.hook is not None or own.grows or self._windows or dense:
             return own
         if number not in self._continuing:
             self._continuing[number] = own
