@@ -45,25 +45,26 @@ def attend(
     vectors = near_queries, far_queries, near_keys, far_keys, values, output
     given = [x[0] if x.stride(3) == 1 else x[0].contiguous() for x in vectors]
     rows = 128 if width * queries.element_size() <= 256 else 64
-    _kernel[triton.cdiv(asked, rows), heads](
-        *given,
-        near_queries if sinks is None else sinks.float(),
-        *(stride for x in given for stride in x.stride()[:2]),
-        heads // groups,
-        asked,
-        total,
-        window,
-        count,
-        width,
-        scaling * LOG2_E,
-        SINKS=sinks is not None,
-        PRECISION="ieee" if queries.dtype == torch.float32 else "tf32",
-        ROWS=rows,
-        COLUMNS=rows // 2,
-        WIDTH=max(16, triton.next_power_of_2(width)),
-        num_warps=8 if rows == 128 else 4,
-        num_stages=2,
-    )
+    with torch.cuda.device_of(queries):  # layers may be spread over several
+        _kernel[triton.cdiv(asked, rows), heads](
+            *given,
+            near_queries if sinks is None else sinks.float(),
+            *(stride for x in given for stride in x.stride()[:2]),
+            heads // groups,
+            asked,
+            total,
+            window,
+            count,
+            width,
+            scaling * LOG2_E,
+            SINKS=sinks is not None,
+            PRECISION="ieee" if queries.dtype == torch.float32 else "tf32",
+            ROWS=rows,
+            COLUMNS=rows // 2,
+            WIDTH=max(16, triton.next_power_of_2(width)),
+            num_warps=8 if rows == 128 else 4,
+            num_stages=2,
+        )
     return output
 
 
