@@ -17,7 +17,7 @@ from lexbench.kernels.dense import Rotate
 from lexbench.kernels.near_far import Far, far_keys_of, far_queries_of, turned
 
 LEAST = 16
-"""Fewest queries that fill a block; fewer are computed by `near_far`."""
+"""Fewest queries that fill a block."""
 LOG2_E = 1.4426950408889634
 
 
@@ -31,9 +31,10 @@ def attend(
     scaling: float,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """The result of `near_far.attend`, with the same arguments."""
+    """The result of `near_far.attend`, with the same arguments; by it for few queries, and on a GPU for float32."""
     (heads, asked, width), (groups, total) = queries.shape[1:], keys.shape[1:3]
-    if asked < LEAST or queries.dtype == torch.float64:
+    # Tensor cores round float32, and exact products without them are slow and take minutes to compile.
+    if asked < LEAST or queries.dtype == torch.float64 or (queries.is_cuda and queries.dtype == torch.float32):
         return near_far.attend(queries, keys, values, window, far, rotate, scaling, sinks)
     first, count = total - asked, max(0, min(far.count, total - window))
     near_queries, near_keys = turned(queries, Line(), first, rotate), turned(keys, Line(), 0, rotate)
@@ -58,7 +59,6 @@ def attend(
             width,
             scaling * LOG2_E,
             SINKS=sinks is not None,
-            PRECISION="ieee" if queries.dtype == torch.float32 else "tf32",
             ROWS=rows,
             COLUMNS=rows // 2,
             WIDTH=max(16, triton.next_power_of_2(width)),
@@ -97,7 +97,6 @@ def _kernel(
     width,
     scale,
     SINKS: tl.constexpr,
-    PRECISION: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -124,11 +123,11 @@ def _kernel(
     end = tl.minimum(count, high - window + 1)
     mixed, top, weight = _over(
         mixed, top, weight, q, k, far_k_row, v, v_row, here, 0, every, window, total, count, scale, width,
-        False, PRECISION, COLUMNS, WIDTH,
+        False, COLUMNS, WIDTH,
     )  # fmt: skip
     mixed, top, weight = _over(
         mixed, top, weight, q, k, far_k_row, v, v_row, here, every, end, window, total, count, scale, width,
-        True, PRECISION, COLUMNS, WIDTH,
+        True, COLUMNS, WIDTH,
     )  # fmt: skip
 
     q = tl.load(near_q + head * near_q_head + rows[:, None] * near_q_row + dims[None, :], mask=held, other=0.0)
@@ -138,15 +137,15 @@ def _kernel(
     until = tl.maximum(inside, (low + 1) // COLUMNS * COLUMNS)
     mixed, top, weight = _over(
         mixed, top, weight, q, k, near_k_row, v, v_row, here, start, inside, 0, window, total, scale, width,
-        True, PRECISION, COLUMNS, WIDTH,
+        True, COLUMNS, WIDTH,
     )  # fmt: skip
     mixed, top, weight = _over(
         mixed, top, weight, q, k, near_k_row, v, v_row, here, inside, until, 0, window, total, scale, width,
-        False, PRECISION, COLUMNS, WIDTH,
+        False, COLUMNS, WIDTH,
     )  # fmt: skip
     mixed, top, weight = _over(
         mixed, top, weight, q, k, near_k_row, v, v_row, here, until, end, 0, window, total, scale, width,
-        True, PRECISION, COLUMNS, WIDTH,
+        True, COLUMNS, WIDTH,
     )  # fmt: skip
 
     mixed = mixed / weight[:, None]
@@ -156,7 +155,7 @@ def _kernel(
 @triton.jit
 def _over(
     mixed, top, weight, q, k, k_row, v, v_row, here, begin, end, least, beyond, last, scale, width,
-    EDGE: tl.constexpr, PRECISION: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
+    EDGE: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Add keys from `begin` to `end`; at an edge, those before `last` with least <= i - j < beyond alone."""
     dims = tl.arange(0, WIDTH)
@@ -164,7 +163,7 @@ def _over(
         there = place + tl.arange(0, COLUMNS)
         held = (there < last)[:, None] & (dims < width)[None, :]
         keys = tl.load(k + there[:, None].to(tl.int64) * k_row + dims[None, :], mask=held, other=0.0)
-        logits = tl.dot(q, tl.trans(keys), input_precision=PRECISION) * scale
+        logits = tl.dot(q, tl.trans(keys), input_precision="ieee") * scale
         if EDGE:
             apart = here[:, None] - there[None, :]
             seen = (apart >= least) & (apart < beyond) & (there < last)[None, :]
@@ -173,6 +172,6 @@ def _over(
         weights = tl.exp2(logits - higher[:, None])
         faded = tl.exp2(top - higher)
         values = tl.load(v + there[:, None].to(tl.int64) * v_row + dims[None, :], mask=held, other=0.0)
-        mixed = mixed * faded[:, None] + tl.dot(weights.to(values.dtype), values, input_precision=PRECISION)
+        mixed = mixed * faded[:, None] + tl.dot(weights.to(values.dtype), values, input_precision="ieee")
         weight, top = weight * faded + tl.sum(weights, 1), higher
     return mixed, top, weight
