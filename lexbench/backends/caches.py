@@ -24,9 +24,12 @@ class PrefixCache(Generic[State]):
 
         The last token of the prompt never counts: the model must read at least one token to give logits.
         """
-        kept, self._kept = self._kept, None
-        count = 0 if kept is None else min(in_common(kept[0], prompt), len(prompt) - 1)
+        count, kept, self._kept = self.shares(prompt), self._kept, None
         return (kept[1], count) if kept is not None and count else None
+
+    def shares(self, prompt: Tokens) -> int:
+        """Number of first tokens that `take` would give."""
+        return 0 if self._kept is None else min(in_common(self._kept[0], prompt), len(prompt) - 1)
 
     def forget(self) -> None:
         """Drop the cached prompt when the method changes."""

@@ -3,6 +3,9 @@
 It is for texts and pieces of them; one token over a cache that is ours is computed by `decode`.
 """
 
+from collections.abc import Callable
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -10,6 +13,9 @@ from lexbench.core.attention import Attention, Blocks, Chunks, Line, Middle, Rem
 from lexbench.kernels import chunked, dense, flash, near_far
 from lexbench.kernels.near_far import Far
 from lexbench.kernels.spans import token_positions
+
+Form = Literal["merged", "flex", "triton"]
+"""What computes windows and far keys; the latter two are for GPUs."""
 
 
 def structure(attention: Attention) -> str:
@@ -43,12 +49,12 @@ def attend(
     scaling: float,
     sinks: Tensor | None = None,
     cap: float | None = None,
-    flexible: bool = False,
+    form: Form = "merged",
 ) -> Tensor:
     """The result of `dense.attend`, with the same arguments, in memory for a few spans of queries and keys.
 
-    With `flexible`, windows and far keys are computed by `flex` instead of `near_far`. Capped scores are computed
-    densely: the fused kernels have no cap.
+    Windows and far keys are computed by `near_far`, in other forms by `flex` or `triton_near_far`. Capped scores are
+    computed densely: the fused kernels have no cap.
 
     Rotations and scores are in the inputs' dtype, as in stock models; parts are merged in float32, or float64 for
     float64 inputs. Where gradients are needed, the dense kernel runs: the fused kernels give none for their lse.
@@ -64,21 +70,35 @@ def attend(
     if isinstance(mask, Segments | Middle):
         return dense.attend(queries, keys, values, query_positions, attention, rotate, scaling)
     queries = dense.scaled(queries, attention, total)
-    near_and_far = near_far.attend
-    if flexible:
-        from lexbench.kernels import flex  # takes a second to import
+    if name == "sdpa":
+        turned = rotate(queries, query_positions), rotate(keys, token_positions(0, total, keys.device))
+        return flash.causal(*turned, values, scaling).with_sinks(sinks).out.to(queries.dtype)
+    batch = len(queries)
+    if batch > 1:  # one text with the heads of all: blocks of it are views, and no text has calls of its own
+        queries, keys, values = (x.flatten(0, 1)[None] for x in (queries, keys, values))
+        sinks = None if sinks is None else sinks.repeat(batch)
+    near_and_far = _near_and_far(form)
+    if isinstance(remap, Chunks) or isinstance(mask, Blocks):
+        rule = remap if isinstance(remap, Chunks) else mask
+        assert isinstance(rule, Chunks | Blocks)
+        found = chunked.attend(queries, keys, values, rule, rotate, scaling, sinks)
+    elif isinstance(remap, Remap):
+        far = Far(total if mask is None else mask.sinks, remap.query, remap.key)
+        found = near_and_far(queries, keys, values, remap.window, far, rotate, scaling, sinks)
+    else:
+        assert isinstance(mask, Window)
+        found = near_and_far(queries, keys, values, mask.size, Far(mask.sinks, Line(), Line()), rotate, scaling, sinks)
+    return found.view(batch, -1, *found.shape[2:])
 
-        near_and_far = flex.attend
-    if isinstance(remap, Chunks):
-        return chunked.attend(queries, keys, values, remap, rotate, scaling, sinks)
-    if isinstance(mask, Blocks):
-        return chunked.attend(queries, keys, values, mask, rotate, scaling, sinks)
-    if isinstance(remap, Remap):
-        count = total if mask is None else mask.sinks
-        far = Far(count, remap.query, remap.key)
-        return near_and_far(queries, keys, values, remap.window, far, rotate, scaling, sinks)
-    if mask is not None:
-        far = Far(mask.sinks, Line(), Line())
-        return near_and_far(queries, keys, values, mask.size, far, rotate, scaling, sinks)
-    turned = rotate(queries, query_positions), rotate(keys, token_positions(0, total, keys.device))
-    return flash.causal(*turned, values, scaling).with_sinks(sinks).out.to(queries.dtype)
+
+def _near_and_far(form: Form) -> Callable[..., Tensor]:
+    """The kernel of a form, imported where it is asked for: flex takes a second, triton is not everywhere."""
+    if form == "merged":
+        return near_far.attend
+    if form == "flex":
+        from lexbench.kernels import flex
+
+        return flex.attend
+    from lexbench.kernels import triton_near_far
+
+    return triton_near_far.attend

@@ -34,7 +34,7 @@ class Part(NamedTuple):
         out, lse = self.out[:, :, rows], self.lse[:, :, rows]
         # e^lse_2 / (e^lse_1 + e^lse_2) = sigmoid(lse_2 - lse_1), which cannot overflow.
         out.lerp_(other.out, (other.lse - lse).sigmoid()[..., None])
-        lse.copy_(torch.logaddexp(lse, other.lse))
+        torch.logaddexp(lse, other.lse, out=lse)
 
     def with_sinks(self, sinks: Tensor | None) -> "Part":
         """The part with a logit [H] for each head that takes weight and adds no value; in place."""

@@ -50,7 +50,10 @@ def attend(
     scaling: float,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """Attend as `dense.attend`, with queries already multiplied by query_scale; keys with i - j < window are near."""
+    """Attend as `dense.attend`, with queries already multiplied by query_scale; keys with i - j < window are near.
+
+    B is 1: `fast` makes one text of a batch, with the heads of all.
+    """
     total = keys.shape[2]
     first = total - queries.shape[2]
     count = max(0, min(far.count, total - window))
@@ -87,13 +90,9 @@ def _cuts(first: int, end: int, window: int, rows: int) -> Iterator[tuple[int, i
 
 def _near(queries: Tensor, keys: Tensor, values: Tensor, window: int, scaling: float) -> Part:
     """Near side of one span; its keys are preceded by `window` earlier keys, or by all that exist."""
-    batch, _, n_queries, _ = queries.shape
+    n_queries = queries.shape[2]
     if keys.shape[2] - n_queries < window:
         return flash.causal(queries, keys, values, scaling)
-    if batch > 1:
-        each = zip(*(x.tensor_split(batch) for x in (queries, keys, values)), strict=True)
-        parts = [_near(q, k, v, window, scaling) for q, k, v in each]
-        return Part(torch.cat([part.out for part in parts]), torch.cat([part.lse for part in parts]))
     # Of the keys in the window of a block's last query, each query sees those up to its own: a causal shape. Of the
     # keys before them, query r of the block sees the last block - 1 - r: a mirrored triangle.
     block = min(window, BLOCK, n_queries)

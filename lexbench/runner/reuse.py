@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from lexbench.backends.caches import in_common
 from lexbench.core.record import Cell
-from lexbench.core.task import Answer, AnyQuestion, Choose, Score, Scored, Tokens, Write
+from lexbench.core.task import Answer, AnyQuestion, Choose, Mark, Score, Scored, Tokens, Write
 from lexbench.runner.cells import OpenCell
 
 WORTH = 0.5
@@ -105,12 +105,15 @@ class Prefixes:
 
 
 def in_order(asked: Sequence[AnyQuestion], reuse: bool) -> list[AnyQuestion]:
-    """Prompts in the order that takes least work: by their beginnings where these are shared, else the longest first.
+    """Questions of one kind in the order that takes least work.
 
-    By their beginnings, each begins as the one before it for as long as any order allows. That is worth it where
-    `reuse` holds and half of all tokens need no second reading. The longest first: those answered together are about
-    as long, and what is too long for the memory shows at once. Other questions stay as they are.
+    Prompts stand by their beginnings where these are shared: each begins as the one before it for as long as any order
+    allows. That is worth it where `reuse` holds and half of all tokens need no second reading. Other prompts and texts
+    stand the longest first: those answered together are about as long, and what is too long for the memory shows at
+    once. Other questions stay as they are.
     """
+    if all(isinstance(question, Score | Mark) for question in asked):
+        return sorted(asked, key=lambda question: -question.length)
     if not all(isinstance(question, Write | Choose) for question in asked):
         return list(asked)
     prompts = [question.prompt for question in asked if isinstance(question, Write | Choose)]

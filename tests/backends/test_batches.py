@@ -19,7 +19,7 @@ from lexbench.core.attention import Attention, Dynamic
 from lexbench.core.checkpoint import read_model
 from lexbench.core.record import Refused
 from lexbench.core.task import AnyQuestion, Choose, Chosen, Mark, Marked, Score, Scored, Write, Written
-from lexbench.runner.answers import answers
+from lexbench.runner.answers import answer, answers
 from lexbench.store.format import Finished
 from lexbench.store.store import Store
 from tests.benchmarks import gpu
@@ -105,16 +105,16 @@ def test_a_row_that_has_ended_leaves_the_others_as_they_are() -> None:
         assert one.tokens.tolist() == other.tokens.tolist()
 
 
-def test_only_texts_of_one_shape_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_texts_of_about_one_length_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
     model = backend(8)
-    asked: list[AnyQuestion] = [*texts(3), *texts(2, 90), *texts(2)]
+    asked: list[AnyQuestion] = [*texts(3, 600), *texts(2, 500), *texts(2, 540)]
     asked.insert(
         1, Choose(index=9, cluster="", prompt=np.arange(5), options=(np.array([1]), np.array([2])), expected=0)
     )
     assert model._joins()
     read = sizes(monkeypatch)
     assert len(list(answers(model, asked))) == 8
-    assert read == [1, 1, 2, 2, 2], "a choice is no text to score, and its neighbours keep their order"
+    assert read == [1, 1, 2, 4], "a choice is no text to score; 500 tokens are too few beside 600, not beside 540"
 
 
 @pytest.mark.slow
@@ -266,22 +266,74 @@ def test_options_of_many_prompts_cost_what_each_costs_alone(family: str, method:
             np.testing.assert_allclose(chosen.nll, costs, rtol=2e-6, err_msg=name)
 
 
-def test_marks_of_several_texts_are_those_of_each_alone() -> None:
-    model, rng = tiny("gemma3_text"), np.random.default_rng(5)
-    attended(model, "rerope")
-    options = np.array([3, 9, 77])
-    asked = []
-    for index in range(3):
-        tokens = rng.integers(3, 500, 70)
-        tokens[[20, 69]] = 9
-        asked.append(Mark(index=index, cluster="", tokens=tokens, places=np.array([20, 69]), options=options))
-    alone = [model.mark(each).nll for each in asked]
-    model._batch = 3
-    assert len({model.alike(each) for each in asked}) == 1
-    for one, other in zip(model.together(asked), alone, strict=True):
-        assert isinstance(one, Marked)
-        np.testing.assert_allclose(one.nll, other, atol=1e-6)
-    model._batch = None
+@pytest.mark.parametrize("family", ["llama", "gemma3_text", "gpt_oss"])
+@pytest.mark.parametrize("method", ["none", "rerope", pytest.param("rest", marks=pytest.mark.slow)])
+def test_texts_of_many_lengths_are_scored_and_marked_as_each_alone(family: str, method: str) -> None:
+    model, rng = tiny(family), np.random.default_rng(5)
+    scores, marks = list[AnyQuestion](), list[AnyQuestion]()
+    for index, (size, start) in enumerate([(70, 20), (61, 60), (33, 1), (16, 7)]):
+        tokens = rng.integers(3, 500, size)
+        tokens[[start, size - 4]] = 9
+        scores.append(Score(index=index, cluster="", tokens=tokens, start=start, bytes=1, words=1))
+        places, options = np.unique([start, size - 4]), np.array([3, 9, 77])
+        marks.append(Mark(index=index, cluster="", tokens=tokens, places=places, options=options))
+    model._batch = 4
+    try:
+        for name in WRITTEN if method == "rest" else [method]:
+            attended(model, name)
+            for asked in (scores, marks):
+                assert len({model.alike(each) for each in asked}) == 1
+                assert [len(model._fitting(cast(Any, asked)))] == [4]
+                for each, found in zip(asked, model.together(asked), strict=True):
+                    alone = answer(model, each)
+                    assert isinstance(found, Scored | Marked) and isinstance(alone, Scored | Marked)
+                    np.testing.assert_allclose(found.nll, alone.nll, rtol=2e-6, err_msg=name)
+    finally:
+        model._batch = None
+
+
+def test_prompts_of_about_one_length_are_read_together_but_not_those_that_share_a_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, rng = tiny("llama"), np.random.default_rng(6)
+    attended(model, "none")
+    base = rng.integers(3, 500, 300)
+    texts = [rng.integers(3, 500, size) for size in (300, 260, 150, 120)]
+    texts[2:2] = [base, np.concatenate([base[:200], rng.integers(3, 500, 90)])]
+    asked = [Write(index=place, cluster="", prompt=text, room=2) for place, text in enumerate(texts)]
+    alone = [model.write(each).tokens.tolist() for each in asked]
+    assert model._joins()
+    read: list[tuple[int, ...]] = []
+    states = Hf._states
+
+    def count(self: Hf, tokens: Any, *more: Any) -> Any:
+        read.append(tuple(tokens.shape))
+        return states(self, tokens, *more)
+
+    monkeypatch.setattr(Hf, "_states", count)
+    for reuse, expected in (
+        (True, [(2, 300), (1, 300), (1, 90), (2, 150), (6, 1)]),
+        (False, [(4, 300), (2, 150), (6, 1)]),
+    ):
+        model.reuse = reuse
+        assert [each.tokens.tolist() for each in model._write(asked)] == alone
+        assert read == expected
+        read.clear()
+    model.reuse = False
+
+
+@pytest.mark.parametrize(("family", "ours"), [("llama", True), ("gemma3_text", False)])
+def test_a_text_is_continued_by_full_and_causal_attention_where_no_window_drops_keys(family: str, ours: bool) -> None:
+    model = tiny(family)
+    attended(model, "yarn" if ours else "none")
+    tokens = np.random.default_rng(7).integers(3, 500, 190)
+    stock = model._base.config._attn_implementation
+    whole = model.logits(tokens, [190], 100)
+    continued = model.logits(tokens, [100, 89, 1], 100)
+    torch.testing.assert_close(continued, whole, atol=1e-9, rtol=0)
+    assert [each.hook is not None and each.hook.calls > 0 for each in model._continuing.values()] == [True] * ours
+    assert model._base.config._attn_implementation == stock
+    torch.testing.assert_close(model.logits(tokens, [190], 100), whole, atol=0, rtol=0)
 
 
 def test_frequencies_that_follow_the_length_keep_lengths_apart() -> None:

@@ -421,10 +421,11 @@ def test_our_attention_function_alone_is_refused_where_it_does_not_run(tmp_path:
         Refused, match=r"backend\.attention=lexbench on bloom: its attention does not use transformers'"
     ):
         Hf(model, attention="lexbench")
-    with pytest.raises(ValueError, match="attention must be auto, lexbench or flex, got flash"):
+    with pytest.raises(ValueError, match="attention must be auto, lexbench, flex or triton, got flash"):
         Hf(model, attention="flash")
-    with pytest.raises(ValueError, match=r"backend\.attention=flex needs a GPU, got a CPU: leave it out"):
-        Hf(model, attention="flex", device="cpu")
+    for form in ("flex", "triton"):
+        with pytest.raises(ValueError, match=rf"backend\.attention={form} needs a GPU, got a CPU: leave it out"):
+            Hf(model, attention=form, device="cpu")
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -441,9 +442,9 @@ def test_flex_attention_answers_as_our_other_kernels(attention: Attention, tmp_p
     tokens = prompt(60).prompt
     hf.attend(attention)
     expected = hf.logits(tokens, [60], 60)
-    hf._installer._flexible = True
+    hf._installer._form = "flex"
     hf.attend(attention)
-    assert hf._passes[0].hook is not None and hf._passes[0].hook.flexible
+    assert hf._passes[0].hook is not None and hf._passes[0].hook.form == "flex"
     torch.testing.assert_close(hf.logits(tokens, [60], 60), expected, atol=1e-4, rtol=0)
 
 

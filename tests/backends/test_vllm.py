@@ -30,6 +30,7 @@ class Engine:
     """Turns as its config says, in float64; what goes wrong is set from outside."""
 
     started: ClassVar[list[dict[str, Any]]] = []
+    arguments: ClassVar[dict[str, Any]] = {}
     ended = 0
     tables_shown = 1
     writable = True
@@ -38,6 +39,7 @@ class Engine:
 
     def __init__(self, hf_overrides: dict[str, Any], **arguments: Any) -> None:
         self.started.append(hf_overrides)
+        type(self).arguments = arguments
         self.rows = arguments["max_model_len"]
         rope = hf_overrides.get("rope_parameters", {})
         divided = np.asarray(rope.get("long_factor", rope.get("factor", 1.0)))
@@ -221,9 +223,21 @@ def test_a_changed_config_is_another_kernel(engine: type[Engine]) -> None:
     assert len(kernels) == 3 and "vllm+prefix_cache" in kernels
 
 
+def test_settings_of_the_engine_reach_it_and_name_the_kernel(engine: type[Engine]) -> None:
+    settings = {"quantization": "fp8", "kv_cache_dtype": "fp8", "speculative_config": {"method": "ngram"}}
+    backend = Vllm(MODEL, longest=32, engine=settings)
+    assert re.fullmatch(
+        r"vllm\+prefix_cache\+kv_cache_dtype fp8\+quantization fp8\+speculative_config [0-9a-f]{8}", backend.kernel
+    )
+    backend.attend(Attention())
+    assert engine.arguments.items() >= settings.items()
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
+        ({"engine": {"dtype": "half"}}, "backend.engine must leave dtype to lexbench, got 'half': leave it out"),
+        ({"engine": {"model": "x"}}, "backend.engine must leave model to lexbench, got 'x': leave it out"),
         ({"dtype": "int8"}, "backend.dtype must be one of auto, float32, float16, bfloat16, got int8"),
         ({"at_once": 0}, "backend.at_once must be at least 1, got 0"),
         ({"tensor_parallel": 0}, "backend.tensor_parallel must be at least 1, got 0"),

@@ -9,7 +9,8 @@ here, of the shapes of Llama-2-7B, Qwen3-8B and gpt-oss-20b (its attention; the 
                      its logits against the same weights in float64 on the CPU
     check/paths      what no CPU reaches: batches as one by one, memory that ends, layers spread by a device map
     measure/machine  rates of copies and of a matrix product: what limits everything below
-    measure/kernels  whole texts and one token, over PyTorch's fused (flash) attention on rotated vectors
+    measure/kernels  whole texts over PyTorch's fused (flash) attention on rotated vectors; a step of writing over one
+                     by that
     measure/models   prefill, writing and scoring under methods; memory; the share of the bandwidth's limit
     measure/sides    scoring and writing, against lm_eval's model class and vLLM, on the same tokens
 
@@ -44,9 +45,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from lexbench.backends.hf.state import KeptLayer
 from lexbench.core.attention import Attention
-from lexbench.kernels import dense, fast
-from tests.benchmarks.kernels import attentions, rotation, still
+from lexbench.kernels import decode, dense, fast
+from tests.benchmarks.kernels import attentions, one_token, rotation, still
 
 FORMAT = 1
 ROOT = Path(__file__).parents[2]
@@ -352,7 +354,7 @@ def rotate_of(attention: Attention, width: int) -> dense.Rotate:
 
 @torch.inference_mode()
 def check_kernels(campaign: Campaign, heads: Heads, dtype: str) -> Found:
-    """Errors of each structure: a whole text, its last third, its last token; two texts at once."""
+    """Errors of each structure: a whole text, its last third, its last token, also as a step of writing; two texts."""
     total, kind, device = campaign.scale.checked, getattr(torch, dtype), campaign.device
     window, scaling = min(heads.window, total // 3), 1 / math.sqrt(heads.head_dim)
     logits = torch.linspace(-1, 1, heads.heads, device=device) if heads.sinks else None
@@ -367,20 +369,32 @@ def check_kernels(campaign: Campaign, heads: Heads, dtype: str) -> Found:
             sinks = None if logits is None else logits.to(kind)
             precise = None if sinks is None else sinks.double()
             exact = dense.attend(q.double(), k.double(), v.double(), places, attention, turn, scaling, sinks=precise)
-            for form, flexible in forms(name).items():
-                got = said(
-                    lambda: fast.attend(q, k, v, places, attention, turn, scaling, sinks, flexible=flexible)  # noqa: B023
+            if asked == 1:
+                layer = KeptLayer()
+                layer.update(k, v)
+                step, spin = decode.Step(np.array([total, total])), None if turn is still else turn
+                got = said(lambda: decode.attend(q, layer, step, attention, spin, scaling, sinks))  # noqa: B023
+                found[f"{name}, a step"] = (
+                    got if isinstance(got, str) else float((got.double() - exact).norm() / exact.norm())
                 )
-                found[f"{form}, {asked}"] = (
+            for row, form in forms(name).items():
+                got = said(
+                    lambda: fast.attend(q, k, v, places, attention, turn, scaling, sinks, form=form)  # noqa: B023
+                )
+                found[f"{row}, {asked}"] = (
                     got if isinstance(got, str) else float((got.double() - exact).norm() / exact.norm())
                 )
     wrong = [name for name, error in found.items() if isinstance(error, str) or not error <= AGREE[dtype]]
     return {"passed": not wrong, "wrong": wrong, "errors": found}
 
 
-def forms(name: str) -> dict[str, bool]:
-    """Rows of a structure: our merges, and FlexAttention (`backend.attention=flex`) where it serves."""
-    return {name: False} | ({f"{name}, flex": True} if name.startswith(("near_far", "banded", "lambda")) else {})
+def forms(name: str) -> dict[str, fast.Form]:
+    """Rows of a structure: our merges, and where they serve FlexAttention and Triton (`backend.attention`)."""
+    more: list[fast.Form] = ["flex"]
+    if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
+        more.append("triton")
+    other = more if name.startswith(("near_far", "banded", "lambda")) else []
+    return {name: "merged", **{f"{name}, {form}": form for form in other}}
 
 
 def said(call: Callable[[], Any]) -> Any:
@@ -591,18 +605,21 @@ def measure_kernels(campaign: Campaign, heads: Heads, length: int, asked: int) -
         with flash(device):
             return F.scaled_dot_product_attention(q, k, v, is_causal=asked > 1, enable_gqa=True, scale=scaling)
 
-    calls: dict[str, Callable[[], Tensor]] = {"plain": plain}
+    one = functools.partial(functools.partial, one_token, q, k, v, width=heads.head_dim)
+    makers: dict[str, Callable[[], Callable[[], Tensor]]] = {"plain": one(None) if asked == 1 else lambda: plain}
     for name, attention in attentions(heads.window).items():
-        if not name.startswith("dense"):
+        if asked == 1 and not name.startswith("dense"):
+            makers[name] = one(attention)
+        elif not name.startswith("dense"):
             turn = rotate_of(attention, heads.head_dim)
-            for form, flexible in forms(name).items():
-                calls[form] = functools.partial(
-                    fast.attend, q, k, v, places, attention, turn, scaling, flexible=flexible
-                )
-    for name, call in calls.items():
+            for row, form in forms(name).items():
+                given = q, k, v, places, attention, turn, scaling
+                makers[row] = functools.partial(functools.partial, fast.attend, *given, form=form)
+    for name, make in makers.items():
+        call = make()  # a cache of its own, for a step: one at a time
         times[name] = said(lambda: seconds(call, device, campaign.scale.repeats))  # noqa: B023
         bytes_held[name] = None if isinstance(times[name], str) else peak(call, device)
-    times["plain again"] = seconds(plain, device, campaign.scale.repeats)
+    times["plain again"] = seconds(makers["plain"](), device, campaign.scale.repeats)
     wrong = [f"{name}: {value}" for name, value in times.items() if isinstance(value, str)]
     rest = {"passed": False, "wrong": wrong} if wrong else {}
     return {**rest, "seconds": times, "bytes": bytes_held, "cache_bytes": k.numel() * 2 * k.element_size()}

@@ -3,7 +3,9 @@
 Prints a Markdown table of ratios, all from one run: time, as the median of repeats taken in turns, and memory beside
 the inputs at its peak, in tensors of the output's size. Plain is PyTorch's fused causal kernel on vectors that are
 rotated already; the others rotate them too, of which `sdpa` shows the price, but for masks, which take a model's own
-rotated vectors. On the CPU memory is the resident peak of a process of its own, on CUDA what the allocator held.
+rotated vectors. With `--decode`, a call is a step of writing: the new token is rotated and joins the cache, and plain
+attention does that too. With `--asked`, queries are the last of a text that was begun, for which plain attention has a
+mask. On the CPU memory is the resident peak of a process of its own, on CUDA what the allocator held.
 """
 
 import argparse
@@ -20,13 +22,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench import Attention
+from lexbench.backends.hf.state import KeptLayer
 from lexbench.core.attention import Blocks, Chunks, Line, Remap, Stairs, Window
-from lexbench.kernels import dense, fast
+from lexbench.kernels import decode, dense, fast
 
 Call = Callable[[], Tensor]
 
@@ -74,20 +78,50 @@ def calls(options: argparse.Namespace, length: int) -> dict[str, Call]:
         for heads in (options.heads, options.kv_heads, options.kv_heads)
     )
     scaling = 1 / math.sqrt(options.head_dim)
-    asked = 1 if options.decode else length
-    q, causal = q[:, :, -asked:], asked > 1
+    asked = 1 if options.decode else min(options.asked or length, length)
+    q = q[:, :, -asked:]
     given = (q, k, v, torch.arange(length - asked, length, device=q.device))
+    mask = None
+    if 1 < asked < length:
+        mask = torch.ones(asked, length, dtype=torch.bool, device=q.device).tril_(length - asked)
+    whole = asked == length
     found: dict[str, Call] = {
-        "plain": partial(F.scaled_dot_product_attention, q, k, v, is_causal=causal, enable_gqa=True)
+        "plain": partial(F.scaled_dot_product_attention, q, k, v, mask, is_causal=whole, enable_gqa=True)
     }
+    if options.decode:
+        found["plain"] = one_token(q, k, v, None, options.head_dim)
     for name, attention in attentions(options.window).items():
         masked = attention.mask is not None and attention.remap is None
         rest = (attention, still if masked else rotation(options.head_dim), scaling)
-        if fast.structure(attention) != "dense":
+        if options.decode and decode.reaches(attention) is not None:
+            found[name] = one_token(q, k, v, attention, options.head_dim)
+        elif fast.structure(attention) != "dense":
             found[name] = partial(fast.attend, *given, *rest)
         if length <= options.dense_up_to:
             found[f"{name} by definition"] = partial(dense.attend, *given, *rest)
     return found
+
+
+def one_token(query: Tensor, keys: Tensor, values: Tensor, attention: Attention | None, width: int) -> Call:
+    """One token is appended to a cache of all others and attends to it; None: by PyTorch's fused kernel."""
+    total, spin = keys.shape[2], rotation(width)
+    last, scaling = torch.tensor([total - 1], device=keys.device), 1 / math.sqrt(width)
+    unrotated = attention is not None and attention.remap is not None
+    before = keys if unrotated else spin(keys, torch.arange(total, device=keys.device))
+    layer = KeptLayer(room=2)
+    layer.update(before[:, :, :-1], values[:, :, :-1])
+    new, value = keys[:, :, -1:], values[:, :, -1:]
+
+    def call() -> Tensor:
+        if layer.get_seq_length() == total:
+            layer.crop(-1)
+        layer.update(new if unrotated else spin(new, last), value)
+        if attention is None:
+            return F.scaled_dot_product_attention(spin(query, last), layer.keys, layer.values, enable_gqa=True)
+        state, asking = decode.Step(np.array([total])), query if unrotated else spin(query, last)
+        return decode.attend(asking, layer, state, attention, spin if unrotated else None, scaling)
+
+    return call
 
 
 def seconds(call: Call, device: str) -> float:
@@ -171,6 +205,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--dense-up-to", type=int, default=8192)
     parser.add_argument("--decode", action="store_true", help="one query: the last token over a cache of all keys")
+    parser.add_argument("--asked", type=int, help="queries, the last of each text; all, unless given")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--one", nargs=2, metavar=("LENGTH", "KERNEL"), help="what a process of its own does")
     options = parser.parse_args()

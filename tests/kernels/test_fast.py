@@ -3,6 +3,7 @@
 import math
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -204,6 +205,23 @@ def test_no_call_sees_more_scores_than_the_pairs_it_answers(monkeypatch: pytest.
         assert 0.9 * count < scores < 1.1 * count
 
 
+@pytest.mark.parametrize("name", [name for name in attentions(5, 2) if not name.startswith(("dense", "sdpa"))])
+def test_texts_of_a_batch_share_their_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, plain = list[int](), flash._fused
+
+    def counted(q: Tensor, *rest: Any) -> flash.Part:
+        calls.append(len(q))
+        return plain(q, *rest)
+
+    monkeypatch.setattr(flash, "_fused", counted)
+    found = []
+    for batch in (1, 3):
+        ours(vectors(LENGTH, LENGTH, batch=batch), attentions(5, 2)[name])
+        found.append(len(calls))
+        calls.clear()
+    assert found[0] == found[1]
+
+
 def test_queries_anywhere_but_last_are_our_bug() -> None:
     q, k, v = vectors(3, 9)
     for attention in attentions(4, 2).values():
@@ -222,7 +240,7 @@ def test_flex_attention_sees_the_same_keys_at_the_same_positions(kind: str) -> N
             x = vectors(asked, total, batch=batch, dtype=torch.float32)
             places = torch.arange(total - asked, total)
             sinks = torch.tensor([0.5, -1.0, 2.0, 0.0])
-            got = fast.attend(*x, places, attention, rotate, SCALING, sinks=sinks, flexible=True)
+            got = fast.attend(*x, places, attention, rotate, SCALING, sinks=sinks, form="flex")
             q, k, v = (each.double() for each in x)
             exact = dense.attend(q, k, v, places, attention, rotate, SCALING, sinks=sinks.double())
             assert got.shape == exact.shape and (got - exact).abs().max() < 2e-5, (name, window)

@@ -86,6 +86,8 @@ def test_prompts_stand_by_their_beginnings_where_half_is_shared_and_else_by_leng
     assert order(apart) == [[5, 6, 7, 9, 1], [5, 6, 300], [5, 6, 7]]
     mixed: list[AnyQuestion] = [write(5), part(5, 2), write(2)]
     assert in_order(mixed, reuse=True) == mixed
+    scored: list[AnyQuestion] = [part(5, 2), part(6, 1), part(4, 3), part(6, 5)]
+    assert in_order(scored, reuse=True) == [scored[place] for place in (1, 3, 0, 2)]
 
 
 def test_an_identity_is_hashed_whatever_the_order_of_its_keys() -> None:

@@ -76,7 +76,7 @@ def sabotage(monkeypatch: pytest.MonkeyPatch, change: Callable[..., Any]) -> Non
     """Replaces our kernel by `change(kernel, queries, keys, values, positions, attention, rotate, scaling)`."""
     kernel = hook.kernel
 
-    def wrong(*arguments: Any, flexible: bool) -> Any:
+    def wrong(*arguments: Any, form: str) -> Any:
         return change(kernel, *arguments)
 
     monkeypatch.setattr(hook, "kernel", wrong)

@@ -1,12 +1,14 @@
 """Hugging Face checkpoints run by transformers.
 
-Texts that are scored together have one length. Prompts are read without padding, those of one length together; what is
-kept of them is then padded on the left, so that prompts of any lengths are continued together.
+Texts and prompts of about one length are read together, padded on the right: no text sees what stands behind it. What
+is kept of prompts is then padded on the left, so that prompts of any lengths are continued together.
 """
 
+import importlib.util
+import itertools
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, cast
 
 import numpy as np
@@ -15,7 +17,7 @@ import transformers
 from torch import Tensor
 
 from lexbench.backends import Backend, Capabilities
-from lexbench.backends.caches import PrefixCache
+from lexbench.backends.caches import PrefixCache, in_common
 from lexbench.backends.devices import device_of
 from lexbench.backends.hf.draft import Draft
 from lexbench.backends.hf.head import Head, precise, states_of
@@ -33,7 +35,7 @@ from lexbench.backends.hf.network import (
     towers,
     windows_of,
 )
-from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller
+from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller, Placement
 from lexbench.backends.hf.state import Keys, State, Unkept, state_of
 from lexbench.backends.thinking import MARKERS, LocalForm, in_stages
 from lexbench.core.attention import Attention
@@ -58,6 +60,7 @@ from lexbench.core.task import (
 )
 from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from lexbench.kernels import likelihood
+from lexbench.kernels.fast import Form
 from lexbench.kernels.observed import Observer
 
 COLUMNS = 1024
@@ -69,12 +72,21 @@ SHARE = 0.5
 TOGETHER = 1 << 15
 """Most tokens in one writing batch on a CPU, 16 texts of 2048: more gains little, and a killed run loses the batch."""
 READ = 1 << 13
-"""Most tokens of prompts of one length that are read together: more in one pass gain nothing."""
+"""Most tokens of prompts that are read together: more in one pass gain nothing."""
+PADDED = 0.125
+"""Largest share of padding behind a text that is read with longer ones: reading it costs as much as text."""
+SHORT = 64
+"""Tokens of padding that cost less than a pass of their own, whatever their share."""
 WORTH = 0.25
-"""Smallest share of a prompt that is taken from the one before it. Going on leaves the causal kernel: on a CPU, it
-costs 0.86 of a whole prompt where a quarter is shared, 0.53 to 0.64 with a half, 0.13 with nine tenths."""
+"""Smallest share of a prompt that is taken from the one before it. Of 4,096 tokens on a CPU, reading the rest costs 0.7
+of the whole where a quarter is shared, 0.6 with a half, 0.15 with nine tenths (processor time beside other work). With
+the mask of a stock kernel, where ours does not fit the model, it is 1.0, 0.8 and 0.15."""
+PIECE = 64
+"""Fewest tokens for which a text is continued by our attention function: a mask for fewer costs little."""
 LOOK = 8
 """Tokens written on a GPU between two looks at them, each of which waits for the device."""
+FORMS: dict[str, Form] = {"flex": "flex", "triton": "triton"}
+"""Values of `backend.attention` that name what computes windows and far keys."""
 Batched = Score | Write | Choose | Mark
 
 
@@ -89,12 +101,13 @@ class Hf(Backend):
             all GPUs, by accelerate), cpu, cuda, cuda:1, ...
         chunk: positions with logits in memory at once.
         batch: texts in a batch, halved on out-of-memory; auto: as many as fit into a GPU's memory; a CPU scores one
-            text at a time and writes to a few. Texts that are scored or marked together have one length. Batching
-            changes numbers in the last bits only.
+            text at a time and writes to a few. Texts that are scored or marked together have about one length, and one
+            length exactly where angles or ranks of heads depend on all of a text. Batching changes numbers in the last
+            bits only.
         attention: auto (the model's kernel wherever a method leaves scores as they are), lexbench (our attention
-            function always) or flex (auto, with FlexAttention for windows and far keys; on a GPU). Stock kernels
-            compute a sliding window as a masked whole text on a CPU, with a mask of length x length; ours costs what
-            the window holds. Numbers differ in the last bits only.
+            function always), flex or triton (auto, with FlexAttention or a Triton kernel for windows and far keys; on a
+            GPU). Stock kernels compute a sliding window as a masked whole text on a CPU, with a mask of length x
+            length; ours costs what the window holds. Numbers differ in the last bits only.
         chat: every question is one user message of the chat template. False: only where a task says so.
         system: chat: message in front of the user's; None: none.
         thinking: chat: `none` tells the template not to think; `free` lets the model think, and without an end of the
@@ -131,15 +144,17 @@ class Hf(Backend):
             raise ValueError(
                 f"backend.batch must be auto or a whole number of at least 1, got {batch!r}: e.g. backend.batch=8"
             )
-        if attention not in ("auto", "lexbench", "flex"):
-            raise ValueError(f"backend.attention must be auto, lexbench or flex, got {attention}")
+        if attention not in ("auto", "lexbench", *FORMS):
+            raise ValueError(f"backend.attention must be auto, lexbench, flex or triton, got {attention}")
         if model.path is None:
             raise ValueError(f"model {model.name} has no checkpoint: give model.path=DIR or a hub name")
         folder = locate(model.path, model.revision)
         weight_files(folder)
         self._device = device_of(device)
-        if attention == "flex" and self._device.type == "cpu":
-            raise ValueError("backend.attention=flex needs a GPU, got a CPU: leave it out")
+        if attention in FORMS and self._device.type == "cpu":
+            raise ValueError(f"backend.attention={attention} needs a GPU, got a CPU: leave it out")
+        if attention == "triton" and importlib.util.find_spec("triton") is None:
+            raise ValueError("backend.attention=triton needs the package triton: pip install triton, or leave it out")
         dtype = self.dtype = dtype_of(dtype, folder, self._device.type != "cpu")
         self.revision = fingerprint(folder) if on_disk(model.path) else folder.name
         self._form = LocalForm(chat, system, thinking, thought, markers=tuple(markers))
@@ -182,12 +197,19 @@ class Hf(Backend):
         # Our kernels compute the slots that change scores, the model's kernel the rest; one name for all methods, so
         # that cells of a comparison agree in it.
         stock = f"{self._network.config._attn_implementation}+lexbench"
-        self.kernel = {"auto": stock, "flex": f"{stock}+flex"}.get(attention, attention)
-        always, flexible = attention == "lexbench", attention == "flex"
+        form = FORMS.get(attention, "merged")
+        self.kernel = {"auto": stock, form: f"{stock}+{form}"}.get(attention, attention)
         self._installer = AttentionInstaller(
-            self._network, model.name, model.trained_length, self._positions_end, self._base, always, flexible
+            self._network,
+            model.name,
+            model.trained_length,
+            self._positions_end,
+            self._base,
+            always=attention == "lexbench",
+            form=form,
         )
         self._passes = [self._installer.prepare(Attention())]
+        self._continuing: dict[int, Placement] = {}
         self._windows = self._state is Keys and any(Keys(self._network.config).cache.is_sliding)
         self._prefix_cache = PrefixCache[list[Keys]]()
         self.reuse = False
@@ -207,6 +229,7 @@ class Hf(Backend):
         self._prefix_cache.forget()
         self._installer.remove()
         self._passes = [self._installer.prepare(part) for part in attention.mixture or (attention,)]
+        self._continuing.clear()
         self._installer.put(self._passes[0])
 
     def sees_no_future(self) -> bool:
@@ -244,10 +267,9 @@ class Hf(Backend):
     def alike(self, question: AnyQuestion) -> Hashable | None:
         """Key of questions that can share a batch; None: answer it alone."""
         scores = self._batch is not None or self._device.type == "cuda"  # on a CPU batches score no faster
-        if isinstance(question, Score) and scores:
-            return Score, question.length, question.start
-        if isinstance(question, Mark) and scores:
-            return Mark, int(question.places[-1]), int(question.places[0])
+        if isinstance(question, Score | Mark) and scores:
+            kind = type(question)
+            return (kind,) if self.sees_no_future() else (kind, _read_of(question), _first_of(question))
         if isinstance(question, Write):
             return (Write,) if self._joins() else (Write, len(question.prompt), question.room)
         return (Choose,) if isinstance(question, Choose) and self._joins() else None
@@ -304,6 +326,9 @@ class Hf(Backend):
         for question in left[1:]:
             longest = max([question, *some], key=lambda each: each.length)
             if len(some) >= self._size(longest):
+                break
+            texts = [_read_of(each) for each in (*some, question) if isinstance(each, Score | Mark)]
+            if texts and not about_alike(texts):
                 break
             some.append(question)
         return some
@@ -404,41 +429,50 @@ class Hf(Backend):
         return [text.written() for text in texts]
 
     def _prompted(self, prompts: Sequence[Tokens], room: int) -> tuple[Tensor, Sequence[State]]:
-        """[passes, B, width] states of the prompts' last tokens, and what the model keeps of the prompts.
-
-        Prompts of one length that follow each other are read together. With prefix reuse, prompts are read one after
-        another, each without its common prefix with the previous one.
-        """
-        reused = self._reads_in_turn() and not self._slides and self.reuse
-        sizes = [len(prompt) for prompt in prompts]
-        most = len(prompts) if not self._reads_in_turn() else 1 if reused else max(1, READ // max(sizes))
-        last: list[Tensor] = []
-
-        def read(first: int) -> Sequence[State]:
-            """States of the prompts from `first` on, as many as are read together."""
-            end = first + 1
-            while end < len(prompts) and sizes[end] == sizes[first] and end - first < most:
-                end += 1
-            some = prompts[first:end]
-            states, begun = self._begun(some[0], room) if reused else ([self._new(room) for _ in self._passes], 0)
-            last.append(self._states(self._ids(*(each[begun:] for each in some)), sizes[first], states)[:, :, -1])
-            if reused and len(prompts) > 1:
-                self._keep(some[0], states)
-            return states
-
-        states, made = read(0), list[Keys]()
-        if len(last[0][0]) == len(prompts):
-            return last[0], states
-        first = 0
-        while first < len(prompts):
-            states = read(first) if first else states
+        """[passes, B, width] states of the prompts' last tokens, and what the model keeps of the prompts."""
+        last, made, first = list[Tensor](), list[Keys](), 0
+        for read, states in self._in_turn(prompts, room):
+            last.append(read)
+            end = first + read.shape[1]
+            if end - first == len(prompts) and len({*map(len, prompts)}) == 1:
+                return read, states
             held = [cast(Keys, state) for state in states]
-            made = made or [state.empty(sizes, room) for state in held]
-            end = first + len(last[-1][0])
+            made = made or [state.empty([*map(len, prompts)], room) for state in held]
             for whole, state in zip(made, held, strict=True):
-                whole.take(slice(first, end), state)
+                whole.take(range(first, end), state, range(end - first))
             first = end
         return torch.cat(last, dim=1), made
+
+    def _in_turn(self, prompts: Sequence[Tokens], room: int) -> Iterator[tuple[Tensor, Sequence[State]]]:
+        """[passes, b, width] states of the last tokens of the next prompts, and what is kept of them.
+
+        Neighbours of about one length are read together, of one length where windows drop old keys. With prefix reuse,
+        a prompt that shares enough with the one before it, or with the one behind it, is read alone, without what it
+        shares with the one before.
+        """
+        any_length = self._reads_in_turn() and not self._slides
+        reused = any_length and self.reuse
+        shared = [reused and self._prefix_cache.shares(prompts[0]) >= WORTH * len(prompts[0])]
+        for before, prompt in itertools.pairwise(prompts):
+            shared.append(reused and in_common(before, prompt) >= WORTH * len(prompt))
+        first = 0
+        while first < len(prompts):
+            end = first + 1
+            while end < len(prompts) and not any(shared[end - 1 : end + 2]):
+                sizes = [*map(len, prompts[first : end + 1])]
+                if not (about_alike(sizes) if any_length else len({*sizes}) == 1):
+                    break
+                if self._reads_in_turn() and max(sizes) * len(sizes) > READ:
+                    break
+                end += 1
+            some = prompts[first:end]
+            alone = reused and len(some) == 1
+            states, begun = self._begun(some[0], room) if alone else ([self._new(room) for _ in self._passes], 0)
+            read = self._states(self._ids(*(each[begun:] for each in some)), len(some[0]), states)
+            yield torch.stack([read[:, row, len(each) - begun - 1] for row, each in enumerate(some)], dim=1), states
+            if alone:
+                self._keep(some[0], states)
+            first = end
 
     def choose(self, question: Choose) -> Chosen:
         """NLL of each option; the prompt is read once, and what is kept of it serves every option."""
@@ -453,17 +487,16 @@ class Hf(Backend):
         rows = [(number, option) for number, each in enumerate(questions) for option in each.options if len(option) > 1]
         sizes, room = [len(questions[number].prompt) for number, _ in rows], max(map(len, options))
         with self._answering(max(question.length for question in questions)):
-            last, wholes, first = list[Tensor](), list[Keys](), 0
-            for number, question in enumerate(questions):
-                states, begun = self._begun(question.prompt, room)
-                last.append(self._states(self._ids(question.prompt[begun:]), len(question.prompt), states)[:, 0, -1:])
-                count = sum(number == row for row, _ in rows)
+            last, wholes, number, first = list[Tensor](), list[Keys](), 0, 0
+            for read, states in self._in_turn([question.prompt for question in questions], room):
                 held = [cast(Keys, state) for state in states]
                 wholes = wholes or [state.empty(sizes, room) for state in held if rows]
-                for whole, state in zip(wholes, held, strict=bool(rows)):
-                    whole.take(slice(first, first + count), state)
-                first += count
-                self._keep(question.prompt, states)
+                for place, ends in enumerate(read.unbind(dim=1)):
+                    last.append(ends[:, None])
+                    count = sum(number == row for row, _ in rows)
+                    for whole, state in zip(wholes, held, strict=bool(rows)):
+                        whole.take(range(first, first + count), state, [place] * count)
+                    number, first = number + 1, first + count
             longer = iter(list[Tensor]())
             if rows:
                 feed = np.zeros((len(rows), room - 1), np.int64)  # what follows an option changes nothing before
@@ -506,9 +539,9 @@ class Hf(Backend):
     @torch.inference_mode()
     def _mark(self, questions: Sequence[Mark]) -> list[Marked]:
         """Mark one batch."""
-        last, start = int(questions[0].places[-1]), int(questions[0].places[0])
-        with self._answering(questions[0].length):
-            states = self._states(self._ids(*(question.tokens[:last] for question in questions)), start)
+        texts = [question.tokens[: _read_of(question)] for question in questions]
+        with self._answering(max(question.length for question in questions)):
+            states = self._states(self._ids(*texts), _first_of(questions[0]))
             return [Marked(nll=self._marked(states[:, row], question)) for row, question in enumerate(questions)]
 
     def _marked(self, states: Tensor, question: Mark) -> "np.ndarray[Any, np.dtype[np.float32]]":
@@ -524,12 +557,13 @@ class Hf(Backend):
     @torch.inference_mode()
     def _score(self, questions: Sequence[Score]) -> list[Scored]:
         """Score one batch."""
-        start, length = questions[0].start, questions[0].length
-        with self._answering(length):
-            states = self._states(self._ids(*(question.tokens[:-1] for question in questions)), start)
-            targets = np.concatenate([question.tokens[start:] for question in questions])
-            losses = self._losses(states[:, :, start - 1 :].flatten(1, 2), targets).cpu()
-            return [Scored(nll=each.numpy()) for each in losses.reshape(len(questions), -1)]
+        with self._answering(max(question.length for question in questions)):
+            states = self._states(self._ids(*(question.tokens[:-1] for question in questions)), questions[0].start)
+            targets = [question.tokens[question.start :] for question in questions]
+            ends = [states[:, row, each.start - 1 : each.length - 1] for row, each in enumerate(questions)]
+            joined = ends[0] if len(ends) == 1 else torch.cat(ends, dim=1)
+            losses = self._losses(joined, np.concatenate(targets)).cpu()
+            return [Scored(nll=each.numpy()) for each in losses.split([*map(len, targets)])]  # type: ignore[no-untyped-call]
 
     def _losses(self, states: Tensor, targets: Tokens) -> Tensor:
         """[T] NLL of targets behind [passes, T, width] states."""
@@ -598,7 +632,10 @@ class Hf(Backend):
         for number, placement in enumerate(self._passes):
             state = states[number] if states else None
             begins = state is None or state.tokens == 0 or state.afresh
-            if begins or len(self._passes) > 1:
+            own = placement
+            if isinstance(state, Keys) and not (begins or state.pads) and tokens.shape[1] >= PIECE:
+                placement = self._continued_by(number)
+            if begins or len(self._passes) > 1 or placement is not own:
                 self._installer.put(placement)
             if begins:
                 self._installer.begin(prompt)
@@ -613,7 +650,25 @@ class Hf(Backend):
             finally:
                 if placement.hook is not None:
                     placement.hook.text = None
+                if placement is not own:
+                    self._installer.put(own)
         return torch.stack(found).to(self._head.device)
+
+    def _continued_by(self, number: int) -> Placement:
+        """What reads further tokens of a text in a pass.
+
+        transformers gives stock kernels a mask of all pairs there, which takes them memory and half of their speed.
+        Ours sees all earlier keys and a causal square, and merges them, where it has a fused kernel for the model.
+        """
+        own, config = self._passes[number], self._network.config.get_text_config()
+        dense = any(getattr(config, name, None) for name in ("v_head_dim", "attn_logit_softcapping"))
+        if own.hook is not None or own.grows or self._windows or dense:
+            return own
+        if number not in self._continuing:
+            self._continuing[number] = own
+            with suppress(Refused):
+                self._continuing[number] = self._installer.prepare(own.attention, always=True)
+        return self._continuing[number]
 
     @torch.inference_mode()
     def probe(self, question: Probe) -> Probed:
@@ -632,8 +687,10 @@ class Hf(Backend):
         return Probed(statistics=observer.statistics())
 
     def _ids(self, *texts: Tokens) -> Tensor:
-        """[B, T] on the device."""
-        return torch.from_numpy(np.stack(texts).astype("int64")).to(self._device)
+        """[B, T] on the device; shorter texts end in further tokens, which none of theirs sees."""
+        width = max(map(len, texts))
+        rows = [np.pad(text, (0, width - len(text)), mode="edge") if len(text) < width else text for text in texts]
+        return torch.from_numpy(np.stack(rows).astype("int64")).to(self._device)
 
     @contextmanager
     def _answering(self, length: int) -> Iterator[None]:
@@ -702,3 +759,18 @@ class Hf(Backend):
         tokens = self._sample(min(8, self._positions_end or 8))
         tokens = torch.cat([tokens, tokens.flip(1)])  # some code mixes the rows of a batch up
         return state_of(self._base, tokens, TOLERANCE[self._network.dtype])
+
+
+def _read_of(question: Score | Mark) -> int:
+    """Number of tokens that the model reads to answer."""
+    return question.length - 1 if isinstance(question, Score) else int(question.places[-1])
+
+
+def _first_of(question: Score | Mark) -> int:
+    """Place of the first target."""
+    return question.start if isinstance(question, Score) else int(question.places[0])
+
+
+def about_alike(sizes: Sequence[int]) -> bool:
+    """Whether texts of these sizes are read together: padding must cost less than it saves."""
+    return max(sizes) - min(sizes) <= max(SHORT, PADDED * max(sizes))

@@ -67,8 +67,8 @@ class Hook:
     text: Keys | None = None
     """State of the texts that are being read; None: they are not ours, or nothing is kept of them."""
     calls: int = 0
-    flexible: bool = False
-    """Whether windows and far keys are computed by FlexAttention."""
+    form: fast.Form = "merged"
+    """What computes windows and far keys."""
 
     def __post_init__(self) -> None:
         self.modules: dict[int, nn.Module] = {}
@@ -192,7 +192,7 @@ class Hook:
             self.watch(layer, query, key, logits)
         if ratios is not None:
             rotate = rotations.per_head(ratios, rotate)
-        return kernel(query, key, value, positions, attention, rotate, scaling, **more, flexible=self.flexible)
+        return kernel(query, key, value, positions, attention, rotate, scaling, **more, form=self.form)
 
     def _inside(self, held: LayerAttention, total: int) -> Attention:
         """The Attention in a layer that may see a part of `total` keys by itself; the same object for every step."""

@@ -119,7 +119,7 @@ class Turn:
             cos, sin = (table.to(vectors.device) for table in made)
             width = cos.shape[-1]
             rotated, _ = self.apply(vectors[..., :width], vectors[:, :0, :, :width], cos, sin)  # no heads as keys
-            return torch.cat([rotated, vectors[..., width:]], dim=-1)
+            return rotated if width == vectors.shape[-1] else torch.cat([rotated, vectors[..., width:]], dim=-1)
         tables = cos_sin(made)
         assert tables is not None, "the rotary module returns what it returned before"
         places = slice(0, None, 2) if self.alternating else slice(self.pairs)
@@ -130,7 +130,8 @@ class Turn:
         one, two = inside.chunk(2, dim=-1) if half else (inside[..., ::2], inside[..., 1::2])
         spun = one * cos - two * sin, two * cos + one * sin
         joined = torch.cat(spun, dim=-1) if half else torch.stack(spun, dim=-1).flatten(-2)
-        return torch.cat([vectors[..., : self.offset], joined, vectors[..., end:]], dim=-1)
+        whole = joined.shape[-1] == vectors.shape[-1]
+        return joined if whole else torch.cat([vectors[..., : self.offset], joined, vectors[..., end:]], dim=-1)
 
 
 def turn_of(module: nn.Module, before: Tensor, after: Tensor, made: Any, pairs: int, tolerance: float) -> Turn | None:

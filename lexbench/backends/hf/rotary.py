@@ -45,6 +45,7 @@ from lexbench.backends.hf.network import towers
 from lexbench.core.attention import Attention, Floats, Line, Positions, Remap, Window
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
+from lexbench.kernels.fast import Form
 from lexbench.kernels.reference import Angles
 
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}
@@ -93,7 +94,7 @@ class AttentionInstaller:
         end: number of positions in the model's table; None if it has no table.
         tower: the module that makes last hidden states of tokens; None: the innermost that could.
         always: use our attention function also where an Attention changes no scores.
-        flexible: compute windows and far keys by FlexAttention.
+        form: what computes windows and far keys.
     """
 
     def __init__(
@@ -104,13 +105,13 @@ class AttentionInstaller:
         end: int | None = None,
         tower: Any = None,
         always: bool = False,
-        flexible: bool = False,
+        form: Form = "merged",
     ) -> None:
         self._network = network
         self._base = towers(network)[0] if tower is None else tower
         self._config = network.config.get_text_config()
         self._name = name
-        self._always, self._flexible = always, flexible
+        self._always, self._form = always, form
         self._trained_length = trained_length
         self._end = end
         models = [module for module in self._base.modules() if isinstance(module, PreTrainedModel)]
@@ -131,8 +132,11 @@ class AttentionInstaller:
         self._erases: bool | None = None
         self._obstacles: dict[bool, str | None] = {}
 
-    def prepare(self, attention: Attention, watch: Watch | None = None) -> Placement:
-        """Prepare an Attention, and a probe if `watch` is given; Refused names slots that do not fit this model."""
+    def prepare(self, attention: Attention, watch: Watch | None = None, always: bool = False) -> Placement:
+        """Prepare an Attention, and a probe if `watch` is given; Refused names slots that do not fit this model.
+
+        With `always`, our attention function also where the stock one would do.
+        """
         if stated(self._config, "num_hidden_layers") is None:
             if wanted := attention.slots() or ([PROBES] if watch else []):
                 raise self._refusal(wanted, "its config does not state one number of layers")
@@ -155,7 +159,7 @@ class AttentionInstaller:
         if rotated and any(part.scale not in (None, 1.0) for part in parts) and self._erases_scale():
             rotated, wanted = False, [*wanted, "scale"]
         changed = self._changed(alike) if rotated else None
-        if not (wanted or self._always) and watch is None and rotated:
+        if not (wanted or always or self._always) and watch is None and rotated:
             return Placement(attention, changed)
         self._check_hook(wanted or ([PROBES] if watch else [ALWAYS]), rotated)
         if watch is not None and self._attends is not None:
@@ -180,7 +184,7 @@ class AttentionInstaller:
                 rotary = rotaries[angles]
             held = LayerAttention(part, rotary, kind, turn, view)
             held_layers.append(same.setdefault((json.dumps(part.as_data()), kind, turn, view), held))
-        hook = Hook(held_layers, self._stock, rotated, self._attends, watch=watch, flexible=self._flexible)
+        hook = Hook(held_layers, self._stock, rotated, self._attends, watch=watch, form=self._form)
         return Placement(attention, changed if rotated else self._identity(), hook)
 
     def put(self, placement: Placement) -> None:

@@ -160,12 +160,20 @@ class Keys(State):
             made.pads = [total - size for size in sizes]
         return made
 
-    def take(self, rows: slice, state: "Keys") -> None:
-        """Copy the texts of another state, or its one text several times, into these rows."""
+    def take(self, rows: Sequence[int], state: "Keys", texts: Sequence[int]) -> None:
+        """Copy texts of another state into these rows, from the left end of its columns to the right end of these.
+
+        Args:
+            rows: to be filled.
+            state: all of whose texts begin in its first column, or all of one length.
+            texts: the row in `state` of each.
+        """
         for layer, other in zip(self.cache.layers, state.cache.layers, strict=True):
             if other.is_initialized:
                 for to, of in ((layer.keys, other.keys), (layer.values, other.values)):
-                    to[rows, :, to.shape[2] - of.shape[2] :] = of
+                    for row, text in zip(rows, texts, strict=True):
+                        size = min(of.shape[2], to.shape[2], self.tokens - (self.pads or [0] * self._rows)[row])
+                        to[row, :, to.shape[2] - size :] = of[text, :, :size]
 
     def select(self, rows: Sequence[int]) -> None:
         """Keep some texts of the batch."""

@@ -34,6 +34,11 @@ from lexbench.methods import export
 
 REALISABLE = {"inv_freq", "scale", "keep_first"}
 """Slots that a table of cos and sin by position can hold."""
+SET = {
+    *("model", "tokenizer", "skip_tokenizer_init", "hf_overrides", "generation_config"),
+    *("worker_extension_cls", "enforce_eager", "gpu_memory_utilization"),
+}
+"""Arguments of the engine that follow from others, beside those that are handed on."""
 PIECE = 64
 """Tokens per request if a question has stop strings: the engine runs without a tokenizer and cannot see them."""
 
@@ -59,6 +64,8 @@ class Vllm(Completions, Backend):
         restart: start a new engine for every method, by its rope parameters alone, as a deployment would.
         hf_overrides: further config keys, which override those of the method. If `rope_parameters` is among them, the
             engine keeps these, and a method is accepted only if its numbers are the same.
+        engine: further arguments of vLLM's engine that change numbers or speed: kv_cache_dtype, quantization,
+            speculative_config, ... They are part of the kernel's name, and so of a cell's identity.
         chat: every question is one user message of the chat template. False: only where a task says so.
         system: chat: message in front of the user's; None: none.
         thinking: chat: `none` tells the template not to think; `free` lets the model think, and without an end of the
@@ -85,6 +92,7 @@ class Vllm(Completions, Backend):
         eager: bool | None = None,
         restart: bool = False,
         hf_overrides: Mapping[str, Any] | None = None,
+        engine: Mapping[str, Any] | None = None,
         chat: bool = False,
         system: str | None = None,
         thinking: str = "none",
@@ -108,7 +116,9 @@ class Vllm(Completions, Backend):
         self.model = model
         dtype = self.dtype = dtype_of(dtype, folder, machine.accelerated())
         self._overrides = dict(hf_overrides or {})
-        self.kernel = "+".join(["vllm", *(["prefix_cache"] if prefix_caching else []), *_marked(self._overrides)])
+        settings = dict(engine or {})
+        caching = ["prefix_cache"] if prefix_caching else []
+        self.kernel = "+".join(["vllm", *caching, *_marked(self._overrides), *_named(settings)])
         self.revision = fingerprint(folder) if on_disk(model.path) else folder.name
         self.form = LocalForm(chat, system, thinking, thought, markers=tuple(markers))
         self.tokenizer = self.form.tokenizer(load_tokenizer(folder, model.bos))
@@ -127,6 +137,11 @@ class Vllm(Completions, Backend):
             "max_num_seqs": at_once,
             "max_num_batched_tokens": max(chunk, at_once),
         }
+        if taken := sorted(settings.keys() & {*self._arguments, *SET}):
+            raise ValueError(
+                f"backend.engine must leave {taken[0]} to lexbench, got {settings[taken[0]]!r}: leave it out"
+            )
+        self._arguments |= settings
         self._engine: Engine | None = None
         self._attention = Attention()
         self._failed: dict[str, str] = {}
@@ -294,6 +309,17 @@ def _key(data: Any) -> str:
 def _marked(overrides: Mapping[str, Any]) -> list[str]:
     """A short hash of the overrides, part of the kernel's name; empty without overrides."""
     return [f"overrides {hashlib.sha256(_key(overrides).encode()).hexdigest()[:8]}"] if overrides else []
+
+
+def _named(settings: Mapping[str, Any]) -> list[str]:
+    """Settings of the engine as parts of the kernel's name; of a mapping, a short hash."""
+    plain = (str, int, float, bool)
+    return [
+        f"{name} {value}"
+        if isinstance(value, plain)
+        else f"{name} {hashlib.sha256(_key(value).encode()).hexdigest()[:8]}"
+        for name, value in sorted(settings.items())
+    ]
 
 
 def _piece(request: Request, before: Reply | None = None) -> Request:

@@ -1,0 +1,177 @@
+"""Near and far keys in one Triton kernel, for CUDA: each block of keys meets the queries that are rotated for it.
+
+`near_far` computes the same by many calls without masks, and `flex` by two calls. Here a program of the kernel reads a
+block of queries in both rotations, goes over its far keys with one and over its near keys with the other, and sums up
+both in one online softmax (as FlashAttention, arXiv 2307.08691): no parts are merged, and no scores are kept. Only
+blocks at an edge, of the window or of the text, ask each pair for its distance.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from lexbench.core.attention import Line
+from lexbench.kernels import near_far
+from lexbench.kernels.dense import Rotate
+from lexbench.kernels.near_far import Far, far_keys_of, far_queries_of, turned
+
+LEAST = 16
+"""Fewest queries that fill a block."""
+LOG2_E = 1.4426950408889634
+
+
+def attend(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    window: int,
+    far: Far,
+    rotate: Rotate,
+    scaling: float,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """The result of `near_far.attend`, with the same arguments; by it for few queries, and on a GPU for float32."""
+    (heads, asked, width), (groups, total) = queries.shape[1:], keys.shape[1:3]
+    # Tensor cores round float32, and exact products without them are slow and take minutes to compile.
+    if asked < LEAST or queries.dtype == torch.float64 or (queries.is_cuda and queries.dtype == torch.float32):
+        return near_far.attend(queries, keys, values, window, far, rotate, scaling, sinks)
+    first, count = total - asked, max(0, min(far.count, total - window))
+    near_queries, near_keys = turned(queries, Line(), first, rotate), turned(keys, Line(), 0, rotate)
+    far_queries, far_keys = near_queries, near_keys
+    if count:
+        far_queries = far_queries_of(queries, far, first, rotate)
+        far_keys = far_keys_of(keys[:, :, :count], far, rotate)
+    output = torch.empty_like(near_queries, memory_format=torch.contiguous_format)
+    vectors = near_queries, far_queries, near_keys, far_keys, values, output
+    given = [x[0] if x.stride(3) == 1 else x[0].contiguous() for x in vectors]
+    rows = 128 if width * queries.element_size() <= 256 else 64
+    with torch.cuda.device_of(queries):  # layers may be spread over several
+        _kernel[triton.cdiv(asked, rows), heads](
+            *given,
+            near_queries if sinks is None else sinks.float(),
+            *(stride for x in given for stride in x.stride()[:2]),
+            heads // groups,
+            asked,
+            total,
+            window,
+            count,
+            width,
+            scaling * LOG2_E,
+            SINKS=sinks is not None,
+            ROWS=rows,
+            COLUMNS=rows // 2,
+            WIDTH=max(16, triton.next_power_of_2(width)),
+            num_warps=8 if rows == 128 else 4,
+            num_stages=2,
+        )
+    return output
+
+
+@triton.jit(do_not_specialize=("shared", "asked", "total", "window", "count"))
+def _kernel(
+    near_q,
+    far_q,
+    near_k,
+    far_k,
+    v,
+    out,
+    sinks,
+    near_q_head,
+    near_q_row,
+    far_q_head,
+    far_q_row,
+    near_k_head,
+    near_k_row,
+    far_k_head,
+    far_k_row,
+    v_head,
+    v_row,
+    out_head,
+    out_row,
+    shared,
+    asked,
+    total,
+    window,
+    count,
+    width,
+    scale,
+    SINKS: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """A block of queries of one head; `shared` heads share a key head. Logits are in bits: powers of 2 are faster."""
+    begin = (tl.num_programs(0) - 1 - tl.program_id(0)) * ROWS  # the longest first
+    head = tl.program_id(1).to(tl.int64)
+    group = head // shared
+    rows, dims = begin + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    here = total - asked + rows
+    low, high = total - asked + begin, total - asked + tl.minimum(begin + ROWS, asked) - 1  # first and last position
+    held = (rows < asked)[:, None] & (dims < width)[None, :]
+    top = tl.full([ROWS], -1e30, tl.float32)
+    weight = tl.zeros([ROWS], tl.float32)
+    if SINKS:
+        top = tl.zeros([ROWS], tl.float32) + tl.load(sinks + head) * 1.4426950408889634
+        weight = tl.full([ROWS], 1.0, tl.float32)
+    mixed = tl.zeros([ROWS, WIDTH], tl.float32)
+    v += group * v_head
+
+    q = tl.load(far_q + head * far_q_head + rows[:, None] * far_q_row + dims[None, :], mask=held, other=0.0)
+    k = far_k + group * far_k_head
+    every = tl.maximum(tl.minimum(count, low - window + 1), 0) // COLUMNS * COLUMNS
+    end = tl.minimum(count, high - window + 1)
+    mixed, top, weight = _over(
+        mixed, top, weight, q, k, far_k_row, v, v_row, here, 0, every, window, total, count, scale, width,
+        False, COLUMNS, WIDTH,
+    )  # fmt: skip
+    mixed, top, weight = _over(
+        mixed, top, weight, q, k, far_k_row, v, v_row, here, every, end, window, total, count, scale, width,
+        True, COLUMNS, WIDTH,
+    )  # fmt: skip
+
+    q = tl.load(near_q + head * near_q_head + rows[:, None] * near_q_row + dims[None, :], mask=held, other=0.0)
+    k = near_k + group * near_k_head
+    start, end = tl.maximum(0, low - window + 1) // COLUMNS * COLUMNS, high + 1
+    inside = tl.minimum(tl.cdiv(tl.maximum(0, high - window + 1), COLUMNS) * COLUMNS, end)
+    until = tl.maximum(inside, (low + 1) // COLUMNS * COLUMNS)
+    mixed, top, weight = _over(
+        mixed, top, weight, q, k, near_k_row, v, v_row, here, start, inside, 0, window, total, scale, width,
+        True, COLUMNS, WIDTH,
+    )  # fmt: skip
+    mixed, top, weight = _over(
+        mixed, top, weight, q, k, near_k_row, v, v_row, here, inside, until, 0, window, total, scale, width,
+        False, COLUMNS, WIDTH,
+    )  # fmt: skip
+    mixed, top, weight = _over(
+        mixed, top, weight, q, k, near_k_row, v, v_row, here, until, end, 0, window, total, scale, width,
+        True, COLUMNS, WIDTH,
+    )  # fmt: skip
+
+    mixed = mixed / weight[:, None]
+    tl.store(out + head * out_head + rows[:, None] * out_row + dims[None, :], mixed.to(out.dtype.element_ty), mask=held)
+
+
+@triton.jit
+def _over(
+    mixed, top, weight, q, k, k_row, v, v_row, here, begin, end, least, beyond, last, scale, width,
+    EDGE: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Add keys from `begin` to `end`; at an edge, those before `last` with least <= i - j < beyond alone."""
+    dims = tl.arange(0, WIDTH)
+    for place in range(begin, end, COLUMNS):
+        there = place + tl.arange(0, COLUMNS)
+        held = (there < last)[:, None] & (dims < width)[None, :]
+        keys = tl.load(k + there[:, None].to(tl.int64) * k_row + dims[None, :], mask=held, other=0.0)
+        logits = tl.dot(q, tl.trans(keys), input_precision="ieee") * scale
+        if EDGE:
+            apart = here[:, None] - there[None, :]
+            seen = (apart >= least) & (apart < beyond) & (there < last)[None, :]
+            logits = tl.where(seen, logits, float("-inf"))
+        higher = tl.maximum(top, tl.max(logits, 1))
+        weights = tl.exp2(logits - higher[:, None])
+        faded = tl.exp2(top - higher)
+        values = tl.load(v + there[:, None].to(tl.int64) * v_row + dims[None, :], mask=held, other=0.0)
+        mixed = mixed * faded[:, None] + tl.dot(weights.to(values.dtype), values, input_precision="ieee")
+        weight, top = weight * faded + tl.sum(weights, 1), higher
+    return mixed, top, weight
