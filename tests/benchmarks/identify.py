@@ -236,8 +236,8 @@ def families(
         if only not in (None, kind):
             continue
         folder = tiny(kind, scratch / kind)
-        n, trained = (16, 4096) if kind == "gemma3_text" else (32, 256)  # its global layers turn slowly: longer texts
-        yield (f"{kind}, random", folder, *(found := made(str(folder), 512, n, trained))[:1], planted, found[1])
+        length, n = (1024, 28) if kind == "gemma3_text" else (512, 32)  # its global layers turn slowly
+        yield (f"{kind}, random", folder, *(found := made(str(folder), length, n, 256))[:1], planted, found[1])
     if smollm2 is not None and only in (None, "smollm2"):
         stated = registry.read("model", "smollm2")
         wanted = llama(8192, 100_000.0, 64)
