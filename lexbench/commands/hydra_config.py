@@ -270,7 +270,8 @@ def _setting(command: Command, word: str) -> str:
         raise ValueError(f"setting {word!r} must be key=value: e.g. method=yarn")
     group, dot, _ = key.partition(".")
     if group not in groups + keys:
-        raise ValueError(f"unknown setting {key}: {registry.suggest(group, groups + keys)}")
+        option = f"did you mean --{key} {value}? " if f"--{key}" in command.options() else ""
+        raise ValueError(f"unknown setting {key}: {option or registry.suggest(group, groups + keys)}".rstrip())
     if dot and group in groups:
         return f"++{word}"
     if group in groups and value.startswith("["):

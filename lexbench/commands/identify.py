@@ -10,37 +10,43 @@ from pathlib import Path
 from lexbench.commands import hydra_config
 from lexbench.commands.command import BACKEND, CONFIG_DIR, METHOD, MODEL, Command, part
 
+EXAMPLE = "lexbench identify PACK model=NAME backend=openai backend.url=http://127.0.0.1:8000/v1"
+
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pack", type=Path, metavar="PACK", help="reference pack of the checkpoint")
-    parser.add_argument("--expect", metavar="SETUP", help="exit code 1 if the server has another setup than this")
+    parser.add_argument(
+        "--expect", metavar="SETUP", help="exit code 1 if the server has another setup than this, e.g. 'YaRN 4'"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print what the server turns by; 1 where that cannot be named, is not what was expected, or is served wrongly."""
     from lexbench.backends import Backend
-    from lexbench.core.checkpoint import read_model
+    from lexbench.core.checkpoint import locate, read_model
     from lexbench.core.method import read_method
     from lexbench.core.record import Refused
     from lexbench.core.scaled import attention_of
-    from lexbench.runner.backend_pool import done_with, opened
+    from lexbench.core.tokenizer import load_tokenizer
+    from lexbench.runner.backend_pool import checkpoint_of, done_with, opened
     from lexbench.studies.identify import identify, pack, probes
 
+    if "=" in options.pack.name and not options.pack.exists():
+        raise ValueError(f"the pack comes first, got {options.pack}: {EXAMPLE}")
     config, choices = hydra_config.composed(COMMAND, words)
     reference = pack.read(options.pack)
-    expected = identify.setup_named(reference, options.expect) if options.expect else None
+    expected = None if options.expect is None else identify.setup_named(reference, options.expect)
     model = read_model(config["model"])
+    folder = locate(checkpoint_of(model), model.revision, weights=False)
+    if load_tokenizer(folder, model.bos).vocabulary != reference.about["vocabulary"]:
+        raise ValueError(f"{options.pack} is of {reference.about['model']}, another tokenizer: give its model=NAME")
     _, method, _ = read_method(part(config, choices, "method"))
 
     @contextmanager
     def backend_for(length: int) -> Iterator[Backend]:
         backend = opened(model, part(config, choices, "backend"), length)
         try:
-            if backend.tokenizer.vocabulary != reference.about["vocabulary"]:
-                raise ValueError(
-                    f"{options.pack} is of {reference.about['model']}, another tokenizer: give its model=NAME"
-                )
             if choices["method"] != "none" or backend.name == "vllm":
                 backend.attend(attention_of(method, model, length))
             yield backend
@@ -70,5 +76,5 @@ COMMAND = Command(
     settings=(MODEL, METHOD, BACKEND),
     config="run",
     interrupted="nothing is kept: ask again",
-    epilog=CONFIG_DIR,
+    epilog=f"{EXAMPLE}\nasks a server. PACK is made by lexbench fingerprint.\n\n{CONFIG_DIR}",
 )

@@ -106,7 +106,7 @@ def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
         return f"{error.filename} cannot be read or written ({error.strerror}): change that, or give another place"
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename}"
+        return f"{error.strerror}: {error.filename2 or error.filename}"  # not the temporary file that would replace it
     return _short(" ".join(str(error).split()))
 
 

@@ -130,7 +130,8 @@ def _json(value: Any) -> str:
 def read(file: Path) -> Baseline:
     """Read a baseline; ValueError for an unreadable file, or one of a newer version."""
     if not file.is_file():
-        raise ValueError(f"baseline {file} does not exist: write it with --update")
+        what = "is no file" if file.exists() else "does not exist"
+        raise ValueError(f"baseline {file} {what}: write it with --update")
     try:
         page = json.loads(file.read_text())
         newer = page["schema"] > SCHEMA

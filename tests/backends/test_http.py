@@ -134,6 +134,7 @@ def test_nobody_there_is_said_with_the_address() -> None:
         ((413, b"Payload | Too Large"), "says HTTP 413: Payload | Too Large"),
         ((404, {"error": "no such model"}), "says HTTP 404: no such model"),
         ((501, {}), "says HTTP 501: {}"),
+        ((500, {"error": {"message": "11 validation errors: {}"}}), "says HTTP 500: 11 validation errors"),
         ((307, b"", {"Location": "http://b/v1"}), "it has moved to http://b/v1, give that as backend.url"),
     ],
 )

@@ -16,6 +16,7 @@ import lexbench
 from lexbench.backends import capabilities
 from lexbench.backends.openai import http
 from lexbench.backends.openai.backend import OpenAI, in_order, started_with
+from lexbench.backends.openai.dialect import PROBE
 from lexbench.core import registry
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import read_model
@@ -163,6 +164,34 @@ def test_a_server_that_scores_no_prompt_is_refused_by_a_clear_word_and_still_wri
         assert backend.write(write()).text == " a boat"
         with pytest.raises(Refused, match="does not return attention weights"):
             backend.probe(Probe(index=0, cluster="a", tokens=TOKENS))
+
+
+@pytest.mark.parametrize(("shift", "believed"), [(0, True), (1, False)])
+def test_an_echo_whose_rows_are_off_by_one_is_not_believed(shift: int, believed: bool) -> None:
+    """As llama-cpp-python's server echoes without BOS: the nats of each token once more behind itself."""
+
+    def answer(body: Body) -> Reply:
+        status, whole = echo(TOKENIZER, written=" and")(body)  # type: ignore[misc]
+        if status != 200:
+            return status, whole
+        [first], tokens = whole["choices"], body["prompt"]
+        if body.get("echo"):
+            rows = [-nll([*tokens[: p + shift], tokens[p]], p + shift) for p in range(1, len(tokens))]
+            first["logprobs"]["token_logprobs"][1:] = rows
+        elif "logprobs" in body:
+            new = [*tokens, TOKENIZER.encode(" and").ids[0]]
+            first["logprobs"] = {"token_logprobs": [-nll(new, len(tokens))]}
+        return status, whole
+
+    with asking(answer) as (backend, _):
+        if believed:
+            assert backend.score(score()).nll.tolist() == costs(TOKENS, 1)
+        else:
+            new = [int(each) for each in (*TOKENIZER.prefix, *TOKENIZER.encode(f"{PROBE} and").ids)]
+            written, read = nll(new, len(new) - 1), nll([*new, new[-1]], len(new))
+            with pytest.raises(Refused, match=f"a token of {written:.2f} nats when it was written has {read:.2f} when"):
+                backend.score(score())
+            assert backend.write(write()).text == " and"
 
 
 def test_a_server_of_texts_is_asked_only_for_tokens_that_are_a_text() -> None:

@@ -18,6 +18,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,13 @@ def families(
         yield "SmolLM2", locate(stated["path"]), pack.read(smollm2), wanted, said
 
 
+def first(reference: pack.Pack, texts: int) -> pack.Pack:
+    """A pack of the first texts, without longer ones."""
+    cut = {name: getattr(reference, name)[:texts] for name in ("tokens", "written")}
+    more = {name: getattr(reference, name)[:, :texts] for name in ("nll", "noise")}
+    return replace(reference, **cut, **more, longer=None)
+
+
 def right(reference: pack.Pack, found: identify.Found, label: str) -> str:
     """right; `cannot be told` where the planted setup is among those said to be alike; WRONG."""
     wanted = label if label == NONE else identify.setup_named(reference, label)
@@ -263,6 +271,7 @@ def main(given: list[str] | None = None) -> None:
     parser.add_argument("--smollm2", type=Path, help="a pack of SmolLM2")
     parser.add_argument("--only", help="one of lexlet, smollm2 and the types of tiny models")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS, help="only these")
+    parser.add_argument("--texts", type=int, help="only the first so many texts of each pack, and no longer ones")
     parser.add_argument("--kept", type=Path, help="folder with what the checkpoints gave, read again or filled")
     asked = parser.parse_args(given)
     torch.set_num_threads(1)
@@ -273,12 +282,13 @@ def main(given: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         for name, folder, reference, planted, size in families(asked.smollm2, Path(scratch), asked.only):
             sizes.append(f"{name} {size}")
+            reference = reference if asked.texts is None else first(reference, asked.texts)
             for done, change, label in planted:
                 planted_setups += 1
                 verdicts = []
                 for precision in asked.precisions:
                     file = asked.kept and asked.kept / f"{name}, {done}, {precision}.npy".replace(" ", "_")
-                    nats = kept(file, folder, change, precision, reference.tokens)
+                    nats = kept(file, folder, change, precision, reference.tokens)[: asked.texts]
                     found = identify.identify(reference, reference.of_texts(nats))
                     if longer := identify.undecided(reference, found):
                         file = file and file.with_stem(f"{file.stem},_longer")

@@ -233,7 +233,7 @@ def main() -> None:
                 if asked.pack is not None:
                     words = ["identify", str(asked.pack), "model=smollm2", "backend=openai", f"backend.url={url}"]
                     code, said = serving.quietly([*words, "backend.retries=0", "backend.concurrency=1"])
-                    print(f"\nAsked by identify: exit code {code}. {said.partition(chr(10))[0]}")
+                    print(f"\nAsked by identify: exit code {code}. {said.splitlines()[-1 if code == 2 else 0]}")
 
 
 if __name__ == "__main__":

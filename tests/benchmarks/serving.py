@@ -318,10 +318,11 @@ def words(url: str, folder: Path) -> list[str]:
 
 
 def quietly(given: list[str]) -> tuple[int, str]:
-    """Exit code of a command, and what it printed."""
-    said = StringIO()
-    with redirect_stdout(said), redirect_stderr(StringIO()):
-        return program.main(given), said.getvalue()
+    """Exit code of a command, and what it printed; where that is nothing, its error."""
+    said, error = StringIO(), StringIO()
+    with redirect_stdout(said), redirect_stderr(error):
+        code = program.main(given)
+    return code, said.getvalue() or error.getvalue()
 
 
 def served(engine: Engine) -> Any:
@@ -334,7 +335,9 @@ def named(engine: Engine, reference: Path) -> tuple[int, str]:
     with served(engine) as server:
         backend = ["backend=openai", f"backend.url={server.url}", "backend.retries=0"]
         code, said = quietly(["identify", str(reference), "model=lexlet", *backend, "--expect", "NTK 2"])
-    first, *others = said.split("\n\nnats away")[0].splitlines() or ["refused"]
+    if code == 2:
+        return code, "refused"
+    first, *others = said.split("\n\nnats away")[0].splitlines()
     label = first.split(": the nearest")[0].split(" (")[0].split(": ")[0]
     return code, "; ".join([label, *(line.split(": look")[0] for line in others)])
 

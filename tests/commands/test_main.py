@@ -129,6 +129,8 @@ def test_a_wrong_length_is_one_line(words: list[str], said: str, capfd: pytest.C
         (["score", "longbench", "nowhere"], "folder nowhere does not exist"),
         (["score", "longbench", "X", "--buckets", "8,4"], "bounds must be whole numbers that ascend"),
         (["keys", "model=lexlet"], "keys needs a file to write: give out=FILE"),
+        (["tune", "to=vllm"], "unknown setting to: did you mean --to vllm?\n"),
+        (["identify", "model=lexlet"], "the pack comes first, got model=lexlet: lexbench identify PACK model=NAME"),
     ],
 )
 def test_a_slip_is_said_in_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -140,6 +140,10 @@ def test_what_a_newcomer_gets_wrong_is_one_line(tmp_path: Path) -> None:
         make(**given, length=32, n=1, out=tmp_path / "a.npz")
     with pytest.raises(ValueError, match=r"is a folder: give --out a file, e\.g\. --out .*model\.npz"):
         make(**given, length=32, n=2, out=tmp_path)
+    most = int(pack.LARGEST / (0.75 * 2 * (len(setups(PLAIN, 32)) - 1) * (8 + 16)))  # 16 bits, 24 targets a text
+    for length, n, said in ((32, 10**5, f"give n={most} at most, or a shorter length"), (10**5, 2, "give a shorter")):
+        with pytest.raises(ValueError, match=rf"the pack has .* MB, it must have at most 1.05: {said}"):
+            make(**given, length=length, n=n, out=tmp_path / "a.npz")
 
 
 def test_a_pack_of_the_first_format_is_read(tmp_path: Path) -> None:

@@ -852,6 +852,9 @@ def test_a_target_is_offered_only_what_it_can_express(lexlet: Model, tmp_path: P
     assert re.search(r"^gains .*nats per token on none at 1024 tokens.*needles found: 1\.00, \+100 points", said, re.M)
     assert re.search(r"^costs .*0\.000.* nats at 256 tokens, as deployed; the limit is 0\.02$", said, re.M)
     assert re.search(r"^sure  +better than every other finalist within the price, on 8 fresh questions", said, re.M)
+    reropes = tuple({"name": "rerope", "window": window} for window in (16, 32, 64, 128))
+    with pytest.raises(Refused, match=r"measure no candidate: (rerope\(window=\d+\) [^;]*; ){2}[^;]* and 1 more$"):
+        run(lexlet, tmp_path / "none", methods=reropes, budget=4, to="vllm")
     with pytest.raises(ValueError, match="tune's to must be one of transformers, vllm"):
         Settings(to="tgi")
 

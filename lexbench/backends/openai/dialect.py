@@ -21,6 +21,8 @@ SCORING: Sequence[Mapping[str, Any]] = (
     {"echo": True, "logprobs": 1, "max_tokens": 1},
 )
 """Fields that request the likelihood of a prompt: vLLM's own, then OpenAI's; some servers accept one form only."""
+APART = 0.5
+"""Nats by which a token may differ between being written and being read by the same engine; rounding moves it less."""
 PROBE = "The grass is green and the sky is blue."
 
 
@@ -36,6 +38,8 @@ class Abilities:
     """The form of `SCORING` that it answers; None: none of them."""
     options: bool
     """It returns log-probabilities of given next tokens (`logprob_token_ids` of vLLM)."""
+    odd: str = ""
+    """Why its likelihoods are not believed."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +110,10 @@ class Dialect:
         """NLL of tokens[start:]."""
         form = self.able.scoring
         if form is None:
-            raise Refused(
-                f"{self._server.url} gives no log-probabilities of a prompt, neither prompt_logprobs nor echo with "
-                "logprobs: use a vLLM server, or backend=hf"
+            why = self.able.odd or (
+                "gives no log-probabilities of a prompt, neither prompt_logprobs nor echo with logprobs"
             )
+            raise Refused(f"{self._server.url} {why}: use a vLLM server, or backend=hf")
         if (
             "prompt_logprobs" in form and self.able.options
         ):  # score the last token as the next one: fits a prompt of the full window
@@ -217,9 +221,32 @@ class Dialect:
     def _abilities(self) -> Abilities:
         tokens = np.array([*self._tokenizer.prefix, *self._tokenizer.encode(PROBE).ids], dtype=np.int64)
         ids, exact = self._prompts(tokens)
-        scoring = (form for form in SCORING if _understood(self._scored, ids, form, tokens, 1))
+        scoring = next((form for form in SCORING if _understood(self._scored, ids, form, tokens, 1)), None)
         options = ids and _understood(self._ahead, tokens, tokens[-2:], len(tokens))
-        return Abilities(ids, exact, next(scoring, None), options)
+        odd = self._contradiction(ids, scoring, tokens) if scoring and "echo" in scoring else ""
+        return Abilities(ids, exact, None if odd else scoring, options, odd)
+
+    def _contradiction(self, ids: bool, form: Mapping[str, Any], tokens: Tokens) -> str:
+        """Words for a token whose likelihood differs between being written and being read; empty: none was seen."""
+        try:
+            choice = self._complete(ids, tokens, max_tokens=1, logprobs=1).choice
+            new = found(self._server, choice, list, "logprobs", "token_logprobs")
+            text = self._tokenizer.decode(tokens[len(self._tokenizer.prefix) :]) + str(choice.get("text"))
+            whole = np.array([*self._tokenizer.prefix, *self._tokenizer.encode(text).ids], dtype=np.int64)
+            if len(new) != 1 or len(whole) != len(tokens) + 1 or not np.array_equal(whole[:-1], tokens):
+                return ""  # an end, or text that joins another token
+            written = self._replies.nll(new[0], "a new token")
+            read = float(self._scored(ids, form, whole, len(tokens))[0])
+        except Deferred:
+            raise
+        except Refused:
+            return ""
+        if abs(read - written) <= APART:
+            return ""
+        return (
+            f"contradicts itself: a token of {written:.2f} nats when it was written has {read:.2f} when it is read, so "
+            "its likelihoods of a prompt are of other tokens"
+        )
 
     def _prompts(self, tokens: Tokens) -> tuple[bool, bool]:
         """Whether prompts may be token ids, and whether new tokens come as ids; Refused if no form is answered."""

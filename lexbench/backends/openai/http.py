@@ -198,7 +198,9 @@ class Server:
         if status in (401, 403):
             name = self._key_variable or "one by backend.key_variable"
             raise Deferred(f"{said}: the key is wrong or missing, set {name}")
-        if status in (408, 429) or (status >= 500 and status != 501):  # 501: the server does not have this interface
+        # 501: the server does not have this interface. llama-cpp-python's answers 500 to what it cannot read.
+        unread = status == 501 or (status == 500 and " validation error" in said)
+        if status in (408, 429) or (status >= 500 and not unread):
             raise Fault(said, _retry_after(response.headers.get("Retry-After", "")))
         if 300 <= status < 400:
             elsewhere = self.words(response.headers.get("Location", "elsewhere"))

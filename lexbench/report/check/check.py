@@ -33,7 +33,7 @@ class Check:
 
     @property
     def code(self) -> int:
-        """0: nothing lost; 1: something regressed; 2: nothing regressed, but something not comparable or not proven."""
+        """0: no loss found, or excluded; 1: regressed; 2: nothing regressed, but some not comparable or not proven."""
         if self.of("regressed"):
             return 1
         return 2 if self.of("not comparable", "not proven") or (self.certify and not self.of("proven")) else 0

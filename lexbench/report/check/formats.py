@@ -38,6 +38,8 @@ def command(
     ValueError where there is nothing to compare; on GitHub exit code 2 instead.
     """
     tolerances = tolerances_of(tolerance)
+    if update and certificate_file is not None:
+        raise ValueError("--update writes a baseline and proves nothing: leave --certify out, and give it afterwards")
     if update:
         return updated(baseline.update(folders, baseline_file), baseline_file), 0
     try:

@@ -38,6 +38,8 @@ TIMES = 8
 """Length of longer texts, in lengths of the others; at most the trained length."""
 FEWER = 4
 """Texts for each longer text; there are two longer ones at least."""
+PACKED = 0.75
+"""Share that compression leaves of likelihoods in 16 bits, at least."""
 
 
 def make(
@@ -86,12 +88,17 @@ def make(
         )
         return _measured(job, config, wanted, opening, room, quiet)
 
-    part = length // 4
+    wanted, part = setups(model, length), length // 4
+    n, opening = TEXTS if n is None else n, min(OPENING, part)
     if n == 1 and parts(1, length - length // 2) == 1:
         raise ValueError(f"one text of {length} tokens leaves no error to estimate: give n=2 at least")
     if out.is_dir():
         raise ValueError(f"{out} is a folder: give --out a file, e.g. --out {out / 'model.npz'}")
-    made = measured(setups(model, length), length, n or TEXTS, min(OPENING, part), min(ROOM, part))
+    least = PACKED * 2 * (len(wanted) - 1) * (opening + length - length // 2)
+    if n * least > LARGEST:
+        fewer = f"n={LARGEST // least:.0f} at most, or " if least <= LARGEST else ""
+        raise ValueError(_too_large(n * least, f"give {fewer}a shorter length"))
+    made = measured(wanted, length, n, opening, min(ROOM, part))
     rounded = [identify(made, made.nll[0] + noise) for noise in made.noise]
     near = {made.labels[0], *(label for found in rounded for label in (found.verdict, *found.alike))}
     among = [each for each in setups(model, longer) if each.label in near] if longer > length else []
@@ -99,11 +106,13 @@ def make(
         made = replace(made, longer=measured(among, longer, max(2, len(made.tokens) // FEWER), 0, 0))
     content = as_bytes(made)
     if len(content) > LARGEST:
-        raise ValueError(
-            f"the pack has {len(content) / 1e6:.2f} MB, it must have at most {LARGEST / 1e6:.2f}: lower n or length"
-        )
+        raise ValueError(_too_large(len(content), "lower n or length"))
     write_bytes(out, content)
     return made
+
+
+def _too_large(size: float, remedy: str) -> str:
+    return f"the pack has {size / 1e6:.2f} MB, it must have at most {LARGEST / 1e6:.2f}: {remedy}"
 
 
 def _measured(

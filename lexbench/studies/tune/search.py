@@ -16,6 +16,7 @@ from lexbench.core.task import Choose, Mark, Write
 from lexbench.methods import export
 from lexbench.runner.job import Job
 from lexbench.stats.pairs import Paired, paired
+from lexbench.stats.wording import some
 from lexbench.studies.tune.bench import Bench, Part, TimeUp
 from lexbench.studies.tune.halving import halve, rungs
 from lexbench.studies.tune.ranking import Finalist, Measured, price_of, rank
@@ -28,6 +29,8 @@ ABLE, TRIED = 0.5, 8
 """Needles count if the model finds this share (above chance) of so many of them within its trained length."""
 MORE = 4
 """Fresh questions at most, in units of `n`."""
+SHOWN = 3
+"""Reasons that are said where no candidate can be measured."""
 DRAWS = 20
 """Draws of old candidates in a row after which the space counts as exhausted."""
 
@@ -95,7 +98,8 @@ class Search:
             self._bar.close()
         if not any(tried.price for tried in self.tried[1:]):
             reasons = [f"{tried.candidate.label} ({tried.out})" for tried in self.tried[1:]]
-            raise Refused(f"tune can measure no candidate: {'; '.join(reasons) or 'no method but none was given'}")
+            said = some(reasons, SHOWN, "; ") if reasons else "no method but none was given"
+            raise Refused(f"tune can measure no candidate: {said}")
 
     def _base(self) -> None:
         """Measure `none` on the first rung, as the baseline."""

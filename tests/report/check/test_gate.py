@@ -94,12 +94,14 @@ def test_wrong_input_gives_2_in_one_line(tmp_path: Path, capsys: pytest.CaptureF
     for words, said in (
         (["--baseline", "nowhere.json"], "baseline nowhere.json does not exist: write it with --update"),
         (["--baseline", str(BASELINE), "--tolerance", "nll"], "tolerance 'nll' must be METRIC=NUMBER"),
+        (["--baseline", str(tmp_path)], f"baseline {tmp_path} is no file: write it with --update"),
+        (["--baseline", "b.json", "--update", "--certify", "c.json"], "--update writes a baseline and proves nothing"),
         (
             ["--baseline", str(BASELINE)],
             "run has no cell of the baseline: it holds yarn passkey on lexlet, the baseline",
         ),
     ):
-        if "nowhere.json" not in words and "--tolerance" not in words:
+        if words == ["--baseline", str(BASELINE)]:
             run = str(folder(tmp_path / "other", answers("pi", right(8, 8)))[0])
             said = said.replace("yarn", "pi")
         assert main(["check", run, *words]) == 2
