@@ -114,6 +114,8 @@ class Learner:
         losses = self.gradient(rows, step, kinds)
         torch.nn.utils.clip_grad_norm_(self.decoder.parameters(), self.recipe.clip)
         self.optimizer.step(self.recipe.share_of_rate(step))
+        # The fused AdamW does not count its updates, which `weight_versions` goes by.
+        torch.autograd.graph.increment_version(self.decoder.parameters())
         return [float(loss) for loss in losses.mean(1).tolist()]
 
     def gradient(self, rows: Tensor, step: int, kinds: Sequence[str] = ()) -> Tensor:

@@ -1,5 +1,6 @@
 """One update: pieces, halves, compiled networks, what decays."""
 
+import copy
 import json
 import shutil
 from collections.abc import Sequence
@@ -167,6 +168,16 @@ def test_no_compiler_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(ValueError, match=r"recipe\.compile needs a C\+\+ compiler"):
         learner("rope", compile=True)
+
+
+@pytest.mark.parametrize("name", ["t5", "kerple", "fire", "tisa", "clex", "floater"])
+def test_held_out_rows_see_the_weights_of_the_last_step(name: str) -> None:
+    """What an encoding keeps of its weights between texts must not outlive an update; a copy has kept nothing."""
+    own = learner(name, rate=0.05, warmup=0)
+    for step in range(2):
+        own.step(rows(), step)
+        fresh = Learner(copy.deepcopy(own.decoder), own.recipe, None)
+        assert own.held_out(rows()) == fresh.held_out(rows())
 
 
 @pytest.mark.slow
