@@ -151,8 +151,22 @@ class Official(Task):
         if self._of.prompts is not None and prompts is None:
             raise Refused(f"{self.benchmark} needs the official wording: give task.prompts=FILE, {self._of.prompts}")
         axis = None if self.axis is None else str(self.axis)
-        framing = sum(map(len, _pieces(tokenizer, [("user", "")], "", self._uses_chat(tokenizer))))
-        asked = Asked(self._part, self.data, prompts, axis, self.template, tokenizer, length, framing, n, seed)
+        chat = self._uses_chat(tokenizer)
+        framing = sum(map(len, _pieces(tokenizer, [("user", "")], "", chat)))
+        asked = Asked(
+            part=self._part,
+            files=self.data,
+            prompts=prompts,
+            axis=axis,
+            template=self.template,
+            tokenizer=tokenizer,
+            length=length,
+            room=self.room,
+            chat=chat,
+            framing=framing,
+            n=n,
+            seed=seed,
+        )
         kept, total = dict[int, Example](), 0
         for place, example in enumerate(benchmarks.examples(self._of, asked)):
             total += 1
@@ -190,7 +204,7 @@ class Official(Task):
                 "id": example.id,
                 "parts": [*example.parts, f"tokens {_doubling(whole)}"],
                 "prompt_tokens": whole,
-                "cut": whole > space,
+                "cut": whole > space or bool(example.facts.get("shortened")),
                 "chat": chat,
                 "examples": total,
             },
@@ -209,7 +223,7 @@ class Official(Task):
         )
 
     def _uses_chat(self, tokenizer: Tokenizer) -> bool:
-        if self.chat is not None or not self._of.chat:
+        if self.chat is not None or not self._of.is_chat(self._part):
             return bool(self.chat)
         try:
             tokenizer.frame(chat=True)
