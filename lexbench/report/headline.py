@@ -40,7 +40,7 @@ def grid_of(found: Headline, title: str | None = None) -> Grid:
     tasks = [f"Retrieval: mean of {some(found.tasks)}."] if needles else []
     return Grid(
         title=title or f"What context beyond {cell.trained_length} tokens adds: {cell.task} on {cell.model}",
-        above=[found.sentence, f"Protocol: {' '.join(caption(found.table).splitlines())}."],
+        above=[found.sentence, f"Protocol: {'. '.join(caption(found.table).splitlines())}."],
         head=head,
         rows=rows,
         remarks=[MEANING, *tasks, *_unable(found), *_too_long(found)],
