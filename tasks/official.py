@@ -34,8 +34,8 @@ class Official(Task):
 
     The scorers (`lexbench.taskkit.benchmarks`): `official` with the faults that published numbers contain, and
     `repaired` without. Each rule's docstring names them. What a score is worth: in MRCR a reply of the right kind but
-    the wrong number has about 0.51 with 2 needles, 0.27 with 4, 0.15 with 8, and any reply of the conversation 0.01; a
-    right reply cut after a share f of it has 2f / (1 + f), so read `hit_room` beside it.
+    of any number has about 0.51 with 2 needles, 0.27 with 4, 0.15 with 8 (shown as chance), and any reply of the
+    conversation 0.01; a right reply cut after a share f of it has 2f / (1 + f), so read `hit_room` beside it.
 
     Differences to the official runs: greedy instead of sampled; the middle is cut in the model's tokens, so that prompt
     and room fit in `length`; NoLiMa's books are taken in the order of their names, which officially is the file
@@ -138,6 +138,9 @@ class Official(Task):
             if place in examples
         )
         questions = list(itertools.islice((each for each in made if each is not None), n))
+        if not total:
+            chosen = self._part if self.axis is None else f"{self._part}, class {self.axis}"
+            raise Refused(f"{self.benchmark}: the data have no example of {chosen}: correct task.part or task.axis")
         if not questions:
             raise Refused(f"{self.benchmark}: none of {total} examples fits in {length} tokens: raise length")
         return questions

@@ -172,6 +172,10 @@ def test_mrcr_needs_the_prefix_first_and_autojunk_hides_repeated_text() -> None:
     assert mrcr.score(facts, text, "official") < 0.6 < 0.99 < mrcr.score(facts, text, "repaired")
 
 
+TIDE = ("tide", "diet")
+"""The example of difflib's documentation: ratio() is 0.25 in this order and 0.5 in the other."""
+
+
 def test_mrcr_of_deepmind_reads_behind_the_last_hash() -> None:
     facts = {"answer": " 0123456789ab a riddle "}
     for text, expected in (
@@ -180,6 +184,13 @@ def test_mrcr_of_deepmind_reads_behind_the_last_hash() -> None:
         ("0123456789a a riddle", 0.0),
     ):
         assert mrcr.score_v2(facts, text, "official") == expected
+    # the target comes first, the reply second; in OpenAI's the other way round
+    orders = [
+        mrcr.score_v2({"answer": f"0123456789ab{a}"}, f"0123456789ab{b}", "official") for a, b in (TIDE, TIDE[::-1])
+    ]
+    assert orders == [0.25, 0.5]
+    own = {"random_string_to_prepend": "x", "answer": f"x{TIDE[1]}"}
+    assert mrcr.score(own, f"x{TIDE[0]}", "official") == 0.25
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,19 @@ def test_without_data_or_wording_a_benchmark_is_refused_by_name(
             asked(made(name, prompts=None), lexlet)
 
 
+def test_a_class_that_the_data_lack_is_said_and_never_replaced_by_others(
+    made: Callable[..., lexbench.Task], lexlet: FastTokenizer
+) -> None:
+    assert {each.chance for each in asked(made("mrcr"), lexlet)} == {0.51}  # a reply of the right kind, in any order
+    assert {each.chance for each in asked(made("mrcr_v2"), lexlet)} == {0.51}
+    with pytest.raises(Refused, match=r"lack mrcr_v2\*_2needle_upto_64K_\*.csv: give task.data"):
+        asked(made("mrcr_v2", axis="upto_64K"), lexlet)
+    with pytest.raises(
+        Refused, match=r"^longbench_v2: the data have no example of all, class tiny: correct task.part or"
+    ):
+        asked(made("longbench_v2", axis="tiny"), lexlet)
+
+
 def test_over_long_examples_are_left_out_or_lose_their_middle(
     made: Callable[..., lexbench.Task], lexlet: FastTokenizer, tmp_path: Path
 ) -> None:
