@@ -62,6 +62,11 @@ def test_score_prints_json_and_names_what_is_wrong(tmp_path: Path) -> None:
         infinitebench.rescore(tmp_path)
     with pytest.raises(ValueError, match=r"has no predictions: give one with TASK_LENGTH_PROMPT.csv"):
         babilong.rescore(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "preds_passkey.jsonl").write_text("")
+    file.unlink()
+    with pytest.raises(ValueError, match=r"jsonl or the like, such as .*model$"):
+        infinitebench.rescore(tmp_path)
     (tmp_path / "qa1_0k_a.csv").write_text(",target,output\n0,garden,garden\n")
     with pytest.raises(ValueError, match=r"qa1_0k_a.csv must have the columns target, output, question .*: correct it"):
         babilong.rescore(tmp_path)

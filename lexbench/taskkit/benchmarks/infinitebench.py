@@ -14,7 +14,7 @@ from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example
 from lexbench.taskkit.benchmarks.copy import literals, rows, value
 from lexbench.taskkit.longbench.examples import read_rows
 from lexbench.taskkit.longbench.metrics import CHINESE_PUNCTUATION, qa_f1
-from lexbench.taskkit.rescored import Rescored
+from lexbench.taskkit.rescored import Rescored, example_below
 
 LETTERS = "ABCD"
 NOTHING, UNKNOWN = "NO PREDICTION", "XXXXXXXXXX"
@@ -226,6 +226,7 @@ def rescore(folder: Path, scorer: str = "official") -> list[Rescored]:
     if not files:
         raise ValueError(
             f"folder {folder} has no predictions: give one with preds_{next(iter(PARTS))}.jsonl or the like"
+            f"{example_below(folder, 'preds_*.jsonl')}"
         )
     found = []
     for name, file in files.items():
