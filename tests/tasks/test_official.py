@@ -458,7 +458,7 @@ def test_helmets_recall_books_and_citations_are_asked_in_its_words(
 
 
 def test_helmets_books_and_citations_are_chats_without_the_cue(
-    helmet_copy: Callable[..., lexbench.Task], lexlet: FastTokenizer
+    helmet_copy: Callable[..., lexbench.Task], lexlet: FastTokenizer, tmp_path: Path
 ) -> None:
     def template(roles: Sequence[str]) -> list[str]:
         return [*(f"[{role}]" for role in roles), "[model]"]
@@ -471,6 +471,11 @@ def test_helmets_books_and_citations_are_chats_without_the_cue(
     assert not asked(helmet_copy("ruler_niah_mv"), talking)[0].messages
     with pytest.raises(ValueError, match="infbench_qa_eng has no classes of length, got axis=8192: leave it out"):
         helmet_copy("infbench_qa_eng", axis=8192)
+    (tmp_path / "prompts" / "asqa_revised.json").write_text("{")
+    with pytest.raises(
+        ValueError, match=r"asqa_revised.json must be JSON with 2 demos or more: give the official file$"
+    ):
+        asked(helmet_copy("alce_asqa"), talking)
     with pytest.raises(ValueError, match=r"alce_asqa counts passages, got axis=8k: e.g. axis=700"):
         helmet_copy("alce_asqa", axis="8k")
 

@@ -157,7 +157,12 @@ def _book(row: Mapping[str, Any], part: str, file: Path) -> dict[str, Any]:
 def _cited(asked: Asked) -> Iterator[Example]:
     file, shots = asked.files.places
     wording = every_literal(asked.prompts)["load_alce.user_template"][-1]
-    stated = json.loads(shots.read_text(encoding="utf-8"))
+    try:
+        stated = json.loads(shots.read_text(encoding="utf-8"))
+    except ValueError:
+        stated = {}
+    if len(stated["demos"] if isinstance(stated, dict) and "demos" in stated else ()) < SHOTS:
+        raise ValueError(f"{shots} must be JSON with {SHOTS} demos or more: give the official file")
     rng, count = random.Random(SEED), int(asked.axis or FULL)
 
     def passages(documents: Sequence[Mapping[str, Any]]) -> str:
