@@ -30,7 +30,8 @@ class ManyLabels(Spread):
     equally many examples, colours say nothing, and the asked colour is new. Without the examples of the asked thing,
     every label is as likely.
 
-    Chance: 1 / labels.
+    Chance: 1 / labels. In the control, a choice is also among labels that no example has: the left out one would be the
+    only one that does not occur. (Up to version 1 it was.)
 
     Args:
         labels: letters.
@@ -39,6 +40,7 @@ class ManyLabels(Spread):
     """
 
     form: ClassVar[tuple[str, ...]] = Spread.form
+    version: ClassVar[int] = 2
     item: ClassVar[str] = "[a-z]"
     labels: int = 6
     things: int = 1
@@ -60,7 +62,9 @@ class ManyLabels(Spread):
 
     def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:
         """Examples of all things in random order, and a new one."""
-        labels = words(string.ascii_uppercase, self.labels)
+        unused = 0 if self.needle else min(self.labels - 1, len(string.ascii_uppercase) - self.labels)
+        options = words(string.ascii_uppercase, self.labels + unused)
+        labels = options[: self.labels]
         things = words(WORDS, self.labels * self.things)
         groups = dict(zip(things, np.repeat(labels, self.things).tolist(), strict=True))
         colours = {thing: words(COLOURS, self.shots + 1) for thing in things}
@@ -75,6 +79,6 @@ class ManyLabels(Spread):
             begin=BEGIN.format(**asked),
             expected=[labels[0]],
             chance=1 / self.labels,
-            options=sorted(labels),
-            blind=1 / self.labels,
+            options=sorted(options),
+            blind=1 / (1 + unused),
         )

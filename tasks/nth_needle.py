@@ -43,8 +43,9 @@ class NthNeedle(Spread):
     which word is the n-th depends on all lines of the person before it.
 
     Chance: a model that finds the person and ignores the order has 1 / alike; one that takes the last word of the text
-    with `which=last`, or the first with `which=first`, has 1 / people. The larger of the two is the chance level, for
-    the choice among the words of the person 1 / alike.
+    with `which=last`, or the first with `which=first`, has 1 / people. The larger of the two is the chance level. A
+    choice is among the words of all people: of one person's words, the last of the text would be the right one. (Up to
+    version 1 it was among these.) In its control, guessing a word that does not occur has 1 / alike.
 
     Args:
         which: nth, first or last.
@@ -53,6 +54,7 @@ class NthNeedle(Spread):
     """
 
     form: ClassVar[tuple[str, ...]] = Spread.form
+    version: ClassVar[int] = 2
     which: str = "nth"
     alike: int = 4
     people: int = 4
@@ -91,8 +93,8 @@ class NthNeedle(Spread):
             ask=ASKS[self.which].format(**filled),
             begin=BEGINS[self.which].format(**filled),
             expected=[said[own[n]][1]],
-            chance=1 / self.alike if self.which == "nth" or self.choose else 1 / min(self.alike, self.people),
-            options=[said[place][1] for place in own],
-            blind=1 / len(WORDS),
+            chance=1 / self.alike if self.which == "nth" else 1 / min(self.alike, self.people),
+            options=sorted(word for _, word in said),
+            blind=1 / self.alike,
             facts={"n": n + 1},
         )

@@ -34,8 +34,8 @@ class Official(Task):
 
     The scorers (`lexbench.taskkit.benchmarks`): `official` with the faults that published numbers contain, and
     `repaired` without. Each rule's docstring names them. What a score is worth: in MRCR a reply of the right kind but
-    the wrong number has about 0.51 with 2 needles, 0.27 with 4, 0.15 with 8, and any reply of the conversation 0.01; a
-    right reply cut after a share f of it has 2f / (1 + f), so read `hit_room` beside it.
+    of any number has about 0.51 with 2 needles, 0.27 with 4, 0.15 with 8 (shown as chance), and any reply of the
+    conversation 0.01; a right reply cut after a share f of it has 2f / (1 + f), so read `hit_room` beside it.
 
     Differences to the official runs: greedy instead of sampled; the middle is cut in the model's tokens, so that prompt
     and room fit in `length`; NoLiMa's books are taken in the order of their names, which officially is the file
@@ -138,6 +138,9 @@ class Official(Task):
             if place in examples
         )
         questions = list(itertools.islice((each for each in made if each is not None), n))
+        if not total:
+            chosen = self._part if self.axis is None else f"{self._part}, class {self.axis}"
+            raise Refused(f"{self.benchmark}: the data have no example of {chosen}: correct task.part or task.axis")
         if not questions:
             raise Refused(f"{self.benchmark}: none of {total} examples fits in {length} tokens: raise length")
         return questions
@@ -151,8 +154,22 @@ class Official(Task):
         if self._of.prompts is not None and prompts is None:
             raise Refused(f"{self.benchmark} needs the official wording: give task.prompts=FILE, {self._of.prompts}")
         axis = None if self.axis is None else str(self.axis)
-        framing = sum(map(len, _pieces(tokenizer, [("user", "")], "", self._uses_chat(tokenizer))))
-        asked = Asked(self._part, self.data, prompts, axis, self.template, tokenizer, length, framing, n, seed)
+        chat = self._uses_chat(tokenizer)
+        framing = sum(map(len, _pieces(tokenizer, [("user", "")], "", chat)))
+        asked = Asked(
+            part=self._part,
+            files=self.data,
+            prompts=prompts,
+            axis=axis,
+            template=self.template,
+            tokenizer=tokenizer,
+            length=length,
+            room=self.room,
+            chat=chat,
+            framing=framing,
+            n=n,
+            seed=seed,
+        )
         kept, total = dict[int, Example](), 0
         for place, example in enumerate(benchmarks.examples(self._of, asked)):
             total += 1
@@ -190,7 +207,7 @@ class Official(Task):
                 "id": example.id,
                 "parts": [*example.parts, f"tokens {_doubling(whole)}"],
                 "prompt_tokens": whole,
-                "cut": whole > space,
+                "cut": whole > space or bool(example.facts.get("shortened")),
                 "chat": chat,
                 "examples": total,
             },
@@ -209,7 +226,7 @@ class Official(Task):
         )
 
     def _uses_chat(self, tokenizer: Tokenizer) -> bool:
-        if self.chat is not None or not self._of.chat:
+        if self.chat is not None or not self._of.is_chat(self._part):
             return bool(self.chat)
         try:
             tokenizer.frame(chat=True)

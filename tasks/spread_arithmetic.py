@@ -30,7 +30,10 @@ class SpreadArithmetic(Spread):
     among `others` chains of the same size. All terms are uniform digits, so without any single line of the chain the
     answer is uniform: each of the ten digits is as likely.
 
-    Chance: 1/10.
+    With steps=0 nothing is added, and each line states a number that no other line states: the model only has to find
+    it. (Up to version 1 they could be equal.)
+
+    Chance: 1/10; with steps=0 1 / (1 + others), for any number of the text.
 
     Args:
         steps: additions.
@@ -39,12 +42,17 @@ class SpreadArithmetic(Spread):
 
     form: ClassVar[tuple[str, ...]] = Spread.form
     item: ClassVar[str] = r"\d+"
+    version: ClassVar[int] = 2
     steps: int = 2
     others: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least("spread_arithmetic", self, steps=0, others=0)
+        if not self.steps and self.others >= MODULUS:
+            raise ValueError(
+                f"spread_arithmetic has {MODULUS} digits, got others={self.others} with steps=0: lower others"
+            )
         if (1 + self.others) * (1 + self.steps) > len(WORDS):
             raise ValueError(
                 f"spread_arithmetic has {len(WORDS)} words, got steps={self.steps} and others={self.others}: lower them"
@@ -59,7 +67,7 @@ class SpreadArithmetic(Spread):
         """Chains of equal size, their lines in random order."""
         size = self.steps + 1
         names = words(WORDS, (1 + self.others) * size)
-        terms = rng.integers(MODULUS, size=len(names))
+        terms = rng.integers(MODULUS, size=len(names)) if self.steps else rng.permutation(MODULUS)[: len(names)]
         lines = [
             (STEP if place % size else START).format(name=name, before=names[place - 1], value=terms[place])
             for place, name in enumerate(names)
@@ -72,7 +80,7 @@ class SpreadArithmetic(Spread):
             ask=ASK.format(name=names[size - 1]),
             begin=BEGIN.format(name=names[size - 1]),
             expected=[str(terms[:size].sum() % MODULUS)],
-            chance=1 / MODULUS,
+            chance=1 / MODULUS if self.steps else 1 / len(names),
             options=[str(digit) for digit in range(MODULUS)],
-            blind=1 / MODULUS,
+            blind=1 / MODULUS if self.steps else 1 / (MODULUS - self.others),
         )

@@ -201,6 +201,12 @@ def test_the_numbers_of_the_page_on_curves_are_those_of_the_committed_records() 
         nll = [known[method, "last_segment", "nll", length].value for length in (256, 2048)]
         found = known[method, "passkey", "accuracy", 2048].value
         assert shown == [f"{nll[0]:.3f}", f"{nll[1]:.3f}", f"{100 * (found or 0):.0f}"]
+    page = " ".join((DOCS / "reading.md").read_text().split())
+    none, rerope = (known[method, "last_segment", "nll", 512] for method in ("none", "rerope"))
+    bands = [f"{each.value:.3f} [{each.low:.3f}, {each.high:.3f}]" for each in (none, rerope)]
+    assert f"`none` has {bands[0]} and `rerope` {bands[1]}: the bands overlap" in page
+    [difference] = re.findall(r"paired difference is (-[\d.]+) (\[.*?\]), far from 0", page)
+    assert f"| {difference[0]}* {difference[1]} |" in (ROOT / "results/reference/lexlet.md").read_text()
 
 
 def test_the_gate_of_the_page_uses_inputs_that_the_action_has() -> None:

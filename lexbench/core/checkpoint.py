@@ -74,7 +74,7 @@ def _fetched(path: str, fetch: Callable[[bool], str]) -> Path:
     from huggingface_hub import errors
 
     transport = cast(type[Exception], vars(errors)["HTTPError"])  # its HTTP library depends on the hub's version
-    reached = _hub_is_reached()
+    reached = hub_is_reached()
     try:
         return Path(fetch(not reached))
     except errors.GatedRepoError:
@@ -100,7 +100,7 @@ SECONDS = 5.0
 
 
 @functools.cache
-def _hub_is_reached() -> bool:
+def hub_is_reached() -> bool:
     """Whether the hub answers at all; asked once."""
     from huggingface_hub import constants, errors, get_session
 

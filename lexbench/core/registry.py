@@ -109,6 +109,19 @@ def build(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
 
     Raises ValueError for an unknown or missing parameter, and whatever the class raises for a wrong value.
     """
+    cls = checked(config, noun)
+    config = {key: value for key, value in config.items() if key not in ("_target_", "file")}
+    known = parameters(cls)
+    values = {**{key: value for key, value in inserted.items() if key in known}, **config}
+    lacking = [key for key, required in known.items() if required and key not in values]
+    if lacking:
+        raise ValueError(f"{noun} needs {lacking[0]}: give {noun}.{lacking[0]}=...")
+    with fenced(f"{noun} {cls.__name__}"):
+        return cls(**{key: _frozen(value) for key, value in values.items()})
+
+
+def checked(config: Mapping[str, Any], noun: str) -> type:
+    """The class that a yaml describes; ValueError for an unknown parameter or a plain value of a wrong type."""
     cls = class_of(config, noun)
     if noun in DOES and not hasattr(cls, DOES[noun]):
         raise ValueError(f"{noun} class {cls.__name__} must have {DOES[noun]}: name another by _target_ or file")
@@ -121,15 +134,10 @@ def build(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
             raise ValueError(
                 f"{noun}.corpus is set by corpus=NAME for the whole run, got {config[key]!r}: leave it out"
             )
-    values = {**{key: value for key, value in inserted.items() if key in known}, **config}
-    lacking = [key for key, required in known.items() if required and key not in values]
-    if lacking:
-        raise ValueError(f"{noun} needs {lacking[0]}: give {noun}.{lacking[0]}=...")
     hints = get_type_hints(cls if is_dataclass(cls) else cls.__init__)  # type: ignore[misc]
     for key in config:
         _check(f"{noun}.{key}", config[key], hints.get(key, Any))
-    with fenced(f"{noun} {cls.__name__}"):
-        return cls(**{key: _frozen(value) for key, value in values.items()})
+    return cls
 
 
 def _frozen(value: Any) -> Any:

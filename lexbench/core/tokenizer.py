@@ -134,7 +134,8 @@ class FastTokenizer:
         """
         texts = self._template([role for role, _ in messages]) if self._template else None
         if texts is None:
-            raise ValueError("chat=true needs a model with a chat template, this one has none: set task.chat=false")
+            where = "backend" if self.form else "task"
+            raise ValueError(f"chat=true needs a model with a chat template, this one has none: set {where}.chat=false")
         pieces = [self.template_tokens(text) for text in texts]
         if self.prefix and tuple(pieces[0][: len(self.prefix)]) != self.prefix:
             pieces[0] = np.concatenate([np.asarray(self.prefix, np.int64), pieces[0]])

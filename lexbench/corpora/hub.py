@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lexbench.core.checkpoint import hub_is_reached
 from lexbench.corpora import Document, hash_documents
 from lexbench.corpora.fields import text_of
 
@@ -87,11 +88,23 @@ class Hub:
         try:
             if saved:
                 return _saved(folder, self.split)
-            return datasets.load_dataset(self.dataset, self.config, split=self.split, revision=self.revision)
+            return load(self.dataset, self.config, self.split, self.revision)
         except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
             reason = " ".join(str(error.__cause__ or error).split()) or type(error).__name__
             remedy = "check name, config, split and network"
             raise ValueError(f"dataset {self.dataset} cannot be loaded ({reason}): {remedy}") from None
+
+
+def load(dataset: str, config: str | None, split: str, revision: str | None) -> Any:
+    """Rows of a dataset; where the hub does not answer, from the cache, without half a minute of attempts."""
+    import datasets
+
+    stated = datasets.config.HF_HUB_OFFLINE
+    try:
+        datasets.config.HF_HUB_OFFLINE = stated or not (Path(dataset).expanduser().exists() or hub_is_reached())
+        return datasets.load_dataset(dataset, config, split=split, revision=revision)
+    finally:
+        datasets.config.HF_HUB_OFFLINE = stated
 
 
 def _saved(folder: Path, split: str) -> Any:

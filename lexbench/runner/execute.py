@@ -73,7 +73,7 @@ def _tokenizer(model: Model, backend: Mapping[str, Any] | None = None) -> Tokeni
     if not (backend or {}).get("chat"):
         return tokenizer
     plain = {key: value for key, value in (backend or {}).items() if key != "name"}
-    dressed: Tokenizer = registry.class_of(plain, "backend").as_chat(tokenizer, plain)  # type: ignore[attr-defined]
+    dressed: Tokenizer = registry.checked(plain, "backend").as_chat(tokenizer, plain)  # type: ignore[attr-defined]
     return dressed
 
 

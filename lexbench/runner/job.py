@@ -204,7 +204,10 @@ def _entries(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     takes = [registry.parameters(registry.class_of(entry, "task")) for entry in entries]
     for key in shared:
         if not any(key in known for known in takes):
-            raise ValueError(f"unknown parameter task.{key}: no task of {[entry['name'] for entry in entries]} has it")
+            meant = registry.nearest(key, sorted({each for known in takes for each in known}))
+            raise ValueError(
+                f"unknown parameter task.{key}: {meant}no task of {[entry['name'] for entry in entries]} has it"
+            )
     return [
         {**entry, **{key: value for key, value in shared.items() if key in known}}
         for entry, known in zip(entries, takes, strict=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 
@@ -17,6 +18,12 @@ class Rescored:
     n: int
     official: bool = True
     """Whether this is the metric of the published tables."""
+
+
+def example_below(folder: Path, pattern: str) -> str:
+    """`, such as FOLDER`, where a folder inside has such files; or nothing."""
+    inner = next((each.parent for each in sorted(folder.glob(f"*/{pattern}"))), None)
+    return "" if inner is None else f", such as {inner}"
 
 
 def as_data(rescored: Sequence[Rescored]) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class Puzzle:
     """Items of the right answer."""
     chance: float
     options: Sequence[str] = ()
-    """All possible answers of one item, for a choice."""
+    """All possible answers of one item, for a choice; a guess among them by place or frequency has `chance`."""
     blind: float = 0.0
     """Expected accuracy of guessing in the control."""
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -191,6 +191,7 @@ class Spread(Task):
             prompt=np.concatenate([fixed.before, tokens, fixed.after]),
             options=options,
             expected=list(puzzle.options).index(puzzle.expected[0]),
+            guess=chance,
             facts=facts,
         )
 

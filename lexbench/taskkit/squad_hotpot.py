@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from lexbench.core.record import Refused
+from lexbench.corpora import hub
 from lexbench.taskkit import matching
 from lexbench.taskkit.passages import Case, Passage
 
@@ -116,7 +117,7 @@ def _hub(dataset: str, config: str | None, split: str, revision: str | None) -> 
     import datasets
 
     try:
-        return datasets.load_dataset(dataset, config, split=split, revision=revision)
+        return hub.load(dataset, config, split, revision)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         reason = " ".join(str(error.__cause__ or error).split()) or type(error).__name__
         what = f"distractor_qa's dataset {dataset} cannot be loaded ({reason})"

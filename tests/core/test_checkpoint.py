@@ -325,7 +325,7 @@ def test_a_model_that_the_hub_withholds_is_said_with_what_to_do(
         hf_raise_for_status(response(status, code))
         raise AssertionError
 
-    monkeypatch.setattr(checkpoint, "_hub_is_reached", lambda: True)
+    monkeypatch.setattr(checkpoint, "hub_is_reached", lambda: True)
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
     with pytest.raises(
         FetchError, match=rf"^model org/name cannot be fetched \({said}.*, or give its folder as model.path"
@@ -339,12 +339,12 @@ def test_a_hub_out_of_reach_is_known_in_seconds_and_the_cache_is_read(monkeypatc
 
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    checkpoint._hub_is_reached.cache_clear()
+    checkpoint.hub_is_reached.cache_clear()
     started = time.monotonic()
     with pytest.raises(FetchError, match="the hub is out of reach, and the cache lacks it"):
         read_config("nobody/nothing-here")
     assert time.monotonic() - started < 10
-    checkpoint._hub_is_reached.cache_clear()
+    checkpoint.hub_is_reached.cache_clear()
 
 
 def written(folder: Path, config: dict[str, Any], **tensors: tuple[str, int]) -> Path:

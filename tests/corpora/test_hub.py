@@ -1,5 +1,6 @@
 """Datasets from folders on disk (no hub is asked here), and what is said where there are none."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 import lexbench
 from lexbench.core import registry
-from lexbench.corpora import Document
+from lexbench.corpora import Document, hub
 from lexbench.corpora.hub import Hub
 
 ROWS = {"text": ["first", " ", None, "fourth"], "n": [1, 2, 3, 4]}
@@ -131,3 +132,14 @@ def test_a_folder_that_does_not_exist_is_an_error_in_one_line(tmp_path: Path) ->
     with pytest.raises(ValueError, match="cannot be loaded") as error:
         list(Hub(str(tmp_path / "nowhere")).documents())
     assert "\n" not in str(error.value)
+
+
+def test_a_hub_out_of_reach_is_said_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing listens at the address: the hub's client alone would try for half a minute."""
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub, "hub_is_reached", lambda: False)
+    started = time.monotonic()
+    with pytest.raises(ValueError, match=r"^dataset nobody/nothing cannot be loaded \(.*\): check name, config, split"):
+        list(Hub("nobody/nothing").documents())
+    assert time.monotonic() - started < 5
+    assert datasets.config.HF_HUB_OFFLINE is False

@@ -62,6 +62,11 @@ def test_score_prints_json_and_names_what_is_wrong(tmp_path: Path) -> None:
         infinitebench.rescore(tmp_path)
     with pytest.raises(ValueError, match=r"has no predictions: give one with TASK_LENGTH_PROMPT.csv"):
         babilong.rescore(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "preds_passkey.jsonl").write_text("")
+    file.unlink()
+    with pytest.raises(ValueError, match=r"jsonl or the like, such as .*model$"):
+        infinitebench.rescore(tmp_path)
     (tmp_path / "qa1_0k_a.csv").write_text(",target,output\n0,garden,garden\n")
     with pytest.raises(ValueError, match=r"qa1_0k_a.csv must have the columns target, output, question .*: correct it"):
         babilong.rescore(tmp_path)
@@ -172,6 +177,10 @@ def test_mrcr_needs_the_prefix_first_and_autojunk_hides_repeated_text() -> None:
     assert mrcr.score(facts, text, "official") < 0.6 < 0.99 < mrcr.score(facts, text, "repaired")
 
 
+TIDE = ("tide", "diet")
+"""The example of difflib's documentation: ratio() is 0.25 in this order and 0.5 in the other."""
+
+
 def test_mrcr_of_deepmind_reads_behind_the_last_hash() -> None:
     facts = {"answer": " 0123456789ab a riddle "}
     for text, expected in (
@@ -180,6 +189,13 @@ def test_mrcr_of_deepmind_reads_behind_the_last_hash() -> None:
         ("0123456789a a riddle", 0.0),
     ):
         assert mrcr.score_v2(facts, text, "official") == expected
+    # the target comes first, the reply second; in OpenAI's the other way round
+    orders = [
+        mrcr.score_v2({"answer": f"0123456789ab{a}"}, f"0123456789ab{b}", "official") for a, b in (TIDE, TIDE[::-1])
+    ]
+    assert orders == [0.25, 0.5]
+    own = {"random_string_to_prepend": "x", "answer": f"x{TIDE[1]}"}
+    assert mrcr.score(own, f"x{TIDE[0]}", "official") == 0.25
 
 
 @pytest.mark.parametrize(
@@ -241,3 +257,30 @@ def test_traps_of_nolima_ruler_lveval_and_helmet() -> None:
     answer = {"answers": ["art"], "cue": "Answer:"}
     for text, official, repaired in ((" party", 1, 0), (" The Art!", 1, 1), (" no\nart", 1, 0)):
         assert [helmet.score(answer, text, scorer) for scorer in ("official", "repaired")] == [official, repaired]
+
+
+HELMET_LONG: list[tuple[str, Any, str, float, float]] = [
+    ("infbench_choice_eng", ["A", "A. A walk"], "", 1, 0),  # without articles the letter A is nothing
+    ("infbench_choice_eng", ["B", "B. A walk"], " B", 1, 1),
+    ("infbench_choice_eng", ["B", "B. A walk"], " A. A house B. A walk", 1, 0),  # a list of all options
+    ("infbench_choice_eng", ["B", "B. A walk"], " a walk", 0, 1),
+    ("infbench_qa_eng", ["red hats", "none"], " a red hat\nas said", 2 * 2 / (3 + 2), 2 * 2 / (3 + 2)),  # of stems
+    ("infbench_qa_eng", ["is it red"], " red\nit is", 0.5, 0.5),  # behind the cue 1 of 1 and 1 of 3
+    ("infbench_qa_eng", ["red as it is"], " red\nas it is", 8 / 9, 0.4),  # whole: 4 of 5 with the cue, and 4 of 4
+    ("alce_asqa", [["art", "the sea"], ["1999"]], " A party [1][2]. In 1999 [3].", 1, 0.5),
+    ("alce_asqa", [["sea"], ["1999"]], " By the Sea [1999].", 0.5, 0.5),  # a citation is no answer
+    ("alce_qampari", [["Red hat"], ["sea", "ocean"]], " the red hat [1], Ocean [2].", 1, 1),
+    ("alce_qampari", [["red hat"], ["sea"]], "1. red hat [1]\n2. sea", 0, 1),  # lines
+    ("alce_qampari", [[str(n)] for n in range(9)], "0, 1, 2, 3, 4", 1, 1),  # of 5 at most
+    ("alce_qampari", [["a"], ["sea"]], "sea", 0.5, 0.5),  # nothing is no answer
+]
+
+
+@pytest.mark.parametrize(("part", "answers", "text", "official", "repaired"), HELMET_LONG)
+def test_traps_of_helmets_books_and_citations(
+    part: str, answers: Any, text: str, official: float, repaired: float
+) -> None:
+    """Prompts and 108 random answers of each part had the same text and scores in the official data.py."""
+    facts = {"part": part, "answers": answers, "cue": "Answer:"}
+    assert helmet.score(facts, text, "official") == pytest.approx(official)
+    assert helmet.score(facts, text, "repaired") == pytest.approx(repaired)

@@ -16,6 +16,7 @@ import lexbench
 from lexbench import Refused, Write, Written
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.taskkit.benchmarks import BENCHMARKS
+from lexbench.taskkit.benchmarks.helmet_long import BOOKS
 
 SMALL = 1500
 """Tokens for all of these examples."""
@@ -216,6 +217,19 @@ def test_without_data_or_wording_a_benchmark_is_refused_by_name(
             asked(made(name, prompts=None), lexlet)
 
 
+def test_a_class_that_the_data_lack_is_said_and_never_replaced_by_others(
+    made: Callable[..., lexbench.Task], lexlet: FastTokenizer
+) -> None:
+    assert {each.chance for each in asked(made("mrcr"), lexlet)} == {0.51}  # a reply of the right kind, in any order
+    assert {each.chance for each in asked(made("mrcr_v2"), lexlet)} == {0.51}
+    with pytest.raises(Refused, match=r"lack mrcr_v2\*_2needle_upto_64K_\*.csv: give task.data"):
+        asked(made("mrcr_v2", axis="upto_64K"), lexlet)
+    with pytest.raises(
+        Refused, match=r"^longbench_v2: the data have no example of all, class tiny: correct task.part or"
+    ):
+        asked(made("longbench_v2", axis="tiny"), lexlet)
+
+
 def test_over_long_examples_are_left_out_or_lose_their_middle(
     made: Callable[..., lexbench.Task], lexlet: FastTokenizer, tmp_path: Path
 ) -> None:
@@ -360,6 +374,110 @@ def test_helmets_documents_are_ranked(lexlet: FastTokenizer, tmp_path: Path) -> 
                 "helmet", part="msmarco", data=str(tmp_path), prompts=str(tmp_path / "data.py"), scorer=scorer
             ).score(question, said(said_))
             assert scored.scores == {f"ndcg_at_10_{scorer}": pytest.approx(expected)}
+
+
+HELMET_CODE = """
+def load_ruler(path):
+    user_template = "other {context}"
+    system_template = "Answer:"
+    if "niah_mv" in path:
+        user_template = "Some {type_needle_v}:\\n{context}\\nAll {type_needle_v} for {query}?"
+        system_template = "All {type_needle_v} for {query} are"
+    elif "niah" in path:
+        user_template = "A {type_needle_v}:\\n{context}\\nThe {type_needle_v} for {query}?"
+        system_template = "The {type_needle_v} for {query} is"
+def load_infbench(dataset):
+    if "qa_eng" in dataset:
+        user_template = "Story. {demo}{context} Q {question}"
+    elif "choice_eng" in dataset:
+        user_template = "Choose. {demo}{context} Q {question}\\n{options}"
+    def add_demos(example):
+        if "qa_eng" in dataset:
+            temp = "[story] {question} {answer[0]}"
+        elif "choice_eng" in dataset:
+            temp = "[story] {question}\\n{options} {answer[0]}"
+def load_alce(path):
+    user_template = "{demo_text}{instruction} Q {question} {context}"
+"""
+
+
+@pytest.fixture
+def helmet_copy(tmp_path: Path) -> Callable[..., lexbench.Task]:
+    (tmp_path / "data.py").write_text(HELMET_CODE)
+    rows = [{"context": "c", "query": "k", "type_needle_v": "numbers", "outputs": ["12", "34"]}]
+    for name in ("multivalue", "multikey_2"):
+        lines(tmp_path / "data" / "ruler" / f"niah_{name}" / "validation_8192.jsonl", rows)
+    story = {"context": "Once upon a time. " * 80, "options": ["A house", "A walk", "c", "d"]}
+    books = [{**story, "id": i, "input": f"Why {i}?", "answer": ["A walk"]} for i in range(4)]
+    for name in ("qa", "choice"):
+        lines(tmp_path / f"longbook_{name}_eng.jsonl", books)
+    documents = [{"title": f"T{i}", "text": f"text {i}"} for i in range(3)]
+    asked_ = {"question": "Which?", "docs": documents, "qa_pairs": [{"short_answers": ["x", "y"]}] * 2}
+    (tmp_path / "data" / "alce").mkdir()
+    (tmp_path / "data" / "alce" / "asqa_eval_gtr_top2000.json").write_text(json.dumps([asked_] * 2))
+    stated = {"instruction": "Cite.", "demo_prompt": "{instruction} Q {question} {context} A {answer}"}
+    stated |= {"doc_prompt": "[{ID}] {title}: {text}"}
+    shots = [{"question": f"Old {i}?", "answer": f"a{i}", "docs": documents[:1]} for i in range(4)]
+    (tmp_path / "prompts").mkdir()
+    (tmp_path / "prompts" / "asqa_revised.json").write_text(json.dumps({**stated, "demos": shots}))
+
+    def make(part: str, **more: Any) -> lexbench.Task:
+        return lexbench.task("helmet", part=part, data=str(tmp_path), prompts=str(tmp_path / "data.py"), **more)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("part", "form"),
+    [
+        ("ruler_niah_mv", "Some numbers:\nc\nAll numbers for k?\nAll numbers for k are"),
+        ("ruler_niah_mk_2", "A numbers:\nc\nThe numbers for k?\nThe numbers for k is"),
+        (
+            "alce_asqa",
+            r"(Cite. Q Old \d\? \[1\] T0: text 0 A a\d\n\n\n){2}Cite. Q Which\? "
+            r"\[1\] T0: text 0\n\n\[2\] T1: text 1\n\nAnswer:",
+        ),
+        (
+            "infbench_choice_eng",
+            r"Choose. For example:\n\n(\[story\] Why \d\?\nA. A house\nB. A walk\nC. c\nD. d B\n\n){2}Now, read the "
+            r"following story:\n\n(Once upon a time. ){9,79}.* \.\.\. \[the rest of the text is omitted\] Q Why \d\?\n"
+            r"A. A house\nB. A walk\nC. c\nD. d\n\nAnswer:",
+        ),
+    ],
+)
+def test_helmets_recall_books_and_citations_are_asked_in_its_words(
+    helmet_copy: Callable[..., lexbench.Task], lexlet: FastTokenizer, part: str, form: str
+) -> None:
+    task = helmet_copy(part, axis=2 if part == "alce_asqa" else None)
+    for question in asked(task, lexlet, 480):
+        assert re.fullmatch(form, lexlet.decode(question.prompt).strip(), re.DOTALL) or part.startswith("ruler")
+        assert not part.startswith("ruler") or lexlet.decode(question.prompt).strip() == form
+        assert list(task.score(question, said(question.answer)).scores.values()) == [1.0]
+        assert question.facts["cut"] == (part in BOOKS)
+        assert question.length <= 480 and (part not in BOOKS or question.length > 440)
+
+
+def test_helmets_books_and_citations_are_chats_without_the_cue(
+    helmet_copy: Callable[..., lexbench.Task], lexlet: FastTokenizer, tmp_path: Path
+) -> None:
+    def template(roles: Sequence[str]) -> list[str]:
+        return [*(f"[{role}]" for role in roles), "[model]"]
+
+    talking = FastTokenizer(lexlet._tokenizer, lexlet.bos, bool(lexlet.prefix), template)
+    for part in ("infbench_qa_eng", "alce_asqa"):
+        question = asked(helmet_copy(part, axis=2 if part == "alce_asqa" else None), talking, 480)[0]
+        assert [role for role, _ in question.messages] == ["system", "user"]
+        assert not question.messages[-1][1].endswith("Answer:") and question.length <= 480
+    assert not asked(helmet_copy("ruler_niah_mv"), talking)[0].messages
+    with pytest.raises(ValueError, match="infbench_qa_eng has no classes of length, got axis=8192: leave it out"):
+        helmet_copy("infbench_qa_eng", axis=8192)
+    (tmp_path / "prompts" / "asqa_revised.json").write_text("{")
+    with pytest.raises(
+        ValueError, match=r"asqa_revised.json must be JSON with 2 demos or more: give the official file$"
+    ):
+        asked(helmet_copy("alce_asqa"), talking)
+    with pytest.raises(ValueError, match=r"alce_asqa counts passages, got axis=8k: e.g. axis=700"):
+        helmet_copy("alce_asqa", axis="8k")
 
 
 @pytest.mark.parametrize(

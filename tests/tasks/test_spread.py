@@ -173,9 +173,9 @@ GUESSERS: dict[str, Callable[[list[str]], str]] = {
 
 
 @functools.cache
-def puzzles(name: str) -> list[Puzzle]:
+def puzzles(name: str, **parameters: Any) -> list[Puzzle]:
     """As the task draws them: before a tokenizer reads them."""
-    task: Any = lexbench.task(name)
+    task: Any = lexbench.task(name, **parameters)
     found = []
     for index in range(N):
         rng = task.rng("puzzle", 0, index)
@@ -192,6 +192,36 @@ def test_guessing_is_right_at_most_as_often_as_chance_says(name: str, guess: str
         for puzzle in puzzles(name)
     ]
     assert stats.binomtest(sum(right), N, puzzles(name)[0].chance, alternative="greater").pvalue > 1e-3
+
+
+EASY: dict[str, dict[str, Any]] = {
+    "nth_needle": {"alike": 2, "people": 2},
+    "conflicting_needles": {"alike": 2, "people": 4},
+    "spread_arithmetic": {"steps": 0, "others": 3},
+    "many_labels": {"labels": 4},
+    "counting": {"most": 3, "pairs": 1},
+}
+
+
+@pytest.mark.parametrize("control", [False, True])
+@pytest.mark.parametrize("name", CHOICES)
+def test_an_option_by_its_place_or_frequency_in_the_text_is_right_at_most_as_often_as_chance_says(
+    name: str, control: bool
+) -> None:
+    """The first, last, most frequent, ... option that occurs; any that occurs; any that does not; any at all."""
+    hits: dict[str, list[float]] = {}
+    for puzzle in puzzles(name, needle=not control, **EASY[name]):
+        kept = [line for place, line in enumerate(puzzle.lines) if not control or place not in puzzle.needed]
+        found = [word for line in kept if (word := line.split()[-1].rstrip(".")) in puzzle.options]
+        [right] = puzzle.expected
+        for guess, choose in GUESSERS.items():
+            hits.setdefault(guess, []).append(float(bool(found) and choose(found) == right))
+        never = [each for each in puzzle.options if each not in found]
+        for kind, some in (("any found", list({*found})), ("any other", never), ("any", list(puzzle.options))):
+            hits.setdefault(kind, []).append(some.count(right) / len(some) if some else 0.0)
+    chance = puzzle.blind if control else puzzle.chance
+    for guess, each in hits.items():
+        assert stats.binomtest(round(sum(each)), N, chance, alternative="greater").pvalue > 1e-3, guess
 
 
 def test_the_number_of_lines_does_not_tell_a_count() -> None:
@@ -282,7 +312,7 @@ def test_a_choice_is_among_answers_of_equal_size(lexlet: FastTokenizer, name: st
         lines, ask = parts(lexlet, question)
         assert [names[question.expected]] == question.facts["expected"] == READERS[name](lines, ask)
         assert len({len(option) for option in question.options}) == 1
-        assert question.chance == 1 / len(names)
+        assert question.chance == {"nth_needle": 1 / 2, "conflicting_needles": 1 / 2}.get(name, 1 / len(names))
         best = Chosen(nll=-np.eye(len(names))[question.expected])
         assert task.score(question, best).scores == {"accuracy": 1.0}
 
@@ -299,6 +329,11 @@ def test_a_choice_is_among_answers_of_equal_size(lexlet: FastTokenizer, name: st
         ("counting", {"haystack": "x"}, "counting's haystack must be noise or text, got x"),
         ("ordering", {"others": 60}, "ordering has 48 names, got 3 and 60: lower others"),
         ("spread_arithmetic", {"steps": 99}, "spread_arithmetic has 48 words, got steps=99 and others=1: lower them"),
+        (
+            "spread_arithmetic",
+            {"steps": 0, "others": 10},
+            "spread_arithmetic has 10 digits, got others=10 with steps=0",
+        ),
         ("many_labels", {"labels": 27}, "many_labels has 26 labels, "),
         ("many_labels", {"choose": True, "room": 4}, "many_labels writes nothing with choose, got room=4: leave it"),
     ],

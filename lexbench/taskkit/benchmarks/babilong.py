@@ -10,7 +10,7 @@ from typing import Any
 
 from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example
 from lexbench.taskkit.benchmarks.copy import literals, rows, value
-from lexbench.taskkit.rescored import Rescored
+from lexbench.taskkit.rescored import Rescored, example_below
 
 PLACES = ("bathroom", "bedroom", "garden", "hallway", "kitchen", "office")
 YES_NO = ("no", "yes")
@@ -81,7 +81,8 @@ def rescore(folder: Path, scorer: str = "official") -> list[Rescored]:
     files = {each.name: FILE.fullmatch(each.name) for each in folder.glob("*.csv")}
     found = {(m["task"], m["prompt"], m["length"]): folder / name for name, m in files.items() if m}
     if not found:
-        raise ValueError(f"folder {folder} has no predictions: give one with TASK_LENGTH_PROMPT.csv")
+        below = example_below(folder, "qa*_*.csv")
+        raise ValueError(f"folder {folder} has no predictions: give one with TASK_LENGTH_PROMPT.csv{below}")
     rows = [_rescored(*key, found[key], scorer) for key in sorted(found, key=lambda key: (key[0], key[1], _size(key)))]
     return rows + _averages(rows)
 

@@ -53,6 +53,10 @@ class Asked:
     tokenizer: Tokenizer
     length: int
     """Tokens of prompt and room, at most."""
+    room: int | None = None
+    """Of the user, in place of the official one."""
+    chat: bool = False
+    """Whether the messages go into a chat template."""
     framing: int = 0
     """Tokens of BOS, or of the chat template around one message."""
     n: int = 0
@@ -75,6 +79,8 @@ class Benchmark:
     scorers: Sequence[str] = ("official", "repaired")
     chat: bool = True
     """Whether the official form is a chat, where the model has one."""
+    chats: Sequence[str] = ()
+    """Parts that officially are chats, where the others are not."""
     prompts: str | None = None
     """The official file that `prompts` must name; None: the data hold the wording."""
     cuts_middle: bool = False
@@ -89,3 +95,7 @@ class Benchmark:
     def metric_of(self, part: str) -> str:
         """Name of a part's metric."""
         return self.metrics.get(part, self.metric)
+
+    def is_chat(self, part: str) -> bool:
+        """Whether a part officially is a chat."""
+        return self.chat or part in self.chats

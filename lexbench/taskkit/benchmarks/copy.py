@@ -88,12 +88,28 @@ def literals(file: Path) -> dict[str, Any]:
     Only literals, and literal strings joined by +, are read. The last of several assignments to one name counts; one
     inside an `if` at the top where there is no other. Of `A if ... else B`, both: [A, B].
     """
+    return {name: literal for name, literal, _ in _assigned(_tree(file))}
+
+
+def every_literal(file: Path | None) -> dict[str, list[Any]]:
+    """As `literals`, but all values of a name, in the order of the lines."""
+    assert file is not None, "the task has checked it"
+    found: dict[str, list[Any]] = {}
+    for name, literal, _ in sorted(_assigned(_tree(file)), key=lambda each: each[2]):
+        found.setdefault(name, []).append(literal)
+    return found
+
+
+def _tree(file: Path) -> ast.Module:
     try:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+        return ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = " ".join(str(error).split())[:80]
         raise ValueError(f"prompts {file} cannot be read ({reason}): give the official file") from None
-    found: dict[str, Any] = {}
+
+
+def _assigned(tree: ast.Module) -> Iterator[tuple[str, Any, int]]:
+    """Name, value and line of every assignment of a literal."""
     choices = (node for each in tree.body if isinstance(each, ast.If) for node in ast.walk(each))
     functions = [
         ("", [*choices, *tree.body]),
@@ -103,10 +119,10 @@ def literals(file: Path) -> dict[str, Any]:
         for node in nodes:
             if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
                 try:
-                    found[f"{prefix}{node.targets[0].id}"] = ast.literal_eval(_joined(node.value))
+                    literal = ast.literal_eval(_joined(node.value))
                 except ValueError:
                     continue
-    return found
+                yield f"{prefix}{node.targets[0].id}", literal, node.lineno
 
 
 def _joined(node: ast.expr) -> ast.expr:

@@ -1,4 +1,4 @@
-"""HELMET's parts that need no judge: JSON keys and values, questions over retrieved passages, re-ranking of these."""
+"""HELMET's parts that need no judge: recall, questions over retrieved passages, re-ranking, books, short answers."""
 
 import hashlib
 import math
@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from lexbench.core.record import Refused
+from lexbench.taskkit.benchmarks import helmet_long
 from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example
-from lexbench.taskkit.benchmarks.copy import Files, literals, rows, value
-from lexbench.taskkit.matching import normalised
+from lexbench.taskkit.benchmarks.copy import Files, every_literal, literals, rows, value
+from lexbench.taskkit.benchmarks.helmet_long import parsed
+from lexbench.taskkit.matching import contains_all, normalised
 
 SHOTS = 2
 POPULAR = 3.0
@@ -33,6 +35,12 @@ RAG = {
     "msmarco": ("msmarco/test_reranking_data_k{k}_dep3.jsonl", "msmarco/test_reranking_data_k10_dep3.jsonl"),
 }
 """Patterns of passages and of worked examples."""
+RULER = {
+    "ruler_niah_mk_2": ("niah_multikey_2", 50),
+    "ruler_niah_mk_3": ("niah_multikey_3", 100),
+    "ruler_niah_mv": ("niah_multivalue", 50),
+}
+"""Folders, and official numbers of new tokens."""
 RERANKED, SEED = 100, 42
 """Queries of MS MARCO, drawn with this seed."""
 TOP = 10
@@ -44,18 +52,24 @@ def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
 
     official: the longest in characters, and numbers that are no document take a rank. repaired: they take none.
 
+    Of RULER's: the share of the values that occur, in any case. Of books and short answers: `helmet_long.score`.
+
     Of the others: 1 if a right answer occurs in the normalised answer, or in the part of it behind the cue, up to the
     line's end.
 
     official: as a substring, so "art" is in "party". repaired: as whole words of the part behind the cue.
     """
+    if "part" in facts:
+        return helmet_long.score(facts, text, scorer)
+    if "outputs" in facts:
+        return contains_all(text, facts["outputs"])
     if "relevance" in facts:
         return _ndcg(_ranking(text), facts["relevance"], scorer)
     cue = str(facts["cue"])
-    parsed = _parsed(cue + text, cue)
+    behind = parsed(cue + text, cue)
     if scorer == "repaired":
-        return float(any(f" {normalised(each)} " in f" {normalised(parsed)} " for each in facts["answers"]))
-    return float(any(normalised(each) in normalised(said) for each in facts["answers"] for said in (text, parsed)))
+        return float(any(f" {normalised(each)} " in f" {normalised(behind)} " for each in facts["answers"]))
+    return float(any(normalised(each) in normalised(said) for each in facts["answers"] for said in (text, behind)))
 
 
 def _ranking(text: str) -> list[str]:
@@ -75,13 +89,14 @@ def _ndcg(ranked: Sequence[str], relevance: Mapping[str, int], scorer: str) -> f
     return got / most if most else 0.0
 
 
-def _parsed(text: str, cue: str) -> str:
-    found = re.search(rf"{re.escape(cue)}(.*)(\n|$)", text, re.IGNORECASE)
-    return (found[1] if found else text.strip().split("\n")[0]).strip()
-
-
 def _examples(asked: Asked) -> Iterator[Example]:
     assert asked.prompts is not None, "the task has checked it"
+    if asked.part in helmet_long.METRICS:
+        yield from helmet_long.examples(asked)
+        return
+    if asked.part in RULER:
+        yield from _ruler(asked)
+        return
     stated = literals(asked.prompts)
     function = {"json_kv": "load_json_kv", "msmarco": "load_msmarco_rerank"}.get(asked.part, "load_qa")
     try:
@@ -97,6 +112,21 @@ def _examples(asked: Asked) -> Iterator[Example]:
         raise ValueError(f"prompts {asked.prompts} lack {missing}: give the official data.py") from None
     make = _json_kv if asked.part == "json_kv" else _rag
     yield from make(asked, wording, cue, shot, passage)
+
+
+def _ruler(asked: Asked) -> Iterator[Example]:
+    """Rows that hold the text and its fields; the wording for several values stands before that for one."""
+    stated = every_literal(asked.prompts)
+    several = int(asked.part != "ruler_niah_mv")
+    wording, cue = (stated[f"load_ruler.{name}"][1 + several] for name in ("user_template", "system_template"))
+    for file in asked.files.places:
+        for number, row in enumerate(rows(file)):
+            context = value(row, "context", str, file)
+            outputs = [str(each) for each in row.get("answer", row.get("outputs"))]
+            made = _example(
+                asked, file, number, wording.format(**row), cue.format(**row), outputs, RULER[asked.part][1], context
+            )
+            yield replace(made, facts={"outputs": outputs}, answer=", ".join(outputs))
 
 
 def _json_kv(asked: Asked, wording: str, cue: str, shot: str, passage: str) -> Iterator[Example]:
@@ -192,6 +222,19 @@ def _example(
 
 
 def _files(part: str, axis: str | None) -> Sequence[str]:
+    if part in helmet_long.BOOKS:
+        if axis is not None:
+            raise ValueError(f"helmet's {part} has no classes of length, got axis={axis}: leave it out")
+        name = helmet_long.BOOKS[part]
+        return (f"{name}.jsonl", f"**/{name}.jsonl")
+    if part in helmet_long.CITED:
+        if not (axis or helmet_long.FULL).isdigit():
+            raise ValueError(f"helmet's {part} counts passages, got axis={axis}: e.g. axis=700")
+        name = f"alce/{helmet_long.CITED[part]}_eval_gtr_top2000.json"
+        return (name, f"data/{name}")
+    if part in RULER:
+        name = f"ruler/{RULER[part][0]}/validation_{axis or '*'}.jsonl"
+        return (name, f"data/{name}")
     if part == "json_kv":
         return (f"json_kv/test_k{axis or '*'}_dep*.jsonl", f"data/json_kv/test_k{axis or '*'}_dep*.jsonl")
     main = RAG[part][0].format(k=axis or "1000")
@@ -200,25 +243,30 @@ def _files(part: str, axis: str | None) -> Sequence[str]:
 
 def with_shots(files: Files, data: str, part: str) -> Files:
     """The questions with the file of worked examples of the same copy."""
-    if part == "json_kv":
-        return files
     folder = Path(data).expanduser()
-    found = sorted(folder.glob(RAG[part][1])) or sorted(folder.glob(f"data/{RAG[part][1]}"))
-    if not found:
-        raise Refused(f"data of HELMET lack {RAG[part][1]}: give task.data=DIR, your copy")
+    if part in RAG:
+        wanted, tops = RAG[part][1], (folder, folder / "data")
+    elif part in helmet_long.CITED:
+        wanted, tops = f"prompts/{helmet_long.CITED[part]}_revised.json", (folder, folder.parent)
+    else:
+        return files
+    found = next((places for top in tops if (places := sorted(top.glob(wanted)))), None)
+    if found is None:
+        raise Refused(f"data of HELMET lack {wanted}: give task.data=DIR, your copy")
     return Files.of([*files.places, found[0]])
 
 
 HELMET = Benchmark(
     title="HELMET (Yen et al., arXiv 2410.02694)",
-    parts=("json_kv", *RAG),
+    parts=("json_kv", *RULER, *RAG, *helmet_long.METRICS),
     files=_files,
     examples=_examples,
     metric="substring_match",
-    metrics={"msmarco": "ndcg_at_10"},
+    metrics={"msmarco": "ndcg_at_10", **dict.fromkeys(RULER, "recall"), **helmet_long.METRICS},
     score=score,
     chat=False,
+    chats=tuple(helmet_long.METRICS),
     prompts="data.py of princeton-nlp/HELMET",
-    axes="pairs of json_kv (105, 220, ...), passages of the others (50, 105, ...)",
+    axes="pairs of json_kv (105, 220, ...), tokens of RULER's (8192, ...), passages of the others (50, 105, ...)",
     more=with_shots,
 )

@@ -14,7 +14,7 @@ from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example
 from lexbench.taskkit.benchmarks.copy import literals, rows, value
 from lexbench.taskkit.longbench.examples import read_rows
 from lexbench.taskkit.longbench.metrics import CHINESE_PUNCTUATION, qa_f1
-from lexbench.taskkit.rescored import Rescored
+from lexbench.taskkit.rescored import Rescored, example_below
 
 LETTERS = "ABCD"
 NOTHING, UNKNOWN = "NO PREDICTION", "XXXXXXXXXX"
@@ -86,7 +86,7 @@ def _behind(text: str, prefixes: Sequence[str]) -> str | None:
     return None if prefix is None else text[text.find(prefix) + len(prefix) + 1 :]
 
 
-def _choice(text: str, label: Any) -> float:
+def choice(text: str, label: Any) -> float:
     """The letter behind "answer is" or the like, else the first letter A to D that stands alone, else the text."""
     said = re.search(r"(?:answer|option)\W*(?:is)?\W*([A-D])\b", text, re.IGNORECASE)
     alone = said or re.search(r"(?<![\w'])([A-D])(?![\w'])", text)
@@ -192,13 +192,13 @@ PARTS: Mapping[str, Part] = {
     "kv_retrieval": Part(50, _key_value, _whole),
     "longbook_sum_eng": Part(1200, _summary, _summary),
     "longbook_qa_eng": Part(40, _english_f1, _english_f1),
-    "longbook_choice_eng": Part(40, _letter, _choice),
+    "longbook_choice_eng": Part(40, _letter, choice),
     "longbook_qa_chn": Part(40, _chinese_f1, _chinese_f1),
     "longdialogue_qa_eng": Part(40, _dialogue, _any_whole),
     "math_find": Part(3, _unsigned, _signed),
     "math_calc": Part(30000, functools.partial(_values, r"\d+"), functools.partial(_values, r"-?\d+")),
     "code_run": Part(5, _last_integer, _integer),
-    "code_debug": Part(5, _debug, _choice),
+    "code_debug": Part(5, _debug, choice),
 }
 
 
@@ -226,6 +226,7 @@ def rescore(folder: Path, scorer: str = "official") -> list[Rescored]:
     if not files:
         raise ValueError(
             f"folder {folder} has no predictions: give one with preds_{next(iter(PARTS))}.jsonl or the like"
+            f"{example_below(folder, 'preds_*.jsonl')}"
         )
     found = []
     for name, file in files.items():

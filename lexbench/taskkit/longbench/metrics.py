@@ -68,6 +68,11 @@ def rouge_l(prediction: str, answer: str) -> float:
     return float(_rouge_scorer(chinese=False).score(answer, prediction)["rougeL"].fmeasure)
 
 
+def rouge_l_stemmed(prediction: str, answer: str) -> float:
+    """ROUGE-L, F1, of the package `rouge-score`, of Porter's stems."""
+    return float(_rouge_scorer(chinese=False, stemmed=True).score(answer, prediction)["rougeL"].fmeasure)
+
+
 def rouge_l_zh(prediction: str, answer: str) -> float:
     """The same over Chinese words, which `rouge-score` alone does not split."""
     return float(_rouge_scorer(chinese=True).score(answer, prediction)["rougeL"].fmeasure)
@@ -216,7 +221,7 @@ def _common_rows(x: Sequence[str], y: Sequence[str]) -> list[int]:
 
 
 @functools.cache
-def _rouge_scorer(chinese: bool) -> Any:
+def _rouge_scorer(chinese: bool, stemmed: bool = False) -> Any:
     from rouge_score.rouge_scorer import RougeScorer
     from rouge_score.tokenizers import Tokenizer
 
@@ -224,4 +229,4 @@ def _rouge_scorer(chinese: bool) -> Any:
         def tokenize(self, text: str) -> list[str]:
             return [word for word in chinese_words(text) if word.strip()]
 
-    return RougeScorer(["rougeL"], use_stemmer=False, tokenizer=ChineseWords() if chinese else None)
+    return RougeScorer(["rougeL"], use_stemmer=stemmed, tokenizer=ChineseWords() if chinese else None)
