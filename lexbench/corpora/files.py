@@ -1,10 +1,10 @@
 """Text files, or folders of them."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lexbench.core.files import parse_object
 from lexbench.corpora import Document, hash_documents
 from lexbench.corpora.fields import text_of
 
@@ -73,12 +73,7 @@ class Files:
                 yield Document(f"{name}#{number}", self._text(f"{name} line {number}", line))
 
     def _text(self, place: str, line: str) -> str:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{place} is no JSON ({error}): write one object a line") from None
-        if not isinstance(row, dict):
-            raise ValueError(f"{place} must be a JSON object, got {type(row).__name__}: write one object a line")
+        row = parse_object(line, place, "write one object a line")
         text = text_of(row, self.field, self.form, place) or ""
         return text.encode("utf-8", "replace").decode()  # JSON can spell half a surrogate pair
 

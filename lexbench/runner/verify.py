@@ -11,7 +11,7 @@ import numpy as np
 
 from lexbench.backends import Backend, capabilities
 from lexbench.core.attention import Attention
-from lexbench.core.files import write_text
+from lexbench.core.files import read_object, write_text
 from lexbench.kernels.reference import first_change
 
 if TYPE_CHECKING:
@@ -196,13 +196,11 @@ class Preflight:
 
 
 def _read(file: Path) -> dict[str, str | None]:
-    try:
-        known = json.loads(file.read_text())
-        if isinstance(known, dict) and all(isinstance(value, str | None) for value in known.values()):
-            return known
-    except (ValueError, RecursionError):
-        pass
-    raise ValueError(f"{file} must be a JSON object of checks: delete it, the checks are made again")
+    remedy = "delete it, the checks are made again"
+    known = read_object(file, remedy)
+    if not all(isinstance(value, str | None) for value in known.values()):
+        raise ValueError(f"{file} must be a JSON object of checks: {remedy}")
+    return known
 
 
 def table(found: Sequence[tuple[str, list[Check] | str]]) -> str:

@@ -3,11 +3,8 @@
 import functools
 import json
 import math
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -643,27 +640,16 @@ def test_all_gpus_need_gpus(folders: Callable[[str], Path]) -> None:
 
 @pytest.mark.slow
 def test_a_hub_name_is_found_in_the_cache_and_its_commit_recorded(
-    folders: Callable[[str], Path], tmp_path: Path
+    folders: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = "0123456789abcdef0123456789abcdef01234567"
-    place = tmp_path / "hub" / "models--org--name"
+    place = tmp_path / "models--org--name"
     shutil.copytree(folders("llama"), place / "snapshots" / commit)
     (place / "refs").mkdir()
     (place / "refs" / "main").write_text(commit)
-    code = (
-        "from lexbench.backends.hf.backend import Hf\n"
-        "from lexbench.core.checkpoint import read_model\n"
-        "hf = Hf(read_model({'path': 'org/name'}))\n"
-        "print(hf.model.name, hf.revision, hf.model.head_dim)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"},
-        cwd=Path(__file__).parents[2],
-    )
-    assert done.stdout.split() == ["name", commit, "16"], done.stderr
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    hf = Hf(read_model({"path": "org/name"}))
+    assert (hf.model.name, hf.revision, hf.model.head_dim) == ("name", commit, 16)
 
 
 def test_stories260k_tells_its_published_story(shared: Path) -> None:

@@ -84,6 +84,19 @@ class Stock:
         return np.stack([torch.special.entr(each[0].double()).sum(-1).mean(-1).numpy() for each in weights])
 
 
+class Remembering(Stock):
+    """Reads the same tokens once: many checks ask the same."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._known: dict[bytes, np.ndarray] = {}
+
+    def chances(self, tokens: np.ndarray) -> np.ndarray:
+        if tokens.tobytes() not in self._known:
+            self._known[tokens.tobytes()] = super().chances(tokens)
+        return self._known[tokens.tobytes()]
+
+
 def write(tokens: np.ndarray) -> Write:
     return Write(index=0, cluster="", prompt=tokens, room=ROOM)
 
@@ -228,7 +241,7 @@ def ask(folder: Path) -> Found:
         return Found(dict.fromkeys(KINDS, Asked(False, str(refusal), refused=True)))
     except Exception as error:
         return Found(dict.fromkeys(KINDS, Asked(False, f"{type(error).__name__}: {error}")))
-    stock, preflight = Stock(folder), Preflight(None, hf, "")
+    stock, preflight = Remembering(folder), Preflight(None, hf, "")
     found = {}
     for name, check in CHECKS.items():
         hf.reuse = False

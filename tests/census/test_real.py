@@ -53,7 +53,7 @@ def test_texts_and_choices_are_the_stock_models(real: tuple[Hf, asking.Stock, An
         asking.as_written(prompt, hf.write(Write(index=0, cluster="", prompt=prompt, room=3)), stock, room=3)
 
 
-def test_a_text_beyond_the_windows_goes_on_as_the_stock_model(real: tuple[Hf, asking.Stock, Any]) -> None:
+def test_choices_beyond_the_windows_are_the_stock_models(real: tuple[Hf, asking.Stock, Any]) -> None:
     hf, stock, tokens = real
     window = hf.drops_after()
     if window is None:
@@ -65,5 +65,3 @@ def test_a_text_beyond_the_windows_goes_on_as_the_stock_model(real: tuple[Hf, as
     chances = stock.chances(np.append(longer, options[0]))
     asking.close(given.nll[0], -sum(chances[len(longer) - 1 + place, token] for place, token in enumerate(options[0])))
     asking.close(given.nll[1], -chances[len(longer) - 1, options[1][0]])
-    [first] = hf.write(Write(index=0, cluster="", prompt=longer, room=1)).tokens
-    assert first == chances[len(longer) - 1].argmax()

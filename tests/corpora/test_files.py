@@ -50,7 +50,7 @@ def test_a_field_of_json_lines_can_be_chosen(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.jsonl", '{"text": "good"}\n{"text": \n', r"a.jsonl line 2 is no JSON \(.*\): write one object a line"),
+        ("a.jsonl", '{"text": "good"}\n{"text": \n', r"a.jsonl line 2 must be JSON \(.*\): write one object a line"),
         ("a.jsonl", '"text"\n', "a.jsonl line 1 must be a JSON object, got str"),
         (
             "a.jsonl",

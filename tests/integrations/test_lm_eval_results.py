@@ -472,13 +472,13 @@ def test_what_numbers_depend_on_is_never_mixed(tmp_path: Path, change: str, valu
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("results", b"{", "cannot be read as JSON"),
-        ("results", b"[" * 100_000, "cannot be read as JSON"),
-        ("results", b"\xff\xfe", "cannot be read as JSON"),
+        ("results", b"{", "must be JSON"),
+        ("results", b"[" * 100_000, "must be JSON"),
+        ("results", b"\xff\xfe", "must be JSON"),
         ("results", b"[]", "must be a JSON object, got list"),
         ("results", b'{"results": 3}', "have no results by task"),
         ("samples", b"", "are empty"),
-        ("samples", b"{]", "line 1 of .* cannot be read as JSON"),
+        ("samples", b"{]", "line 1 of .* must be JSON"),
         ("samples", b'{"filter": "none"}', "line 1 of .* has no doc_id"),
         ("samples", b'{"doc_id": -1, "filter": "none"}', "line 1 of .* has no doc_id"),
         ("samples", b'{"doc_id": 1e400, "filter": "none"}', "line 1 of .* has no doc_id"),

@@ -126,10 +126,19 @@ def file(cells: list[Finished], tmp_path_factory: pytest.TempPathFactory) -> Pat
     return page.write_page([folder])
 
 
-@pytest.fixture(params=["light", "dark"])
-def tab(request: pytest.FixtureRequest, chromium: Any, file: Path) -> Iterator[Tab]:
-    """The page in either theme; at the end nothing was said, and nothing was asked but the file."""
-    watched = opened(chromium, file.as_uri(), color_scheme=request.param)
+@pytest.fixture
+def theme() -> str:
+    """Of most tests; colours are tested in both."""
+    return "light"
+
+
+in_both_themes = pytest.mark.parametrize("theme", ["light", "dark"])
+
+
+@pytest.fixture
+def tab(theme: str, chromium: Any, file: Path) -> Iterator[Tab]:
+    """The page; at the end nothing was said, and nothing was asked but the file."""
+    watched = opened(chromium, file.as_uri(), color_scheme=theme)
     yield watched
     assert watched.said == []
     assert {address.split("#")[0] for address in watched.asked} <= {file.as_uri(), "data:,"}
@@ -176,6 +185,7 @@ def test_the_table_sorts_by_a_length_filters_by_name_and_ranks_with_ties(tab: Ta
     assert rows.locator("th").all_inner_texts() == ["yarn(factor=8.0)"]
 
 
+@in_both_themes
 def test_a_chart_is_saved_as_a_picture_of_its_own(tab: Tab, tmp_path: Path) -> None:
     for kind, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
         with tab.tab.expect_download() as download:
@@ -370,6 +380,7 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
+@in_both_themes
 def test_text_and_lines_have_the_contrast_of_wcag_aa_in_both_themes(tab: Tab) -> None:
     def colours(selector: str) -> list[list[str]]:
         """Text colour, and the colour behind it, of all that is shown."""
@@ -398,6 +409,7 @@ def test_text_and_lines_have_the_contrast_of_wcag_aa_in_both_themes(tab: Tab) ->
         assert contrast(ink, paper) >= 3, f"line {slot}: {ink} on {paper}"
 
 
+@in_both_themes
 def test_the_theme_switch_changes_page_and_charts(tab: Tab) -> None:
     paper = "getComputedStyle(document.body).backgroundColor"
     ink = "getComputedStyle(document.querySelector('#curve-chart .xtick text')).fill"

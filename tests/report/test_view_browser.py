@@ -90,9 +90,9 @@ def opened(chromium: sync_api.Browser, scheme: Literal["light", "dark"]) -> Seen
     return Seen(chromium.new_page(color_scheme=scheme, viewport={"width": 1280, "height": 900}))
 
 
-@pytest.fixture(params=["light", "dark"])
-def seen(request: pytest.FixtureRequest, chromium: sync_api.Browser) -> Iterator[Seen]:
-    found = opened(chromium, request.param)
+@pytest.fixture
+def seen(chromium: sync_api.Browser) -> Iterator[Seen]:
+    found = opened(chromium, "dark")
     yield found
     found.page.close()
 

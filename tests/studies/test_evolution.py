@@ -182,7 +182,7 @@ def test_another_search_in_an_old_journal_is_refused_by_what_changed(tmp_path: P
 def test_a_file_that_is_no_journal_is_left_alone(tmp_path: Path) -> None:
     journal = tmp_path / "search.jsonl"
     journal.write_text("factors\n")
-    with pytest.raises(ValueError, match=r"search.jsonl has a line that is not a JSON object"):
+    with pytest.raises(ValueError, match=r"a line of journal .*search.jsonl must be JSON"):
         run(Hill(SLOPE), SHORT, journal)
     assert journal.read_text() == "factors\n"
 

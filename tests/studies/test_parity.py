@@ -335,13 +335,10 @@ def test_writing_and_marking_agree(task: str) -> None:
 def test_a_published_checkpoint_from_half_to_eight_times_its_trained_length(shared: Path) -> None:
     model = {"name": "stories260K", "path": str(shared / "stories260K-hf")}
     text = {"_target_": registry.read("corpus", "files")["_target_"], "path": str(shared / "text" / "tinystories.txt")}
-    points = [
-        point(
-            method, length, model=model, n=1, task_parameters={"stream": True}, corpus="files", corpus_parameters=text
-        )
-        for method in METHODS
-        for length in (256, 1024, 4096)
-    ]
+    places = [(method, length) for method in METHODS for length in (256, 1024)]
+    places += [(method, 4096) for method in ("none", "yarn", "longrope")]  # nothing, a scale, factors
+    given: dict[str, Any] = {"task_parameters": {"stream": True}, "corpus": "files", "corpus_parameters": text}
+    points = [point(method, length, model=model, n=1, **given) for method, length in places]
     found = compared(points, "native")
     assert not any(row.failed or row.refused for row in found.rows), compare.table(found)
     assert {row.tokens for row in found.rows} == {128}

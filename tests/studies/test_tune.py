@@ -763,7 +763,7 @@ def test_a_folder_whose_settings_are_none_is_said_before_a_model_is_loaded(
 ) -> None:
     monkeypatch.setattr(Fake, "__init__", lambda self, model: pytest.fail("a model is loaded"))
     (tmp_path / "settings.json").write_text(content)
-    with pytest.raises(ValueError, match=r"settings.json must be a JSON object: remove"):
+    with pytest.raises(ValueError, match=r"settings.json must be .*JSON.*: remove"):
         run(lexlet, tmp_path)
     assert (tmp_path / "settings.json").read_text() == content
 

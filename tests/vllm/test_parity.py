@@ -23,6 +23,7 @@ from lexbench.core.tokenizer import load_tokenizer
 from lexbench.runner.job import Job
 from lexbench.studies.parity import compare
 from lexbench.studies.parity.tolerance import tolerance
+from tests.vllm.engines import without_workers
 
 SHARE = 0.08
 """Of this machine's memory, for an engine."""
@@ -32,10 +33,11 @@ TARGETS = 64
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    """Threads cost more than they bring on small models."""
+    """Threads and processes cost more than they bring on small models."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
+    with without_workers():
+        yield
     torch.set_num_threads(threads)
 
 

@@ -25,6 +25,7 @@ from lexbench.core.tokenizer import load_tokenizer
 from lexbench.methods.export import as_data
 from lexbench.store.format import Finished
 from lexbench.store.store import Store
+from tests.vllm.engines import without_workers
 from tests.vllm.server import VllmServer
 
 LEXLET = registry.PACKAGE / "lexlet"
@@ -51,9 +52,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     log = tmp_path_factory.mktemp("server") / "log"
     running = VllmServer(folder, "lexlet", as_data(METHOD, "yarn", MODEL, LONGEST, "vllm"), log, "--api-key", KEY)
     try:
-        running.start()
-        running.wait()
-        yield running
+        with without_workers():
+            running.start()
+            running.wait()
+            yield running
     finally:
         running.kill()
 

@@ -30,6 +30,7 @@ from lexbench.core.record import Refused
 from lexbench.core.task import Answer, AnyQuestion, Choose, Mark, Probe, Score, Write
 from lexbench.core.tokenizer import load_tokenizer
 from lexbench.studies.parity import tolerance
+from tests.vllm.engines import without_workers
 
 MODEL = read_model(registry.read("model", "lexlet"))
 LEXLET = registry.PACKAGE / "lexlet"
@@ -81,7 +82,7 @@ def engine() -> Iterator[tuple[Vllm, Answer]]:
     """The engine of most tests, and what it answered before a table was written: started by rope parameters alone."""
     backend = Vllm(MODEL, longest=LONGEST, memory_share=SHARE, at_once=16)
     try:
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, without_workers():
             patch.setattr(backend, "_turn", None)  # a call would fail
             backend.attend(BY_PARTS)
         yield backend, backend.score(score(512))

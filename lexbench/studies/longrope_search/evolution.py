@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from lexbench.core.attention import Floats
 from lexbench.core.console import without_bar
+from lexbench.core.files import parse_object
 from lexbench.core.record import Refused
 from lexbench.core.values import fits
 
@@ -166,7 +167,8 @@ class Journal:
         if len(whole) < len(content):
             with file.open("r+b") as stream:
                 stream.truncate(len(whole))
-        before, *rows = map(self._parsed, whole.splitlines())
+        place, remedy = f"a line of journal {file}", "remove it, or give another out="
+        before, *rows = (parse_object(line, place, remedy) for line in whole.splitlines())
         changed = [
             f"{key} {before.get(key)}, now {header.get(key)}"
             for key in {**before, **header}
@@ -189,17 +191,6 @@ class Journal:
         if not isinstance(start, int) or any(not fits(each, float) or math.isnan(each) for each in numbers):
             raise ValueError(f"journal {self.file} has a malformed line: remove it, or give another out=")
         return Candidate(tuple(factors or ()), start), float(nll or 0.0)
-
-    def _parsed(self, line: bytes) -> dict[str, Any]:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict):
-            raise ValueError(
-                f"journal {self.file} has a line that is not a JSON object: remove it, or give another out="
-            )
-        return row
 
 
 @dataclass(frozen=True)

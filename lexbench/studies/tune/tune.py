@@ -14,7 +14,7 @@ from typing import Any
 
 from lexbench.backends import Backend
 from lexbench.core import registry
-from lexbench.core.files import write_text
+from lexbench.core.files import read_object, write_text
 from lexbench.core.method import read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -212,15 +212,7 @@ def _config(job: Job, backend: Backend, settings: Settings) -> dict[str, Any]:
 def _before(out: Path) -> dict[str, Any] | None:
     """The config of the tune in the folder; None in a new folder. ValueError if it cannot be read."""
     file = out / "settings.json"
-    if not file.exists():
-        return None
-    try:
-        before = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        before = None
-    if not isinstance(before, dict):
-        raise ValueError(f"{file} must be a JSON object: remove {out}, or give another out=")
-    return before
+    return read_object(file, f"remove {out}, or give another out=") if file.exists() else None
 
 
 def _claim(out: Path, before: Mapping[str, Any] | None, config: Mapping[str, Any]) -> None:

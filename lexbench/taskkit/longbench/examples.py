@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import json
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from lexbench.core.files import parse_object
 from lexbench.core.record import Refused
 
 HUB = "THUDM/LongBench"
@@ -116,12 +116,7 @@ def read_rows(name: str, content: bytes, needed: Mapping[str, str]) -> Iterator[
         if not line.strip():
             continue
         empty = False
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict):
-            raise ValueError(f"{name}:{number} must be a JSON object: correct or remove the line")
+        row = parse_object(line, f"{name}:{number}", "correct or remove the line")
         for key, wanted in needed.items():
             if key not in row:
                 raise ValueError(f"{name}:{number} has no field {key!r}: it must be {wanted}")

@@ -128,7 +128,6 @@ def at_least(rate: float, alarmed: int, checks: int, what: str) -> None:
 
 QUIET: dict[str, tuple[Draw, dict[str, object]]] = {
     "no loss, noise in the nats": (nats(0.0), {}),
-    "no loss, most lose a little and few gain much": (nats(0.0, noise="few gain much"), {"n": 32}),
     "a loss of the tolerance, 0.02 nats": (nats(0.02), {}),
     "the same with heavy tails": (nats(0.02, noise="heavy"), {}),
     "the same in documents of 4 texts": (nats(0.02, noise="documents"), {"n": 48, "per_cluster": 4}),

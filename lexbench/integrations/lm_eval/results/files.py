@@ -7,12 +7,13 @@ The files are not trusted: sizes are bounded, and anything malformed is a ValueE
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from lexbench.core.files import parse_object
 
 LARGEST = 256 << 20
 """Most bytes of a results file, and of a line of a samples file."""
@@ -66,7 +67,7 @@ def read_results(file: Path) -> Results:
     """Read a results file and find the samples files beside it; ValueError if it is malformed."""
     if file.stat().st_size > LARGEST:
         raise ValueError(f"results {file} are larger than {LARGEST >> 20} MiB: give the harness's results_DATE.json")
-    content = _parsed(file.read_bytes(), f"results {file}")
+    content = parse_object(file.read_bytes(), f"results {file}", "log it again")
     if not isinstance(content.get("results"), Mapping):
         raise ValueError(f"results {file} have no results by task: give the harness's results_DATE.json")
     dated = DATED.fullmatch(file.stem)
@@ -103,16 +104,6 @@ def read_samples(file: Path) -> Iterator[Line]:
             place = f"line {number} of {file}"
             if len(line) > LARGEST:
                 raise ValueError(f"{place} is larger than {LARGEST >> 20} MiB: log the samples again")
-            yield Line(place, _parsed(line, place), hashlib.sha256(line.rstrip()).digest())
+            yield Line(place, parse_object(line, place, "log it again"), hashlib.sha256(line.rstrip()).digest())
     if not number:
         raise ValueError(f"samples {file} are empty: run lm_eval again with --log_samples")
-
-
-def _parsed(content: bytes, place: str) -> dict[str, Any]:
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{place} cannot be read as JSON ({' '.join(str(error).split())}): log it again") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"{place} must be a JSON object, got {type(value).__name__}: log it again")
-    return value
