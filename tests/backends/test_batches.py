@@ -14,6 +14,7 @@ import lexbench
 from lexbench.backends import capabilities
 from lexbench.backends.hf import backend as hf_backend
 from lexbench.backends.hf.backend import Hf
+from lexbench.backends.hf.extended import model_of
 from lexbench.core import registry
 from lexbench.core.attention import Attention, Dynamic
 from lexbench.core.checkpoint import read_model
@@ -23,6 +24,7 @@ from lexbench.runner.answers import answer, answers
 from lexbench.store.format import Finished
 from lexbench.store.store import Store
 from tests.benchmarks import gpu
+from tests.census import tiny as census
 from tests.runner.test_reuse import check_alike
 
 pytestmark = pytest.mark.usefixtures("one_thread", "unverified")
@@ -343,3 +345,34 @@ def test_frequencies_that_follow_the_length_keep_lengths_apart() -> None:
     assert model.alike(one) != model.alike(other)
     model.attend(Attention())
     assert model.alike(one) == model.alike(other)
+
+
+def test_a_temperature_that_counts_padding_keeps_lengths_apart() -> None:
+    """Llama 4's, which changes every 8 tokens here: longer than the two texts on which joining is tried."""
+    torch.manual_seed(0)
+    network, rng = census.network_of("llama4_text"), np.random.default_rng(8)
+    model = Hf.of(network, model_of(network, 64, "llama4"), backend(1).tokenizer, (), "random")
+    asked = [
+        Choose(
+            index=0,
+            cluster="",
+            prompt=rng.integers(1, 90, size),
+            options=(np.array([1, 2, 3]), np.array([4, 5])),
+            expected=0,
+        )
+        for size in (60, 9)
+    ]
+    for each, chosen in zip(asked, model._choose(asked), strict=True):
+        read = [
+            Score(
+                index=0,
+                cluster="",
+                tokens=np.concatenate([each.prompt, option]),
+                start=len(each.prompt),
+                bytes=1,
+                words=1,
+            )
+            for option in each.options
+        ]
+        np.testing.assert_allclose(chosen.nll, [model.score(one).nll.sum() for one in read], rtol=1e-5)
+    assert len({model.alike(each) for each in prompts(1, 9) + prompts(1, 60)}) == 2

@@ -137,6 +137,24 @@ def test_a_batch_and_an_engine_think_as_one_question_alone(end: str, hf: Hf, mon
         assert 0 < size <= 24 and len(together.tokens) <= whole.room and not together.thought_cut
 
 
+def test_thoughts_of_other_lengths_are_not_continued_together_where_padding_is_read_as_text(
+    hf: Hf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hf, "_joins", lambda: False)
+    asked = [question(hf.tokenizer, text, thought=24, room=2) for text in ("The sky", "import numpy as")]  # type: ignore[arg-type]
+    together: list[set[int]] = []
+    continued = Hf._continued
+
+    def watch(self: Hf, questions: Sequence[Write]) -> list[Written]:
+        together.append({len(each.prompt) for each in questions})
+        return continued(self, questions)
+
+    monkeypatch.setattr(Hf, "_continued", watch)
+    hf._write(asked)
+    assert len(asked[0].prompt) != len(asked[1].prompt)
+    assert [len(lengths) for lengths in together] == [1] * 4
+
+
 def test_a_run_counts_all_tokens_and_says_how_it_thinks(model: Model, tmp_path: Path, unverified: None) -> None:
     path = {"name": "lexlet", **registry.read("model", "lexlet"), "path": model.path}
     config = {"name": "hf", **registry.read("backend", "hf"), "chat": True}

@@ -238,6 +238,10 @@ def test_settings_of_the_engine_reach_it_and_name_the_kernel(engine: type[Engine
     [
         ({"engine": {"dtype": "half"}}, "backend.engine must leave dtype to lexbench, got 'half': leave it out"),
         ({"engine": {"model": "x"}}, "backend.engine must leave model to lexbench, got 'x': leave it out"),
+        (
+            {"engine": {"logprobs_mode": "raw_logits"}},
+            "backend.engine must leave logprobs_mode to lexbench, got 'raw_l",
+        ),
         ({"dtype": "int8"}, "backend.dtype must be one of auto, float32, float16, bfloat16, got int8"),
         ({"at_once": 0}, "backend.at_once must be at least 1, got 0"),
         ({"tensor_parallel": 0}, "backend.tensor_parallel must be at least 1, got 0"),

@@ -278,10 +278,11 @@ class Hf(Backend):
         """Whether texts of several lengths are continued together as each alone.
 
         Not where frequencies or ranks of heads depend on the whole batch, or where positions end: a text goes on until
-        all have ended. Else it is tried, once with our attention function and once without: some code does not tell
-        padding from text.
+        all have ended. Not under Llama 4's temperature, which counts padding as text, from thousands of tokens on. Else
+        it is tried, once with our attention function and once without: some code does not tell padding from text.
         """
-        if not self._reads_in_turn() or self._positions_end is not None:
+        warms = getattr(self._network.config.get_text_config(), "attn_temperature_tuning", False)
+        if not self._reads_in_turn() or self._positions_end is not None or warms:
             return False
         hooked = any(placement.hook is not None for placement in self._passes)
         if hooked not in self._pads:
@@ -388,7 +389,7 @@ class Hf(Backend):
         done: dict[int, Written] = {}
         while waiting:
             asked = list(waiting.values())
-            alike = self._reads_in_turn() or len({len(each.prompt) for each in asked}) == 1
+            alike = self._joins() or len({len(each.prompt) for each in asked}) == 1
             replies = self._continued(asked) if alike else [self._continued([each])[0] for each in asked]
             following = {}
             for place, reply in zip(waiting, replies, strict=True):

@@ -37,8 +37,9 @@ REALISABLE = {"inv_freq", "scale", "keep_first"}
 SET = {
     *("model", "tokenizer", "skip_tokenizer_init", "hf_overrides", "generation_config"),
     *("worker_extension_cls", "enforce_eager", "gpu_memory_utilization"),
+    "logprobs_mode",
 }
-"""Arguments of the engine that follow from others, beside those that are handed on."""
+"""Arguments of the engine that follow from others, beside those that are handed on; logits are no likelihoods."""
 PIECE = 64
 """Tokens per request if a question has stop strings: the engine runs without a tokenizer and cannot see them."""
 
