@@ -25,13 +25,13 @@ CORPUS: dict[str, Any] = {"name": "synthetic", "count": 6, "words": 1000}
 
 
 @contextmanager
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Tokens of every forward pass of hf's network."""
-    read: list[int] = []
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
+    """Texts and tokens of each in every forward pass of hf's network."""
+    read: list[tuple[int, int]] = []
     states = Hf._states
 
     def count(self: Hf, tokens: Any, *more: Any) -> Any:
-        read.append(int(tokens.shape[1]))
+        read.append((tokens.shape[0], tokens.shape[1]))
         return states(self, tokens, *more)
 
     with monkeypatch.context() as patch:
@@ -82,7 +82,7 @@ def test_numbers_of_the_native_backend_are_those_without_reuse(tmp_path: Path) -
 def test_a_prefix_is_scored_once_for_all_lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with counted(monkeypatch) as read:
         run(tmp_path, task="prefix", method="rerope")
-    texts = [length for length in read if length > LENGTHS[0]]
+    texts = [length for _, length in read if length > LENGTHS[0]]
     assert texts.count(LENGTHS[-1] - 1) == 4, "each of four documents at the greatest length"
     assert LENGTHS[1] - 1 not in texts, "and never at a smaller one"
 
@@ -93,7 +93,7 @@ def test_what_follows_the_length_is_scored_at_each(
 ) -> None:
     with counted(monkeypatch) as read:
         run(tmp_path, task="prefix", method=method, lengths=[300, 600], n=1)
-    assert [read.count(length - 1) for length in (300, 600)] == [1, 1]
+    assert [[size for _, size in read].count(length - 1) for length in (300, 600)] == [1, 1]
 
 
 @pytest.mark.slow
@@ -112,8 +112,7 @@ def test_prompts_are_read_from_where_they_part(
     with counted(monkeypatch) as read:
         run(tmp_path, task=task, method="none", lengths=[512], n=6)
     assert len(prompts) == 6
-    prompted = [size for size in read if size > 16]  # later passes are of the answer
-    assert sum(prompted) == whole
+    assert sum(texts * size for texts, size in read if size > 16) == whole  # later passes are of the answer
     assert (whole < sum(map(len, prompts))) == (task["name"] == "passkey"), "needles here share less than a quarter"
 
 

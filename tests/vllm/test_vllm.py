@@ -314,6 +314,7 @@ def test_ctrl_c_while_the_engine_starts_ends_the_run_and_its_processes(tmp_path:
     running = subprocess.Popen(
         [sys.executable, "-m", "lexbench", *words],
         stderr=log,
+        env=os.environ | {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"},
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
     )

@@ -20,7 +20,8 @@ finding beyond it.
 """
 PREDICTED = """\
 Predictions that were stated before the runs (`PREREGISTRATION.md`), each judged by a 95 % interval: *holds* if the
-interval lies within the prediction, *fails* if it lies outside, else *uncertain*. Nothing is corrected for their number.
+interval lies within the prediction, *fails* if it lies outside, else *uncertain*. Nothing is corrected for their
+number.
 """
 INTERVALS = """\
 Brackets hold approximate 95 % intervals of the mean over S seeds: the spread of seeds (Student's t, S - 1 degrees of
