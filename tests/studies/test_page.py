@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +242,8 @@ def test_what_was_learnt_stands_beside_the_trigram() -> None:
     row = [entry.strip() for entry in said[-2].split("|")[1:-1]]
     assert row == ["rope", "+0.375", "+0.250", "0.75"]
     assert page_text._learned(own[:1], {"models": models}) == []
+    other = replace(own[0], entry="alibi")  # of two encodings, one was asked to copy
+    assert page_text._learned([*own, other], {"models": models}) == []
 
 
 def test_a_difference_is_paired_by_document_and_knows_its_seeds() -> None:
