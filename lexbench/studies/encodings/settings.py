@@ -63,7 +63,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What somebody predicts of a curve, stated before the runs: one of shape, other_than, within and below.
+    """A prediction about a curve, stated before the runs: one of shape, other_than, within and below.
 
     Args:
         entry: whose curve.
@@ -101,7 +101,7 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """Who predicts which order by accuracy, stated before the runs: of two encodings, or of the tasks of one encoding.
+    """A predicted order by accuracy, stated before the runs: of two encodings, or of the tasks of one encoding.
 
     Args:
         multiples: of the trained length, each judged for itself.

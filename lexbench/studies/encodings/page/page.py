@@ -111,7 +111,7 @@ def _of(found: Sequence[Curve], task: str, method: str) -> list[Curve]:
 
 
 def _learned(found: Sequence[Curve], about: Mapping[str, Any]) -> list[str]:
-    """What each encoding's models learnt within the trained length, where most were asked; else nothing."""
+    """A table of what each encoding learnt within the trained length, if most were asked for copies or passkeys."""
     asked = [task for task in ("copy", "passkey") if len(_of(found, task, NONE)) > len(_of(found, TASK, NONE)) / 2]
     if not asked:
         return []

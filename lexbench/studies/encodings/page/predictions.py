@@ -10,7 +10,7 @@ from lexbench.studies.encodings.page.tables import signed
 from lexbench.studies.encodings.settings import SHAPES, Prediction
 
 VERDICTS = ("fails", "uncertain", "holds", "not measured")
-"""What contradicts comes first."""
+"""In the order of the page: contradictions first."""
 
 
 def judged(found: Sequence[Curve], predictions: Sequence[Prediction]) -> list[list[str]]:
