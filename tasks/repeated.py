@@ -51,7 +51,7 @@ class Repeated(DocumentTask):
         return replace(super().for_lengths(lengths), passage=self.passage or min(lengths))
 
     def protocol(self, tokenizer: Tokenizer) -> str:
-        """What is read, where it is asked, and how it is scored."""
+        """The protocol in words: what is read, which tokens count, how they are scored."""
         read = f"the first {self.passage} tokens again and again" if self.repeat else "its beginning"
         asked = "every token" if self.targets is None else f"the last {self.targets} tokens"
         return (

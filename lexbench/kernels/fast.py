@@ -15,7 +15,7 @@ from lexbench.kernels.near_far import Far
 from lexbench.kernels.spans import token_positions
 
 Form = Literal["merged", "flex", "triton"]
-"""What computes windows and far keys; the latter two are for GPUs."""
+"""Kernels for windows and far keys; the latter two are for GPUs."""
 
 
 def structure(attention: Attention) -> str:

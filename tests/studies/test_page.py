@@ -242,6 +242,8 @@ def test_what_was_learnt_stands_beside_the_trigram() -> None:
     row = [entry.strip() for entry in said[-2].split("|")[1:-1]]
     assert row == ["rope", "+0.375", "+0.250", "0.75"]
     assert page_text._learned(own[:1], {"models": models}) == []
+    unknown = [{**model, "last_loss": {"held_out": None}} for model in models]
+    assert page_text._learned(own, {"models": unknown})[-2].split("|")[2].strip() == ""
     other = replace(own[0], entry="alibi")  # of two encodings, one was asked to copy
     assert page_text._learned([*own, other], {"models": models}) == []
 

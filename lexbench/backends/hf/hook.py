@@ -68,7 +68,7 @@ class Hook:
     """State of the texts that are being read; None: they are not ours, or nothing is kept of them."""
     calls: int = 0
     form: fast.Form = "merged"
-    """What computes windows and far keys."""
+    """Kernels for windows and far keys."""
 
     def __post_init__(self) -> None:
         self.modules: dict[int, nn.Module] = {}

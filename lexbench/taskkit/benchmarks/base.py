@@ -54,7 +54,7 @@ class Asked:
     length: int
     """Tokens of prompt and room, at most."""
     room: int | None = None
-    """Of the user, in place of the official one."""
+    """Tokens of an answer that the user asks for, in place of the official number."""
     chat: bool = False
     """Whether the messages go into a chat template."""
     framing: int = 0

@@ -87,9 +87,14 @@ def _models(about: Mapping[str, Any]) -> list[str]:
     return [*lines, "", *(["**Without a result:**", "", *failed, ""] if failed else []), INTERVALS]
 
 
+def _judged(about: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Models with a held-out loss, and with floors to hold it against."""
+    return [each for each in about["models"] if each.get("floors") and each["last_loss"].get("held_out") is not None]
+
+
 def _floors(about: Mapping[str, Any]) -> list[str]:
     """Section: held-out losses beside what n-grams of the same training texts reach on the same rows."""
-    known = [each for each in about["models"] if each.get("floors") and each["last_loss"].get("held_out") is not None]
+    known = _judged(about)
     lines = []
     for floors in {tuple(each["floors"].items()): each["floors"] for each in known}.values():
         losses = {each["name"]: each["last_loss"]["held_out"] for each in known if each["floors"] == floors}
@@ -118,7 +123,7 @@ def _learned(found: Sequence[Curve], about: Mapping[str, Any]) -> list[str]:
     rows = []
     for curve in _of(found, TASK, NONE):
         half = curve.at(0.5)
-        own = [each for each in about["models"] if each["entry"] == curve.entry and each.get("floors")]
+        own = [each for each in _judged(about) if each["entry"] == curve.entry]
         ahead = [each["floors"]["trigram"] - each["last_loss"]["held_out"] for each in own]
         tasks = [next((c for c in _of(found, task, NONE) if c.entry == curve.entry), None) for task in asked]
         points = [each.at(1.0) if each else None for each in tasks]
