@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.core import registry
+from lexbench.core import registry, suites
 from lexbench.core.record import Refused
 from lexbench.core.task import AnyQuestion, Choose, Mark, Task, Tokenizer, Tokens, Write
 from lexbench.corpora import Corpus
@@ -132,8 +132,8 @@ class TaskLesson:
         task: one whose questions have answers.
         row: tokens of a whole row: the length used where the task refuses shorter ones; the question is then cut.
         name: of the task in the registry.
-        answers: whether a token t at a place that the task does not mark becomes its complement ~t = -t - 1, so that
-            the loss can leave it out.
+        answers: whether a token t that is no answer becomes its complement ~t = -t - 1, so that the loss can leave it
+            out.
     """
 
     task: Task
@@ -152,16 +152,19 @@ class TaskLesson:
         if not isinstance(question, Mark):  # else all questions are alike: needles at depths are asked for in writing
             question = self._questions(tokenizer, lengths, seed, STRATA)[int(rng.integers(STRATA))]
         if isinstance(question, Mark):
-            asked = np.isin(np.arange(len(question.tokens)), question.places)
-            tokens = np.where(asked, question.tokens, ~question.tokens) if self.answers else question.tokens
-            return tokens[len(tokenizer.prefix) :][:length]
-        if isinstance(question, Choose):
-            whole = np.concatenate([question.prompt, question.options[question.expected]])
-            return whole[len(tokenizer.prefix) :][:length]
-        if not isinstance(question, Write):
+            tokens, asked = question.tokens, np.isin(np.arange(len(question.tokens)), question.places)
+        elif isinstance(question, Choose | Write):
+            answer = (
+                question.options[question.expected]
+                if isinstance(question, Choose)
+                else tokenizer.encode(f"{question.answer}.\n").ids
+            )
+            tokens = np.concatenate([question.prompt, answer])
+            asked = np.arange(len(tokens)) >= len(question.prompt)
+        else:
             raise ValueError(f"lesson {self.name} has no answers to learn, it only scores: use text in recipe.stages")
-        answer = tokenizer.encode(f"{question.answer}.\n").ids
-        return np.concatenate([question.prompt[len(tokenizer.prefix) :], answer])[:length]
+        counted = np.where(asked, tokens, ~tokens) if self.answers else tokens
+        return counted[len(tokenizer.prefix) :][:length]
 
     def _questions(self, tokenizer: Tokenizer, lengths: Sequence[int], seed: int, n: int) -> Sequence[AnyQuestion]:
         """Questions of the first of these lengths that the task does not refuse."""
@@ -175,6 +178,17 @@ class TaskLesson:
             f"lesson {self.name} does not fit rows of {lengths[-1]} tokens ({reason}): raise recipe.trained_length, "
             "or leave it out of recipe.stages"
         )
+
+
+@dataclass(frozen=True)
+class SuiteLesson:
+    """Questions of the tasks of a suite, each as often as the others."""
+
+    parts: Sequence[Lesson]
+
+    def __call__(self, rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
+        """A prompt of one of the tasks, and its answer."""
+        return self.parts[int(rng.integers(len(self.parts)))](rng, tokenizer, length)
 
 
 def repeated_pieces(rng: np.random.Generator, stretch: Tokens, length: int) -> Tokens:
@@ -218,9 +232,9 @@ class TextPieces:
 def gather(
     kinds: Sequence[str], corpora: Sequence[Corpus], tokenizer: Tokenizer, length: int, answers: bool = False
 ) -> dict[str, Lesson]:
-    """Lessons by name: `text`, a generator of this module, or any task with answers; each task is tried once.
+    """Lessons by name: `text`, a generator of this module, any task with answers or suite of such; each task is tried.
 
-    With `answers`, lessons tell the places that their task marks (`TaskLesson`).
+    With `answers`, lessons of tasks tell their answers (`TaskLesson`).
 
     Raises ValueError for an unknown name, and for a lesson that does not fit rows of `length` tokens.
     """
@@ -234,16 +248,27 @@ def gather(
         elif kind in GENERATORS:
             lessons[kind] = GENERATORS[kind]
         elif kind in (tasks := registry.names("task")):
-            config = registry.read("task", kind)
-            if registry.parameters(registry.class_of(config, "task")).get("corpus"):
-                raise ValueError(f"lesson {kind} reads a corpus: use text in recipe.stages")
-            lessons[kind] = TaskLesson(registry.build(config, "task"), length, kind, answers)
-            lessons[kind](np.random.default_rng(0), tokenizer, length)
+            parts = [
+                _task_lesson(entry, tokenizer, length, answers)
+                for entry in suites.entries({**registry.read("task", kind), "name": kind})
+            ]
+            lessons[kind] = SuiteLesson(parts) if len(parts) > 1 else parts[0]
         else:
             raise ValueError(
                 f"unknown lesson {kind!r}: choose from text, text_pieces, {', '.join([*GENERATORS, *tasks])}"
             )
     return lessons
+
+
+def _task_lesson(config: Mapping[str, Any], tokenizer: Tokenizer, length: int, answers: bool) -> TaskLesson:
+    """The lesson of a task, tried once."""
+    name = str(config["name"])
+    if registry.parameters(registry.class_of(config, "task")).get("corpus"):
+        raise ValueError(f"lesson {name} reads a corpus: use text in recipe.stages")
+    task = registry.build({key: value for key, value in config.items() if key != "name"}, "task")
+    lesson = TaskLesson(task, length, name, answers)
+    lesson(np.random.default_rng(0), tokenizer, length)
+    return lesson
 
 
 def row(

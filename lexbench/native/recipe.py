@@ -37,8 +37,8 @@ class Recipe:
 
     stages: Sequence[Mapping[str, Any]]
     """In order; each has `steps`, `lessons` with the share of rows of each kind of lesson (`text`, a generator of
-    `native/lessons.py`, or a task), an optional `boost`, a factor on the learning rate, and an optional `length` of its
-    rows in tokens: batch * trained_length / length of them make a step. Copying is learnt sooner on short rows."""
+    `native/lessons.py`, a task or a suite), an optional `boost`, a factor on the learning rate, and an optional `length` of
+    its rows in tokens: batch * trained_length / length of them make a step. Copying is learnt sooner on short rows."""
     shape: Mapping[str, Any] | None = None
     """Sizes of the decoder: `layers`, `width`, `heads`, `kv_heads`, `hidden`, `block`; None: the start's."""
     vocabulary: int | None = None
@@ -85,8 +85,8 @@ class Recipe:
     """Of matrix products: float32 or bfloat16 (autocast); None: bfloat16 on a GPU, float32 on a CPU."""
     counted: str = "all"
     """Targets that a row's loss is the mean of: all; copied: in rows of random tokens only those that repeat an earlier
-    pair of neighbours; answers: these, and in rows of a task that marks places only those. The others cannot be known,
-    and their gradient is noise."""
+    pair of neighbours; answers: these, and in rows of a task only its answers. The others cannot be known, and their
+    gradient is noise."""
     compile: bool = False
     """Whether to use torch.compile: it takes some minutes first, then steps are faster."""
 

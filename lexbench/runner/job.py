@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lexbench.core import registry
+from lexbench.core import registry, suites
 from lexbench.core.checkpoint import read_model
 from lexbench.core.fence import fenced
 from lexbench.core.method import read_method, with_factor
@@ -189,42 +189,7 @@ def _text(config: Mapping[str, Any], lengths: Sequence[int]) -> Named:
 
 def _suite(config: Mapping[str, Any], corpus: Corpus) -> list[Named]:
     """The tasks of a suite, or the one task itself."""
-    return [_named("task", entry, corpus=corpus) for entry in _entries(config)]
-
-
-def _entries(config: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The yamls of a suite's tasks: `suite: [passkey, {name: last_segment, targets: 64}, another_suite]`.
-
-    Other keys beside `suite` go to every task that has such a parameter; `n` and `multiples` are the suite's own.
-    """
-    if "suite" not in config:
-        return [dict(config)]
-    shared = {key: value for key, value in config.items() if key not in ("suite", "name", *USUAL)}
-    entries = [entry for part in _parts(config) for entry in _entries(part)]
-    takes = [registry.parameters(registry.class_of(entry, "task")) for entry in entries]
-    for key in shared:
-        if not any(key in known for known in takes):
-            meant = registry.nearest(key, sorted({each for known in takes for each in known}))
-            raise ValueError(
-                f"unknown parameter task.{key}: {meant}no task of {[entry['name'] for entry in entries]} has it"
-            )
-    return [
-        {**entry, **{key: value for key, value in shared.items() if key in known}}
-        for entry, known in zip(entries, takes, strict=True)
-    ]
-
-
-def _parts(config: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The yamls that a suite names, each with the parameters that it gives them."""
-    if isinstance(config["suite"], str) or not isinstance(config["suite"], Sequence):
-        raise ValueError(f"a suite must be a list of tasks, got {config['suite']!r}: e.g. task=[passkey,needle]")
-    if wrong := [entry for entry in config["suite"] if not isinstance(entry, str | Mapping)]:
-        raise ValueError(f"a suite lists tasks by name, got {wrong[0]!r}: e.g. [passkey,{{name: needle, options: 4}}]")
-    given = [{"name": entry} if isinstance(entry, str) else dict(entry) for entry in config["suite"]]
-    for entry in given:
-        if "name" not in entry:
-            raise ValueError(f"a suite's task needs its name, got {entry}: e.g. {{name: needle, options: 4}}")
-    return [{**registry.read("task", entry["name"]), **entry} for entry in given]
+    return [_named("task", entry, corpus=corpus) for entry in suites.entries(config)]
 
 
 USUAL: Mapping[str, Any] = {"n": 32, "multiples": [0.5, 1, 2, 4, 8]}
@@ -239,7 +204,7 @@ def _usual(name: str, tasks: Sequence[Mapping[str, Any]]) -> Any:
             raise ValueError(f"suites differ in {name} ({', '.join(map(str, stated))}): give {name}=...")
         if stated:
             return stated[0]
-        tasks = [part for config in tasks if "suite" in config for part in _parts(config)]
+        tasks = [part for config in tasks if "suite" in config for part in suites.parts(config)]
     return USUAL[name]
 
 

@@ -1,6 +1,7 @@
 """Lessons: what rows hold, at any trained length."""
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from lexbench.corpora.synthetic import Synthetic
 from lexbench.native.lessons import (
     GENERATORS,
     Lesson,
+    SuiteLesson,
     TaskLesson,
     TextLesson,
     block_pieces,
@@ -78,7 +80,32 @@ def test_answers_alone_are_told_apart(tokenizer: FastTokenizer) -> None:
     asked, result = tokenizer.decode(~tokens[tokens < 0]), tokenizer.decode(tokens[tokens >= 0])
     assert asked.endswith(">") and result == "".join(sorted(asked.strip("\n>"))) and len(result) > 6
     assert (np.diff(np.flatnonzero(tokens >= 0)) == 1).all()
-    assert (lessons["passkey"](np.random.default_rng(0), tokenizer, 200) >= 0).all()  # it marks none
+    written = lessons["passkey"](np.random.default_rng(0), tokenizer, 200)
+    key = tokenizer.decode(written[written >= 0])
+    assert re.fullmatch(r" \d{5}\.\n", key) and key[1:6] in tokenizer.decode(~written[written < 0])
+
+
+def test_a_suite_is_a_lesson_of_each_of_its_tasks(tokenizer: FastTokenizer) -> None:
+    """The answer of each is counted, and nothing else."""
+    suite = gather(["today_small"], [], tokenizer, 1000, answers=True)["today_small"]
+    rng, answers = np.random.default_rng(0), []
+    for _ in range(60):
+        tokens = suite(rng, tokenizer, 1000)
+        assert (tokens < 0).any() and 0 < (tokens >= 0).sum() < 40
+        answers.append(tokenizer.decode(tokens[tokens >= 0]))
+    assert isinstance(suite, SuiteLesson)
+    assert [part.name for part in suite.parts if isinstance(part, TaskLesson)] == [
+        "mqar",
+        "many_labels",
+        "spread_arithmetic",
+        "associative",
+        "conflicting_needles",
+        "nth_needle",
+        "counting",
+        "graph_walk",
+    ]
+    for form in (r" [A-Z]", r" \d", r" [A-Z][a-z]+", r" [a-z]+", r" [a-z]+\.\n"):
+        assert any(re.fullmatch(form, answer) for answer in answers), form
 
 
 def test_rows_follow_the_shares(tokenizer: FastTokenizer) -> None:

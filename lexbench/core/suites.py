@@ -1,0 +1,45 @@
+"""Suites: yamls of the group task that name other tasks."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lexbench.core import registry
+
+OF_SUITES = ("n", "multiples")
+"""Keys of a suite that no task takes."""
+
+
+def entries(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The yamls of a suite's tasks: `suite: [passkey, {name: last_segment, targets: 64}, another_suite]`.
+
+    Other keys beside `suite` go to every task that has such a parameter; `n` and `multiples` are the suite's own. A
+    config without `suite` is its own only entry. Raises ValueError for a suite that is no list of tasks.
+    """
+    if "suite" not in config:
+        return [dict(config)]
+    shared = {key: value for key, value in config.items() if key not in ("suite", "name", *OF_SUITES)}
+    named = [entry for part in parts(config) for entry in entries(part)]
+    takes = [registry.parameters(registry.class_of(entry, "task")) for entry in named]
+    for key in shared:
+        if not any(key in known for known in takes):
+            meant = registry.nearest(key, sorted({each for known in takes for each in known}))
+            raise ValueError(
+                f"unknown parameter task.{key}: {meant}no task of {[entry['name'] for entry in named]} has it"
+            )
+    return [
+        {**entry, **{key: value for key, value in shared.items() if key in known}}
+        for entry, known in zip(named, takes, strict=True)
+    ]
+
+
+def parts(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The yamls that a suite names, each with the parameters that it gives them."""
+    if isinstance(config["suite"], str) or not isinstance(config["suite"], Sequence):
+        raise ValueError(f"a suite must be a list of tasks, got {config['suite']!r}: e.g. task=[passkey,needle]")
+    if wrong := [entry for entry in config["suite"] if not isinstance(entry, str | Mapping)]:
+        raise ValueError(f"a suite lists tasks by name, got {wrong[0]!r}: e.g. [passkey,{{name: needle, options: 4}}]")
+    given = [{"name": entry} if isinstance(entry, str) else dict(entry) for entry in config["suite"]]
+    for entry in given:
+        if "name" not in entry:
+            raise ValueError(f"a suite's task needs its name, got {entry}: e.g. {{name: needle, options: 4}}")
+    return [{**registry.read("task", entry["name"]), **entry} for entry in given]
