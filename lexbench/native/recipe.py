@@ -37,8 +37,9 @@ class Recipe:
 
     stages: Sequence[Mapping[str, Any]]
     """In order; each has `steps`, `lessons` with the share of rows of each kind of lesson (`text`, a generator of
-    `native/lessons.py`, a task or a suite), an optional `boost`, a factor on the learning rate, and an optional `length` of
-    its rows in tokens: batch * trained_length / length of them make a step. Copying is learnt sooner on short rows."""
+    `native/lessons.py`, a task or a suite), an optional `boost`, a factor on the learning rate, and an optional
+    `length` of its rows in tokens: batch * trained_length / length of them make a step. Copying is learnt sooner on
+    short rows."""
     shape: Mapping[str, Any] | None = None
     """Sizes of the decoder: `layers`, `width`, `heads`, `kv_heads`, `hidden`, `block`; None: the start's."""
     vocabulary: int | None = None
