@@ -20,6 +20,7 @@ from lexbench.commands.command import (
     Setting,
     part,
 )
+from lexbench.core.record import NOTHING_MEASURED
 
 if TYPE_CHECKING:
     from lexbench.runner.job import Job
@@ -38,11 +39,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def call(options: argparse.Namespace, words: list[str]) -> int:
-    """Measure the cells of each job, then print their tables."""
+    """Measure the cells of each job, then print their tables; NOTHING_MEASURED where all cells are refused."""
     from lexbench.report import tables
     from lexbench.runner import progress
     from lexbench.runner.backend_pool import sharing
     from lexbench.stats.records import records_of
+    from lexbench.stats.wording import several, some
     from lexbench.store.store import Store
 
     if options.sweep:
@@ -74,7 +76,25 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         if shown:
             print(shown)
             print(f"plots and all tables: lexbench report {' '.join(str(f) for f in dict(measured))}", file=sys.stderr)
+    if reasons := _refusals(measured):
+        count, said = several(len(reasons), "cell"), some([*dict.fromkeys(reasons)], 1)
+        print(f"lexbench: nothing was measured, {count} refused: {said}", file=sys.stderr)
+        return NOTHING_MEASURED
     return 0
+
+
+def _refusals(measured: Sequence[tuple[Path, Sequence[str]]]) -> list[str]:
+    """Why each cell of some jobs is refused; empty where one holds an answer, measured now or before."""
+    from lexbench.store.store import Store
+
+    reasons = []
+    for folder, ids in measured:
+        for name in ids:  # one by one: the first cell of a usual run ends the search
+            for found in Store(folder).load({name}):
+                if found.refused is None:
+                    return []
+                reasons.append(found.refused)
+    return reasons
 
 
 def job_of(config: dict[str, Any], choices: dict[str, str], methods: Sequence[dict[str, Any]]) -> "Job":
@@ -139,5 +159,5 @@ COMMAND = Command(
         ),
         Setting("dry_run=true", "the same as --dry-run"),
     ),
-    epilog=RESUMES + SWEEPS,
+    epilog=f"Exit code 3 if nothing was measured: all cells are refused.\n{RESUMES}{SWEEPS}",
 )

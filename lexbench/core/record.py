@@ -19,6 +19,10 @@ class Refused(Exception):  # noqa: N818 (a refusal is a result, not an error)
         self.reason = reason
 
 
+NOTHING_MEASURED = 3
+"""Exit code of `lexbench run` where all cells are refused."""
+
+
 class Deferred(Refused):
     """No answer at the moment (e.g. a server is down): the next run measures the cell again."""
 

@@ -20,7 +20,7 @@ from lexbench.core.version import __version__
 from lexbench.runner.cells import BackendFacts, Named, OpenCell, Step, Workload
 from lexbench.runner.forecast import duration, parameters, speed, workload
 from lexbench.runner.job import Job
-from lexbench.runner.questions import made_once
+from lexbench.runner.questions import questions_or_reason
 from lexbench.store.store import Store
 
 
@@ -47,7 +47,7 @@ def plan(job: Job, tokenizer: Tokenizer) -> list[Step]:
                 if no_questions is not None:
                     cost = Workload()
                 elif cost is None:
-                    made, no_questions = made_once.of(task.built, tokenizer, length, job.n, seed)
+                    made, no_questions = questions_or_reason(task, tokenizer, length, job.n, seed)
                     cost = workload(job.model, made)
                 if no_questions is None:
                     known[length] = cost
@@ -93,7 +93,7 @@ def _fitted(task: Named, job: Job, tokenizer: Tokenizer) -> tuple[Named, Mapping
         and task.stated.for_lengths(lengths) != task.stated.for_lengths(lengths[:-1])
     ):
         built = task.stated.for_lengths(lengths)
-        _, refused = made_once.of(built, tokenizer, lengths[-1], job.n, job.seeds[0])
+        _, refused = questions_or_reason(replace(task, built=built), tokenizer, lengths[-1], job.n, job.seeds[0])
         if refused is None:
             break
         too_long[lengths.pop()] = refused

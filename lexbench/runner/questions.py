@@ -1,5 +1,6 @@
 """Questions of cells, made once."""
 
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +8,7 @@ from dataclasses import replace
 from lexbench.core.fence import check_questions, fenced
 from lexbench.core.record import Refused
 from lexbench.core.task import AnyQuestion, Task, Tokenizer, Write
-from lexbench.runner.cells import OpenCell
+from lexbench.runner.cells import Named, OpenCell
 
 KEPT_TOKENS, KEPT_CELLS = 1 << 24, 64
 """Tokens (128 MiB) and cells whose questions are kept."""
@@ -60,10 +61,22 @@ class Questions:
 made_once = Questions()
 
 
+def questions_or_reason(
+    task: Named, tokenizer: Tokenizer, length: int, n: int, seed: int
+) -> tuple[Sequence[AnyQuestion], Refused | None]:
+    """The questions of a cell; or none, and the reason, which names the task as the user did."""
+    made, refused = made_once.of(task.built, tokenizer, length, n, seed)
+    if refused is None:
+        return made, None
+    # One class serves several yamls and knows only its own name: NthNeedle says nth_needle for conflicting_needles.
+    own = re.sub(r"(?<!^)(?=[A-Z])", "_", type(task.built).__name__).lower()
+    return made, type(refused)(re.sub(rf"^{own}\b", task.name, refused.reason))
+
+
 def questions_of(cell: OpenCell, tokenizer: Tokenizer) -> Sequence[AnyQuestion]:
     """The questions of a cell; Refused where there are none."""
     step = cell.step
-    made, refused = made_once.of(step.task.built, tokenizer, step.length, cell.n, step.seed)
+    made, refused = questions_or_reason(step.task, tokenizer, step.length, cell.n, step.seed)
     if refused:
-        raise type(refused)(refused.reason)
+        raise refused
     return made

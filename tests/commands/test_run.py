@@ -177,7 +177,26 @@ def test_texts_that_do_not_suffice_are_said(
     out, err = capfd.readouterr()
     assert "Traceback" not in out + err
     assert said in out + err
-    assert code == (0 if said == "refused" else 2)  # a refusal is a result
+    assert code == (3 if said == "refused" else 2)
+
+
+@pytest.mark.parametrize(("task", "shared"), [("conflicting_needles", "nth_needle"), ("niah_single_1", "niah")])
+def test_a_run_of_refusals_alone_ends_with_exit_code_three_and_names_the_task(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], task: str, shared: str
+) -> None:
+    words = ["run", "backend=chance", f"task={task}", "n=2", f"results={tmp_path}", "price=false"]
+    assert main.main([*words, "lengths=[8,16]", "--dry-run"]) == 0
+    assert main.main([*words, "lengths=[8,16]"]) == 3
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"lexbench: nothing was measured, 2 cells refused: {task} needs at least ")
+    rows = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    assert [row["refused"].split()[0] for row in rows] == [task, task]
+    assert main.main([*words, "lengths=[8,512]"]) == 0  # some cells refused
+    assert main.main([*words, "lengths=[512]"]) == 0  # all reused
+    assert main.main([*words, "lengths=[8]"]) == 3
+    out, err = capfd.readouterr()
+    assert f"{task} needs at least" in out
+    assert f"{shared} needs" not in out + err
 
 
 def test_a_dry_run_needs_no_checkpoint_where_the_yaml_has_the_facts(

@@ -330,6 +330,16 @@ def test_in_a_file_there_is_a_line_for_each_step_and_no_bar(
 
 
 @pytest.mark.slow
+def test_a_run_of_refused_cells_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["run", "backend=chance", "task=passkey", "lengths=[8]", "n=1", f"results={tmp_path / 'run'}"]
+    step = step_of(tmp_path, "run a", words=words, made=tmp_path / "run" / "cells")
+    with processes.alone(tmp_path) as lock:
+        assert processes.work([step], 1, lock, {}) == {}
+    assert step.done()
+    assert "nothing was measured, 1 cell refused: passkey needs" in step.log.read_text()
+
+
+@pytest.mark.slow
 def test_ctrl_c_ends_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[processes.Running] = []
     start = processes._start

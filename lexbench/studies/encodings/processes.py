@@ -15,6 +15,7 @@ from typing import IO
 from tqdm import tqdm
 
 from lexbench.core.console import silenced, without_bar
+from lexbench.core.record import NOTHING_MEASURED
 from lexbench.studies.encodings.plan import Step
 
 POLL = 0.1
@@ -126,7 +127,8 @@ def _start(step: Step, workers: int, lock: int) -> Running:
 def _ended(each: Running) -> str | None:
     """Record a success; else return the last line of the log."""
     each.log.close()
-    if each.process.returncode == 0:
+    # A run of refused cells is done: its page shows the refusals, and a repetition would refuse them again.
+    if each.process.returncode in (0, NOTHING_MEASURED):
         each.step.ended(time.monotonic() - each.started)
         return None
     return last_line(each.step.log) or f"exit code {each.process.returncode}"
