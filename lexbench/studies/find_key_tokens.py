@@ -13,7 +13,6 @@ from tqdm import tqdm
 
 from lexbench.backends import Backend
 from lexbench.core.console import without_bar
-from lexbench.core.files import write_text
 from lexbench.core.method import read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
@@ -22,6 +21,7 @@ from lexbench.core.task import Score, Tokens
 from lexbench.core.version import __version__
 from lexbench.corpora import Corpus
 from lexbench.runner.backend_pool import opened
+from lexbench.studies.journal import resumed
 from lexbench.taskkit.key_tokens import FORMAT, KeyTokens, Rule, read, spans_of
 from lexbench.taskkit.perplexity import EncodedCorpus
 
@@ -71,7 +71,7 @@ def find(
     chosen = _documents(texts, rule, n)
     header = _header(loaded, label, rule, corpus.fingerprint(), len(chosen))
     part = file.with_name(f"{file.name}.part")
-    done = _resumed(part, header)
+    done = len(resumed(part, header))
     loaded.attend(attention)
     with part.open("a", encoding="utf-8") as stream:
         for document in tqdm(chosen[done:], "documents", len(chosen), initial=done, disable=without_bar(quiet)):
@@ -152,16 +152,6 @@ def _header(backend: Backend, method: str, rule: Rule, corpus: str, documents: i
         "documents": documents,
         "lexbench": __version__,
     }
-
-
-def _resumed(part: Path, header: Mapping[str, Any]) -> int:
-    """Number of documents done already; drops a torn last line from the file."""
-    lines = part.read_text(encoding="utf-8").splitlines(keepends=True) if part.exists() else []
-    whole = [line for line in lines if line.endswith("\n")]
-    if whole and json.loads(whole[0]) != header:
-        raise ValueError(f"{part} was written with another evaluator, rule or corpus: remove it, or give another out")
-    write_text(part, "".join(whole or [json.dumps(header) + "\n"]))
-    return max(0, len(whole) - 1)
 
 
 def _row(backend: Backend, texts: EncodedCorpus, document: int, rule: Rule) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from tqdm import tqdm
 
 from lexbench.core.attention import Floats
 from lexbench.core.console import without_bar
-from lexbench.core.files import parse_object
 from lexbench.core.record import Refused
 from lexbench.core.values import fits
+from lexbench.studies.journal import resumed
 
 RULES = {"longrope": 1.25, "longrope2": 2.0}
 """Highest factor by rule, in multiples of s."""
@@ -154,29 +154,9 @@ class Journal:
     """File of all evaluations: a header line with everything they depend on, then a JSON line for each."""
 
     def __init__(self, file: Path, header: Mapping[str, Any]) -> None:
-        """Open or resume a file, without a torn last line; ValueError, with the differences, if the header differs."""
+        """Open or resume a file; ValueError, with the changes, if the header differs."""
         self.file = file
-        self.known: dict[Candidate, float] = {}
-        header = json.loads(json.dumps(header))
-        content = file.read_bytes() if file.exists() else b""
-        whole = content[: content.rfind(b"\n") + 1]
-        if not whole:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(json.dumps(header).encode() + b"\n")
-            return
-        if len(whole) < len(content):
-            with file.open("r+b") as stream:
-                stream.truncate(len(whole))
-        place, remedy = f"a line of journal {file}", "remove it, or give another out="
-        before, *rows = (parse_object(line, place, remedy) for line in whole.splitlines())
-        changed = [
-            f"{key} {before.get(key)}, now {header.get(key)}"
-            for key in {**before, **header}
-            if before.get(key) != header.get(key)
-        ]
-        if changed:
-            raise ValueError(f"journal {file} has {'; '.join(changed)}: give another out=, or remove it")
-        self.known = dict(map(self._value, rows))
+        self.known: dict[Candidate, float] = dict(map(self._value, resumed(file, header)))
 
     def add(self, candidate: Candidate, nll: float) -> None:
         """Store one evaluation."""

@@ -19,6 +19,7 @@ from lexbench.core.version import __version__
 from lexbench.corpora import Corpus
 from lexbench.methods.rotary import critical_dimension, su_scale
 from lexbench.runner.backend_pool import opened
+from lexbench.studies.journal import conditions
 from lexbench.studies.longrope_search.evolution import Candidate, Found, Settings, search
 
 SEEDS = ("pi", "ntk", "yarn")
@@ -104,7 +105,13 @@ def find(
     def evaluate(candidate: Candidate) -> float:
         return mean_nll(loaded, searched, stretched(model, length, candidate))
 
-    identity = _identity(model, corpus, loaded, length, n, task.protocol(loaded.tokenizer))
+    identity = {
+        **conditions(loaded),
+        "corpus": corpus.fingerprint(),
+        "length": length,
+        "n": n,
+        "protocol": task.protocol(loaded.tokenizer),
+    }
     journal = file.with_suffix(".jsonl")
     found = search(evaluate, space, list(seeds.values()), settings, journal, identity, quiet)
 
@@ -163,22 +170,6 @@ def _checked(model: Model, length: int | None, out: str | Path | None, n: int) -
 def _frequencies(attention: Attention) -> Floats:
     assert attention.inv_freq is not None, "seeds are methods that change frequencies"
     return attention.inv_freq
-
-
-def _identity(model: Model, corpus: Corpus, backend: Backend, length: int, n: int, protocol: str) -> dict[str, Any]:
-    """Everything that a candidate's value depends on."""
-    return {
-        "model": model.name,
-        "revision": backend.revision,
-        "trained_length": model.trained_length,
-        "backend": f"{backend.name} ({backend.version})",
-        "dtype": backend.dtype,
-        "kernel": backend.kernel,
-        "corpus": corpus.fingerprint(),
-        "length": length,
-        "n": n,
-        "protocol": protocol,
-    }
 
 
 def _yaml(result: Result, model: Model, length: int, settings: Settings, searched: Sequence[Score]) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from lexbench.core import machine
 from lexbench.core.files import write_text
-from lexbench.core.record import Refused
 from lexbench.methods import export
 from lexbench.report import formats
 from lexbench.report.grid import Entry, Grid, Line, difference_entry
@@ -35,17 +34,14 @@ dear* is uncertain.
 """
 
 
+TOO_SHORT = "No time was left for fresh questions: the order is the search's own and optimistic. Raise budget."
+
+
 def ranking(result: "Result") -> str:
     """The finalists on fresh questions, and the size of the search."""
-    lines = [_sentence(result), ""]
-    if result.winner is None or result.winner.label == "none":
-        lines += [line for line in (_dear(result),) if line]
+    lines = [_sentence(result), "", *_unbeaten(result)]
     if not result.rows:
-        lines += [
-            "No time was left for fresh questions: the order is the search's own and optimistic. Raise budget.",
-            "",
-        ]
-        return "\n".join([*lines, _tried(result, most=10)])
+        return "\n".join([*lines, TOO_SHORT, "", formats.markdown(_table(result))])
     none = next((row for row in result.rows if row.candidate.label == "none"), None)
     about = {
         "worth": f"{result.settings.worth:g}",
@@ -54,26 +50,33 @@ def ranking(result: "Result") -> str:
         "trained": result.model.trained_length,
         "price": f"{result.settings.price:g}",
     }
-    head = ["method", "loss", "behind", "text", "needles", "price", "can be exported to"]
-    rows = [_entries(result, row, place) for place, row in enumerate(result.rows)]
-    grid = Grid(head=head, rows=rows, remarks=list(_notes(result)))
+    grid = replace(_table(result), remarks=list(_notes(result)))
     return "\n".join([*lines, LEGEND.format(**about), formats.markdown(grid)])
 
 
 def screen(result: "Result") -> str:
     """What to deploy, what it gains and costs, how sure that is, what to paste; and the finalists in a table."""
     lines = [_sentence(result), ""]
-    if result.rows and result.winner is not None:
+    if not result.rows:
+        lines.append(TOO_SHORT)
+    elif result.winner is not None:
         lines += [f"{name:<7} {said}" for name, said in _verdict(result)]
-    elif not result.rows:
-        lines.append(
-            "No time was left for fresh questions: the order is the search's own and optimistic. Raise budget."
-        )
-    if result.winner is None or result.winner.label == "none":
-        lines += [line.rstrip() for line in (_dear(result),) if line]
-    grid = ranking(result).split("\n\n")
-    table = next((each for each in grid if each.startswith("|")), "")
-    return "\n".join([*lines, "", table])
+    lines += [line.rstrip() for line in _unbeaten(result)]
+    return "\n".join([*lines, "", formats.markdown(_table(result)).rstrip("\n")])
+
+
+def _table(result: "Result") -> Grid:
+    """The finalists; where no time was left for any, the best candidates of the search."""
+    if not result.rows:
+        return _tried(result, most=10)
+    head = ["method", "loss", "behind", "text", "needles", "price", "can be exported to"]
+    return Grid(head=head, rows=[_entries(result, row, place) for place, row in enumerate(result.rows)])
+
+
+def _unbeaten(result: "Result") -> list[str]:
+    """Where nothing within the price beats `none`: what would, above the price."""
+    dear = _dear(result) if result.winner is None or result.winner.label == "none" else ""
+    return [dear] if dear else []
 
 
 def _verdict(result: "Result") -> Iterator[tuple[str, str]]:
@@ -92,8 +95,8 @@ def _verdict(result: "Result") -> Iterator[tuple[str, str]]:
     more = f"; {result.planned} were planned to tell" if result.fresh < result.planned else ""
     sure = f"cannot be told from {', '.join(alike)}" if alike else "better than every other finalist within the price"
     yield "sure", f"{sure}, on {asked} of each kind{more}"
-    shown = target or next(iter(_exports(result, row.candidate)), None)
-    pasted = _export(result, row.candidate, shown)[0] if shown else None
+    shown = target or next(iter(row.candidate.targets(result.model, result.length)), None)
+    pasted = row.candidate.exported(shown, result.model, result.length)[0] if shown else None
     yield "paste", pasted or f"lexbench.extend(network, {_arguments(row.candidate, result.length)})"
 
 
@@ -111,7 +114,6 @@ def _entries(result: "Result", row: Finalist, place: int) -> Line:
     needles = difference_entry(row.needles, ".0f", 100, missing="–")
     if row.needles is not None and row.needles.value is not None:
         needles = replace(needles, text=f"{row.needles.value:.2f}, {needles.text}")
-    served = _exports(result, row.candidate)
     return [
         Entry(text=f"{place + 1}. {row.candidate.label}", more=mark),
         f"{row.loss:.3f}",
@@ -119,7 +121,7 @@ def _entries(result: "Result", row: Finalist, place: int) -> Line:
         difference_entry(row.text, missing="–"),
         needles,
         difference_entry(row.inside, missing="–", more="" if row.dear else doubt),
-        ", ".join(served) or "nothing",
+        ", ".join(row.candidate.targets(result.model, result.length)) or "nothing",
     ]
 
 
@@ -144,9 +146,9 @@ def _notes(result: "Result") -> Iterator[str]:
     )
 
 
-def _tried(result: "Result", most: int | None = None) -> str:
+def _tried(result: "Result", most: int | None = None) -> Grid:
     head = ["candidate", "questions", "loss", "price", "what became of it"]
-    return formats.markdown(Grid(head=head, rows=[_became(result, tried) for tried in result.tried[:most]]))
+    return Grid(head=head, rows=[_became(result, tried) for tried in result.tried[:most]])
 
 
 def _became(result: "Result", tried: "Tried") -> Line:
@@ -168,19 +170,6 @@ def _fate(result: "Result", tried: "Tried") -> str:
     return "no finalist" if tried.curve else "not measured: the budget ended"
 
 
-def _exports(result: "Result", candidate: Candidate) -> tuple[str, ...]:
-    return tuple(target for target in export.TARGETS if _export(result, candidate, target)[0] is not None)
-
-
-def _export(result: "Result", candidate: Candidate, target: str) -> tuple[str | None, str]:
-    """The export, or None and the reason."""
-    assert candidate.method is not None, "what was measured can be built"
-    try:
-        return export.export(candidate.method, candidate.label, result.model, result.length, target), ""
-    except Refused as refusal:
-        return None, refusal.reason
-
-
 def _pastes(result: "Result", winner: Candidate) -> Iterator[str]:
     """The winner in Python and for each target; where it cannot be exported, the best finalist that can."""
     yield "### Python, with any model of transformers\n"
@@ -190,12 +179,13 @@ def _pastes(result: "Result", winner: Candidate) -> Iterator[str]:
     if not result.rows:
         within = [tried.candidate for tried in result.tried if tried.curve and not tried.out]
     rivals = [candidate for candidate in within if candidate is not winner]
+    deployed = result.model, result.length
     for target in export.TARGETS:
         yield f"### {target}\n"
-        text, why = _export(result, winner, target)
+        text, why = winner.exported(target, *deployed)
         if text is None:
             yield f"The best cannot be exported: {escaped(why)}.\n"
-            able = ((each, _export(result, each, target)[0]) for each in rivals)
+            able = ((each, each.exported(target, *deployed)[0]) for each in rivals)
             other, text = next((pair for pair in able if pair[1] is not None), (None, None))
             yield _dear(result, target)
             if other is None or other.label == "none":
@@ -220,7 +210,9 @@ def _dear(result: "Result", target: str | None = None) -> str:
     paid = [(tried.candidate, fresh.get(tried.candidate.label, tried.price)) for tried in result.tried]
     above = [(each, price, price.difference) for each, price in paid if price and price.difference is not None]
     dear = sorted((each for each in above if each[2] > result.settings.price), key=lambda each: each[2])
-    able = (each for each in dear if target is None or _export(result, each[0], target)[0] is not None)
+    able = (
+        each for each in dear if target is None or each[0].exported(target, result.model, result.length)[0] is not None
+    )
     found = {row.candidate.label: row.needles for row in result.rows}
 
     def needles(label: str) -> str:
@@ -249,7 +241,7 @@ def markdown(result: "Result") -> str:
     else:
         lines += _pastes(result, result.winner)
     lines += ["## What was tried\n", f"On the search's own questions, up to {result.settings.n} of each kind.\n"]
-    return "\n".join([*lines, _tried(result)])
+    return "\n".join([*lines, formats.markdown(_tried(result))])
 
 
 def _plain(paired: Paired | None, name: str) -> dict[str, Any]:
@@ -275,7 +267,7 @@ def rows_as_data(result: "Result") -> list[dict[str, Any]]:
             **_plain(row.needles, "needles"),
             **_plain(row.inside, "price"),
             "questions": result.fresh,
-            "exports": list(_exports(result, row.candidate)),
+            "exports": row.candidate.targets(result.model, result.length),
         }
         for place, row in enumerate(result.rows)
     ]
@@ -318,7 +310,7 @@ def write(result: "Result", out: Path) -> None:
         "needles": result.needles,
         "winner": winner.label if winner else None,
         "exports": {
-            target: dict(zip(("text", "refused"), _export(result, winner, target), strict=True))
+            target: dict(zip(("text", "refused"), winner.exported(target, result.model, result.length), strict=True))
             for target in export.TARGETS
         }
         if winner

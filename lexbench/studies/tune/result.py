@@ -41,8 +41,6 @@ class Result:
         """The best finalist within the price; without finalists, the best candidate of the search."""
         if self.rows:
             return None if self.rows[0].dear else self.rows[0].candidate
-        able = (tried.candidate for tried in self.tried if tried.curve and not tried.out and not self._dear(tried))
+        price = self.settings.price
+        able = (tried.candidate for tried in self.tried if tried.curve and not tried.out and not tried.above(price))
         return next(able, None)
-
-    def _dear(self, tried: Tried) -> bool:
-        return bool(tried.price and (tried.price.difference or 0.0) > self.settings.price)

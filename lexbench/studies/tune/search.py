@@ -10,10 +10,8 @@ from typing import Any
 from tqdm import tqdm
 
 from lexbench.core.console import without_bar
-from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import Choose, Mark, Write
-from lexbench.methods import export
 from lexbench.runner.job import Job
 from lexbench.stats.pairs import Paired, paired
 from lexbench.stats.wording import some
@@ -52,6 +50,10 @@ class Tried:
         """Cumulative questions of each kind at its last finished rung."""
         return self.curve[-1][0] if self.curve else 0
 
+    def above(self, price: float) -> bool:
+        """Whether its price is above this one."""
+        return bool(self.price and (self.price.difference or 0.0) > price)
+
 
 class Search:
     """Rounds of successive halving: first the methods with their defaults, then draws near the best ones."""
@@ -81,13 +83,14 @@ class Search:
             entrants = self._defaults(configs)
             while entrants := self._filled(entrants, draws):
                 self.rounds += 1
-                self._base()
+                if not self.tried[0].curve:
+                    self._measure(self.tried[0], self._counts[0])  # `none`, the baseline
                 halve(
                     [tried for tried, _ in entrants],
                     self._counts,
                     self.settings.eta,
                     self._measure,
-                    lambda tried: exports(tried.candidate, self.model, self.length) != (),
+                    lambda tried: bool(tried.candidate.targets(self.model, self.length)),
                 )
                 self._learn(entrants, draws)
                 entrants = []
@@ -100,11 +103,6 @@ class Search:
             reasons = [f"{tried.candidate.label} ({tried.out})" for tried in self.tried[1:]]
             said = some(reasons, SHOWN, "; ") if reasons else "no method but none was given"
             raise Refused(f"tune can measure no candidate: {said}")
-
-    def _base(self) -> None:
-        """Measure `none` on the first rung, as the baseline."""
-        if not self.tried[0].curve:
-            self._measure(self.tried[0], self._counts[0])
 
     def _needles(self) -> Part | None:
         """The first needle task that the model can do within its trained length."""
@@ -161,19 +159,13 @@ class Search:
             self._known.setdefault(key, candidate.label)
             if twin == candidate.label:
                 return None
-            tried.out = f"same as {twin}" if twin else self._unserved(candidate)
+            if twin:
+                tried.out = f"same as {twin}"
+            elif self.settings.to is not None:
+                pasted, why = candidate.exported(self.settings.to, self.model, self.length)
+                tried.out = None if pasted is not None else f"cannot be deployed: {why}"
         self.tried.append(tried)
         return None if tried.out else tried
-
-    def _unserved(self, candidate: Candidate) -> str | None:
-        """Why the target of the deployment cannot serve a candidate; None: it can, or there is no target."""
-        try:
-            assert candidate.method is not None, "a candidate with an attention has a method"
-            if self.settings.to is not None:
-                export.as_data(candidate.method, candidate.label, self.model, self.length, self.settings.to)
-        except Refused as refusal:
-            return f"cannot be deployed: {refusal.reason}"
-        return None
 
     def _measure(self, tried: Tried, count: int) -> tuple[bool, float] | None:
         """Sort key of a candidate after so many questions: whether its price is too high, then loss; None: dropped."""
@@ -219,11 +211,12 @@ class Search:
 
     def ranked(self) -> list[Tried]:
         """Candidates by rung reached, then loss; dropped ones last."""
-        return sorted(self.tried, key=self._standing)
 
-    def _standing(self, tried: Tried) -> tuple[bool, int, bool, float]:
-        dear = bool(tried.price and (tried.price.difference or 0.0) > self.settings.price)
-        return tried.out is not None, -tried.asked, dear, tried.curve[-1][1] if tried.curve else math.inf
+        def standing(tried: Tried) -> tuple[bool, int, bool, float]:
+            loss = tried.curve[-1][1] if tried.curve else math.inf
+            return tried.out is not None, -tried.asked, tried.above(self.settings.price), loss
+
+        return sorted(self.tried, key=standing)
 
     def planned(self) -> int:
         """Fresh questions that tell the best two candidates apart in four of five cases, if they differ as here.
@@ -262,7 +255,7 @@ class Search:
         """`none`, the best candidates, and the best one that can be exported."""
         standing = [tried.candidate for tried in self.ranked() if tried.curve and not tried.out]
         standing = [candidate for candidate in standing if candidate is not self.none]
-        able = (candidate for candidate in standing if exports(candidate, self.model, self.length))
+        able = (candidate for candidate in standing if candidate.targets(self.model, self.length))
         return list(dict.fromkeys([self.none, *standing[:FINALISTS], *itertools.islice(able, 1)]))
 
     def _holds(self, bench: Bench, candidate: Candidate, count: int) -> bool:
@@ -272,16 +265,3 @@ class Search:
         except Refused:
             return False
         return True
-
-
-def exports(candidate: Candidate, model: Model, length: int) -> tuple[str, ...]:
-    """Export targets that can serve the model with a candidate."""
-    able = []
-    for target in export.TARGETS:
-        try:
-            assert candidate.method is not None, "ranked candidates have a method"
-            export.as_data(candidate.method, candidate.label, model, length, target)
-            able.append(target)
-        except Refused:
-            pass
-    return tuple(able)

@@ -11,6 +11,7 @@ from lexbench.core.method import Method, method_entries, read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.scaled import attention_of
+from lexbench.methods import export
 
 KEYS = ("low", "high", "log", "of", "least")
 DIGITS = 3
@@ -43,6 +44,18 @@ class Candidate:
             return cls(config, label, method, None, f"refused: {refusal.reason}")
         except ValueError as error:
             return cls(config, label, method, None, f"invalid: {error}")
+
+    def exported(self, target: str, model: Model, length: int) -> tuple[str | None, str]:
+        """What to paste for a target; or None, and why it cannot serve the model with this candidate."""
+        assert self.method is not None, "what was measured can be built"
+        try:
+            return export.export(self.method, self.label, model, length, target), ""
+        except Refused as refusal:
+            return None, refusal.reason
+
+    def targets(self, model: Model, length: int) -> list[str]:
+        """Targets that can serve the model with it."""
+        return [target for target in export.TARGETS if self.exported(target, model, length)[0] is not None]
 
     @property
     def moves(self) -> bool:

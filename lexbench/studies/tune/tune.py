@@ -26,6 +26,7 @@ from lexbench.runner.job import Job
 from lexbench.runner.plan import keep_job
 from lexbench.runner.verify import Preflight
 from lexbench.store.store import Store
+from lexbench.studies.journal import changes, conditions
 from lexbench.studies.tune import page
 from lexbench.studies.tune.bench import Bench, Clock, Part, seconds_spent
 from lexbench.studies.tune.result import Result
@@ -196,15 +197,7 @@ def _configs(model: Model, settings: Settings, length: int) -> list[dict[str, An
 def _config(job: Job, backend: Backend, settings: Settings) -> dict[str, Any]:
     """Everything that samples and candidates depend on; not the budget, which only limits their number."""
     own = {each.name: getattr(settings, each.name) for each in fields(settings) if each.name not in ("budget", "out")}
-    about = {
-        "model": job.model.name,
-        "revision": backend.revision,
-        "trained_length": job.model.trained_length,
-        "backend": f"{backend.name} ({backend.version})",
-        "dtype": backend.dtype,
-        "kernel": backend.kernel,
-        "corpus": f"{job.corpus.label} {job.corpus.fingerprint}",
-    }
+    about = {**conditions(backend), "corpus": f"{job.corpus.label} {job.corpus.fingerprint}"}
     whole: dict[str, Any] = json.loads(json.dumps({**about, **own}, default=dict))
     return whole
 
@@ -220,10 +213,8 @@ def _claim(out: Path, before: Mapping[str, Any] | None, config: Mapping[str, Any
     if before is None:
         write_text(out / "settings.json", json.dumps(config, indent=1) + "\n")
         return
-    differ = [name for name in {**before, **config} if before.get(name) != config.get(name)]
-    if differ:
-        said = "; ".join(f"{name} {before.get(name)}, now {config.get(name)}" for name in differ)
-        raise ValueError(f"{out} holds another tune, with {said}: give another out=, or remove it")
+    if changed := changes(before, config):
+        raise ValueError(f"{out} holds another tune, with {changed}: give another out=, or remove it")
 
 
 def _keep_jobs(job: Job, backend: Backend, configs: Sequence[Mapping[str, Any]]) -> None:

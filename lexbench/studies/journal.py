@@ -1,0 +1,49 @@
+"""Journals, which resume a study: a header with all that its numbers depend on, then a JSON line for each row."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lexbench.backends import Backend
+from lexbench.core.files import parse_object
+
+
+def conditions(backend: Backend) -> dict[str, Any]:
+    """Everything about the model and the backend that numbers depend on."""
+    return {
+        "model": backend.model.name,
+        "revision": backend.revision,
+        "trained_length": backend.model.trained_length,
+        "backend": f"{backend.name} ({backend.version})",
+        "dtype": backend.dtype,
+        "kernel": backend.kernel,
+    }
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """`length 512, now 1024; seed 0, now 1`; empty where both say the same."""
+    differ = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    return "; ".join(f"{name} {before.get(name)}, now {now.get(name)}" for name in differ)
+
+
+def resumed(file: Path, header: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a journal; a new file gets the header.
+
+    ValueError for a malformed line, and, with the changes, for another header.
+    """
+    header = json.loads(json.dumps(header))
+    content = file.read_bytes() if file.exists() else b""
+    whole = content[: content.rfind(b"\n") + 1]
+    if not whole:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(json.dumps(header).encode() + b"\n")
+        return []
+    place, remedy = f"a line of journal {file}", "remove it, or give another out="
+    before, *rows = (parse_object(line, place, remedy) for line in whole.splitlines())
+    if changed := changes(before, header):
+        raise ValueError(f"journal {file} has {changed}: give another out=, or remove it")
+    # A killed process leaves at most one torn line, without its end. Appending to it would spoil the next row, too.
+    os.truncate(file, len(whole))
+    return rows
