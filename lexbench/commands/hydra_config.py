@@ -1,7 +1,6 @@
 """The settings of a command, KEY=VALUE in hydra's grammar. The only module of lexbench that imports hydra."""
 
 import importlib.util
-import json
 import math
 import os
 import re
@@ -195,6 +194,8 @@ def of_file(file: Path, words: list[str]) -> list[str]:
 
     is lengths=[512,1024] method.factor=8 -m method=pi,yarn. Raises ValueError for another form.
     """
+    from lexbench.studies.encodings.plan import hydra_value
+
     try:
         registry.check_aliases(file)
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -207,20 +208,10 @@ def of_file(file: Path, words: list[str]) -> list[str]:
         raise ValueError(
             f"sweep {file} must hold settings, and lists of values under sweep: e.g. sweep: {{method: [none, yarn]}}"
         )
-    settings = {str(key): _value(value) for key, value in content.items()}
-    settings |= {str(key): ",".join(map(_value, values)) for key, values in swept.items()}
+    settings = {str(key): hydra_value(value) for key, value in content.items()}
+    settings |= {str(key): ",".join(map(hydra_value, values)) for key, values in swept.items()}
     given = {word.partition("=")[0] for word in words}
     return [*["-m"] * bool(swept), *(f"{key}={value}" for key, value in settings.items() if key not in given), *words]
-
-
-def _value(value: Any) -> str:
-    """A yaml's value in hydra's grammar."""
-    if isinstance(value, list):
-        return f"[{','.join(map(_value, value))}]"
-    if isinstance(value, dict):
-        return f"{{{','.join(f'{key}:{_value(each)}' for key, each in value.items())}}}"
-    plain = isinstance(value, str) and re.fullmatch(r"[\w./:-]+", value)
-    return str(value) if plain else json.dumps(value, ensure_ascii=False)
 
 
 def add_config_dir(given: str) -> None:

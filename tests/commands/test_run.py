@@ -91,7 +91,7 @@ def test_a_sweep_runs_every_method_into_one_folder(lexbench: Command, tmp_path: 
 def test_a_sweep_file_is_the_words_that_it_stands_for(tmp_path: Path) -> None:
     file = tmp_path / "paper.yaml"
     file.write_text("model: lexlet\nlengths: [128, 256]\nresults: 'my runs'\nn: null\nsweep:\n  method: [none, ntk]\n")
-    words = ["-m", "model=lexlet", "lengths=[128,256]", 'results="my runs"', "n=null", "method=none,ntk"]
+    words = ["-m", "model=lexlet", "lengths=[128,256]", "results='my runs'", "n=null", "method=none,ntk"]
     assert hydra_config.of_file(file, []) == words
     assert hydra_config.of_file(file, ["n=2", "method=pi"]) == [*words[:-2], "n=2", "method=pi"]
     file.write_text("price: false\nmethod: [yarn, log_n]\nray: {gpus: 1, address: auto}\n")

@@ -60,4 +60,5 @@ def test_a_task_that_does_not_fit_is_refused_with_its_reason(measured: tuple[Pat
 @pytest.mark.parametrize(("value", "holds"), [(0.2999, "**no**"), (0.3, "yes")])
 def test_a_gate_holds_from_its_least_value_on(value: float, holds: str) -> None:
     table = gates.markdown("rope-seed0", [Gate(gate="text", figure="x", value=value, least=0.3)])
-    assert table.splitlines()[-1] == f"| text | x | 0.300 |  | 0.30 | {holds} |"
+    row = [text.strip() for text in table.splitlines()[-1].strip("|").split("|")]
+    assert row == ["text", "x", "0.300", "", "0.30", holds]

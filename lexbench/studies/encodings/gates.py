@@ -27,6 +27,7 @@ from lexbench.core.record import Refused, Sample
 from lexbench.core.task import Score
 from lexbench.native.recipe import Recipe
 from lexbench.native.train import counted, texts
+from lexbench.report.formats import columns
 from lexbench.runner.answers import answer
 from lexbench.stats.intervals import Interval, cluster_bootstrap, mean_interval
 
@@ -135,19 +136,19 @@ def _gate(gate: str, figure: str, value: float, interval: Interval | None, least
 
 def markdown(name: str, found: Sequence[Gate]) -> str:
     """A table of one model."""
-    lines = [
-        f"## {name}",
-        "",
-        "| gate | figure | value | 95 % interval | at least | holds |",
-        "|---|---|---|---|---|---|",
+    rows = [
+        [
+            each.gate,
+            each.figure,
+            f"refused: {each.refused}" if each.value is None else f"{each.value:.3f}",
+            "" if each.low is None else f"{each.low:.3f} to {each.high:.3f}",
+            "" if each.least is None else f"{each.least:.2f}",
+            {None: "", True: "yes", False: "**no**"}[each.holds],
+        ]
+        for each in found
     ]
-    for each in found:
-        value = f"refused: {each.refused}" if each.value is None else f"{each.value:.3f}"
-        interval = "" if each.low is None else f"{each.low:.3f} to {each.high:.3f}"
-        least = "" if each.least is None else f"{each.least:.2f}"
-        holds = {None: "", True: "yes", False: "**no**"}[each.holds]
-        lines.append(f"| {each.gate} | {each.figure} | {value} | {interval} | {least} | {holds} |")
-    return "\n".join(lines) + "\n"
+    table = columns(["gate", "figure", "value", "95 % interval", "at least", "holds"], rows)
+    return "\n".join([f"## {name}", "", *table]) + "\n"
 
 
 def as_json(found: Sequence[Gate]) -> str:

@@ -28,11 +28,6 @@ class Line:
     """Log of the published perplexity by multiple of the trained length; 1.0 is missing if the table lacks it."""
 
     @property
-    def label(self) -> str:
-        """Name of our curve."""
-        return f"{self.curve.entry} + {self.curve.method}" if self.curve.method != "none" else self.curve.entry
-
-    @property
     def theirs(self) -> Shape | None:
         """The published shape; published numbers have no intervals."""
         base = self.logs.get(1.0)
@@ -166,7 +161,7 @@ class Resolved:
     @property
     def agrees(self) -> str:
         """`yes` if both rise or both fall, else `no`; `perhaps` if the interval of our change contains 0."""
-        low, high = (self.change.value if end is None else end for end in (self.change.low, self.change.high))
+        low, high = self.change.ends
         if low <= 0 <= high:
             return "perhaps"
         return "yes" if (self.theirs[1] > self.theirs[0]) == (low > 0) else "no"
@@ -187,7 +182,6 @@ def resolutions(curves: Sequence[Curve], about: Mapping[str, Any]) -> list[Resol
         values = [end.value for end in ends if end is not None and end.value is not None]
         change = ends[1].change if ends[1] is not None else None
         if curve is not None and change is not None and len(values) == 2 and upto > 1 and 1.0 in by_multiple:
-            label = f"{curve.entry} + {curve.method}" if curve.method != "none" else curve.entry
             theirs = by_multiple[1.0], by_multiple[upto]
-            found.append(Resolved(row["printed"], label, theirs, (values[0], values[1]), change, upto))
+            found.append(Resolved(row["printed"], curve.label, theirs, (values[0], values[1]), change, upto))
     return found

@@ -16,6 +16,11 @@ HEADLINES = ("nll", "accuracy", "resolution")
 NONE = "none"
 
 
+def named(entry: str, method: str) -> str:
+    """An encoding under a method, as tables show it."""
+    return entry if method == NONE else f"{entry} + {method}"
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A mean over seeds and its 95 % interval; no interval with one document and one seed."""
@@ -23,6 +28,11 @@ class Estimate:
     value: float
     low: float | None = None
     high: float | None = None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Both ends of the interval; the value itself without one."""
+        return self.value if self.low is None else self.low, self.value if self.high is None else self.high
 
 
 @dataclass(frozen=True)
@@ -54,6 +64,11 @@ class Curve:
     metric: str
     protocol: str
     points: Sequence[Point]
+
+    @property
+    def label(self) -> str:
+        """`rope`, or `rope + bca`."""
+        return named(self.entry, self.method)
 
     def at(self, multiple: float) -> Point | None:
         """The point at a multiple of the trained length."""

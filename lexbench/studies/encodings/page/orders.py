@@ -64,7 +64,7 @@ class Comparison:
         found = self.difference
         if found is None:
             return "nothing follows"
-        low, high = (found.value if end is None else end for end in (found.low, found.high))
+        low, high = found.ends
         return "yes" if low > 0 else "no" if high < 0 else "uncertain"
 
 

@@ -39,8 +39,17 @@ FURTHER = "finetuned"
 def write_page(folder: Path) -> Path:
     """Write README.md, and plots with their numbers, from the folder's files; returns the path of README.md."""
     rows, about = load(folder)
-    if about["orders"]:
-        return _write_algorithms(rows, about, folder)
+    lines = _algorithms(rows, about, folder) if about["orders"] else _encodings(rows, about, folder)
+    write_text(folder / "README.md", "\n".join(lines).rstrip() + "\n")
+    return folder / "README.md"
+
+
+def _algorithms(rows: Sequence[Row], about: Mapping[str, Any], folder: Path) -> list[str]:
+    lines = ["# Algorithms under encodings trained alike", "", orders.HEAD.format(suite=about["suite"])]
+    return [*lines, *_models(about), *orders.lines(rows, about, about["orders"], folder)]
+
+
+def _encodings(rows: Sequence[Row], about: Mapping[str, Any], folder: Path) -> list[str]:
     found = curves(rows, about)
     lines = ["# Encodings, trained alike", "", HEAD.format(suite=about["suite"]), *_models(about), *_floors(about)]
     trained = [curve for curve in found if curve.family != FURTHER]
@@ -53,16 +62,7 @@ def write_page(folder: Path) -> Path:
     lines += _tasks(trained, about, folder)
     lines += _steepness(trained, folder)
     lines += _more(found)
-    lines += ["## Limits", "", *_inside(trained), LIMITS]
-    write_text(folder / "README.md", "\n".join(lines).rstrip() + "\n")
-    return folder / "README.md"
-
-
-def _write_algorithms(rows: Sequence[Row], about: Mapping[str, Any], folder: Path) -> Path:
-    lines = ["# Algorithms under encodings trained alike", "", orders.HEAD.format(suite=about["suite"])]
-    lines += [*_models(about), *orders.lines(rows, about, about["orders"], folder)]
-    write_text(folder / "README.md", "\n".join(lines).rstrip() + "\n")
-    return folder / "README.md"
+    return [*lines, "## Limits", "", *_inside(trained), LIMITS]
 
 
 def _models(about: Mapping[str, Any]) -> list[str]:
@@ -74,7 +74,8 @@ def _models(about: Mapping[str, Any]) -> list[str]:
         sizes, tokens = [m["parameters"] for m in known], sorted({m["tokens"] for m in known if m.get("tokens")})
         seeds = sorted({m["seed"] for m in known})
         seconds = sorted(m["seconds"] for m in known if m.get("seconds"))
-        time = f", {seconds[len(seconds) // 2]:.0f} seconds (median; {', '.join(_devices(known))})" if seconds else ""
+        devices = ", ".join(sorted({str(m["device"]) for m in known if m.get("device")}))
+        time = f", {seconds[len(seconds) // 2]:.0f} seconds (median; {devices})" if seconds else ""
         weights = " to ".join(f"{size:,}" for size in dict.fromkeys((min(sizes), max(sizes))))
         lines.append(
             f"{several(len({m['entry'] for m in known}), 'encoding')}, seed{'s' if len(seeds) > 1 else ''} "
@@ -104,10 +105,6 @@ def _floors(about: Mapping[str, Any]) -> list[str]:
         lines += [*columns(["n-grams", "nats per token", "models below it"], rows), ""]
         lines += [f"Median of the models: {median(losses.values()):.3f}; best: `{best}`, {losses[best]:.3f}.", ""]
     return ["## What the models know", "", FLOORS, *lines] if lines else []
-
-
-def _devices(models: Sequence[Mapping[str, Any]]) -> list[str]:
-    return sorted({str(model["device"]) for model in models if model.get("device")})
 
 
 def _of(found: Sequence[Curve], task: str, method: str) -> list[Curve]:
@@ -148,12 +145,13 @@ class _Compared:
 
     def shaped(self) -> dict[Hashable, str]:
         """Verdict on each measurement of ours: a curve up to a multiple."""
-        return beside.distinct(((line.label, max(line.logs)), line.agrees) for line in self.lines if line.agrees)
+        return beside.distinct(((line.curve.label, max(line.logs)), line.agrees) for line in self.lines if line.agrees)
 
     def ordered(self) -> dict[Hashable, str]:
         """Verdict on each pair of our curves at a multiple."""
         return beside.distinct(
-            ((frozenset((pair.better.label, pair.worse.label)), pair.multiple), pair.verdict) for pair in self.pairs
+            ((frozenset((pair.better.curve.label, pair.worse.curve.label)), pair.multiple), pair.verdict)
+            for pair in self.pairs
         )
 
 
@@ -300,16 +298,13 @@ def _more(found: Sequence[Curve]) -> list[str]:
     extra = [c for c in found if c.family != FURTHER and c.method not in _shared(found) and c.metric == "nll"]
     for entry in dict.fromkeys(curve.entry for curve in extra):
         own = [c for c in found if c.entry == entry and c.task.partition("(")[0] == TASK and c.family != FURTHER]
-        lines += [f"## Plug-in methods on {entry}: {label('nll')}", "", *_by_method(own), ""]
+        by_method = tables.by_length([replace(curve, entry=curve.method) for curve in own], ("method",))
+        lines += [f"## Plug-in methods on {entry}: {label('nll')}", "", *by_method, ""]
     further = [curve for curve in found if curve.family == FURTHER]
     for task in dict.fromkeys(curve.task for curve in further):
         own = [curve for curve in further if curve.task == task and curve.method == NONE]
         lines += [f"## Finetuned, {task}: {label(own[0].metric)}", "", *tables.by_length(own), ""] if own else []
     return lines
-
-
-def _by_method(own: Sequence[Curve]) -> list[str]:
-    return tables.by_length([replace(curve, entry=curve.method) for curve in own], ("method",))
 
 
 def _inside(found: Sequence[Curve]) -> Iterator[str]:
@@ -318,8 +313,8 @@ def _inside(found: Sequence[Curve]) -> Iterator[str]:
         own = [curve.at(1.0) for curve in _of(found, task, NONE)]
         values = [point.value for point in own if point and point.value]
         if values:
-            above = sum((each.value if each.low is None else each.low) > level for each in values)
-            below = sum((each.value if each.high is None else each.high) < level for each in values)
+            above = sum(each.ends[0] > level for each in values)
+            below = sum(each.ends[1] < level for each in values)
             counts = {f"more than {share}": above, f"less than {share}": below}
             counts["uncertain (the interval contains one half)"] = len(values) - above - below
             yield (

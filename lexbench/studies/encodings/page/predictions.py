@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from lexbench.report.formats import columns
-from lexbench.studies.encodings.page.curves import NONE, Curve, Estimate, Point, difference
+from lexbench.studies.encodings.page.curves import NONE, Curve, Estimate, Point, difference, named
 from lexbench.studies.encodings.page.shapes import shape_of
 from lexbench.studies.encodings.page.tables import signed
 from lexbench.studies.encodings.settings import SHAPES, Prediction
@@ -26,7 +26,7 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _judged(found: Sequence[Curve], stated: Prediction, task: str) -> list[str]:
     curve = _curve(found, stated.entry, stated.method, task)
-    name = stated.entry if stated.method == NONE else f"{stated.entry} + {stated.method}"
+    name = named(stated.entry, stated.method)
     measured = ""
     if stated.at is None:
         said = f"{name} {stated.shape}" if stated.shape else f"{name}: not {stated.other_than}"
@@ -64,7 +64,7 @@ def _within(change: Estimate | None, least: float, most: float) -> str:
     """Whether the interval of a change lies between two values; "uncertain" if only a part of it does."""
     if change is None:
         return "not measured"
-    low, high = (change.value if end is None else end for end in (change.low, change.high))
+    low, high = change.ends
     if least <= low and high <= most:
         return "holds"
     return "fails" if high < least or low > most else "uncertain"

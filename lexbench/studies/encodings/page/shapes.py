@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import linear_regression
 
 from lexbench.studies.encodings.page.curves import Curve, Estimate
 from lexbench.studies.encodings.settings import SHAPES
@@ -70,8 +71,7 @@ def shape(changes: Mapping[float, Estimate]) -> Shape | None:
     worst = max(beyond, key=lambda multiple: beyond[multiple].value)
     counts = worst if beyond[worst].value > SLIGHT else max(beyond)
     change = beyond[counts]
-    ends = [change.value if end is None else end for end in (change.low, change.high)]
-    return Shape(change, counts, *map(of_change, ends))
+    return Shape(change, counts, *map(of_change, change.ends))
 
 
 def shape_of(curve: Curve, upto: float = math.inf) -> Shape | None:
@@ -87,7 +87,4 @@ def slope(curve: Curve) -> float | None:
     them. None without a change beyond it.
     """
     beyond = [(math.log2(p.multiple), p.change.value) for p in curve.points if p.change and p.multiple > 1]
-    known = [(0.0, 0.0), *beyond]
-    middle, height = (math.fsum(point[side] for point in known) / len(known) for side in (0, 1))
-    spread = math.fsum((x - middle) ** 2 for x, _ in known)
-    return math.fsum((x - middle) * (y - height) for x, y in known) / spread if beyond else None
+    return linear_regression(*zip((0.0, 0.0), *beyond, strict=True)).slope if beyond else None

@@ -87,7 +87,7 @@ def beside(lines: Sequence[Line]) -> list[str]:
                 data,
                 line.printed,
                 said,
-                line.label,
+                line.curve.label,
                 f"{ours.text} ({signed(ours.change)} at {ours.multiple:g}x)",
                 f"{max(line.logs):g}x",
                 line.agrees,
@@ -120,7 +120,7 @@ def contrary(pairs: Sequence[Pair]) -> list[str]:
             f"{pair.better.table}, {pair.better.data}",
             f"{pair.multiple:g}x",
             f"{pair.better.printed} before {pair.worse.printed}",
-            f"{pair.worse.label} before {pair.better.label}, by {signed(_negated(pair.difference))}",
+            f"{pair.worse.curve.label} before {pair.better.curve.label}, by {signed(_negated(pair.difference))}",
         ]
         for pair in pairs
         if pair.verdict == "no"
