@@ -1,7 +1,6 @@
 """lexbench from Python: the same names, yamls and parameters as on the command line."""
 
 import atexit
-import shutil
 import tempfile
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -291,9 +290,9 @@ def evaluate(
 
 
 def _temporary() -> Path:
-    folder = tempfile.mkdtemp(prefix="lexbench-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+    folder = tempfile.TemporaryDirectory(prefix="lexbench-", ignore_cleanup_errors=True)
+    atexit.register(folder.cleanup)  # which also keeps it: it would be removed with its last reference
+    return Path(folder.name)
 
 
 def _job(method: Any, task: Any, corpus: Any, seed: int | Sequence[int], **settings: Any) -> "Job":

@@ -9,11 +9,9 @@ for step, batch in enumerate(loader, 1):
         wandb.log(values, step=step)
 """
 
-import shutil
 import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexbench.api import evaluate
@@ -78,15 +76,12 @@ class LengthCurve:
         """
         start = time.perf_counter()
         self._last = step
-        folder = Path(tempfile.mkdtemp(prefix="lexbench-"))
         about: dict[str, Any] = {"task": "last_segment", "revision": f"step {step}", "price": False, **self.options}
-        try:
+        with tempfile.TemporaryDirectory(prefix="lexbench-", ignore_cleanup_errors=True) as folder:
             run = evaluate(model, self.tokenizer, lengths=self.lengths, n=self.n, results=folder, **about)
             rows = run.records().query("part.isna() and value.notna() and metric in ('nll', 'accuracy')")
-            found: list[Any] = rows[["task", "metric", "length", "value"]].to_numpy().tolist()
-            values = {f"{PREFIX}/{task}/{metric}@{length}": float(value) for task, metric, length, value in found}
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        found: list[Any] = rows[["task", "metric", "length", "value"]].to_numpy().tolist()
+        values = {f"{PREFIX}/{task}/{metric}@{length}": float(value) for task, metric, length, value in found}
         seconds = time.perf_counter() - start
         self.spent += seconds
         self._longest = max(self._longest, seconds)

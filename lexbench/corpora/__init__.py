@@ -1,8 +1,10 @@
 """Sources of text. A corpus is a frozen dataclass with `documents()` and `fingerprint()`."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 
@@ -43,10 +45,19 @@ def for_lengths(corpus: Corpus, lengths: Sequence[int]) -> Corpus:
     return settled
 
 
+def modules(root: Path, left_out: Collection[str]) -> Iterator[str]:
+    """Paths of the Python files below a folder, from it on, unsorted, without folders with a name in `left_out`."""
+    for place, below, files in os.walk(root):
+        below[:] = (name for name in below if name not in left_out)  # in place: os.walk enters what is left
+        within = Path(place).relative_to(root)
+        yield from ((within / name).as_posix() for name in files if name.endswith(".py"))
+
+
 def hash_documents(documents: Iterator[Document]) -> str:
     """Hash of names and texts."""
     digest = hashlib.sha256()
     for document in documents:
+        # A file's name may hold bytes that are no UTF-8, which Python reads as surrogates.
         digest.update(f"{document.name}\0{document.text}\0".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:16]
 

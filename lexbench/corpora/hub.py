@@ -68,7 +68,7 @@ class Hub:
         if column not in rows.column_names:
             have = ", ".join(rows.column_names)
             raise ValueError(f"dataset {self.dataset} has no field {column!r}: choose corpus.field from {have}")
-        for place, value in enumerate(rows[column]):
+        for place, value in enumerate(rows[column]):  # of a whole row, images and sound would be decoded, too
             where = f"dataset {self.dataset} row {place}"
             yield place, text_of({column: value}, self.field, self.form, where) or ""
 
@@ -78,6 +78,7 @@ class Hub:
         ends, text = list(itertools.accumulate(map(len, lines))), "".join(lines)
         begins = [found.start() for found in re.finditer(self.begins or "", text, re.MULTILINE)]
         for begin, end in itertools.pairwise(sorted({0, *begins, len(text)})):
+            # Its first row is the first one that ends behind its beginning.
             yield bisect.bisect_right(ends, begin), text[begin:end]
 
     def _rows(self) -> Any:
@@ -100,7 +101,7 @@ def load(dataset: str, config: str | None, split: str, revision: str | None) -> 
     import datasets
 
     stated = datasets.config.HF_HUB_OFFLINE
-    try:
+    try:  # `datasets` reads this flag at each call, and has no argument for it
         datasets.config.HF_HUB_OFFLINE = stated or not (Path(dataset).expanduser().exists() or hub_is_reached())
         return datasets.load_dataset(dataset, config, split=split, revision=revision)
     finally:

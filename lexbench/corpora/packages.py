@@ -2,13 +2,12 @@
 
 import importlib.util
 import itertools
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from lexbench.corpora import Document, hash_documents
+from lexbench.corpora import Document, hash_documents, modules
 
 LEFT_OUT = {"test", "tests", "benchmarks", "__pycache__"}
 """Folders that are not entered."""
@@ -82,13 +81,13 @@ class Packages:
 def _files(package: str) -> list[tuple[str, Path]]:
     """(path from the package's folder on, file) of all modules of a package, sorted."""
     spec = importlib.util.find_spec(package) if package.isidentifier() else None
-    found = []
-    for root in map(Path, (spec.submodule_search_locations or ()) if spec else ()):
-        for place, below, names in os.walk(root):
-            below[:] = (name for name in below if name not in LEFT_OUT)
-            within = Path(package) / Path(place).relative_to(root)
-            kept = (name for name in names if name.endswith(".py") and name != MACHINE)
-            found += [((within / name).as_posix(), Path(place) / name) for name in kept]
+    roots = [Path(each) for each in (spec.submodule_search_locations or ())] if spec else []
+    found = [
+        (f"{package}/{name}", root / name)
+        for root in roots
+        for name in modules(root, LEFT_OUT)
+        if Path(name).name != MACHINE
+    ]
     if not found:
         raise ValueError(f"corpus packages finds no source of {package}: install it, or choose other corpus.names")
     return sorted(found)

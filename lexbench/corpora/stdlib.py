@@ -1,12 +1,11 @@
 """The source of the running Python's standard library: real text on every machine, without a download."""
 
-import os
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lexbench.corpora import Document, check_split, hash_documents, in_split
+from lexbench.corpora import Document, check_split, hash_documents, in_split, modules
 
 LEFT_OUT = {
     "test",
@@ -19,6 +18,7 @@ LEFT_OUT = {
     "pydoc_data",
     "turtledemo",
 }
+"""Folders that are not entered."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Stdlib:
     def documents(self) -> Iterator[Document]:
         """Modules in the order of their names."""
         root = Path(sysconfig.get_paths()["stdlib"])
-        names = sorted(_names(root))
+        names = sorted(modules(root, LEFT_OUT))
         if not names:
             raise ValueError(f"corpus stdlib finds no source under {root}: use corpus=synthetic")
         for name in names:
@@ -47,11 +47,3 @@ class Stdlib:
     def fingerprint(self) -> str:
         """Hash of the texts; it changes with the version of Python."""
         return hash_documents(self.documents())
-
-
-def _names(root: Path) -> Iterator[str]:
-    """Names of modules, unsorted; folders in LEFT_OUT are not entered, because they may be large."""
-    for place, below, files in os.walk(root):
-        below[:] = (name for name in below if name not in LEFT_OUT)
-        within = Path(place).relative_to(root)
-        yield from ((within / name).as_posix() for name in files if name.endswith(".py"))

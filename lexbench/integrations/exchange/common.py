@@ -55,21 +55,21 @@ def shared(finished: Finished) -> dict[str, Any]:
     return {"lexbench": cell.version, "cell": cell.id, **{name: getattr(cell, name) for name in names}}
 
 
+def part(finished: Finished, name: str) -> dict[str, Any]:
+    """A part of a cell's identity; a list, which methods that are composed have, under `compose`."""
+    value = finished.cell.identity.get(name)
+    return value if isinstance(value, dict) else {"compose": value} if value else {}
+
+
+def version(finished: Finished) -> Any:
+    """Version of the task; 0 where the cell has none."""
+    return part(finished, "task").get("version", 0)
+
+
 def interval(record: Record) -> dict[str, Any]:
     """What stands behind a value."""
-    names = (
-        "low",
-        "high",
-        "interval",
-        "n",
-        "clusters",
-        "failed",
-        "truncated",
-        "chance",
-        "uniform",
-        "unigram",
-        "bigram",
-    )
+    counts = ("low", "high", "interval", "n", "clusters", "failed", "truncated")
+    names = (*counts, "chance", "uniform", "unigram", "bigram")
     return {name: value for name in names if (value := getattr(record, name)) is not None}
 
 

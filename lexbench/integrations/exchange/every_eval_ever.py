@@ -7,7 +7,7 @@ A sample of a likelihood has no line: the schema wants to know whether it is rig
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lexbench.core.record import Record, Sample
@@ -19,6 +19,7 @@ from lexbench.integrations.exchange.common import (
     groups,
     identifier,
     interval,
+    part,
     plain_name,
     references,
     shared,
@@ -71,7 +72,7 @@ def _evaluation(group: Sequence[Finished], kept: Sequence[tuple[Finished, Record
             "name": cell.model,
             "id": model,
             "developer": model.split("/")[0],
-            "inference_engine": {"name": cell.backend, "version": str(_of(cell.identity, "backend").get("version"))},
+            "inference_engine": {"name": cell.backend, "version": str(part(group[0], "backend").get("version"))},
             "additional_details": {
                 "deployment_type": "self_deployed",
                 "model_availability": "open_weights" if cell.backend != "openai" else "unknown",
@@ -79,7 +80,7 @@ def _evaluation(group: Sequence[Finished], kept: Sequence[tuple[Finished, Record
                 "trained_length": str(cell.trained_length),
                 "dtype": cell.dtype,
                 "kernel": cell.kernel,
-                "revision": str(_of(cell.identity, "model").get("revision")),
+                "revision": str(part(group[0], "model").get("revision")),
             },
         },
         "evaluation_results": [_result(each, record) for each, record in kept],
@@ -95,11 +96,6 @@ def _evaluation(group: Sequence[Finished], kept: Sequence[tuple[Finished, Record
         }
         yield f"{folder}/{unique}_samples.jsonl", samples
     yield f"{folder}/{unique}.json", dumped(log)
-
-
-def _of(identity: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = identity.get(name)
-    return value if isinstance(value, Mapping) else {}
 
 
 def _name(finished: Finished) -> str:
@@ -146,7 +142,7 @@ def _instances(finished: Finished, record: Record, evaluation: str, model: str) 
             "evaluation_name": _name(finished),
             "evaluation_result_id": f"{finished.cell.id}/{record.metric}",
             "sample_id": str(sample.index),
-            "sample_hash": _hash(sample),
+            "sample_hash": hashlib.sha256("".join([sample.prompt or "", *references(sample)]).encode()).hexdigest(),
             "interaction_type": "single_turn",
             "input": {"raw": sample.prompt or "", "reference": references(sample)},
             "output": {"raw": [written]},
@@ -163,10 +159,6 @@ def _instances(finished: Finished, record: Record, evaluation: str, model: str) 
             "error": sample.failed,
             "metadata": _metadata(sample),
         }
-
-
-def _hash(sample: Sample) -> str:
-    return hashlib.sha256(((sample.prompt or "") + "".join(references(sample))).encode()).hexdigest()
 
 
 def _metadata(sample: Sample) -> dict[str, str]:

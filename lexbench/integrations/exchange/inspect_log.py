@@ -20,6 +20,7 @@ from lexbench.integrations.exchange.common import (
     plain_name,
     references,
     shared,
+    version,
     whole,
 )
 from lexbench.store.format import Finished
@@ -46,7 +47,7 @@ def _log(finished: Finished, when: str, run: str) -> dict[str, Any]:
             "created": when,
             "task": cell.task,
             "task_id": identifier(cell.task, cell.length, cell.protocol),
-            "task_version": _version(finished),
+            "task_version": version(finished),
             "task_display_name": f"{cell.task} at {cell.length} tokens, {cell.method}",
             "task_args": {"length": cell.length, "method": cell.method, "seed": cell.seed},
             "dataset": {
@@ -72,11 +73,6 @@ def _log(finished: Finished, when: str, run: str) -> dict[str, Any]:
     }
 
 
-def _version(finished: Finished) -> int | str:
-    task = finished.cell.identity.get("task")
-    return task.get("version", 0) if isinstance(task, dict) else 0
-
-
 def _scores(records: Sequence[Record]) -> list[dict[str, Any]]:
     """A scorer for each score; one for the likelihoods, which are made of the same NLL."""
     scorers: dict[str, list[Record]] = {}
@@ -88,9 +84,13 @@ def _scores(records: Sequence[Record]) -> list[dict[str, Any]]:
             "scorer": name,
             "scored_samples": found[0].n,
             "metrics": {
-                shown: {"name": shown, "value": record.value, "params": {}, "metadata": interval(record)}
+                (shown := str(record.metric) if name == "nll" else "mean"): {
+                    "name": shown,
+                    "value": record.value,
+                    "params": {},
+                    "metadata": interval(record),
+                }
                 for record in found
-                for shown in ["mean" if name != "nll" else str(record.metric)]
             },
         }
         for name, found in scorers.items()

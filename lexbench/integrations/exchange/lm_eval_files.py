@@ -23,8 +23,10 @@ from lexbench.integrations.exchange.common import (
     groups,
     identifier,
     interval,
+    part,
     plain_name,
     references,
+    version,
     whole,
 )
 from lexbench.integrations.hub.dataset_files import configurations
@@ -70,27 +72,28 @@ def _name(metric: str | None) -> str:
 
 
 def _results(tasks: dict[str, Finished], about: About) -> dict[str, Any]:
-    cell = next(iter(tasks.values())).cell
+    first = next(iter(tasks.values()))
+    cell = first.cell
     config = {
         name: {
             "task": name,
             "description": each.cell.protocol,
             "output_type": _kind(each),
-            "metadata": {"version": _version(each)},
+            "metadata": {"version": version(each)},
         }
         for name, each in tasks.items()
     }
     model = {"trained_length": cell.trained_length, "name": cell.model}
     ours = {
         "version": cell.version,
-        "model": {**model, **_part(cell.identity, "model")},
-        "method": _part(cell.identity, "method"),
+        "model": {**model, **part(first, "model")},
+        "method": part(first, "method"),
         "label": cell.method,
         "length": cell.length,
-        "attention": _part(cell.identity, "attention"),
+        "attention": part(first, "attention"),
         "backend": {
             **{"name": cell.backend, "dtype": cell.dtype, "kernel": cell.kernel},
-            **_part(cell.identity, "backend"),
+            **part(first, "backend"),
         },
         "truncated": {},
         "intervals": {
@@ -101,7 +104,7 @@ def _results(tasks: dict[str, Finished], about: About) -> dict[str, Any]:
         "results": {name: _values(name, each) for name, each in tasks.items()},
         "group_subtasks": {name: [] for name in tasks},
         "configs": config,
-        "versions": {name: _version(each) for name, each in tasks.items()},
+        "versions": {name: version(each) for name, each in tasks.items()},
         "n-shot": dict.fromkeys(tasks, 0),
         "higher_is_better": {
             name: {_name(each.metric): metrics.better(each.metric) > 0 for each in _records(found)}
@@ -123,16 +126,6 @@ def _results(tasks: dict[str, Finished], about: About) -> dict[str, Any]:
         "max_length": cell.length,
         "lm_eval_version": HARNESS,
     }
-
-
-def _version(finished: Finished) -> Any:
-    return _part(finished.cell.identity, "task").get("version", 0)
-
-
-def _part(identity: Any, name: str) -> dict[str, Any]:
-    """A part of a cell's identity; a list, which methods that are composed have, under `compose`."""
-    value = identity.get(name)
-    return value if isinstance(value, dict) else {"compose": value} if value else {}
 
 
 def _values(name: str, finished: Finished) -> dict[str, Any]:

@@ -27,12 +27,13 @@ def with_key(card: str, key: str, value: Any) -> str:
     if not found:
         return f"{mark}---{end}{new}---{end}{text}"
     old = found[2]
+    # Only the lines of this key are replaced: a YAML writer would lose the comments, quotes and order of the others.
     expected = {**_data(old), key: value}
     begin, stop = _span(old, key)
     rest = old[stop:]
     before = old[:begin] + (end if begin == stop and old and not old.endswith("\n") else "")
     changed = before + (new + rest if rest else new.removesuffix(end))
-    try:
+    try:  # proof that the cut was right: anchors, or several keys on one line, make it wrong
         same = dumped(_data(changed)) == dumped(expected)
     except ValueError:
         same = False

@@ -91,20 +91,10 @@ def _text(cells: Sequence[Head], configurations: Mapping[str, str]) -> str:
     example = next(iter(configurations.values()))
     lines = [f"# {escaped(_title(cells))}", "", "Questions, answers and scores behind the tables of lexbench.", ""]
     lines += ["```python", "from datasets import load_dataset", ""]
-    lines += [
-        f'samples = load_dataset("FOLDER", "{example}", split="test")  # this folder, or its name on the hub',
-        "```",
-        "",
-    ]
-    lines += [*table, "", f"`all` is the default and holds all of them. Scores: {_code(scores)}."]
+    lines += [f'samples = load_dataset("FOLDER", "{example}", split="test")  # this folder, or its name on the hub']
+    code = ", ".join(f"`{plain(name).replace('`', '')}`" for name in scores) or "none"
+    lines += ["```", "", *table, "", f"`all` is the default and holds all of them. Scores: {code}."]
     if refused:
-        lines += ["", f"{several(len(refused), 'cell')} refused, without samples: {_reasons(refused)}."]
+        reasons = escaped(some(sorted({str(each.refused) for each in refused}), 3, "; "))
+        lines += ["", f"{several(len(refused), 'cell')} refused, without samples: {reasons}."]
     return "\n".join([*lines, "", "## Columns", "", ABOUT])
-
-
-def _code(names: Sequence[str]) -> str:
-    return ", ".join(f"`{plain(name).replace('`', '')}`" for name in names) or "none"
-
-
-def _reasons(refused: Sequence[Head]) -> str:
-    return escaped(some(sorted({str(each.refused) for each in refused}), 3, "; "))

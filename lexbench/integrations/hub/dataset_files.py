@@ -6,6 +6,7 @@
 All files have the same columns, so they can be read together. Only a few cells are in memory at a time.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -72,11 +73,12 @@ def heads(folders: Iterable[Path], problems: list[str]) -> list[Head]:
                 names = tuple(sorted({name for sample in each.samples for name in sample.scores}, key=metrics.order))
                 found.setdefault(each.cell.id, Head(folder, each.cell, len(each.samples), names, each.refused))
             problems += store.problems
-    return sorted(found.values(), key=lambda head: _order(head.cell))
 
+    def order(head: Head) -> tuple[Any, ...]:
+        cell = head.cell
+        return cell.task, cell.model, cell.method != "none", cell.method, cell.length, cell.seed, cell.id
 
-def _order(cell: Cell) -> tuple[Any, ...]:
-    return cell.task, cell.model, cell.method != "none", cell.method, cell.length, cell.seed, cell.id
+    return sorted(found.values(), key=order)
 
 
 def _in_turn(every: Sequence[Any]) -> Iterator[Sequence[Any]]:
@@ -90,9 +92,7 @@ def configurations(tasks: Iterable[str]) -> dict[str, str]:
     names: dict[str, str] = {}
     for task in sorted(set(tasks)):
         plain = re.sub(r"[^A-Za-z0-9_.]+", "-", task)[:80].strip("-_.") or "task"
-        numbered = (
-            name for number in range(1, len(taken) + 2) for name in [f"{plain}-{number}" if number > 1 else plain]
-        )
+        numbered = itertools.chain([plain], (f"{plain}-{number}" for number in itertools.count(2)))
         names[task] = next(name for name in numbered if name.lower() not in taken)
         taken.add(names[task].lower())
     return names
@@ -119,9 +119,8 @@ def write_samples(cells: Sequence[Head], out: Path, folders: Mapping[str, str]) 
     for task, name in folders.items():
         chosen = [head for head in cells if head.cell.task == task]
         files = _write(out / name, (_rows(each, columns) for each in _loaded(chosen)), columns)
-        for file in sorted((out / name).glob("test-*.parquet"))[
-            files:
-        ]:  # left over from an earlier export with more files
+        left_over = sorted((out / name).glob("test-*.parquet"))[files:]  # from an earlier export with more files
+        for file in left_over:
             file.unlink()
 
 
@@ -154,6 +153,7 @@ def _rows(finished: Finished, columns: pa.Schema) -> pa.Table:
 def _row(sample: Sample) -> Mapping[str, Any]:
     row = {name: getattr(sample, name) for name in (*BEFORE_SCORES, *AFTER_SCORES)}
     scores = {SCORE + name: value for name, value in sample.scores.items()}
+    # As text: facts differ from task to task, and a Parquet struct would give all rows the keys of all.
     facts = json.dumps(dict(sample.facts), sort_keys=True, ensure_ascii=False)
     return {**row, **scores, "facts": facts}
 
@@ -164,9 +164,10 @@ def _write(folder: Path, tables: Iterable[pa.Table], columns: pa.Schema) -> int:
     source, number = iter(tables), 0
     table = next(source, None)
     while table is not None:
+        # `datasets` skips hidden files, so a killed export leaves nothing that it would load.
         hidden = folder / f".test-{number:05}.parquet"
         try:
-            # column statistics only for columns that readers filter by
+            # Statistics only of columns that readers filter by: those of prompts would only enlarge the footer.
             options = {"compression": "zstd", "write_statistics": list(OF_CELLS)}
             with hidden.open("wb") as stream, pq.ParquetWriter(stream, columns, **options) as writer:
                 while table is not None and stream.tell() < BYTES_OF_A_FILE:

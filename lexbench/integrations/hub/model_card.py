@@ -172,7 +172,7 @@ def on_card(card: str, models: Sequence[dict[str, Any]]) -> str:
     except (TypeError, AttributeError) as error:
         raise ValueError(f"its model-index is malformed: {error}") from error
     made = with_key(card, "model-index", entries)
-    try:
+    try:  # other tools load cards with this reader, and fail on a card that it cannot read
         ModelCard(made.removeprefix(MARK))
     except (ValueError, AttributeError) as error:
         raise ValueError("its model-index is malformed: huggingface_hub cannot read all results in it") from error

@@ -14,6 +14,10 @@ from lexbench.core.record import Refused
 
 NAME = "lexbench"
 """The model's name for `--model`."""
+ROOMS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+"""Generation settings for the most tokens to write; the first one given counts."""
+ROOM = 256
+"""Tokens to write by default: the harness's own default."""
 
 
 def register() -> None:

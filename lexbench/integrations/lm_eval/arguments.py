@@ -13,7 +13,7 @@ from lexbench.core.method import Composed, Method, read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.scaled import attention_of
-from lexbench.integrations.lm_eval.rooms import ROOM, ROOMS
+from lexbench.integrations.lm_eval import ROOM, ROOMS
 from lexbench.runner.backend_pool import opened
 from lexbench.runner.cells import Named
 from lexbench.runner.verify import CHEAP, failure, verify

@@ -35,6 +35,11 @@ class Step:
     made: Path | None = None
     """File or folder that it makes; if that was removed, the step must run again."""
 
+    @property
+    def kind(self) -> str:
+        """`train` or `run`."""
+        return self.label.split()[0]
+
     def done(self) -> bool:
         """Whether it has succeeded with the same arguments, facts and weights."""
         return self.took() is not None
@@ -55,6 +60,7 @@ class Step:
 
     def _key(self) -> dict[str, Any]:
         weights = checkpoint.fingerprint(self.weights) if self.weights else None
+        # As it will be read from the stamp: tuples become lists.
         plain: dict[str, Any] = json.loads(json.dumps({"words": self.words, "facts": self.facts, "weights": weights}))
         return plain
 
@@ -78,11 +84,6 @@ def folder(suite: Suite, entry: Entry, seed: int) -> Path:
     return suite.results / "models" / model_name(entry, seed)
 
 
-def rows_folder(suite: Suite) -> Path:
-    """Folder of the rows of all trainings, drawn ahead."""
-    return suite.results / "rows"
-
-
 def _trainings(suite: Suite, entry: Entry, seed: int) -> Iterator[Step]:
     """The training of the model that it starts from, if any, then its own."""
     start = suite.known[entry.start] if entry.start else None
@@ -98,10 +99,10 @@ def _trainings(suite: Suite, entry: Entry, seed: int) -> Iterator[Step]:
     if suite.corpora is not None:
         settings["corpora"] = list(suite.corpora)
     settings |= {**entry.train, "recipe.seed": seed, "out": str(folder(suite, entry, seed))}
-    settings["rows"] = str(rows_folder(suite))
+    settings["rows"] = str(suite.results / "rows")  # of all trainings, drawn ahead
     yield Step(
         label=f"train {name}",
-        words=["train", *(f"{key}={hydra_value(value)}" for key, value in settings.items())],
+        words=["train", *_words(settings)],
         log=folder(suite, entry, seed).with_suffix(".train.log"),
         stamp=suite.results / "done" / f"{name}.train.json",
         needs=f"train {model_name(start, seed)}" if start else None,
@@ -118,25 +119,23 @@ def _evaluations(suite: Suite, entry: Entry, seed: int) -> Iterator[Step]:
     tasks = sorted(suite.tasks, key=lambda task: -task["n"])
     for n, group in groupby(tasks, key=lambda task: task["n"]):
         configs = [{key: value for key, value in task.items() if key != "n"} for task in group]
-        label = f"run {name} {','.join(task['name'] for task in configs)}"
-        words = ["run", *_methods(methods), "model=local", f"model.path={hydra_value(str(folder(suite, entry, seed)))}"]
-        words += [
-            f"model.name={name}",
-            f"backend={entry.backend}",
-            f"corpus={suite.corpus}",
-            f"task={hydra_value(configs)}",
-        ]
-        words += [
-            f"lengths={hydra_value(suite.lengths)}",
-            f"n={n}",
-            f"results={hydra_value(str(run_folder(suite, entry, seed)))}",
-        ]
-        words += [f"hydra.sweep.dir={hydra_value(str(suite.results / '.sweep' / name))}"]
+        settings: dict[str, Any] = {
+            "model": "local",
+            "model.path": str(folder(suite, entry, seed)),
+            "model.name": name,
+            "backend": entry.backend,
+            "corpus": suite.corpus,
+            "task": configs,
+            "lengths": suite.lengths,
+            "n": n,
+            "results": str(run_folder(suite, entry, seed)),
+            "hydra.sweep.dir": str(suite.results / ".sweep" / name),
+        }
         if entry.start:  # a finetuned model states another trained length, or none: compare all at the same one
-            words.append(f"model.trained_length={suite.trained_length}")
+            settings["model.trained_length"] = suite.trained_length
         yield Step(
-            label=label,
-            words=words,
+            label=f"run {name} {','.join(task['name'] for task in configs)}",
+            words=["run", *_methods(methods), *_words(settings)],
             log=folder(suite, entry, seed).with_suffix(f".run-{n}.log"),
             stamp=suite.results / "done" / f"{name}.run-{n}.json",
             needs=f"train {name}",
@@ -160,6 +159,10 @@ def _methods(methods: Sequence[Mapping[str, Any]]) -> list[str]:
     return ["-m", f"method.compose={lists}"]
 
 
+def _words(settings: Mapping[str, Any]) -> list[str]:
+    return [f"{key}={hydra_value(value)}" for key, value in settings.items()]
+
+
 def hydra_value(value: Any) -> str:
     """A value in hydra's grammar."""
     if value is None:
@@ -171,6 +174,7 @@ def hydra_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(hydra_value, value)) + "]"
     if isinstance(value, str) and not re.fullmatch(r"[A-Za-z0-9_./-]+", value):
+        # Hydra reads a quoted backslash as itself, but not in front of a quote or a line end: only there it is doubled.
         escaped = re.sub(r"(\\*)(['\n])", lambda m: m[1] * 2 + {"'": "\\'", "\n": "\n"}[m[2]], value)
         return f"'{escaped}'"
     return str(value)
@@ -178,7 +182,7 @@ def hydra_value(value: Any) -> str:
 
 def described(suite: Suite, todo: Sequence[Step], every: Sequence[Step]) -> str:
     """The plan, printed before anything runs."""
-    kinds = {kind: [step for step in todo if step.label.startswith(kind)] for kind in ("train", "run")}
+    kinds = {kind: [step for step in todo if step.kind == kind] for kind in ("train", "run")}
     done = len(every) - len(todo)
     seconds = sum(estimated(todo, every).values()) / min(suite.workers, max(1, len(todo)))
     lines = [
@@ -196,11 +200,10 @@ def estimated(todo: Sequence[Step], every: Sequence[Step]) -> dict[str, float]:
 
     Trainings and evaluations have a scale each. (`lexbench.runner.forecast` is for cells, not for processes.)
     """
-    known = {"train": [1.0, 1.0], "run": [1.0, 1.0]}
+    # A second of each kind is taken for granted: without a finished step, the scale is 1.
+    took, expected = ({"train": 1.0, "run": 1.0} for _ in range(2))
     for step in every:
-        if step.seconds and (took := step.took()) is not None:
-            taken = known[step.label.split()[0]]
-            taken[:] = [taken[0] + took, taken[1] + step.seconds]
-    return {
-        step.label: step.seconds * known[step.label.split()[0]][0] / known[step.label.split()[0]][1] for step in todo
-    }
+        if step.seconds and (seconds := step.took()) is not None:
+            took[step.kind] += seconds
+            expected[step.kind] += step.seconds
+    return {step.label: step.seconds * took[step.kind] / expected[step.kind] for step in todo}

@@ -32,7 +32,7 @@ def run(suite: Suite, dry_run: bool = False, only_gates: bool = False) -> int:
     With `only_gates`: train, and print the gates of each model instead (`lexbench.studies.encodings.gates`).
     """
     _others(suite, suite.results / "page", [])  # fails now, not after hours, if the page is of another suite
-    every = [step for step in steps(suite) if not only_gates or step.label.startswith("train ")]
+    every = [step for step in steps(suite) if not only_gates or step.kind == "train"]
     todo = [step for step in every if not step.done()]
     print(described(suite, todo, every), file=sys.stderr, flush=True)
     if dry_run:

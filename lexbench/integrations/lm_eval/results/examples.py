@@ -10,8 +10,8 @@ import tokenizers
 from numpy.typing import NDArray
 
 from lexbench.core.tokenizer import load_tokenizer
+from lexbench.integrations.lm_eval import ROOM, ROOMS
 from lexbench.integrations.lm_eval.results.files import Line, mapping, whole
-from lexbench.integrations.lm_eval.rooms import ROOM, ROOMS
 from lexbench.taskkit.excerpt import shortened
 
 Request = tuple[str, Any]
