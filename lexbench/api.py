@@ -125,6 +125,7 @@ class Run:
         index = pd.MultiIndex.from_tuples(rows, names=["task", "metric", "seed", "method"])
         made = pd.DataFrame(list(rows.values()), index=index, dtype=float)
         made.columns.name = "length"
+        # Levels with one value only are left out, so that the usual table has methods as rows.
         single: list[Hashable] = [name for name in ("task", "metric", "seed") if index.unique(name).size == 1]
         return made.droplevel(single).sort_index(axis=1)
 

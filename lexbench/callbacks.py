@@ -63,6 +63,7 @@ class LengthCurve:
         """Values to log; empty on a step without a curve."""
         now = time.perf_counter()
         self._begun = now if self._begun is None else self._begun
+        # The next curve is taken to last as long as the longest one, on both sides: in the curves and in the training.
         late = self.spent + self._longest > self.share * (now - self._begun + self._longest)
         if step - self._last < self.every or (self._longest and late):
             return {}

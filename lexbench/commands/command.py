@@ -109,6 +109,7 @@ class Command:
         """Completions of an option."""
         parser = Parser(add_help=not self.foreign)
         self.arguments(parser)
+        # argparse has no public list of its options.
         return [option for action in parser._actions for option in action.option_strings]
 
     def add_to(self, commands: "argparse._SubParsersAction[Parser]") -> None:
@@ -128,6 +129,7 @@ class Command:
     def defaults(self) -> dict[str, Any]:
         """The settings' defaults, read from the command's yaml."""
         content = yaml.safe_load((registry.asset("configs") / f"{self.config_name}.yaml").read_text(encoding="utf-8"))
+        # The yaml's `defaults` is hydra's list: a mapping names the yaml of a group, as `model: lexlet`.
         groups = {name: value for each in content["defaults"] if isinstance(each, dict) for name, value in each.items()}
         return {**groups, **content}
 
@@ -157,6 +159,7 @@ class Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         """The help, with a section of the settings."""
         if command := self.unlisted:
+            # Only once: a section that was added stays, and the help may be formatted again.
             self.unlisted, defaults = None, command.defaults()
             self.usage = f"{self.format_usage().removeprefix('usage: ').rstrip()} [KEY=VALUE ...]"
             group = self.add_argument_group("settings", "KEY=VALUE in hydra's grammar; lexbench list shows the names")

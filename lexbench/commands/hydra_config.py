@@ -54,6 +54,7 @@ def jobs(
     sweep = bool(set(flags) & set(SWEEP)) or "hydra.mode=MULTIRUN" in settings
     if not sweep and any(re.match("hydra[/.]launcher", word) for word in settings):
         raise ValueError("a launcher starts the jobs of a sweep, this is one run: add -m")
+    # What was measured is kept before the first error is raised.
     outcomes = _translated(lambda: _outcomes(command.config_name, _entry(job), settings, sweep, count))
     for outcome in outcomes:
         if outcome.error is None:
@@ -76,6 +77,7 @@ def _entry(job: Callable[[dict[str, Any], dict[str, str]], Any]) -> Callable[[An
         try:
             choices = dict(HydraConfig.get().runtime.choices)
             return Outcome(job({str(key): value for key, value in plain.items()}, choices))
+        # A launcher sends the outcome back pickled; from another process it must be unpickled here.
         except (ValueError, Refused, OSError) as error:  # else hydra would end the sweep
             return Outcome(error=error if home == (socket.gethostname(), os.getpid()) else _portable(error))
 
@@ -145,6 +147,7 @@ def _translated(call: Callable[[], Any]) -> Any:
 
     try:
         return call()
+    # The first two are HydraExceptions, too: the order counts.
     except OverrideParseException as error:
         raise ValueError(f"setting {error.override!r} cannot be read: write key=value, lists as [1,2]") from error
     except MissingConfigException as error:
@@ -179,6 +182,7 @@ def _overrides(command: Command, words: list[str]) -> list[str]:
     settings = [_setting(command, each) for word in _ray_executor(settings) for each in _model_path(word)]
     extra = registry.config_dirs()[1:]
     for folder in extra:
+        # hydra reads these files itself, without our guard against aliases that fill the memory.
         for file in folder.rglob("*.yaml"):
             registry.check_aliases(file)
     search = [f"hydra.searchpath=[{','.join(f'file://{folder.resolve()}' for folder in extra)}]"] if extra else []
@@ -264,10 +268,12 @@ def _setting(command: Command, word: str) -> str:
         option = f"did you mean --{key} {value}? " if f"--{key}" in command.options() else ""
         raise ValueError(f"unknown setting {key}: {option or registry.suggest(group, groups + keys)}".rstrip())
     if dot and group in groups:
+        # ++ adds what the yaml does not state; the class of the name checks it when it is built.
         return f"++{word}"
     if group in groups and value.startswith("["):
         if group not in LISTED:
             raise ValueError(f"{group} takes one name, got {value}: sweep over several with -m {group}=a,b")
+        # A list of names fills the key that lists have in a yaml: method=[yarn,log_n] is method.compose=[yarn,log_n].
         return f"++{group}.{LISTED[group]}={value}"
     if group in LISTED and "[" in value:
         raise ValueError(f"{word} mixes names and lists: sweep over lists by -m {group}.{LISTED[group]}=[...],[...]")

@@ -71,6 +71,7 @@ def main(given: Sequence[str] | None = None) -> int:
         print(f"\nlexbench: interrupted; {command.interrupted}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output has gone: `lexbench list | head`
+        # Else Python would fail once more when it flushes standard output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ValueError, Refused, OSError, MemoryError) as error:
@@ -133,6 +134,7 @@ def _complete(words: list[str]) -> int:
     elif not any(mark in last for mark in "=./"):
         found = [*COMMANDS[name].keys(), "hydra/", "hydra."]
     else:
+        # Hydra completes `lexbench KEY=...`: the subcommand and options are left out of its line.
         line = " ".join([program, *(word for word in typed[1:-1] if "=" in word), last])
         os.environ.update(COMP_LINE=line, COMP_POINT=str(len(line)))
         with suppress(ValueError):  # words that hydra cannot read yet

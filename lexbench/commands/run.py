@@ -106,6 +106,7 @@ def job_of(config: dict[str, Any], choices: dict[str, str], methods: Sequence[di
     try:
         model = read_model(model)
     except FetchError:
+        # A plan needs no weights: facts in the yaml are enough where the checkpoint cannot be reached.
         if not (config["dry_run"] and suffice(model)):
             raise
         model = read_known_model(model)

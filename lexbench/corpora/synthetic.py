@@ -90,6 +90,7 @@ def _document(seed: int, place: int, words: int, reach: int) -> str:
         elif rng.integers(8) < 3:
             owner, thing, colour = _pick(rng, OWNERS), _pick(rng, THINGS), _pick(rng, COLOURS)
             distance = NEAREST << int(rng.integers(doublings))
+            # Two recalls that are due for one thing of an owner would contradict each other.
             if (owner, thing) in waiting:
                 continue
             sentence = f"{owner} owns a{'n' * (colour[0] in 'aeiou')} {colour} {thing}."

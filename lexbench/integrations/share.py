@@ -3,18 +3,20 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from lexbench.core.files import write_text
 from lexbench.integrations.exchange import every_eval_ever, inspect_log, lm_eval_files
 from lexbench.integrations.exchange.common import About
 from lexbench.integrations.hub.dataset_card import sample_card
-from lexbench.integrations.hub.dataset_files import configurations, heads, write_samples
+from lexbench.integrations.hub.dataset_files import Head, configurations, heads, write_samples
 from lexbench.integrations.hub.model_card import ModelIndex, model_index, on_card
 from lexbench.report.select import named
 from lexbench.stats.records import Loaded, load, run_folders
 from lexbench.stats.wording import plain, several, some
 from lexbench.store.format import Finished
 
+CellT = TypeVar("CellT", Finished, Head)
 FORMATS = {"every_eval_ever": every_eval_ever.files, "inspect": inspect_log.files, "lm_eval": lm_eval_files.files}
 """Formats of other programs, by the name that --to takes."""
 
@@ -51,9 +53,7 @@ def share_samples(
     """
     problems: list[str] = []
     every = heads(folders, problems)
-    labels = named((head.cell.task for head in every), tasks, "task")
-    rules = named((head.cell.method for head in every), methods, "method")
-    chosen = [head for head in every if head.cell.task in labels and head.cell.method in rules]
+    chosen = _of(every, tasks, methods)
     filled = [head for head in chosen if head.samples]
     if not filled:
         raise ValueError(f"no cell of {some([str(folder) for folder in folders])} has samples to share")
@@ -114,10 +114,13 @@ def share_files(
 def _chosen(folders: Sequence[Path], tasks: Sequence[str], methods: Sequence[str]) -> tuple[Loaded, list[Finished]]:
     """All that run folders hold, and the cells of the named tasks and methods; ValueError for an unknown name."""
     loaded = load(folders)
-    known = [each.cell for each in loaded.finished]
-    labels = named((cell.task for cell in known), tasks, "task")
-    rules = named((cell.method for cell in known), methods, "method")
-    return loaded, [each for each in loaded.finished if each.cell.task in labels and each.cell.method in rules]
+    return loaded, _of(loaded.finished, tasks, methods)
+
+
+def _of(cells: Sequence[CellT], tasks: Sequence[str], methods: Sequence[str]) -> list[CellT]:
+    labels = named((each.cell.task for each in cells), tasks, "task")
+    rules = named((each.cell.method for each in cells), methods, "method")
+    return [each for each in cells if each.cell.task in labels and each.cell.method in rules]
 
 
 def _unfinished(loaded: Loaded) -> list[str]:

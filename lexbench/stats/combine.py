@@ -39,6 +39,11 @@ class Estimate:
     kind: str | None = None
     """cluster_bootstrap, or mover: variances recovered from the intervals of the terms."""
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Both ends of the interval; the value itself without one."""
+        return self.value if self.low is None else self.low, self.value if self.high is None else self.high
+
 
 @dataclass(frozen=True, eq=False)
 class Level:

@@ -39,7 +39,6 @@ def find(
     gain: float = 2.0,
     loss: float = 2.0,
     n: int | None = None,
-    quiet: bool = False,
 ) -> KeyTokens:
     """Find the key tokens of a corpus and write them to `out`; repeat the command to resume.
 
@@ -58,7 +57,6 @@ def find(
         gain: see `Rule`.
         loss: see `Rule`.
         n: documents, chosen by a hash of their names; None: all that are longer than short and window.
-        quiet: show no progress.
 
     Raises ValueError for a wrong configuration, Refused if no document is long enough or a likelihood is not finite.
     """
@@ -74,7 +72,7 @@ def find(
     done = len(resumed(part, header))
     loaded.attend(attention)
     with part.open("a", encoding="utf-8") as stream:
-        for document in tqdm(chosen[done:], "documents", len(chosen), initial=done, disable=without_bar(quiet)):
+        for document in tqdm(chosen[done:], "documents", len(chosen), initial=done, disable=without_bar()):
             stream.write(json.dumps(_row(loaded, texts, document, rule), ensure_ascii=False) + "\n")
             stream.flush()
     part.replace(file)
@@ -123,6 +121,7 @@ def _checked(model: Model, method: str, rule: Rule, out: str | Path | None, n: i
 
 def _documents(texts: EncodedCorpus, rule: Rule, n: int | None) -> list[int]:
     """Places of the documents to read, in the corpus's order."""
+    # By hash: documents are drawn evenly, and the same ones whatever their order in the corpus.
     order = sorted(range(len(texts)), key=lambda place: hashlib.sha256(texts.name(place).encode()).digest())
     long = [place for place in order if len(texts[place].ids) > rule.short + rule.window]
     if len(long) < (n or 1):

@@ -226,7 +226,7 @@ def families(
         out = scratch / "pack.npz"
         begun = time.monotonic()
         backend = {**registry.read("backend", "hf"), "name": "hf"}
-        found = make(model=model, corpus=None, backend=backend, length=length, n=n, seed=0, out=out, quiet=True)
+        found = make(model=model, corpus=None, backend=backend, length=length, n=n, seed=0, out=out)
         return found, f"{out.stat().st_size / 1e3:.0f} KB in {time.monotonic() - begun:.0f} s"
 
     if only in (None, "lexlet"):

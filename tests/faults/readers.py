@@ -372,7 +372,7 @@ def _searched(folder: Path) -> object:
     space = settings.space(4, 4.0, 2)
     start = [np.array([1.0, 1.0, 2.0, 4.0])]
     file, about = folder / "factors.jsonl", {"model": "lexlet", "length": 1024}
-    return search(lambda candidate: float(sum(candidate.factors)), space, start, settings, file, about, quiet=True)
+    return search(lambda candidate: float(sum(candidate.factors)), space, start, settings, file, about)
 
 
 def factors(folder: Path) -> None:

@@ -45,7 +45,7 @@ def run(
     **identity: Any,
 ) -> Found:
     space = settings.space(PAIRS, STRETCH, CRITICAL)
-    return search(hill, space, seeds, settings, journal, identity, quiet=True)
+    return search(hill, space, seeds, settings, journal, identity)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -209,7 +209,7 @@ def test_a_space_without_new_candidates_ends_the_search(tmp_path: Path) -> None:
         return sum(candidate.factors)
 
     space = Settings(step=1, ceiling=1).space(2, 2.0, 1)
-    found = search(value, space, [np.full(2, 2.0)], SHORT, tmp_path / "search.jsonl", {}, quiet=True)
+    found = search(value, space, [np.full(2, 2.0)], SHORT, tmp_path / "search.jsonl", {})
     assert sorted(candidate.factors for candidate in asked) == [(1, 1), (1, 2), (2, 2)]
     assert found.best.factors == (1, 1) and found.evaluations == 3
 

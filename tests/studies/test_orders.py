@@ -8,7 +8,8 @@ import pytest
 
 import lexbench
 from lexbench.core.tokenizer import FastTokenizer
-from lexbench.studies.encodings.page.curves import Curve, Estimate, Point
+from lexbench.stats.combine import Estimate
+from lexbench.studies.encodings.page.curves import Curve, Point
 from lexbench.studies.encodings.page.orders import Comparison, comparisons, guess
 from lexbench.studies.encodings.settings import Order, predicted
 

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from lexbench.core.record import Sample
+from lexbench.stats.combine import Estimate
 from lexbench.store.format import Finished
 from lexbench.studies.encodings import page as study_page
 from lexbench.studies.encodings.page import beside, plots, predictions
 from lexbench.studies.encodings.page import page as page_text
-from lexbench.studies.encodings.page.curves import Curve, Estimate, Point, curves, difference, over_seeds
+from lexbench.studies.encodings.page.curves import Curve, Point, curves, difference, over_seeds
 from lexbench.studies.encodings.page.shapes import Shape, shape, shape_of, slope
 from lexbench.studies.encodings.settings import Prediction
 from tests.report.fake_run import cell, keep

@@ -71,7 +71,7 @@ def run(model: Model, out: Path | str | None, **changed: Any) -> Result:
         "n": 2,
         "settings": SETTINGS,
     }
-    return find(model=model, out=out, quiet=True, **{**asked, **changed})
+    return find(model=model, out=out, **{**asked, **changed})
 
 
 def test_a_candidate_divides_frequencies_and_scales_as_longrope_does() -> None:

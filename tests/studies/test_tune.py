@@ -114,7 +114,6 @@ def run(model: Model, out: Path, backend: str = "fake_backend.Fake", **changed: 
         corpus={**registry.read("corpus", "synthetic"), "count": 20, "words": 600, "name": "synthetic"},
         backend={"_target_": backend, "name": "fake"},
         settings=Settings(**{**asked, **changed}),
-        quiet=True,
     )
 
 
@@ -825,7 +824,6 @@ def test_the_embedded_model_is_told_to_take_rerope(lexlet: Model, tmp_path: Path
         corpus={**registry.read("corpus", "stdlib"), "name": "stdlib"},
         backend=backend,
         settings=settings,
-        quiet=True,
     )
     assert result.winner is not None and result.winner.label == "rerope"
     best = result.rows[0]

@@ -75,7 +75,7 @@ def found(model: Model, out: Path | None, **changed: Any) -> KeyTokens:
         "corpus": TEXTS,
         "backend": {"_target_": "fake_reader.Reader", "name": "reader"},
     }
-    return find_key_tokens.find(model=model, out=out, quiet=True, **{**asked, **changed})
+    return find_key_tokens.find(model=model, out=out, **{**asked, **changed})
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
@@ -234,7 +234,9 @@ def test_a_stopped_command_goes_on_to_the_same_file(
     assert 0 < len(Reader.asked) < asked
     part.write_text((tmp_path / "keys.jsonl").read_text())
     (tmp_path / "keys.jsonl").unlink()
-    with pytest.raises(ValueError, match=r"keys.jsonl.part has rule .*'gain': 2.0.*, now .*'gain': 1.0.*: give another"):
+    with pytest.raises(
+        ValueError, match=r"keys.jsonl.part has rule .*'gain': 2.0.*, now .*'gain': 1.0.*: give another"
+    ):
         found(lexlet, tmp_path / "keys.jsonl", gain=1.0)
 
 
@@ -324,7 +326,7 @@ def test_the_commands_settings_are_those_that_finding_takes() -> None:
     config = yaml.safe_load((registry.asset("configs") / "keys.yaml").read_text())
     parts = [part for entry in config["defaults"] if isinstance(entry, dict) for part in entry]
     assert set(parts[:4]) == {"model", "method", "corpus", "backend"}
-    taken = set(find_key_tokens.find.__annotations__) - {"return", "quiet", "model", "method", "corpus", "backend"}
+    taken = set(find_key_tokens.find.__annotations__) - {"return", "model", "method", "corpus", "backend"}
     assert set(config) - {"defaults", "hydra"} == taken
     defaults = find_key_tokens.find.__kwdefaults__ or {}
     assert {name: config[name] for name in taken - {"out"}} == {name: defaults[name] for name in taken - {"out"}}

@@ -90,6 +90,7 @@ def plain_name(text: str) -> str:
 
 def identifier(*parts: object) -> str:
     """The same UUID, of version 4, for the same parts."""
+    # `version` only sets the six bits that mark a UUID of version 4.
     return str(uuid.UUID(bytes=hashlib.sha256(json.dumps(parts, default=str).encode()).digest()[:16], version=4))
 
 

@@ -11,20 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lexbench.core.record import Record, Sample
-from lexbench.integrations.exchange.common import (
-    About,
-    File,
-    answer,
-    dumped,
-    groups,
-    identifier,
-    interval,
-    part,
-    plain_name,
-    references,
-    shared,
-    whole,
-)
+from lexbench.integrations.exchange import common
+from lexbench.integrations.exchange.common import About, File
 from lexbench.stats import metrics
 from lexbench.stats.intervals import CONFIDENCE
 from lexbench.store.format import Finished
@@ -40,8 +28,8 @@ def files(cells: Sequence[Finished], about: About) -> Iterator[File]:
     """
     if not about.organization:
         raise ValueError("Every Eval Ever asks who measured: give --by ORGANIZATION")
-    for group in groups(cells):
-        kept = [(each, record) for each in group for record in whole(each) if metrics.better(record.metric)]
+    for group in common.groups(cells):
+        kept = [(each, record) for each in group for record in common.whole(each) if metrics.better(record.metric)]
         if kept:
             yield from _evaluation(group, kept, about)
 
@@ -51,11 +39,11 @@ def _evaluation(group: Sequence[Finished], kept: Sequence[tuple[Finished, Record
     model = cell.model if "/" in cell.model else f"{about.developer}/{cell.model}"
     if "/" not in cell.model and not about.developer:
         raise ValueError(f"Every Eval Ever asks who made {cell.model}: give --developer NAME")
-    unique = identifier(VERSION, [each.cell.id for each in group])
-    folder = "/".join(["data", MARK, *map(plain_name, model.split("/", 1))])
+    unique = common.identifier(VERSION, [each.cell.id for each in group])
+    folder = "/".join(["data", MARK, *map(common.plain_name, model.split("/", 1))])
     when = str(about.measured.timestamp())
-    evaluation = f"{MARK}-{plain_name(cell.method)}-{unique[:8]}/{model}/{when}"
-    lines = [dumped(line, None) for each, record in kept for line in _instances(each, record, evaluation, model)]
+    evaluation = f"{MARK}-{common.plain_name(cell.method)}-{unique[:8]}/{model}/{when}"
+    lines = [common.dumped(line, None) for each, record in kept for line in _instances(each, record, evaluation, model)]
     log: dict[str, Any] = {
         "schema_version": VERSION,
         "evaluation_id": evaluation,
@@ -72,7 +60,7 @@ def _evaluation(group: Sequence[Finished], kept: Sequence[tuple[Finished, Record
             "name": cell.model,
             "id": model,
             "developer": model.split("/")[0],
-            "inference_engine": {"name": cell.backend, "version": str(part(group[0], "backend").get("version"))},
+            "inference_engine": {"name": cell.backend, "version": str(common.part(group[0], "backend").get("version"))},
             "additional_details": {
                 "deployment_type": "self_deployed",
                 "model_availability": "open_weights" if cell.backend != "openai" else "unknown",
@@ -80,7 +68,7 @@ def _evaluation(group: Sequence[Finished], kept: Sequence[tuple[Finished, Record
                 "trained_length": str(cell.trained_length),
                 "dtype": cell.dtype,
                 "kernel": cell.kernel,
-                "revision": str(part(group[0], "model").get("revision")),
+                "revision": str(common.part(group[0], "model").get("revision")),
             },
         },
         "evaluation_results": [_result(each, record) for each, record in kept],
@@ -95,7 +83,7 @@ def _evaluation(group: Sequence[Finished], kept: Sequence[tuple[Finished, Record
             "total_rows": len(lines),
         }
         yield f"{folder}/{unique}_samples.jsonl", samples
-    yield f"{folder}/{unique}.json", dumped(log)
+    yield f"{folder}/{unique}.json", common.dumped(log)
 
 
 def _name(finished: Finished) -> str:
@@ -104,7 +92,8 @@ def _name(finished: Finished) -> str:
 
 def _result(finished: Finished, record: Record) -> dict[str, Any]:
     scored = metrics.is_score(record.metric)
-    said = {key: str(value) for key, value in {**shared(finished), **interval(record)}.items() if value is not None}
+    conditions = {**common.shared(finished), **common.interval(record)}
+    said = {key: str(value) for key, value in conditions.items() if value is not None}
     uncertainty: dict[str, Any] = {"num_samples": record.n}
     if record.low is not None and record.high is not None:
         ends = {"lower": record.low, "upper": record.high, "confidence_level": CONFIDENCE}
@@ -134,7 +123,8 @@ def _instances(finished: Finished, record: Record, evaluation: str, model: str) 
         if not metrics.is_score(record.metric) or sample.nll is not None:
             return
         score = 0.0 if sample.failed else float(sample.scores[str(record.metric)])
-        written = answer(sample) or ""
+        written = common.answer(sample) or ""
+        asked = "".join([sample.prompt or "", *common.references(sample)])
         yield {
             "schema_version": VERSION,
             "evaluation_id": evaluation,
@@ -142,9 +132,9 @@ def _instances(finished: Finished, record: Record, evaluation: str, model: str) 
             "evaluation_name": _name(finished),
             "evaluation_result_id": f"{finished.cell.id}/{record.metric}",
             "sample_id": str(sample.index),
-            "sample_hash": hashlib.sha256("".join([sample.prompt or "", *references(sample)]).encode()).hexdigest(),
+            "sample_hash": hashlib.sha256(asked.encode()).hexdigest(),
             "interaction_type": "single_turn",
-            "input": {"raw": sample.prompt or "", "reference": references(sample)},
+            "input": {"raw": sample.prompt or "", "reference": common.references(sample)},
             "output": {"raw": [written]},
             "answer_attribution": [
                 {

@@ -9,31 +9,20 @@ from typing import Any
 import numpy as np
 
 from lexbench.core.record import Record, Sample
-from lexbench.integrations.exchange.common import (
-    About,
-    File,
-    answer,
-    dumped,
-    groups,
-    identifier,
-    interval,
-    plain_name,
-    references,
-    shared,
-    version,
-    whole,
-)
+from lexbench.integrations.exchange import common
+from lexbench.integrations.exchange.common import About, File
 from lexbench.store.format import Finished
 
 
 def files(cells: Sequence[Finished], about: About) -> Iterator[File]:
     """A log for each cell that was measured: DATE_TASK_ID.json."""
     when = about.measured.isoformat(timespec="seconds")
-    for run in groups(cells):
+    for run in common.groups(cells):
         for each in run:
             if each.samples:
-                name = "_".join([when.replace(":", "-"), plain_name(each.cell.task), each.cell.id])
-                yield f"{name}.json", dumped(_log(each, when, identifier(run[0].cell.model, run[0].cell.method)))
+                name = "_".join([when.replace(":", "-"), common.plain_name(each.cell.task), each.cell.id])
+                unique = common.identifier(run[0].cell.model, run[0].cell.method)
+                yield f"{name}.json", common.dumped(_log(each, when, unique))
 
 
 def _log(finished: Finished, when: str, run: str) -> dict[str, Any]:
@@ -46,8 +35,8 @@ def _log(finished: Finished, when: str, run: str) -> dict[str, Any]:
             "run_id": run,
             "created": when,
             "task": cell.task,
-            "task_id": identifier(cell.task, cell.length, cell.protocol),
-            "task_version": version(finished),
+            "task_id": common.identifier(cell.task, cell.length, cell.protocol),
+            "task_version": common.version(finished),
             "task_display_name": f"{cell.task} at {cell.length} tokens, {cell.method}",
             "task_args": {"length": cell.length, "method": cell.method, "seed": cell.seed},
             "dataset": {
@@ -60,13 +49,13 @@ def _log(finished: Finished, when: str, run: str) -> dict[str, Any]:
             "model_args": {"method": cell.method, "dtype": cell.dtype, "kernel": cell.kernel},
             "config": {"limit": cell.n},
             "packages": {"lexbench": cell.version},
-            "metadata": shared(finished),
+            "metadata": common.shared(finished),
         },
         "plan": {"name": cell.method, "steps": [], "config": {}},
         "results": {
             "total_samples": len(finished.samples),
             "completed_samples": sum(sample.failed is None for sample in finished.samples),
-            "scores": _scores(whole(finished)),
+            "scores": _scores(common.whole(finished)),
         },
         "stats": {"started_at": when, "completed_at": when, "model_usage": {}},
         "samples": [_sample(finished, sample) for sample in finished.samples],
@@ -88,7 +77,7 @@ def _scores(records: Sequence[Record]) -> list[dict[str, Any]]:
                     "name": shown,
                     "value": record.value,
                     "params": {},
-                    "metadata": interval(record),
+                    "metadata": common.interval(record),
                 }
                 for record in found
             },
@@ -98,14 +87,14 @@ def _scores(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def _sample(finished: Finished, sample: Sample) -> dict[str, Any]:
-    written, model = answer(sample), f"lexbench/{finished.cell.model}"
+    written, model = common.answer(sample), f"lexbench/{finished.cell.model}"
     said = [] if written is None else [{"role": "assistant", "content": written, "source": "generate", "model": model}]
     stop = "max_tokens" if sample.hit_room else "stop"
     row: dict[str, Any] = {
         "id": sample.index,
         "epoch": 1,
         "input": sample.prompt or "",
-        "target": references(sample),
+        "target": common.references(sample),
         "messages": [{"role": "user", "content": sample.prompt or ""}, *said],
         "output": {
             "model": model,

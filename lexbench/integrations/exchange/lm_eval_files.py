@@ -15,20 +15,8 @@ from typing import Any
 import numpy as np
 
 from lexbench.core.record import Record, Sample
-from lexbench.integrations.exchange.common import (
-    About,
-    File,
-    answer,
-    dumped,
-    groups,
-    identifier,
-    interval,
-    part,
-    plain_name,
-    references,
-    version,
-    whole,
-)
+from lexbench.integrations.exchange import common
+from lexbench.integrations.exchange.common import About, File
 from lexbench.integrations.hub.dataset_files import configurations
 from lexbench.stats import metrics
 from lexbench.store.format import Finished
@@ -41,23 +29,25 @@ NAMES = {"accuracy": "acc"}
 def files(cells: Sequence[Finished], about: About) -> Iterator[File]:
     """Aggregates and samples of each model, method, length and seed."""
     date = about.measured.strftime("%Y-%m-%dT%H-%M-%S.%f")
-    for group in groups(cells, "length", "seed"):
+    for group in common.groups(cells, "length", "seed"):
         kept = {each.cell.task: each for each in group if each.samples and _records(each)}
         if not kept:
             continue
         names = configurations(kept)
         cell = group[0].cell
-        place = f"{plain_name(cell.method)}-{cell.length}-{identifier([each.cell.id for each in group])[:8]}"
-        folder = f"{plain_name(cell.model)}/{place}"
+        unique = common.identifier([each.cell.id for each in group])[:8]
+        place = f"{common.plain_name(cell.method)}-{cell.length}-{unique}"
+        folder = f"{common.plain_name(cell.model)}/{place}"
         for task, each in kept.items():
-            lines = "".join(f"{dumped(_line(each, sample), None)}\n" for sample in each.samples)
+            lines = "".join(f"{common.dumped(_line(each, sample), None)}\n" for sample in each.samples)
             yield f"{folder}/samples_{names[task]}_{date}.jsonl", lines
         by_name = {names[task]: each for task, each in kept.items()}
-        yield f"{folder}/results_{date}.json", dumped(_results(by_name, about))
+        yield f"{folder}/results_{date}.json", common.dumped(_results(by_name, about))
 
 
 def _records(finished: Finished) -> list[Record]:
-    return [each for each in whole(finished) if each.metric not in metrics.MEASURES and each.metric != "nll"]
+    # The harness knows no mean NLL; perplexity and bits per byte, which are made of it, say the same.
+    return [each for each in common.whole(finished) if each.metric not in metrics.MEASURES and each.metric != "nll"]
 
 
 def _kind(finished: Finished) -> str:
@@ -79,32 +69,33 @@ def _results(tasks: dict[str, Finished], about: About) -> dict[str, Any]:
             "task": name,
             "description": each.cell.protocol,
             "output_type": _kind(each),
-            "metadata": {"version": version(each)},
+            "metadata": {"version": common.version(each)},
         }
         for name, each in tasks.items()
     }
     model = {"trained_length": cell.trained_length, "name": cell.model}
     ours = {
         "version": cell.version,
-        "model": {**model, **part(first, "model")},
-        "method": part(first, "method"),
+        "model": {**model, **common.part(first, "model")},
+        "method": common.part(first, "method"),
         "label": cell.method,
         "length": cell.length,
-        "attention": part(first, "attention"),
+        "attention": common.part(first, "attention"),
         "backend": {
             **{"name": cell.backend, "dtype": cell.dtype, "kernel": cell.kernel},
-            **part(first, "backend"),
+            **common.part(first, "backend"),
         },
         "truncated": {},
         "intervals": {
-            name: {_name(each.metric): interval(each) for each in _records(found)} for name, found in tasks.items()
+            name: {_name(each.metric): common.interval(each) for each in _records(found)}
+            for name, found in tasks.items()
         },
     }
     return {
         "results": {name: _values(name, each) for name, each in tasks.items()},
         "group_subtasks": {name: [] for name in tasks},
         "configs": config,
-        "versions": {name: version(each) for name, each in tasks.items()},
+        "versions": {name: common.version(each) for name, each in tasks.items()},
         "n-shot": dict.fromkeys(tasks, 0),
         "higher_is_better": {
             name: {_name(each.metric): metrics.better(each.metric) > 0 for each in _records(found)}
@@ -146,7 +137,7 @@ def _error(finished: Finished, record: Record) -> float | str:
 
 
 def _line(finished: Finished, sample: Sample) -> dict[str, Any]:
-    kind, target = _kind(finished), "\n".join(references(sample))
+    kind, target = _kind(finished), "\n".join(common.references(sample))
     prompt = sample.prompt or ""
     options = sample.statistics.get("option_nll", np.zeros(0))
     requests: list[list[Any]]
@@ -155,7 +146,7 @@ def _line(finished: Finished, sample: Sample) -> dict[str, Any]:
         responses: list[Any] = [[[str(-float(nll)), str(nll == min(options))]] for nll in options]
         target = str(sample.facts.get("expected_option", target))
     elif kind == "generate_until":
-        requests, responses = [[prompt, {}]], [[answer(sample) or ""]]
+        requests, responses = [[prompt, {}]], [[common.answer(sample) or ""]]
     else:
         requests, responses = [[prompt]], [[str(-_nats(sample))]]
     return {
@@ -170,9 +161,9 @@ def _line(finished: Finished, sample: Sample) -> dict[str, Any]:
         "filtered_resps": [each[0] for each in responses],
         "filter": "none",
         "metrics": [_name(each.metric) for each in _records(finished)],
-        "doc_hash": identifier(sample.cluster),
-        "prompt_hash": identifier(prompt),
-        "target_hash": identifier(target),
+        "doc_hash": common.identifier(sample.cluster),
+        "prompt_hash": common.identifier(prompt),
+        "target_hash": common.identifier(target),
         **{_name(each.metric): _scored(sample, str(each.metric)) for each in _records(finished)},
     }
 

@@ -59,6 +59,7 @@ def _sum(nll: NDArray[np.float32]) -> float:
 
 def _at_once(backend: Backend, group: Sequence[Score]) -> Iterator[tuple[int, float, bool]]:
     """Answer a group of questions that differ in their last token only."""
+    # All that is read before the last target is the same, so one pass holds the likelihoods of every last token.
     places = np.arange(group[0].start, group[0].length)
     nll = _of_vocabulary(backend, group[0], places)
     best = nll.argmin(axis=1)
@@ -91,6 +92,7 @@ def _is_best(backend: Backend, question: Score, nll: NDArray[np.float32]) -> boo
     left = _open(nll, _vocabulary(backend))
     if left is None:
         return False
+    # Of so many places at once that their likelihoods over the vocabulary fit in HELD.
     blocks = math.ceil(len(left) * _vocabulary(backend) / HELD)
     parts = np.array_split(left + question.start, max(blocks, 1))
     return all(_are_best(backend, question, part) for part in parts)
@@ -108,6 +110,7 @@ def _by_writing(backend: Backend, questions: Sequence[Score]) -> Iterator[tuple[
     for question, answer in answers(backend, questions, backend.score):
         assert isinstance(answer, Scored)
         left = _open(answer.nll, _vocabulary(backend))
+        # Decided: one target surely is not the argmax, or all surely are.
         if left is None or not len(left):
             yield question.index, _sum(answer.nll), left is not None
         else:
@@ -130,6 +133,7 @@ def _by_writing(backend: Backend, questions: Sequence[Score]) -> Iterator[tuple[
 def _is_written(backend: Backend, question: Score, written: Written) -> bool:
     """Whether the targets were written; if an end token may be among the targets, check the argmax instead."""
     targets = question.tokens[question.start :]
+    # Where less was written the model has ended. A next target that is text is no end token: the texts differ.
     if len(written.tokens) == len(targets) or backend.tokenizer.decode(targets[len(written.tokens)][None]):
         return np.array_equal(written.tokens, targets)
     return _are_best(backend, question, np.arange(question.start, question.length))

@@ -41,6 +41,7 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
         self.setting = settle(arguments)
         self.max_length = self.setting.max_length
         self._running = loaded(self.setting)
+        # The harness never closes a model.
         atexit.register(done_with, self._running)
         self._prefix = [*self._running.tokenizer.prefix]
         model = self.setting.model
@@ -115,6 +116,7 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
                     "give --gen_kwargs max_gen_toks=..., or raise max_length"
                 )
             tokens = self.tok_encode(context) or [self.prefix_token_id]
+            # The last tokens that leave this room; the index is negative, as the room is smaller.
             kept = np.array(tokens[room - self.max_length :], dtype=np.int64)
             cut.append(len(kept) < len(tokens))
             questions.append(Write(index=index, cluster=str(index), prompt=kept, room=room, until=until))
@@ -227,6 +229,7 @@ def _score(index: int, context: Sequence[int], continuation: Sequence[int], max_
     """A Score question for the continuation; drops first tokens of a context that is too long."""
     if len(continuation) > max_length:
         raise ValueError(f"a continuation of {len(continuation)} tokens does not fit max_length={max_length}: raise it")
+    # `max_length` tokens are read, and the last one is only scored.
     tokens: Tokens = np.array([*context, *continuation], dtype=np.int64)[-(max_length + 1) :]
     start = len(tokens) - len(continuation)
     return Score(

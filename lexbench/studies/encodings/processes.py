@@ -74,6 +74,7 @@ def work(todo: Sequence[Step], workers: int, lock: int, weights: dict[str, float
                 for step in _ready(waiting, running, failed, workers):
                     waiting.remove(step)
                     running.append(_start(step, workers, lock))
+                # A failure spreads to what needs it, one step further in every round.
                 for step in [each for each in waiting if each.needs in failed]:
                     waiting.remove(step)
                     failed[step.label] = f"{step.needs} failed"
@@ -108,6 +109,7 @@ def _ready(waiting: Sequence[Step], running: Sequence[Running], failed: dict[str
 def _start(step: Step, workers: int, lock: int) -> Running:
     """Start a process in its own session, so that Ctrl-C reaches it only from `_stop`."""
     step.log.parent.mkdir(parents=True, exist_ok=True)
+    # Each process would start a thread for each core, and they would take turns.
     threads = str(max(1, cores() // workers))
     log = step.log.open("ab")
     log.write(f"$ lexbench {' '.join(step.words)}\n".encode())

@@ -98,6 +98,16 @@ class Prediction:
             if shape is not None and shape not in SHAPES:
                 raise ValueError(f"unknown shape {shape[:60]!r} of a prediction: choose from {', '.join(SHAPES)}")
 
+    @property
+    def of_entries(self) -> list[str | None]:
+        """Entries that it names."""
+        return [self.entry, self.below]
+
+    @property
+    def of_tasks(self) -> list[str | None]:
+        """Tasks that it names."""
+        return [*self.tasks]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
@@ -127,6 +137,16 @@ class Order:
                 f"order of {self.source[:60]} must have higher and lower, or task and entries: "
                 "e.g. higher: nope, lower: [rope]"
             )
+
+    @property
+    def of_entries(self) -> list[str | None]:
+        """Entries that it names."""
+        return [self.higher, *self.lower, *self.entries]
+
+    @property
+    def of_tasks(self) -> list[str | None]:
+        """Tasks that it names."""
+        return [self.task, *(self.tasks or ())]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,18 +361,12 @@ def _check(suite: Suite) -> None:
     for task in suite.tasks:
         registry.read("task", task["name"])
     registry.read("task", suite.compare)
-    every: list[Prediction | Order] = [*suite.predictions, *suite.orders]
-    for stated in every:
-        tasks: list[str | None]
-        if isinstance(stated, Prediction):
-            entries, tasks = [stated.entry, stated.below], [*stated.tasks]
-        else:
-            entries, tasks = [stated.higher, *stated.lower, *stated.entries], [stated.task, *(stated.tasks or ())]
-        for name in entries:
+    for stated in (*suite.predictions, *suite.orders):
+        for name in stated.of_entries:
             if name is not None and name not in suite.known:
                 known = ", ".join(suite.known)
                 raise ValueError(f"unknown entry {name[:60]!r} of what is predicted: choose from {known}")
-        for name in tasks:
+        for name in stated.of_tasks:
             if name is not None:
                 registry.read("task", name)
     for corpus in (suite.corpus, *(named(corpus)["name"] for corpus in suite.corpora or ())):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.core import checkpoint
-from lexbench.core.files import write_text
+from lexbench.core.files import read_object, write_text
 from lexbench.studies.encodings import page as records_page
 from lexbench.studies.encodings.plan import described, estimated, folder, model_name, run_folder, steps
 from lexbench.studies.encodings.processes import alone, work
@@ -108,6 +108,7 @@ def _others(suite: Suite, page: Path, here: Collection[str]) -> tuple[list[recor
     for key, value in stated.items():
         if about[key] != value:
             raise ValueError(f"{page} is a page of {key} {about[key]}, not {value}: give another results=DIR")
+    # Entries that the yaml no longer has are dropped.
     kept = [m for m in about["models"] if m["name"] not in here and m["entry"] in suite.known]
     names = {model["name"] for model in kept}
     return [row for row in rows if row.record.model in names], kept
@@ -120,7 +121,7 @@ def _facts(suite: Suite, entry: Entry, seed: int, failed: Mapping[str, str]) -> 
     facts: dict[str, Any] = {"name": name, "entry": entry.name, "family": entry.family, "seed": seed}
     facts |= {"encoding": entry.spec, "start": entry.start, "failed": reasons[0] if reasons else None}
     try:
-        record = json.loads((place / "training.json").read_text(encoding="utf-8"))
+        record = read_object(place / "training.json", "train it again")
         facts |= {key: record.get(key) for key in ("tokens", "seconds", "texts", "last_loss", "device", "floors")}
         facts["parameters"] = parameters(place / "model.safetensors")
     except (OSError, ValueError):

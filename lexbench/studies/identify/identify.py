@@ -91,6 +91,7 @@ def identify(pack: Pack, served: Nats) -> Found:
     distances = np.sqrt(np.square(served - nll).mean(axis=(1, 2)))
     best = int(distances.argmin())
     rest, count = served - nll[best], len(served) * parts(*served.shape)
+    # One-sided, and Bonferroni over all other setups.
     quantile = float(stdtrit(max(1, count - 1), 1 - LEVEL / max(1, len(distances) - 1)))
     near = [Near(label=pack.labels[best], distance=float(distances[best]), share=0.0, reach=0.0)]
     for other in np.argsort(distances, kind="stable"):
@@ -100,8 +101,10 @@ def identify(pack: Pack, served: Nats) -> Found:
         sums = np.stack([_sums(rest * towards), _sums(np.square(towards))], axis=1)
         share, reach = 0.0, math.inf  # the texts do not tell the two apart
         stored = np.square(nll[[best, other]] - nll[0]).sum(axis=(1, 2)).max()
+        # The pack keeps float16 of what setups differ from the first: smaller differences are its rounding.
         if count > 1 and sums[:, 1].sum() > ROUNDED**2 * stored:
             share, influence = ratio(sums)
+            # The influences are those of a mean with n below it; an unbiased variance has n - 1.
             reach = quantile * math.sqrt(count / (count - 1) * float(np.square(influence).sum()))
         near.append(
             Near(label=pack.labels[other], distance=float(distances[other]), share=float(share), reach=float(reach))
@@ -130,6 +133,7 @@ def parts(texts: int, targets: int) -> int:
 def _sums(products: Nats) -> Nats:
     """Sums over parts of texts, of products [texts, targets]; the last part also takes what is left over."""
     starts = BLOCK * np.arange(parts(*products.shape))
+    # reduceat sums from each start to the next one, and from the last to the end.
     return np.add.reduceat(products, starts, axis=1).ravel()
 
 

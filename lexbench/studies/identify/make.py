@@ -51,7 +51,6 @@ def make(
     n: int | None,
     seed: int,
     out: Path,
-    quiet: bool = False,
 ) -> Pack:
     """Ask the checkpoint under every setup, and write the pack.
 
@@ -63,7 +62,6 @@ def make(
         n: texts; None: 16.
         seed: of the texts.
         out: file to write.
-        quiet: show no progress.
 
     Raises ValueError for wrong settings, Refused for a model without rotary positions.
     """
@@ -86,7 +84,7 @@ def make(
             seeds=[seed],
             results=None,
         )
-        return _measured(job, config, wanted, opening, room, quiet)
+        return _measured(job, config, wanted, opening, room)
 
     wanted, part = setups(model, length), length // 4
     n, opening = TEXTS if n is None else n, min(OPENING, part)
@@ -94,12 +92,14 @@ def make(
         raise ValueError(f"one text of {length} tokens leaves no error to estimate: give n=2 at least")
     if out.is_dir():
         raise ValueError(f"{out} is a folder: give --out a file, e.g. --out {out / 'model.npz'}")
+    # Bytes of a text: 2 for each target under each setup but the first, compressed.
     least = PACKED * 2 * (len(wanted) - 1) * (opening + length - length // 2)
     if n * least > LARGEST:
         fewer = f"n={LARGEST // least:.0f} at most, or " if least <= LARGEST else ""
         raise ValueError(_too_large(n * least, f"give {fewer}a shorter length"))
     made = measured(wanted, length, n, opening, min(ROOM, part))
     rounded = [identify(made, made.nll[0] + noise) for noise in made.noise]
+    # What the checkpoint's own rounding may be taken for.
     near = {made.labels[0], *(label for found in rounded for label in (found.verdict, *found.alike))}
     among = [each for each in setups(model, longer) if each.label in near] if longer > length else []
     if len(among) > 1:
@@ -115,9 +115,7 @@ def _too_large(size: float, remedy: str) -> str:
     return f"the pack has {size / 1e6:.2f} MB, it must have at most {LARGEST / 1e6:.2f}: {remedy}"
 
 
-def _measured(
-    job: Job, config: Mapping[str, Any], wanted: Sequence[Setup], opening: int, room: int, quiet: bool
-) -> Pack:
+def _measured(job: Job, config: Mapping[str, Any], wanted: Sequence[Setup], opening: int, room: int) -> Pack:
     """A pack of the texts of a job, without longer ones."""
     from lexbench.backends.hf.backend import Hf  # torch is loaded only where a pack is made
     from lexbench.backends.hf.mistakes import eight_bits, mispair
@@ -131,7 +129,7 @@ def _measured(
             [_tokens(each) for each in job.tasks[0].built.questions(loaded.tokenizer, length, job.n, seed)]
         )
         found, labels = [], []
-        for each in tqdm(wanted, f"setups, {length} tokens", disable=without_bar(quiet)):
+        for each in tqdm(wanted, f"setups, {length} tokens", disable=without_bar()):
             try:
                 loaded.attend(each.attention)
                 if each.mispaired:
@@ -141,6 +139,7 @@ def _measured(
             except Refused:
                 if not found:
                     raise
+        # Noise is measured under the first setup, as the config says.
         loaded.attend(wanted[0].attention)
         with eight_bits(loaded):
             rounded = [losses(loaded, texts, opening, targets)]

@@ -118,6 +118,7 @@ def writes(backend: Backend, texts: Tokens, room: int) -> Tokens:
     questions = [Write(index=index, cluster="", prompt=row[:-room], room=room) for index, row in enumerate(texts)]
     for row, answer in zip(whole, answers(backend, questions), strict=True):
         assert isinstance(answer, Written)
+        # -1 stays where the model ended before its room was full.
         row[: len(answer.tokens)] = answer.tokens
     return whole
 

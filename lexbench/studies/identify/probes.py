@@ -73,6 +73,7 @@ def greedy(pack: Pack, backend: Backend) -> str | None:
             pairs += [scored(np.append(before, each[places[0]]), len(before)) for each in (other, own)]
     if not pairs:
         return None
+    # Pairs (what it wrote, what the checkpoint writes): how much less likely the first is, to the server itself.
     slips = -np.diff(nats(backend, pairs).reshape(-1, 2), axis=1)[:, 0]
     slipped = slips[slips > ALLOWED * rms(pack.noise)]
     if len(slipped) < max(2.0, SLIPS * len(pack.tokens)):

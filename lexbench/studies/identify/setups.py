@@ -40,6 +40,7 @@ def setups(model: Model, length: int) -> list[Setup]:
         raise Refused(f"{model.name} has no rotary positions to name: fingerprint a model with RoPE")
     found: dict[str, Setup] = {}
     for each in [Setup(OWN, Attention()), *_angles(model, length), *_masks(model, length)]:
+        # An empty Attention leaves the own angles: spelt out, so that a setup of the same angles is known as the same.
         angles = each.attention if each.attention.slots() else _by_rope(model, length, lambda rope: rope.own(length))
         same = json.dumps([angles.as_data(), each.mispaired], sort_keys=True)
         known = found.get(same)
@@ -80,6 +81,7 @@ def _variants(rope: Rope, length: int) -> dict[str, Angles]:
     found = {"plain (scaling not applied)" if rope.scaled else "plain": put("default")}
     for factor in FACTORS:
         found[f"linear {factor:g}"] = put("linear", factor=factor)
+        # NTK-aware scaling: b s^(d / (d - 2)) stretches the slowest pair by s and leaves the fastest as it is.
         found[f"NTK {factor:g}"] = put("default", base * factor ** (dims / (dims - 2)))
         found[f"YaRN {factor:g}"] = put("yarn", factor=factor)
         found[f"YaRN {factor:g} without attention factor"] = put("yarn", factor=factor)[0], 1.0

@@ -127,9 +127,11 @@ class Space:
         for place in np.flatnonzero(rng.random(len(free)) < probability):
             left = free[place - 1] if place else self.low
             right = free[place + 1] if place + 1 < len(free) else self.high
+            # From the grid between both neighbours, so that factors never decrease.
             steps = math.ceil(left / self.step), math.floor(right / self.step)
             if steps[0] <= steps[1]:
                 drawn = int(rng.integers(steps[0], steps[1] + 1))
+                # Rounded: multiples of 0.01 are not exact, and equal candidates would be measured twice.
                 free[place] = min(max(round(drawn * self.step, 12), left), right)
         start = parent.start_tokens
         if len(self.start_tokens) > 1 and rng.random() < probability:
@@ -146,6 +148,7 @@ class Space:
         return self._candidate(free, start) if (np.diff(free) >= 0).all() else None
 
     def _candidate(self, free: Floats, start_tokens: int) -> Candidate:
+        # LongRoPE2, section 3: pairs before the critical one c turn by NTK, lambda_p = lambda_c ^ (p / c).
         fixed = free[0] ** (np.arange(self.first) / max(self.first, 1))
         return Candidate(tuple(np.concatenate([fixed, free]).tolist()), start_tokens)
 
@@ -193,7 +196,6 @@ def search(
     settings: Settings,
     journal: Path,
     identity: Mapping[str, Any],
-    quiet: bool = False,
 ) -> Found:
     """Search the candidate with the lowest NLL by evolution from the seeds.
 
@@ -207,7 +209,6 @@ def search(
         settings: of the evolution.
         journal: file of all evaluations.
         identity: everything that values depend on: model, length, questions, ...
-        quiet: show no progress.
 
     Raises ValueError if the journal belongs to another search, Refused if no candidate has a finite value.
     """
@@ -219,7 +220,7 @@ def search(
     population: list[tuple[float, Candidate]] = []
     curve: list[float] = []
     total = settings.population + settings.iterations * (settings.mutations + settings.crossovers)
-    with tqdm(total=total, unit="candidate", disable=without_bar(quiet), dynamic_ncols=True, desc="search") as bar:
+    with tqdm(total=total, unit="candidate", disable=without_bar(), dynamic_ncols=True, desc="search") as bar:
         for iteration in range(settings.iterations + 1):
             if iteration:
                 born = breed.children([candidate for _, candidate in population])
@@ -266,6 +267,7 @@ class _Breed:
         return candidate
 
     def _child(self, parents: Sequence[Candidate]) -> Candidate:
+        # Sorted, because the parents stand in order: the first of the two is the better one.
         one, two = (parents[place] for place in sorted(self.rng.choice(len(parents), 2, replace=False).tolist()))
         for _ in range(TRIES):
             candidate = self.space.child(one, two, self.settings.probability, self.rng)

@@ -62,7 +62,6 @@ def find(
     out: str | Path | None,
     n: int = 4,
     settings: Settings | None = None,
-    quiet: bool = False,
 ) -> Result:
     """Search factors and write them to `out`, a method's yaml; repeat the command to resume.
 
@@ -77,7 +76,6 @@ def find(
         out: MY/method/NAME.yaml; `--config-dir MY` then makes it method=NAME.
         n: texts.
         settings: of the evolution.
-        quiet: show no progress.
 
     Raises ValueError for a wrong configuration or the journal of another search, Refused if the corpus has too few
     documents or the backend cannot answer.
@@ -85,6 +83,7 @@ def find(
     settings = settings or Settings()
     length, file = _checked(model, length, out, n)
     methods = {name: named_method(name).attention(model, length) for name in SEEDS}
+    # Factors lambda of theta_p / lambda_p, from methods that state the frequencies themselves.
     seeds = {name: model.inv_freq() / _frequencies(attention) for name, attention in methods.items()}
     space = settings.space(model.rotated // 2, length / model.trained_length, critical_pair(model))
 
@@ -113,7 +112,7 @@ def find(
         "protocol": task.protocol(loaded.tokenizer),
     }
     journal = file.with_suffix(".jsonl")
-    found = search(evaluate, space, list(seeds.values()), settings, journal, identity, quiet)
+    found = search(evaluate, space, list(seeds.values()), settings, journal, identity)
 
     compared = {"none": Attention(), **methods}
     compared |= {f"{name}'s factors": stretched(model, length, space.nearest(seed)) for name, seed in seeds.items()}

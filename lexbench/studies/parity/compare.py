@@ -110,6 +110,7 @@ def _within(found: float | None, allowed: float | None) -> bool:
 
 def against(word: str) -> dict[str, Any]:
     """The config of a backend given as `--against NAME` or `NAME,parameter=value,...`"""
+    # Only commas in front of KEY=: a value may hold commas itself, as in [1,2].
     name, *given = re.split(r",(?=\w+=)", word)
     try:
         parameters = {key: yaml.safe_load(value) for key, _, value in (each.partition("=") for each in given)}
@@ -260,6 +261,7 @@ def _row(
     if isinstance(ours, str) or isinstance(theirs, str) or isinstance(backend, str):
         return replace(row, refused=refusals[0])
     try:
+        # `backend.choose` is of the reference, which is still open and has the Attention of this cell.
         triples = zip(cell.questions, ours, theirs, strict=True)
         apart = np.concatenate([differences(*triple, backend.choose, ends) for triple in triples])
     except Refused as refusal:

@@ -81,9 +81,11 @@ def _between_texts(
     text = _counting(question, ours.text)
     if text == _counting(question, theirs.text) and UNREADABLE not in text:
         return np.zeros(max(agreed, 1))
+    # A text that stopped here ended with one of the end tokens, the likeliest counts.
     options = [answer.tokens[agreed : agreed + 1] if len(answer.tokens) > agreed else ends for answer in (ours, theirs)]
     if not all(map(len, options)):
         return np.array([np.inf])  # ended without an end token
+    # Both wrote the same up to here: the reference says how likely each next token is.
     prompt = np.concatenate([question.prompt, ours.tokens[:agreed]])
     asked = tuple(option[None] for option in np.concatenate(options))
     nll = choose(Choose(index=question.index, cluster=question.cluster, prompt=prompt, options=asked, expected=0)).nll

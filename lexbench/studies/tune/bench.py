@@ -126,6 +126,7 @@ class Bench:
         name = str(candidate.config["name"])
         assert candidate.method is not None, f"{candidate.label} has no method"
         method = Named(name, Deployed(candidate.method, self._length), f"{candidate.label} for {self._length}")
+        # A tune's own cells name the length that the method is fixed at; those of `none` any run may share.
         if candidate.attention is not None and not candidate.attention.slots():
             method = Named(name, candidate.method, candidate.label)  # no change: the same cell as in any run
         step = Step(method, part.task, part.length, self._seed, candidate.attention, None, Workload())
@@ -175,6 +176,7 @@ class Bench:
 
     def _attend(self, candidate: Candidate) -> None:
         """Apply a candidate to the model, after its self-check the first time; Refused if that fails."""
+        # Applying is slow on some backends; the same object needs no second time.
         if self._applied is candidate.attention:
             return
         assert candidate.attention is not None, f"{candidate.label} has no attention"

@@ -28,6 +28,7 @@ class Measured:
 
         Text and needles each have their own weight, whatever the number of targets and questions.
         """
+        # Scaled by all outcomes over targets, or over needles, so that the mean of all amounts is the loss.
         total = len(self.text) + len(self.needles)
         targets = sum(outcome.units for outcome in self.text)
         text = [

@@ -58,7 +58,7 @@ class Tried:
 class Search:
     """Rounds of successive halving: first the methods with their defaults, then draws near the best ones."""
 
-    def __init__(self, bench: Bench, job: Job, settings: Settings, length: int, quiet: bool) -> None:
+    def __init__(self, bench: Bench, job: Job, settings: Settings, length: int) -> None:
         self.bench, self.settings, self.length, self.model = bench, settings, length, job.model
         self.none = Candidate.of(named("none"), job.model, length)
         text, *self._choices = job.tasks
@@ -71,7 +71,7 @@ class Search:
         self._counts = rungs(min(settings.first, settings.n), settings.n, settings.eta)
         self._known = {json.dumps({}): "none"}
         """Labels of candidates by their Attention, to find duplicates."""
-        self._bar = tqdm(disable=without_bar(quiet), dynamic_ncols=True, bar_format="{elapsed} {desc}")
+        self._bar = tqdm(disable=without_bar(), dynamic_ncols=True, bar_format="{elapsed} {desc}")
 
     def run(self, configs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> None:
         """Search until the budget is spent or nothing new can be drawn."""
@@ -120,6 +120,7 @@ class Search:
             ]
             share = sum(each.amount or 0.0 for each in found) / len(found)
             guessed = sum(each.chance or 0.0 for each in questions) / len(found)
+            # Above chance, as a share of what is left above chance.
             if share - guessed >= ABLE * (1 - guessed):
                 return beyond
         return None
@@ -135,6 +136,7 @@ class Search:
     def _filled(self, entrants: list[tuple[Tried, Any]], draws: Draws) -> list[tuple[Tried, Any]]:
         """Fill a round with draws, until it is large enough that one entrant reaches the last rung."""
         most = self.settings.candidates
+        # One of eta^(rungs - 1) entrants reaches the last rung.
         size = self.settings.eta ** (len(self._counts) - 1)
         size = size if most is None else min(size, most - self._entered)
         misses = 0
@@ -144,6 +146,7 @@ class Search:
                 entrants.append((tried, trial))
                 misses = 0
             else:
+                # A duplicate says nothing; told as dropped, so that the estimator moves on.
                 draws.learn(trial, (), False)
                 misses += 1
         self._entered += len(entrants)
@@ -154,6 +157,7 @@ class Search:
         candidate = Candidate.of(config, self.model, self.length)
         tried = Tried(candidate, out=candidate.reason)
         if candidate.attention is not None:
+            # Parameters may round to the same Attention, or do nothing at this length.
             key = json.dumps(candidate.attention.as_data(), sort_keys=True)
             twin = self._known.get(key)
             self._known.setdefault(key, candidate.label)

@@ -127,6 +127,7 @@ def parameters_of(
 
 
 def _whole(hint: Any) -> bool:
+    # `int | None` takes whole numbers; `float | int` any.
     kinds = {hint, *get_args(hint)}
     return int in kinds and float not in kinds
 
@@ -204,6 +205,7 @@ class Draws:
         for count, loss in curve:
             trial.report(loss, count)
         state = self._optuna.trial.TrialState
+        # A pruned trial counts for the estimator by its last report, behind all complete ones.
         if curve and through:
             self._study.tell(trial, curve[-1][1], state=state.COMPLETE)
         else:

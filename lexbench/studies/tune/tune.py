@@ -44,7 +44,6 @@ def tune(
     corpus: Mapping[str, Any],
     backend: Mapping[str, Any],
     settings: Settings,
-    quiet: bool = False,
 ) -> Result:
     """Search, measure the finalists on fresh questions, and write result.md, .csv, .json and candidates.csv.
 
@@ -56,7 +55,6 @@ def tune(
         corpus: config of the texts, with its name.
         backend: config of the backend that runs the model.
         settings: of the tune.
-        quiet: show no progress.
 
     Raises ValueError for a wrong configuration or a folder of another tune, Refused if the texts are too short or no
     candidate can be measured.
@@ -76,9 +74,10 @@ def tune(
     done = _finished_with(out, settings)
     preflight = Preflight(out, loaded, __version__)
     bench = Bench(job, loaded, out / "search", settings.seed, length, clock, preflight)
-    search = Search(bench, job, settings, length, quiet)
+    search = Search(bench, job, settings, length)
     if settings.seconds is not None:
         clock.limit = 0.0 if done else SEARCHING * settings.seconds
+    # Also where all is known: the samples in the folder give the same draws and rungs again.
     search.run(list(zip(configs, parameters, strict=True)))
     if settings.seconds is not None:
         clock.limit = 0.0 if done else settings.seconds

@@ -34,6 +34,7 @@ class Tokens:
         except Exception as error:  # tokenizers raises plain Exception
             raise ValueError(f"tokenizer {file} cannot be read ({error}): give the model's folder") from None
         self._prefix = list(load_tokenizer(folder).prefix)
+        # A tokenizer.json may state both, and the lengths of prompts would be wrong.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
 

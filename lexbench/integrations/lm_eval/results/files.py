@@ -99,6 +99,7 @@ def read_samples(file: Path) -> Iterator[Line]:
     """Lines of a samples file; ValueError for a malformed one."""
     with file.open("rb") as stream:
         number = 0
+        # Bounded: a file without line ends would be read into memory whole.
         while line := stream.readline(LARGEST + 1):
             number += 1
             place = f"line {number} of {file}"

@@ -84,6 +84,7 @@ def unfit(metric: Metric, aggregate: Any, higher_is_better: Any) -> str | None:
     known = [value for value in values if value is not None and 0 <= value <= 1]
     if len(known) < len(values):
         return f"no value in [0, 1] for {len(values) - len(known)} of {several(len(values), 'example')}"
+    # A mean over examples can be paired; other aggregates (a median, a mean over groups) cannot.
     mean, whole = math.fsum(known) / len(known), number(aggregate)
     if whole is None or abs(mean - whole) > ROUNDING:
         return f"not a mean over examples (the results say {said(aggregate)}, the mean is {mean:.6g})"

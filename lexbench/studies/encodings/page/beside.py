@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lexbench.report.leaderboard.published import Figure, Published, published
-from lexbench.studies.encodings.page.curves import Curve, Estimate, difference
+from lexbench.stats.combine import Estimate
+from lexbench.studies.encodings.page.curves import Curve, difference
 from lexbench.studies.encodings.page.shapes import Shape, shape, shape_of
 
 NEAR = 0.05

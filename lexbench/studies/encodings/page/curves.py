@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lexbench.stats.combine import Estimate
 from lexbench.stats.intervals import CONFIDENCE
 from lexbench.stats.metrics import is_score
 from lexbench.studies.encodings.page.measured import Documents, Row, document_difference
@@ -19,20 +20,6 @@ NONE = "none"
 def named(entry: str, method: str) -> str:
     """An encoding under a method, as tables show it."""
     return entry if method == NONE else f"{entry} + {method}"
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds and its 95 % interval; no interval with one document and one seed."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Both ends of the interval; the value itself without one."""
-        return self.value if self.low is None else self.low, self.value if self.high is None else self.high
 
 
 @dataclass(frozen=True)
@@ -83,6 +70,7 @@ def curves(rows: Sequence[Row], about: Mapping[str, Any], metrics: Sequence[str]
     groups: dict[tuple[str, str, str, str], list[Row]] = {}
     shown = {row.record.task: row.record.metric for row in rows if row.record.metric in metrics}
     for row in rows:
+        # A refused cell has no metric: it goes to the curve that other cells of its task have.
         metric = row.record.metric or shown.get(row.record.task)
         if row.record.model in models and metric is not None and metric in metrics:
             entry = models[row.record.model]["entry"]
@@ -118,6 +106,7 @@ def _point(rows: Sequence[Row], refusals: Mapping[tuple[str, str, str, int], str
     changes = [(r.change, r.change_low, r.change_high) for r in rows if r.change is not None]
     value = over_seeds(values)
     if value is not None:
+        # Spread added in squares may lead beyond what a score or a likelihood can be.
         most = 1.0 if is_score(record.metric) else math.inf
         ends = [None if end is None else min(most, max(0.0, end)) for end in (value.low, value.high)]
         value = Estimate(value.value, *ends)

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from lexbench.report.formats import columns
+from lexbench.stats.combine import Estimate
 from lexbench.stats.metrics import label
 from lexbench.stats.wording import several
 from lexbench.studies.encodings.page import plots, tables
-from lexbench.studies.encodings.page.curves import Curve, Estimate, Point, curves
+from lexbench.studies.encodings.page.curves import Curve, Point, curves
 from lexbench.studies.encodings.page.measured import Row
 from lexbench.studies.encodings.settings import Order
 

@@ -52,6 +52,7 @@ def small_multiples(
             panel.set_axis_off()
         entries = [[curve.entry for curve in curves if curve.family == family] for family in families]
         if all(each == entries[0] for each in entries):
+            # Every panel has the same entries: one legend says them all.
             for panel in panels[1 : len(families)]:
                 if (drawn := panel.get_legend()) is not None:
                     drawn.remove()
@@ -97,6 +98,7 @@ def _limits(curves: Sequence[Curve]) -> tuple[float, float]:
         return -0.04, 1.04
     ends = [value for each in values for value in each]
     low, high = value_limits(worst, min(ends), max(ends))
+    # Of curves that explode, 3 nats above the lowest value at least.
     most = max(high, min(max(ends), low + 3.0))
     return low, most + 0.02 * (most - low)  # room for the highest mark
 

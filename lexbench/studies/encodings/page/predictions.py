@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 
 from lexbench.report.formats import columns
-from lexbench.studies.encodings.page.curves import NONE, Curve, Estimate, Point, difference, named
+from lexbench.stats.combine import Estimate
+from lexbench.studies.encodings.page.curves import NONE, Curve, Point, difference, named
 from lexbench.studies.encodings.page.shapes import shape_of
 from lexbench.studies.encodings.page.tables import signed
 from lexbench.studies.encodings.settings import SHAPES, Prediction
@@ -87,5 +88,6 @@ def _change(curve: Curve, multiple: float) -> Point | None:
         for name, (nats, targets) in point.documents.items()
         if name in before and before[name][1] == targets
     }
+    # Each seed against itself, so that levels of seeds do not enter the spread of the change.
     seeds = [after - at_first for at_first, after in zip(base.seeds, point.seeds, strict=True)]
     return Point(point.length, multiple, None, None, seeds=seeds, documents=documents)

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import linear_regression
 
-from lexbench.studies.encodings.page.curves import Curve, Estimate
+from lexbench.stats.combine import Estimate
+from lexbench.studies.encodings.page.curves import Curve
 from lexbench.studies.encodings.settings import SHAPES
 
 SLIGHT = 0.05
@@ -69,6 +70,7 @@ def shape(changes: Mapping[float, Estimate]) -> Shape | None:
     if not beyond:
         return None
     worst = max(beyond, key=lambda multiple: beyond[multiple].value)
+    # The worst change counts, not the last: a curve that explodes and comes back has exploded.
     counts = worst if beyond[worst].value > SLIGHT else max(beyond)
     change = beyond[counts]
     return Shape(change, counts, *map(of_change, change.ends))

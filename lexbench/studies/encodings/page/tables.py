@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from lexbench.report.formats import columns
+from lexbench.stats.combine import Estimate
 from lexbench.stats.metrics import is_score
 from lexbench.studies.encodings.page.beside import Line, Pair, Resolved
-from lexbench.studies.encodings.page.curves import Curve, Estimate, Point
+from lexbench.studies.encodings.page.curves import Curve, Point
 from lexbench.studies.encodings.page.shapes import Shape, shape_of, slope
 
 Notes = dict[str, int]
@@ -129,6 +130,7 @@ def contrary(pairs: Sequence[Pair]) -> list[str]:
 
 
 def _negated(each: Estimate) -> Estimate:
+    # The upper end becomes the lower one.
     ends = [None if end is None else -end for end in (each.high, each.low)]
     return Estimate(-each.value, *ends)
 
