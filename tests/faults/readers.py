@@ -586,9 +586,9 @@ def _answers(folder: Path) -> None:
 
 
 def _partial(folder: Path) -> None:
-    from lexbench.studies.find_key_tokens import _resumed
+    from lexbench.studies.journal import resumed
 
-    _resumed(folder / "keys.jsonl.part", HEADER)
+    resumed(folder / "keys.jsonl.part", HEADER)
 
 
 def _stamp(folder: Path) -> None:

@@ -361,7 +361,8 @@ def _check(suite: Suite) -> None:
     for task in suite.tasks:
         registry.read("task", task["name"])
     registry.read("task", suite.compare)
-    for stated in (*suite.predictions, *suite.orders):
+    every: list[Prediction | Order] = [*suite.predictions, *suite.orders]
+    for stated in every:
         for name in stated.of_entries:
             if name is not None and name not in suite.known:
                 known = ", ".join(suite.known)

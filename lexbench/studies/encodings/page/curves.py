@@ -108,8 +108,8 @@ def _point(rows: Sequence[Row], refusals: Mapping[tuple[str, str, str, int], str
     if value is not None:
         # Spread added in squares may lead beyond what a score or a likelihood can be.
         most = 1.0 if is_score(record.metric) else math.inf
-        ends = [None if end is None else min(most, max(0.0, end)) for end in (value.low, value.high)]
-        value = Estimate(value.value, *ends)
+        low, high = (None if end is None else min(most, max(0.0, end)) for end in (value.low, value.high))
+        value = Estimate(value.value, low, high)
     reasons = [refusals.get(_cell(row)) for row in rows]
     return Point(
         length=record.length,

@@ -180,6 +180,7 @@ def load(folder: Path) -> tuple[list[Row], Mapping[str, Any]]:
         if not (folder / name).is_file():
             raise ValueError(f"folder {folder} has no {name}: give a page folder of `lexbench study`")
     try:
+        # One thread, as in `lexbench.store.format`: Arrow's own may abort the process at its end.
         with pq.ParquetFile(folder / ROWS, pre_buffer=False) as stored:
             plain = stored.read(use_threads=False).to_pylist()
         rows = [_row_of(each) for each in plain]

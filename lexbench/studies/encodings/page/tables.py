@@ -131,8 +131,8 @@ def contrary(pairs: Sequence[Pair]) -> list[str]:
 
 def _negated(each: Estimate) -> Estimate:
     # The upper end becomes the lower one.
-    ends = [None if end is None else -end for end in (each.high, each.low)]
-    return Estimate(-each.value, *ends)
+    low, high = (None if end is None else -end for end in (each.high, each.low))
+    return Estimate(-each.value, low, high)
 
 
 def resolved(rows: Sequence[Resolved]) -> list[str]:
