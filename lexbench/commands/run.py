@@ -44,7 +44,6 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     from lexbench.runner import progress
     from lexbench.runner.backend_pool import sharing
     from lexbench.stats.records import records_of
-    from lexbench.stats.wording import several, some
     from lexbench.store.store import Store
 
     if options.sweep:
@@ -76,25 +75,26 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
         if shown:
             print(shown)
             print(f"plots and all tables: lexbench report {' '.join(str(f) for f in dict(measured))}", file=sys.stderr)
-    if reasons := _refusals(measured):
-        count, said = several(len(reasons), "cell"), some([*dict.fromkeys(reasons)], 1)
-        print(f"lexbench: nothing was measured, {count} refused: {said}", file=sys.stderr)
-        return NOTHING_MEASURED
-    return 0
+    return exit_code(measured)
 
 
-def _refusals(measured: Sequence[tuple[Path, Sequence[str]]]) -> list[str]:
-    """Why each cell of some jobs is refused; empty where one holds an answer, measured now or before."""
+def exit_code(measured: Sequence[tuple[Path, Sequence[str]]]) -> int:
+    """NOTHING_MEASURED, and a line that says why, where all cells of these folders are refused; else 0."""
+    from lexbench.stats.wording import several, some
     from lexbench.store.store import Store
 
     reasons = []
     for folder, ids in measured:
         for name in ids:  # one by one: the first cell of a usual run ends the search
             for found in Store(folder).load({name}):
-                if found.refused is None:
-                    return []
+                if found.refused is None:  # measured now or before
+                    return 0
                 reasons.append(found.refused)
-    return reasons
+    if not reasons:  # a plan, or printed settings
+        return 0
+    said = some([*dict.fromkeys(reasons)], 1)
+    print(f"lexbench: nothing was measured, {several(len(reasons), 'cell')} refused: {said}", file=sys.stderr)
+    return NOTHING_MEASURED
 
 
 def job_of(config: dict[str, Any], choices: dict[str, str], methods: Sequence[dict[str, Any]]) -> "Job":
@@ -123,6 +123,7 @@ def job_of(config: dict[str, Any], choices: dict[str, str], methods: Sequence[di
     )
 
 
+EXIT_CODE = "Exit code 3 if nothing was measured, because all cells are refused.\n"
 MEASURED = (
     *(MODEL, METHOD, TASK, USUAL_CORPUS, BACKEND),
     Setting("lengths=[512,1024]", "lengths in tokens", default="set by multiples"),
@@ -160,5 +161,5 @@ COMMAND = Command(
         ),
         Setting("dry_run=true", "the same as --dry-run"),
     ),
-    epilog=f"Exit code 3 if nothing was measured: all cells are refused.\n{RESUMES}{SWEEPS}",
+    epilog=f"{EXIT_CODE}{RESUMES}{SWEEPS}",
 )

@@ -36,10 +36,10 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     names = [name for name in dict.fromkeys(("none", *options.against)) if name != mine["name"]]
     others = [{**registry.read("method", name), "name": name} for name in names]
     job = run.job_of(config, choices, [*others, mine])
-    cells = execute(job)
+    ids = [cell.id for cell in execute(job)]
     out = options.out or job.results / "versus"
-    print(write_versus(job.results, {cell.id for cell in cells}, job.methods[-1].label, out))
-    return 0
+    print(write_versus(job.results, set(ids), job.methods[-1].label, out))
+    return run.exit_code([(job.results, ids)])
 
 
 COMMAND = Command(
@@ -49,5 +49,5 @@ COMMAND = Command(
     arguments=_arguments,
     settings=run.MEASURED,
     config="run",
-    epilog=f"{RESUMES}{CONFIG_DIR}\n",
+    epilog=f"{run.EXIT_CODE}{RESUMES}{CONFIG_DIR}\n",
 )

@@ -20,7 +20,7 @@ class Refused(Exception):  # noqa: N818 (a refusal is a result, not an error)
 
 
 NOTHING_MEASURED = 3
-"""Exit code of `lexbench run` where all cells are refused."""
+"""Exit code of a run all of whose cells are refused."""
 
 
 class Deferred(Refused):

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lexbench.core import machine
 from lexbench.core.files import write_text
@@ -15,11 +15,9 @@ from lexbench.report.grid import Entry, Grid, Line, difference_entry
 from lexbench.stats.pairs import Paired
 from lexbench.stats.wording import escaped, several
 from lexbench.studies.tune.ranking import Finalist
+from lexbench.studies.tune.result import Result
+from lexbench.studies.tune.search import Tried
 from lexbench.studies.tune.space import Candidate
-
-if TYPE_CHECKING:
-    from lexbench.studies.tune.result import Result
-    from lexbench.studies.tune.search import Tried
 
 CHEAPEST = 3
 """Candidates above the price to name where nothing within it can be exported."""
@@ -37,7 +35,7 @@ dear* is uncertain.
 TOO_SHORT = "No time was left for fresh questions: the order is the search's own and optimistic. Raise budget."
 
 
-def ranking(result: "Result") -> str:
+def ranking(result: Result) -> str:
     """The finalists on fresh questions, and the size of the search."""
     lines = [_sentence(result), "", *_unbeaten(result)]
     if not result.rows:
@@ -54,7 +52,7 @@ def ranking(result: "Result") -> str:
     return "\n".join([*lines, LEGEND.format(**about), formats.markdown(grid)])
 
 
-def screen(result: "Result") -> str:
+def screen(result: Result) -> str:
     """What to deploy, what it gains and costs, how sure that is, what to paste; and the finalists in a table."""
     lines = [_sentence(result), ""]
     if not result.rows:
@@ -65,7 +63,7 @@ def screen(result: "Result") -> str:
     return "\n".join([*lines, "", formats.markdown(_table(result)).rstrip("\n")])
 
 
-def _table(result: "Result") -> Grid:
+def _table(result: Result) -> Grid:
     """The finalists; where no time was left for any, the best candidates of the search."""
     if not result.rows:
         return _tried(result, most=10)
@@ -73,13 +71,13 @@ def _table(result: "Result") -> Grid:
     return Grid(head=head, rows=[_entries(result, row, place) for place, row in enumerate(result.rows)])
 
 
-def _unbeaten(result: "Result") -> list[str]:
+def _unbeaten(result: Result) -> list[str]:
     """Where nothing within the price beats `none`: what would, above the price."""
     dear = _dear(result) if result.winner is None or result.winner.label == "none" else ""
     return [dear] if dear else []
 
 
-def _verdict(result: "Result") -> Iterator[tuple[str, str]]:
+def _verdict(result: Result) -> Iterator[tuple[str, str]]:
     """Rows of the verdict on the winner."""
     row, target = result.rows[0], result.settings.to
     text, needles = _difference(row.text), row.needles
@@ -100,7 +98,7 @@ def _verdict(result: "Result") -> Iterator[tuple[str, str]]:
     yield "paste", pasted or f"lexbench.extend(network, {_arguments(row.candidate, result.length)})"
 
 
-def _sentence(result: "Result") -> str:
+def _sentence(result: Result) -> str:
     best = f"**{escaped(result.winner.label)}**" if result.winner else "nothing within the price"
     if result.winner and result.winner.label == "none":
         best += "; nothing within the price beats the baseline"
@@ -108,7 +106,7 @@ def _sentence(result: "Result") -> str:
     return f"Best for {escaped(result.model.name)} at {result.length} tokens, {stretch:.3g} times the trained: {best}."
 
 
-def _entries(result: "Result", row: Finalist, place: int) -> Line:
+def _entries(result: Result, row: Finalist, place: int) -> Line:
     doubt = "~" if row.doubtful else ""
     mark = f"too dear {doubt}".rstrip() if row.dear else "=" if row.tied else ""
     needles = difference_entry(row.needles, ".0f", 100, missing="–")
@@ -125,7 +123,7 @@ def _entries(result: "Result", row: Finalist, place: int) -> Line:
     ]
 
 
-def _notes(result: "Result") -> Iterator[str]:
+def _notes(result: Result) -> Iterator[str]:
     settings = result.settings
     needles = result.needles or "none, as the model finds none inside its trained length"
     if settings.worth == 0:
@@ -146,12 +144,12 @@ def _notes(result: "Result") -> Iterator[str]:
     )
 
 
-def _tried(result: "Result", most: int | None = None) -> Grid:
+def _tried(result: Result, most: int | None = None) -> Grid:
     head = ["candidate", "questions", "loss", "price", "what became of it"]
     return Grid(head=head, rows=[_became(result, tried) for tried in result.tried[:most]])
 
 
-def _became(result: "Result", tried: "Tried") -> Line:
+def _became(result: Result, tried: Tried) -> Line:
     return [
         tried.candidate.label,
         str(tried.asked) if tried.curve else "",
@@ -161,7 +159,7 @@ def _became(result: "Result", tried: "Tried") -> Line:
     ]
 
 
-def _fate(result: "Result", tried: "Tried") -> str:
+def _fate(result: Result, tried: Tried) -> str:
     finalists = {row.candidate.label for row in result.rows}
     if tried.out:
         return tried.out
@@ -170,7 +168,7 @@ def _fate(result: "Result", tried: "Tried") -> str:
     return "no finalist" if tried.curve else "not measured: the budget ended"
 
 
-def _pastes(result: "Result", winner: Candidate) -> Iterator[str]:
+def _pastes(result: Result, winner: Candidate) -> Iterator[str]:
     """The winner in Python and for each target; where it cannot be exported, the best finalist that can."""
     yield "### Python, with any model of transformers\n"
     call = f"lexbench.extend(network, {_arguments(winner, result.length)})"
@@ -204,7 +202,7 @@ def _arguments(candidate: Candidate, length: int) -> str:
     return ", ".join([repr(method), *(f"{key}={value!r}" for key, value in more.items()), f"length={length}"])
 
 
-def _dear(result: "Result", target: str | None = None) -> str:
+def _dear(result: Result, target: str | None = None) -> str:
     """The cheapest candidates above the price; of a target, those it can serve."""
     fresh = {row.candidate.label: row.inside for row in result.rows}
     paid = [(tried.candidate, fresh.get(tried.candidate.label, tried.price)) for tried in result.tried]
@@ -233,7 +231,7 @@ def _difference(paired: Paired) -> str:
     return f"{entry.text} [{', '.join(entry.ends)}]" if entry.ends else entry.text
 
 
-def markdown(result: "Result") -> str:
+def markdown(result: Result) -> str:
     """The whole page."""
     lines = [f"# Tuning {escaped(result.model.name)}\n", ranking(result), "## To paste\n"]
     if result.winner is None:
@@ -251,7 +249,7 @@ def _plain(paired: Paired | None, name: str) -> dict[str, Any]:
     return {f"{name}_{key}": number for key, number in {**numbers, "p": found.p}.items()}
 
 
-def rows_as_data(result: "Result") -> list[dict[str, Any]]:
+def rows_as_data(result: Result) -> list[dict[str, Any]]:
     """The ranking in full precision."""
     return [
         {
@@ -273,7 +271,7 @@ def rows_as_data(result: "Result") -> list[dict[str, Any]]:
     ]
 
 
-def tried_as_data(result: "Result") -> list[dict[str, Any]]:
+def tried_as_data(result: Result) -> list[dict[str, Any]]:
     """All candidates of the search."""
     return [
         {
@@ -296,7 +294,7 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return formats.csv(nested, as_is=True)
 
 
-def write(result: "Result", out: Path) -> None:
+def write(result: Result, out: Path) -> None:
     """result.md, result.csv, candidates.csv, and last result.json, which says that the tune has ended."""
     rows, tried = rows_as_data(result), tried_as_data(result)
     write_text(out / "result.md", markdown(result))

@@ -226,9 +226,8 @@ def _keep_jobs(job: Job, backend: Backend, configs: Sequence[Mapping[str, Any]])
 def _finished_with(out: Path, settings: Settings) -> bool:
     """Whether a tune with the same budget has finished: then nothing more is measured, even if time was left."""
     try:
-        result = json.loads((out / "result.json").read_text(encoding="utf-8"))
-        return bool(result["budget"] == settings.budget)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return bool(read_object(out / "result.json", "")["budget"] == settings.budget)
+    except (OSError, ValueError, KeyError):
         return False
 
 

@@ -57,6 +57,11 @@ class Curve:
         """`rope`, or `rope + bca`."""
         return named(self.entry, self.method)
 
+    @property
+    def name(self) -> str:
+        """The task without its parameters: `last_segment` of `last_segment(targets=16)`."""
+        return self.task.partition("(")[0]
+
     def at(self, multiple: float) -> Point | None:
         """The point at a multiple of the trained length."""
         return next((point for point in self.points if math.isclose(point.multiple, multiple)), None)

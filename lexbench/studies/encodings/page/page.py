@@ -108,8 +108,8 @@ def _floors(about: Mapping[str, Any]) -> list[str]:
 
 
 def _of(found: Sequence[Curve], task: str, method: str) -> list[Curve]:
-    """Curves of a task and method; the task may have parameters: `last_segment(targets=16)`."""
-    return [each for each in found if each.task.partition("(")[0] == task and each.method == method]
+    """Curves of a task, whatever its parameters, and a method."""
+    return [each for each in found if each.name == task and each.method == method]
 
 
 def _learned(found: Sequence[Curve], about: Mapping[str, Any]) -> list[str]:
@@ -212,7 +212,7 @@ def _shapes(found: Sequence[Curve], about: Mapping[str, Any], folder: Path, task
 def _figures(found: Sequence[Curve], about: Mapping[str, Any], folder: Path) -> list[str]:
     if not found:
         return []
-    name = f"{found[0].task.partition('(')[0]}-{found[0].method}"
+    name = f"{found[0].name}-{found[0].method}"
     plots.small_multiples(found, about["trained_length"], folder / "plots" / name)
     text = f"{label(found[0].metric)} of {found[0].task} over length, {found[0].method}"
     return [f"![{text}](plots/{name}.svg)", "", f"[PNG](plots/{name}.png), [numbers](plots/{name}.csv)", ""]
@@ -297,7 +297,7 @@ def _more(found: Sequence[Curve]) -> list[str]:
     lines = []
     extra = [c for c in found if c.family != FURTHER and c.method not in _shared(found) and c.metric == "nll"]
     for entry in dict.fromkeys(curve.entry for curve in extra):
-        own = [c for c in found if c.entry == entry and c.task.partition("(")[0] == TASK and c.family != FURTHER]
+        own = [c for c in found if c.entry == entry and c.name == TASK and c.family != FURTHER]
         by_method = tables.by_length([replace(curve, entry=curve.method) for curve in own], ("method",))
         lines += [f"## Plug-in methods on {entry}: {label('nll')}", "", *by_method, ""]
     further = [curve for curve in found if curve.family == FURTHER]

@@ -57,7 +57,7 @@ def _judged(found: Sequence[Curve], stated: Prediction, task: str) -> list[str]:
 
 
 def _curve(found: Sequence[Curve], entry: str, method: str, task: str) -> Curve | None:
-    same = (each for each in found if (each.entry, each.method, each.task.partition("(")[0]) == (entry, method, task))
+    same = (each for each in found if (each.entry, each.method, each.name) == (entry, method, task))
     return next(same, None)
 
 
