@@ -77,6 +77,7 @@ class LengthCurve:
         """
         start = time.perf_counter()
         self._last = step
+        # The step tells these weights from others; without a revision, all of them would be hashed for each curve.
         about: dict[str, Any] = {"task": "last_segment", "revision": f"step {step}", "price": False, **self.options}
         with tempfile.TemporaryDirectory(prefix="lexbench-", ignore_cleanup_errors=True) as folder:
             run = evaluate(model, self.tokenizer, lengths=self.lengths, n=self.n, results=folder, **about)

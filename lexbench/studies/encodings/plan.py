@@ -117,6 +117,7 @@ def _evaluations(suite: Suite, entry: Entry, seed: int) -> Iterator[Step]:
     """One run for all tasks of the same n, because a run has one n."""
     name, methods = model_name(entry, seed), [named(method) for method in entry.methods or suite.methods]
     tasks = sorted(suite.tasks, key=lambda task: -task["n"])
+    # Sorted by n above: groupby joins only neighbours.
     for n, group in groupby(tasks, key=lambda task: task["n"]):
         configs = [{key: value for key, value in task.items() if key != "n"} for task in group]
         settings: dict[str, Any] = {
@@ -155,6 +156,7 @@ def _methods(methods: Sequence[Mapping[str, Any]]) -> list[str]:
     if all(set(method) == {"name"} for method in methods):
         names = ",".join(method["name"] for method in methods)
         return ["-m", f"method={names}"] if len(methods) > 1 else [f"method={names}"]
+    # Methods with parameters have no name to sweep over; lists of one method each have.
     lists = ",".join(hydra_value([method]) for method in methods)
     return ["-m", f"method.compose={lists}"]
 

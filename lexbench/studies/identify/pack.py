@@ -128,6 +128,7 @@ def as_bytes(pack: Pack) -> bytes:
     parts = _parts(pack)
     parts |= {} if pack.longer is None else {f"{LONGER}{name}": part for name, part in _parts(pack.longer).items()}
     content = io.BytesIO()
+    # The parts carry no time: numpy opens them by name, and zipfile dates such parts 1980.
     np.savez_compressed(content, allow_pickle=False, **parts)
     return content.getvalue()
 

@@ -156,11 +156,8 @@ def _mean(found: Sequence[Curve], cells: Sequence[tuple[str, str]], multiple: fl
     if not values or len(values) < len(cells):
         return None
     mean = math.fsum(each.value for each in values) / len(values)
-    below, above = (
-        math.hypot(*(each.value - end if (end := getattr(each, side)) is not None else 0.0 for each in values))
-        / len(values)
-        for side in ("low", "high")
-    )
+    below = math.hypot(*(each.value - each.ends[0] for each in values)) / len(values)
+    above = math.hypot(*(each.ends[1] - each.value for each in values)) / len(values)
     return Estimate(mean, mean - below, mean + above)
 
 
@@ -169,8 +166,8 @@ def _minus(high: Estimate | None, low: Estimate | None) -> Estimate | None:
     if high is None or low is None or None in (high.low, high.high, low.low, low.high):
         return None
     value = high.value - low.value
-    below = math.hypot(high.value - (high.low or 0.0), (low.high or 0.0) - low.value)
-    above = math.hypot((high.high or 0.0) - high.value, low.value - (low.low or 0.0))
+    below = math.hypot(high.value - high.ends[0], low.ends[1] - low.value)
+    above = math.hypot(high.ends[1] - high.value, low.value - low.ends[0])
     return Estimate(value, value - below, value + above)
 
 

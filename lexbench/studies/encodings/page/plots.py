@@ -116,6 +116,7 @@ def _panel(panel: Axes, curves: Sequence[Curve], trained_length: int, limits: tu
         panel.fill_between(multiples, low, high, color=style["color"], alpha=0.2, linewidth=0)
         # A triangle at the top marks a value above the axis.
         above = [multiple for multiple, value in zip(multiples, values, strict=True) if value > limits[1]]
+        # Places along the axis in data, heights in parts of the panel.
         edge = panel.get_xaxis_transform()
         panel.plot(above, [0.985] * len(above), "^", color=style["color"], transform=edge, markersize=4, zorder=4)
     lengths = sorted({point.length for curve in curves for point in curve.points})
@@ -125,6 +126,7 @@ def _panel(panel: Axes, curves: Sequence[Curve], trained_length: int, limits: tu
         [length / trained_length for length in kept], [f"{length / trained_length:.3g}" for length in kept]
     )
     panel.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+    # Shared axes would hide the labels of inner panels.
     panel.tick_params(labelbottom=True, labelleft=True)
     panel.set_xlim(lengths[0] / trained_length / ROOM, lengths[-1] / trained_length * ROOM)
     panel.set_ylim(*limits)

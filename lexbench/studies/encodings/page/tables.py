@@ -15,19 +15,19 @@ Notes = dict[str, int]
 
 def number(estimate: Estimate | None, metric: str) -> str:
     """A value with its interval; the metric decides the digits."""
-    if estimate is None:
-        return ""
     digits = "#.3g" if metric == "resolution" else ".2f" if is_score(metric) else ".3f"
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:{digits}}"
-    return f"{estimate.value:{digits}} [{estimate.low:{digits}}, {estimate.high:{digits}}]"
+    return _with_interval(estimate, digits) if estimate else ""
 
 
 def signed(estimate: Estimate) -> str:
     """A change with its sign and interval, in nats per token."""
+    return _with_interval(estimate, "+.3f")
+
+
+def _with_interval(estimate: Estimate, digits: str) -> str:
     if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:+.3f}"
-    return f"{estimate.value:+.3f} [{estimate.low:+.3f}, {estimate.high:+.3f}]"
+        return f"{estimate.value:{digits}}"
+    return f"{estimate.value:{digits}} [{estimate.low:{digits}}, {estimate.high:{digits}}]"
 
 
 def by_length(curves: Sequence[Curve], names: Sequence[str] = ("encoding", "family")) -> list[str]:
