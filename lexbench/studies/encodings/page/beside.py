@@ -56,7 +56,7 @@ def lines(curves: Sequence[Curve], about: Mapping[str, Any], task: str) -> list[
     """All published rows whose encoding was measured, in the order of the suite."""
     ours = {(curve.entry, curve.method): curve for curve in curves if curve.task == task and curve.metric == "nll"}
     rows = [row for row in about["published"] if row.get("metric", "perplexity") == "perplexity"]
-    tables = {each.name: each for each in published(_names(rows))}
+    tables = _tables(rows)
     found = []
     for row in rows:
         curve = ours.get((row["entry"], row.get("method", "none")))
@@ -65,8 +65,10 @@ def lines(curves: Sequence[Curve], about: Mapping[str, Any], task: str) -> list[
     return found
 
 
-def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in (row["table"], (row.get("base") or row)["table"])))
+def _tables(rows: Sequence[Mapping[str, Any]]) -> dict[str, Published]:
+    """The published tables of these rows, and those that hold their values at the trained length, by name."""
+    names = dict.fromkeys(name for row in rows for name in (row["table"], (row.get("base") or row)["table"]))
+    return {each.name: each for each in published(list(names))}
 
 
 def _lines(row: Mapping[str, Any], tables: Mapping[str, Published], curve: Curve) -> Iterator[Line]:
@@ -172,7 +174,7 @@ def resolutions(curves: Sequence[Curve], about: Mapping[str, Any]) -> list[Resol
     """All published rows of attention resolution whose encoding was measured."""
     ours = {(curve.entry, curve.method): curve for curve in curves if curve.metric == "resolution"}
     rows = [row for row in about["published"] if row.get("metric") == "resolution"]
-    tables = {each.name: each for each in published(_names(rows))}
+    tables = _tables(rows)
     found = []
     for row in rows:
         curve = ours.get((row["entry"], row.get("method", "none")))
