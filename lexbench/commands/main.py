@@ -47,6 +47,8 @@ MODULES = (
 )
 COMMANDS: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module in MODULES}
 RENAMED = {"suite": "study"}
+LONGEST = 1000
+"""Characters of a message at most: a file or a setting may put very much into it."""
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -108,12 +110,8 @@ def _one_line(error: Exception) -> str:
         return f"{error.filename} cannot be read or written ({error.strerror}): change that, or give another place"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename2 or error.filename}"  # not the temporary file that would replace it
-    return _short(" ".join(str(error).split()))
-
-
-def _short(line: str, most: int = 1000) -> str:
-    """A line that a terminal can show, even if a file or a setting put much into it."""
-    return line if len(line) <= most else f"{line[: most - 4]} ..."
+    line = " ".join(str(error).split())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 4]} ..."
 
 
 def _complete(words: list[str]) -> int:

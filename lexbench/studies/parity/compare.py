@@ -25,6 +25,7 @@ from lexbench.runner.backend_pool import checkpoint_of, done_with, opened
 from lexbench.runner.cells import Step
 from lexbench.runner.job import Job
 from lexbench.runner.plan import plan
+from lexbench.runner.questions import questions_or_reason
 from lexbench.stats.wording import several
 from lexbench.studies.parity.tolerance import differences, tolerance
 
@@ -206,7 +207,9 @@ def _heard(job: Job, config: Mapping[str, Any], cells: Sequence[Posed]) -> tuple
 
 
 def _posed(job: Job, step: Step, tokenizer: Tokenizer) -> Posed:
-    asked = () if step.refused else step.task.built.questions(tokenizer, step.length, job.n, step.seed)
+    if step.refused:
+        return Posed(step, ())
+    asked, _ = questions_or_reason(step.task, tokenizer, step.length, job.n, step.seed)  # known from the plan
     if any(isinstance(question, Probe) for question in asked):
         raise ValueError(
             f"parity compares likelihoods and texts, {step.task.label} probes attention: take another task"
@@ -239,8 +242,10 @@ def _label(config: Mapping[str, Any]) -> str:
 
 def _answered(backend: Backend | str, cell: Posed) -> Answers:
     """Answers of a backend in a cell, or the reason for none."""
-    if isinstance(backend, str) or cell.step.attention is None or cell.step.refused:
-        return backend if isinstance(backend, str) else str(cell.step.refused)
+    if isinstance(backend, str):
+        return backend
+    if cell.step.attention is None or cell.step.refused:
+        return str(cell.step.refused)
     try:
         backend.attend(cell.step.attention)
         return list(answers(backend, cell.questions))

@@ -15,6 +15,7 @@ from lexbench.runner.answers import answer, scored
 from lexbench.runner.cells import BackendFacts, Named, OpenCell, Step, Workload
 from lexbench.runner.job import Job
 from lexbench.runner.plan import cell_of
+from lexbench.runner.questions import questions_or_reason
 from lexbench.runner.verify import Preflight
 from lexbench.stats import costs
 from lexbench.stats.pairs import Outcome, outcomes
@@ -98,8 +99,11 @@ class Bench:
         """All questions of a part; Refused if there are none."""
         key = part.task.label, part.length
         if key not in self._questions:
-            tokenizer, n = self._backend.tokenizer, self._job.n
-            self._questions[key] = part.task.built.questions(tokenizer, part.length, n, self._seed)
+            n, tokenizer = self._job.n, self._backend.tokenizer
+            made, refused = questions_or_reason(part.task, tokenizer, part.length, n, self._seed)
+            if refused:
+                raise refused
+            self._questions[key] = made
         return self._questions[key]
 
     def outcomes(self, candidate: Candidate, part: Part, count: int) -> list[Outcome]:
