@@ -36,11 +36,7 @@ COMMAND = Command(
     help="print the configuration for serving a model with a method",
     call=call,
     arguments=_arguments,
-    settings=(
-        *(MODEL, METHOD),
-        Setting("length=32768", "tokens in use, prompt and answer; required"),
-        *UNUSED,
-    ),
+    settings=(MODEL, METHOD, Setting("length=32768", "tokens in use, prompt and answer; required"), *UNUSED),
     config="run",
     epilog=CONFIG_DIR,
 )

@@ -144,10 +144,7 @@ COMMAND = Command(
     arguments=_arguments,
     settings=(
         *MEASURED,
-        Setting(
-            "reuse=false",
-            "take nothing from earlier answers; the numbers are the same up to rounding",
-        ),
+        Setting("reuse=false", "take nothing from earlier answers; the numbers are the same up to rounding"),
         Setting("stop_after_collapse=true", "skip the longer lengths of a method once it fails (docs/scale.md)"),
         Setting(
             "price=false",

@@ -44,11 +44,7 @@ COMMAND = Command(
     help="show how a method changes a model's attention at one length",
     call=call,
     arguments=_arguments,
-    settings=(
-        *(MODEL, METHOD),
-        Setting("length=32768", "tokens in use", default="the trained length"),
-        *UNUSED,
-    ),
+    settings=(MODEL, METHOD, Setting("length=32768", "tokens in use", default="the trained length"), *UNUSED),
     config="run",
     epilog=CONFIG_DIR,
 )

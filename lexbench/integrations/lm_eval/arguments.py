@@ -64,9 +64,8 @@ def settle(arguments: Mapping[str, Any]) -> Setting:
 
 def loaded(setting: Setting) -> Backend:
     """Load the backend and apply the method; Refused if the backend cannot realise it or the self-check fails."""
-    backend = opened(
-        setting.model, setting.backend, setting.max_length + 1
-    )  # one more: the last token is scored, not read
+    # One more than max_length: the last token is scored, not read.
+    backend = opened(setting.model, setting.backend, setting.max_length + 1)
     if capabilities(backend).verifiable and setting.attention.slots():
         if failed := failure(verify(backend, setting.attention, min(setting.max_length, CHEAP))):
             raise Refused(f"{setting.method.label} {failed}")

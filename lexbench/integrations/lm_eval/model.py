@@ -232,9 +232,8 @@ def _score(index: int, context: Sequence[int], continuation: Sequence[int], max_
     # `max_length` tokens are read, and the last one is only scored.
     tokens: Tokens = np.array([*context, *continuation], dtype=np.int64)[-(max_length + 1) :]
     start = len(tokens) - len(continuation)
-    return Score(
-        index=index, cluster=str(index), tokens=tokens, start=start, bytes=0, words=0
-    )  # the harness counts bytes and words
+    # The harness counts bytes and words itself.
+    return Score(index=index, cluster=str(index), tokens=tokens, start=start, bytes=0, words=0)
 
 
 def _until(answer: Any, ends: Sequence[str]) -> str:

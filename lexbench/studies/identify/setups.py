@@ -86,9 +86,8 @@ def _variants(rope: Rope, length: int) -> dict[str, Angles]:
         found[f"YaRN {factor:g}"] = put("yarn", factor=factor)
         found[f"YaRN {factor:g} without attention factor"] = put("yarn", factor=factor)[0], 1.0
         found[f"llama3 {factor:g}"] = put("llama3", factor=factor, low_freq_factor=1.0, high_freq_factor=4.0)
-    if length > (
-        rope.plain.max_position_embeddings or rope.plain.trained_length
-    ):  # transformers' dynamic NTK is plain inside the trained length
+    # transformers' dynamic NTK is plain inside the trained length.
+    if length > (rope.plain.max_position_embeddings or rope.plain.trained_length):
         found |= {f"dynamic NTK {factor:g}": put("dynamic", factor=factor) for factor in (1.0, *FACTORS[:2])}
     if rope.scaled and rope.own(length)[1] != 1:
         found["its scaling without attention factor"] = rope.own(length)[0], 1.0

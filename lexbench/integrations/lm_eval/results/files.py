@@ -72,9 +72,8 @@ def read_results(file: Path) -> Results:
         raise ValueError(f"results {file} have no results by task: give the harness's results_DATE.json")
     dated = DATED.fullmatch(file.stem)
     ending = f"_{dated[1]}" if dated else ""
-    beside = {
-        each.name: each for each in file.parent.glob("samples_*.jsonl")
-    }  # never open a path built from names in the file
+    # Never open a path built from names in the file: they may lead anywhere.
+    beside = {each.name: each for each in file.parent.glob("samples_*.jsonl")}
     names = {task: f"samples_{task}{ending}.jsonl" for task in content["results"]}
     return Results(file=file, content=content, samples={t: beside[name] for t, name in names.items() if name in beside})
 
