@@ -258,6 +258,24 @@ def followed(form: str, place: Path, environment: dict[str, str], values: dict[s
     return code
 
 
+@pytest.mark.parametrize(("code", "goes_on"), [(0, True), (2, False), (3, True)])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_checks_a_run_in_which_all_cells_are_refused(
+    form: str, tmp_path: Path, code: int, goes_on: bool
+) -> None:
+    on_path(tmp_path, "lexbench", f"echo $1 >> asked; if [ $1 = run ]; then exit {code}; fi")
+    on_path(tmp_path, "python", "true")
+    if form == "github":
+        steps = [each["run"] for each in yaml.safe_load(ACTION.read_text())["runs"]["steps"] if "run" in each]
+    else:
+        steps = ["\n".join(list(yaml.safe_load_all(FORMS[form].read_text()))[1]["lexbench-check"]["script"])]
+    files = {name: str(tmp_path / name) for name in ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT")}
+    environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "RUNNER_TEMP": str(tmp_path), "RUN": "r", **files}
+    ended = next((each for script in steps if (each := ran(script, tmp_path, **environment).returncode)), 0)
+    assert ended == (0 if goes_on else 2)
+    assert (tmp_path / "asked").read_text().split() == (["run", "check"] if goes_on else ["run"])
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_form_documents_its_inputs_and_uses_each(form: str) -> None:
     text = FORMS[form].read_text()
