@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Mark, Marked, Sample, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, Mark, Sample, Task, Tokenizer
 from lexbench.taskkit.prompt import bos_and_chat, check_length
 from lexbench.taskkit.sampling import single_tokens
 from lexbench.taskkit.scoring import score_marks
@@ -57,7 +57,6 @@ class Algorithm(Task):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Accuracy over the digits of the result."""
-        assert isinstance(question, Mark) and isinstance(answer, Marked)
         return score_marks(question, answer)
 
     def _question(self, tokenizer: Tokenizer, symbols: NDArray[np.int64], length: int, seed: int, index: int) -> Mark:

@@ -12,10 +12,8 @@ from lexbench import (
     Answer,
     AnyQuestion,
     Choose,
-    Chosen,
     Frame,
     Mark,
-    Marked,
     Refused,
     Sample,
     Task,
@@ -153,9 +151,9 @@ class Arithmetic(Task):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Accuracy of the written answer, of the choice, or of the marks."""
-        if isinstance(question, Choose) and isinstance(answer, Chosen):
+        if isinstance(question, Choose):
             return score_choice(question, answer)
-        if isinstance(question, Mark) and isinstance(answer, Marked):
+        if isinstance(question, Mark):
             return score_marks(question, answer)
         assert isinstance(question, Write) and isinstance(answer, Written)
         result = question.facts["expected"]

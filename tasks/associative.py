@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Choose, Chosen, Corpus, Refused, Sample, Task, Tokenizer, Tokens, Write
+from lexbench import Answer, AnyQuestion, Choose, Corpus, Refused, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack
 from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
 from lexbench.taskkit.scoring import score_choice, score_items
@@ -206,8 +206,7 @@ class Associative(Task):
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict accuracy of a written answer, or accuracy of the choice."""
         if isinstance(question, Choose):
-            assert isinstance(answer, Chosen)
-            return score_choice(question, answer, depth=question.facts["depth"])
+            return score_choice(question, answer)
         return score_items(question, answer, r"[a-z]+")
 
 

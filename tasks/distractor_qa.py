@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Choose, Chosen, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
+from lexbench import Answer, AnyQuestion, Choose, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
 from lexbench.taskkit import haystack, matching, people, squad_hotpot
 from lexbench.taskkit.passages import Case, Passage
 from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
@@ -234,8 +234,7 @@ class DistractorQa(Task):
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and official accuracy of a written answer, or accuracy of the choice."""
         if isinstance(question, Choose):
-            assert isinstance(answer, Chosen)
-            return score_choice(question, answer, depth=question.facts["depth"])
+            return score_choice(question, answer)
         assert isinstance(question, Write) and isinstance(answer, Written)
         references = question.facts["expected"]
         return score_written(

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Corpus, Refused, Sample, Score, Scored, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, Corpus, Refused, Sample, Score, Task, Tokenizer
 from lexbench.taskkit.perplexity import (
     AVERAGING,
     LONGER,
@@ -87,7 +87,6 @@ class LastSegment(Task):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """The NLL of the targets."""
-        assert isinstance(question, Score) and isinstance(answer, Scored)
         return score_likelihood(question, answer)
 
     def _ends(self, texts: EncodedCorpus, document: int, seed: int) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Corpus, Refused, Sample, Score, Scored, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, Corpus, Refused, Sample, Score, Task, Tokenizer
 from lexbench.taskkit import key_tokens
 from lexbench.taskkit.perplexity import AVERAGING, EncodedCorpus, bos_policy, encoded_corpus
 from lexbench.taskkit.prompt import check_at_least, check_length
@@ -94,10 +94,9 @@ class LongPpl(Task):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """The NLL of the key tokens, without a number of words: key tokens are no running text."""
-        assert isinstance(question, Score) and isinstance(answer, Scored)
-        sample = score_likelihood(question, answer)
-        targets = np.asarray(question.facts["targets"])
-        return replace(sample, nll=np.asarray(answer.nll, np.float32)[targets - targets[0]], words=None)
+        sample, targets = score_likelihood(question, answer), np.asarray(question.facts["targets"])
+        assert sample.nll is not None
+        return replace(sample, nll=sample.nll[targets - targets[0]], words=None)
 
     def _keys(self) -> str:
         """The key tokens, for the protocol."""

@@ -13,7 +13,6 @@ from lexbench import (
     Answer,
     AnyQuestion,
     Choose,
-    Chosen,
     Corpus,
     Sample,
     Task,
@@ -301,8 +300,7 @@ class Niah(Task):
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and official accuracy of a written answer, or accuracy of the choice."""
         if isinstance(question, Choose):
-            assert isinstance(answer, Chosen)
-            return score_choice(question, answer, depth=question.facts["depth"])
+            return score_choice(question, answer)
         return score_items(question, answer, KINDS[self.value_kind].item)
 
 

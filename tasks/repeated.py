@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Mark, Marked, Sample, Tokenizer
+from lexbench import Answer, AnyQuestion, Mark, Sample, Tokenizer
 from lexbench.taskkit.perplexity import DocumentTask, bos_policy, encoded_corpus
 from lexbench.taskkit.prompt import check_at_least, check_length
 from lexbench.taskkit.scoring import score_marks
@@ -86,5 +86,4 @@ class Repeated(DocumentTask):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Accuracy over the places."""
-        assert isinstance(question, Mark) and isinstance(answer, Marked)
         return score_marks(question, answer)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core.record import Refused, Sample
-from lexbench.core.task import Answer, AnyQuestion, Encoded, Score, Scored, Task, Tokenizer, Tokens
+from lexbench.core.task import Answer, AnyQuestion, Encoded, Score, Task, Tokenizer, Tokens
 from lexbench.corpora import Corpus
 from lexbench.taskkit.floors import Floors
 from lexbench.taskkit.prompt import check_at_least, check_length
@@ -155,7 +155,6 @@ class DocumentTask(Task):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """The NLL of a window's targets."""
-        assert isinstance(question, Score) and isinstance(answer, Scored)
         return score_likelihood(question, answer)
 
     def _long_documents(self, texts: EncodedCorpus, tokens: int, n: int, seed: int) -> list[int]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lexbench.core.record import Refused, Sample
-from lexbench.core.task import Answer, AnyQuestion, Choose, Chosen, Task, Tokenizer, Tokens, Write, Written
+from lexbench.core.task import Answer, AnyQuestion, Choose, Task, Tokenizer, Tokens, Write, Written
 from lexbench.corpora import Corpus
 from lexbench.taskkit import haystack
 from lexbench.taskkit.people import PARTS
@@ -198,8 +198,7 @@ class Spread(Task):
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict accuracy of a written answer, or accuracy of the choice."""
         if isinstance(question, Choose):
-            assert isinstance(answer, Chosen)
-            return score_choice(question, answer, depth=question.facts.get("depth"))
+            return score_choice(question, answer)
         assert isinstance(question, Write) and isinstance(answer, Written)
         return self.judge(question, answer)
 
