@@ -9,7 +9,7 @@ import numpy as np
 
 from lexbench import Answer, AnyQuestion, Choose, Corpus, Refused, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack
-from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
+from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_haystack, check_length, room_for
 from lexbench.taskkit.scoring import score_choice, score_items
 from lexbench.taskkit.spread import NAMES
 
@@ -118,7 +118,8 @@ class Associative(Task):
     needle: bool = True
 
     def __post_init__(self) -> None:
-        for name, choices in (("haystack", ("noise", "text")), ("link", tuple(NEEDLES)), ("hops", (1, 2))):
+        check_haystack("associative", self)
+        for name, choices in (("link", tuple(NEEDLES)), ("hops", (1, 2))):
             if getattr(self, name) not in choices:
                 known = ", ".join(map(str, choices))
                 raise ValueError(f"associative's {name} must be one of {known}, got {getattr(self, name)}")
@@ -129,10 +130,6 @@ class Associative(Task):
             )
         if self.options and self.room:
             raise ValueError(f"associative writes nothing with options, got room={self.room}: leave it out")
-        if self.haystack != "text":
-            object.__setattr__(self, "corpus", None)
-        elif self.corpus is None:
-            raise ValueError("associative with haystack=text needs a corpus, got none: give one, or haystack=noise")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Which needles in which haystack, and how the answer is scored."""

@@ -21,7 +21,7 @@ from lexbench import (
     Write,
 )
 from lexbench.taskkit import haystack, sampling
-from lexbench.taskkit.prompt import Fixed, around, check_at_least, check_length, room_for
+from lexbench.taskkit.prompt import Fixed, around, check_at_least, check_haystack, check_length, room_for
 from lexbench.taskkit.scoring import score_choice, score_items
 
 HEADER = "Remember the special magic {kind}s in this text.\n"
@@ -148,13 +148,10 @@ class Niah(Task):
     needle: bool = True
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("haystack", ("noise", "text", "needles")),
-            ("key_kind", tuple(KINDS)),
-            ("value_kind", tuple(KINDS)),
-        ):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"niah's {name} must be one of {', '.join(choices)}, got {getattr(self, name)}")
+        check_haystack("niah", self, ("noise", "text", "needles"))
+        for name in ("key_kind", "value_kind"):
+            if getattr(self, name) not in KINDS:
+                raise ValueError(f"niah's {name} must be one of {', '.join(KINDS)}, got {getattr(self, name)}")
         check_at_least("niah", self, values=1, queries=1, distractors=0, strata=1, room=1, options=2)
         if self.options and self.values * self.queries > 1:
             several = f"values={self.values} and queries={self.queries}"
@@ -166,10 +163,6 @@ class Niah(Task):
                 f"niah with haystack=needles takes as many needles as fit, got distractors={self.distractors}: "
                 "set haystack=noise or text"
             )
-        if self.haystack != "text":
-            object.__setattr__(self, "corpus", None)
-        elif self.corpus is None:
-            raise ValueError("niah with haystack=text needs a corpus, got none: give one, or haystack=noise")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Which needles in which haystack, and how the answer is scored."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from lexbench import Answer, AnyQuestion, Corpus, Sample, Task, Tokenizer, Write, Written
 from lexbench.taskkit import haystack
+from lexbench.taskkit.longbench.metrics import rouge_l
 from lexbench.taskkit.perplexity import encoded_corpus
 from lexbench.taskkit.prompt import around, bos_and_chat, check_at_least, check_length, room_for
 from lexbench.taskkit.scoring import score_written
@@ -121,7 +122,7 @@ class PlantedSummary(Task):
                 "accuracy": 2 * right / (len(found) + len(items)),
                 "recall": right / len(found),
                 "precision": right / max(1, len(items)),
-                "rouge_l": _rouge_l(question.answer, answer.text),
+                "rouge_l": rouge_l(answer.text, question.answer),
             },
             statistics={
                 "depth": np.asarray(question.facts["depths"], np.float32),
@@ -155,9 +156,3 @@ def _tells(text: str) -> bool:
 def _known(text: str) -> frozenset[str]:
     """The slot words in a text."""
     return frozenset(WORDS & set(re.findall(r"\w+", text.lower())))
-
-
-def _rouge_l(reference: str, text: str) -> float:
-    from rouge_score.rouge_scorer import RougeScorer  # loads nltk
-
-    return float(RougeScorer(["rougeL"]).score(reference, text)["rougeL"].fmeasure)

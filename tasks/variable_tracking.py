@@ -11,7 +11,7 @@ import numpy as np
 
 from lexbench import Answer, AnyQuestion, Corpus, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, sampling
-from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
+from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_haystack, check_length, room_for
 from lexbench.taskkit.scoring import score_items
 
 HEADER = "Variables are assigned values in this text. Remember them.\n"
@@ -110,14 +110,7 @@ class VariableTracking(Task):
 
     def __post_init__(self) -> None:
         check_at_least("variable_tracking", self, chains=1, hops=1, strata=1, room=1)
-        if self.haystack not in ("noise", "text"):
-            raise ValueError(f"variable_tracking's haystack must be noise or text, got {self.haystack!r}")
-        if self.haystack == "noise":
-            object.__setattr__(self, "corpus", None)
-        elif self.corpus is None:
-            raise ValueError(
-                "variable_tracking with haystack=text needs a corpus, got none: give one, or haystack=noise"
-            )
+        check_haystack("variable_tracking", self)
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """How many chains in which haystack, and how the answer is scored."""

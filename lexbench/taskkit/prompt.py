@@ -50,6 +50,20 @@ def check_at_least(task: str, parameters: object, **least: int) -> None:
             raise ValueError(f"{owner} {name} must be at least {smallest}, got {value}")
 
 
+def check_haystack(task: str, parameters: Any, kinds: Sequence[str] = ("noise", "text")) -> None:
+    """Check `haystack` and `corpus` of a task, and drop a corpus that the haystack does not read.
+
+    Raises ValueError for a haystack of another kind, or one of text without a corpus.
+    """
+    haystack = parameters.haystack
+    if haystack not in kinds:
+        raise ValueError(f"{task}'s haystack must be one of {', '.join(kinds)}, got {haystack}")
+    if haystack != "text":
+        object.__setattr__(parameters, "corpus", None)
+    elif parameters.corpus is None:
+        raise ValueError(f"{task} with haystack=text needs a corpus, got none: give one, or haystack=noise")
+
+
 def check_length(task: str, needed: int, length: int, remedy: str = "raise length") -> None:
     """Refused if the task needs more tokens than the length."""
     if length < needed:

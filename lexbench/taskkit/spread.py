@@ -16,7 +16,7 @@ from lexbench.core.task import Answer, AnyQuestion, Choose, Task, Tokenizer, Tok
 from lexbench.corpora import Corpus
 from lexbench.taskkit import haystack
 from lexbench.taskkit.people import PARTS
-from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
+from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_haystack, check_length, room_for
 from lexbench.taskkit.scoring import score_choice, score_items
 
 NAMES = (
@@ -95,15 +95,10 @@ class Spread(Task):
 
     def __post_init__(self) -> None:
         name = self._name
-        if self.haystack not in ("noise", "text"):
-            raise ValueError(f"{name}'s haystack must be noise or text, got {self.haystack}")
+        check_haystack(name, self)
         check_at_least(name, self, room=1)
         if self.choose and self.room:
             raise ValueError(f"{name} writes nothing with choose, got room={self.room}: leave it out")
-        if self.haystack == "noise":
-            object.__setattr__(self, "corpus", None)
-        elif self.corpus is None:
-            raise ValueError(f"{name} with haystack=text needs a corpus, got none: give one, or haystack=noise")
 
     @property
     def _name(self) -> str:
