@@ -191,14 +191,8 @@ class Associative(Task):
         wrong = [*shown, *fixed.unused][: self.options - 1]
         right = int(rng.integers(self.options))
         names = [*wrong[:right], fixed.name, *wrong[right:]]
-        return Choose(
-            index=fixed.index,
-            cluster=body.name,
-            prompt=np.concatenate([fixed.before, body.tokens, fixed.after]),
-            options=tuple(tokenizer.encode(f" {name}").ids for name in names),
-            expected=right,
-            facts=facts,
-        )
+        options = [tokenizer.encode(f" {name}").ids for name in names]
+        return fixed.choose([body.tokens], body.name, options, right, facts)
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict accuracy of a written answer, or accuracy of the choice."""

@@ -203,14 +203,8 @@ class DistractorQa(Task):
             values = [document.value for document in wrong]
             place = int(rng.integers(self.options))
             values = [*values[:place], expected[0], *values[place : self.options - 1]]
-            return Choose(
-                index=fixed.index,
-                cluster=case.cluster,
-                prompt=np.concatenate([fixed.before, *documents, fixed.after]),
-                options=tuple(tokenizer.encode(f" {value}").ids for value in values),
-                expected=place,
-                facts=facts,
-            )
+            options = [tokenizer.encode(f" {value}").ids for value in values]
+            return fixed.choose(documents, case.cluster, options, place, facts)
         if not self._official:
             shown = [*case.gold, cut, *(document for _, document in others)]
             named = (value for document in shown for value in document.alike if value != expected[0])

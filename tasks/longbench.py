@@ -13,7 +13,7 @@ import yaml
 
 from lexbench import Answer, AnyQuestion, Frame, Refused, Sample, Task, Tokenizer, Write, Written
 from lexbench.taskkit import longbench
-from lexbench.taskkit.prompt import bos_and_chat, check_at_least, check_length
+from lexbench.taskkit.prompt import bos_and_chat, check_at_least, check_length, has_chat
 from lexbench.taskkit.scoring import score_written
 
 OURS = Path(__file__).with_name("longbench_prompts.yaml")
@@ -181,11 +181,7 @@ class LongBench(Task):
     def _uses_chat(self, tokenizer: Tokenizer) -> bool:
         if self.chat is not None or not self._facts.chat or self.wrapper is not None:
             return bool(self.chat)
-        try:
-            tokenizer.frame(chat=True)
-        except ValueError:
-            return False
-        return True
+        return has_chat(tokenizer)
 
     def _framed(self, tokenizer: Tokenizer) -> str:
         """What stands around the prompt, for the protocol."""

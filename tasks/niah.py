@@ -236,9 +236,7 @@ class Niah(Task):
         body, depths, others, name = self._body(tokenizer, length - fixed.bare, seed, fixed)
         facts = {"expected": fixed.values, "keys": fixed.keys, "depth": depths[0], "depths": depths}
         if self.options:
-            prompt = np.concatenate([fixed.before, body, fixed.after])
-            options, place = self._choices(tokenizer, seed, fixed, others)
-            return Choose(index=fixed.index, cluster=name, prompt=prompt, options=options, expected=place, facts=facts)
+            return fixed.choose([body], name, *self._choices(tokenizer, seed, fixed, others), facts)
         return fixed.write([body], name, self._chance(len(others) // self._each), facts)
 
     def _body(

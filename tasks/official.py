@@ -12,7 +12,7 @@ from lexbench import Answer, AnyQuestion, Refused, Sample, Task, Tokenizer, Toke
 from lexbench.taskkit import benchmarks
 from lexbench.taskkit.benchmarks import BENCHMARKS, Asked, Benchmark, Example, Files, Message
 from lexbench.taskkit.longbench import Missing
-from lexbench.taskkit.prompt import bos_and_chat, check_at_least, conversation
+from lexbench.taskkit.prompt import bos_and_chat, check_at_least, conversation, has_chat
 from lexbench.taskkit.scoring import score_written
 
 TRUNCATION = {"skip": "over-long prompts left out", "middle": "over-long prompts lose their middle"}
@@ -228,11 +228,7 @@ class Official(Task):
     def _uses_chat(self, tokenizer: Tokenizer) -> bool:
         if self.chat is not None or not self._of.is_chat(self._part):
             return bool(self.chat)
-        try:
-            tokenizer.frame(chat=True)
-        except ValueError:
-            return False
-        return True
+        return has_chat(tokenizer)
 
 
 def _pieces(tokenizer: Tokenizer, messages: Sequence[Message], cue: str, chat: bool) -> list[Tokens]:

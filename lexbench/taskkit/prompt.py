@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lexbench.core.record import Refused
-from lexbench.core.task import Tokenizer, Tokens, Write
+from lexbench.core.task import Choose, Tokenizer, Tokens, Write
 from lexbench.core.tokenizer import FastTokenizer
 
 
@@ -33,12 +33,35 @@ class Fixed:
         return Write(
             index=self.index,
             cluster=cluster,
-            prompt=np.concatenate([self.before, *body, self.after]),
+            prompt=self._prompt(body),
             room=self.room,
             answer=self.answer,
             chance=chance,
             facts=facts,
         )
+
+    def choose(
+        self,
+        body: Sequence[Tokens],
+        cluster: str,
+        options: Sequence[Tokens],
+        expected: int,
+        facts: Mapping[str, Any],
+        guess: float | None = None,
+    ) -> Choose:
+        """The same as a choice among options, of which number `expected` is right."""
+        return Choose(
+            index=self.index,
+            cluster=cluster,
+            prompt=self._prompt(body),
+            options=tuple(options),
+            expected=expected,
+            guess=guess,
+            facts=facts,
+        )
+
+    def _prompt(self, body: Sequence[Tokens]) -> Tokens:
+        return np.concatenate([self.before, *body, self.after])
 
 
 def check_at_least(task: str, parameters: object, **least: int) -> None:
@@ -101,6 +124,15 @@ def conversation(tokenizer: Tokenizer, messages: Sequence[tuple[str, str]]) -> l
     if not isinstance(tokenizer, FastTokenizer):
         raise Refused("a conversation needs the tokenizer of a checkpoint with a chat template: set task.chat=false")
     return tokenizer.talk(messages)
+
+
+def has_chat(tokenizer: Tokenizer) -> bool:
+    """Whether the model has a chat template."""
+    try:
+        tokenizer.frame(chat=True)
+    except ValueError:
+        return False
+    return True
 
 
 def bos_and_chat(tokenizer: Tokenizer, chat: bool = False) -> str:

@@ -180,15 +180,8 @@ class Spread(Task):
             raise Refused(f"{self._name} has no short list of answers to choose from: set task.choose=false")
         if len({len(option) for option in options}) > 1:
             raise Refused(f"{self._name}'s answers differ in tokens, and fewer are likelier: set task.choose=false")
-        return Choose(
-            index=fixed.index,
-            cluster=body.name,
-            prompt=np.concatenate([fixed.before, tokens, fixed.after]),
-            options=options,
-            expected=list(puzzle.options).index(puzzle.expected[0]),
-            guess=chance,
-            facts=facts,
-        )
+        right = list(puzzle.options).index(puzzle.expected[0])
+        return fixed.choose([tokens], body.name, options, right, facts, chance)
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict accuracy of a written answer, or accuracy of the choice."""

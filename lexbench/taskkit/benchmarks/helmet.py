@@ -13,7 +13,7 @@ import numpy as np
 
 from lexbench.core.record import Refused
 from lexbench.taskkit.benchmarks import helmet_long
-from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example
+from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example, cluster_of
 from lexbench.taskkit.benchmarks.copy import Files, every_literal, literals, rows, value
 from lexbench.taskkit.benchmarks.helmet_long import parsed
 from lexbench.taskkit.matching import contains_all, normalised
@@ -217,7 +217,7 @@ def _example(
         facts={"answers": answers, "cue": cue},
         room=room,
         answer=answers[0],
-        cluster=hashlib.sha256(context.encode()).hexdigest()[:16],
+        cluster=cluster_of(context),
     )
 
 

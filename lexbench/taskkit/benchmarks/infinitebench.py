@@ -1,7 +1,6 @@
 """InfiniteBench (Zhang et al., arXiv 2402.13718): twelve sets of about 100 thousand tokens (src/compute_scores.py)."""
 
 import functools
-import hashlib
 import re
 import string
 from collections import Counter
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example
+from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example, cluster_of
 from lexbench.taskkit.benchmarks.copy import literals, rows, value
 from lexbench.taskkit.longbench.examples import read_rows
 from lexbench.taskkit.longbench.metrics import CHINESE_PUNCTUATION, qa_f1
@@ -267,7 +266,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
                 facts={"part": asked.part, "label": label},
                 room=PARTS[asked.part].room,
                 answer=str(label if asked.part == "math_calc" else label[-1] if isinstance(label, list) else label),
-                cluster=hashlib.sha256(context.encode()).hexdigest()[:16],
+                cluster=cluster_of(context),
                 chance=0.25 if asked.part in ("longbook_choice_eng", "code_debug") else 0.0,
             )
 

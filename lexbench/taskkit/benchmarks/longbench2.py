@@ -1,11 +1,10 @@
 """LongBench v2: questions with four options over texts of up to two million words (Bai et al., arXiv 2412.15204)."""
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example
+from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example, cluster_of
 from lexbench.taskkit.benchmarks.copy import rows, value
 
 ROOM = 128
@@ -51,7 +50,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
                 room=ROOM,
                 answer=f"The correct answer is ({answer})",
                 parts=tuple(str(row[name]) for name in ("difficulty", "length") if name in row),
-                cluster=hashlib.sha256(context.encode()).hexdigest()[:16],
+                cluster=cluster_of(context),
                 chance=0.25,
             )
 
