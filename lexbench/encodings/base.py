@@ -22,9 +22,7 @@ from lexbench.core.attention import Attention
 from lexbench.core.task import Tokenizer
 
 Rotate = Callable[[Tensor, Tensor], Tensor]
-"""(vectors [B, H, T, D], positions) -> vectors rotated to those positions."""
-
-
+"""(vectors [B, H, T, D], positions [T], possibly fractional) -> vectors there, times the scale of cos and sin."""
 F64 = torch.float64
 DEVIATION = 0.02
 """Standard deviation of the decoder's initial weights, token embeddings included."""

@@ -1,7 +1,5 @@
 """Attention by the definition of `lexbench.core.attention`: exact for every slot, in memory of chunk x keys."""
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -9,11 +7,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.core.attention import Attention, Floats, Growing, Middle, Positions, regions
-from lexbench.encodings.base import per_group
+from lexbench.encodings.base import Rotate, per_group
 from lexbench.kernels.spans import token_positions
 
-Rotate = Callable[[Tensor, Tensor], Tensor]
-"""(x [B, H, T, D], positions [T], possibly fractional) -> x rotated there, times the scale of cos and sin."""
 SCORES = 1 << 21
 """Scores in memory at once, unless a chunk is given."""
 
@@ -73,9 +69,9 @@ def attend(
         if sinks is not None:
             more = sinks.to(scores)[:, None, None].expand(batch, -1, scores.shape[2], 1)
             weights = torch.cat([scores, more], dim=-1).softmax(-1)[..., :-1]
-            output[:, :, rows] = per_group(weights, content[:, :, : scores.shape[-1]])
-            continue
-        output[:, :, rows] = per_group(scores.softmax(-1), content[:, :, : scores.shape[-1]])
+        else:
+            weights = scores.softmax(-1)
+        output[:, :, rows] = per_group(weights, content[:, :, : scores.shape[-1]])
     return output
 
 

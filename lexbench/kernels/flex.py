@@ -14,9 +14,10 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
 from lexbench.core.attention import Line
-from lexbench.kernels.dense import Rotate
+from lexbench.encodings.base import Rotate
 from lexbench.kernels.flash import Part
-from lexbench.kernels.near_far import Far, far_keys_of, far_queries_of, turned
+from lexbench.kernels.near_far import Far, far_keys_of, far_queries_of
+from lexbench.kernels.spans import turned
 
 BLOCK = 128
 COMPILED: Any = torch.compile(flex_attention, dynamic=True)

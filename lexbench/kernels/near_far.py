@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from lexbench.core.attention import Line
+from lexbench.encodings.base import Rotate
 from lexbench.kernels import flash
-from lexbench.kernels.dense import Rotate
 from lexbench.kernels.flash import Part
-from lexbench.kernels.spans import line_positions, rows_of, unfold
+from lexbench.kernels.spans import rows_of, turned, unfold
 
 BLOCK = 128
 """Largest block of queries on the near side; each query costs scores for the window and for one more block."""
@@ -71,11 +71,6 @@ def attend(
             _add_far(part, far_queries, far_keys, far_values, beyond - window, scaling)
         output[:, :, start - first : stop - first] = part.with_sinks(sinks).out
     return output
-
-
-def turned(vectors: Tensor, line: Line, start: int, rotate: Rotate) -> Tensor:
-    """Rotate vectors of the positions from `start` on to the positions of the line."""
-    return rotate(vectors, line_positions(line, start, start + vectors.shape[2], vectors.device))
 
 
 def _cuts(first: int, end: int, window: int, rows: int) -> Iterator[tuple[int, int]]:

@@ -131,9 +131,9 @@ def _first_change(attention: Attention, model: Model, length: int) -> int | None
 
 def _turns_as(attention: Attention, model: Model, length: int) -> bool:
     """Whether frequencies and scale are those of the model itself, in any kind of layers."""
-    if attention.inv_freq is None and attention.scale in (None, 1.0) and model.rope_scaling is None:
-        return True
-    if attention.inv_freq is None and attention.scale is None:
+    if attention.inv_freq is None and (
+        attention.scale is None or (attention.scale == 1 and model.rope_scaling is None)
+    ):
         return True
     try:
         own = [rope.own(length) for rope in ropes(model)]

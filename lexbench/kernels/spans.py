@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lexbench.core.attention import Floats, Positions
+from lexbench.encodings.base import Rotate
 
 ROWS = 2048
 """Largest number of queries in a span, on a CPU."""
@@ -45,6 +46,11 @@ def line_positions(line: Callable[[Positions], Floats], start: int, stop: int, d
     """[stop - start] rotary positions of the tokens from `start` on; the same tensor each time, as layers ask alike."""
     with torch.inference_mode(False):
         return torch.from_numpy(np.asarray(line(np.arange(start, stop)))).to(device)
+
+
+def turned(vectors: Tensor, line: Callable[[Positions], Floats], start: int, rotate: Rotate) -> Tensor:
+    """Rotate vectors of the tokens from `start` on to the positions of the line."""
+    return rotate(vectors, line_positions(line, start, start + vectors.shape[2], vectors.device))
 
 
 def token_positions(start: int, stop: int, device: torch.device) -> Tensor:
