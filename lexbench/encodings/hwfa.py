@@ -2,7 +2,7 @@
 
 from lexbench.core.attention import Attention, LogScale, Window
 from lexbench.encodings.base import Encoding
-from lexbench.encodings.wrappers import Attending, Over, Unrotated
+from lexbench.encodings.wrappers import ALL_LAYERS, Attending, Over, Unrotated
 
 SHARE = 0.75
 """Alpha: share of the trained length that all windows together may reach."""
@@ -26,7 +26,7 @@ class Hwfa(Over):
         window: w in tokens, the query's own included; None: by the rule.
     """
 
-    excludes = frozenset({"decay", "embed", "enter", "mix", "positions", "products", "rescore"})
+    excludes = ALL_LAYERS
 
     def __init__(self, over: Encoding, layers: int, trained_length: int, window: int | None = None) -> None:
         super().__init__(over)

@@ -131,9 +131,8 @@ def _first_change(attention: Attention, model: Model, length: int) -> int | None
 
 def _turns_as(attention: Attention, model: Model, length: int) -> bool:
     """Whether frequencies and scale are those of the model itself, in any kind of layers."""
-    if attention.inv_freq is None and (
-        attention.scale is None or (attention.scale == 1 and model.rope_scaling is None)
-    ):
+    scale_is_own = attention.scale is None or (attention.scale == 1 and model.rope_scaling is None)
+    if attention.inv_freq is None and scale_is_own:
         return True
     try:
         own = [rope.own(length) for rope in ropes(model)]
