@@ -69,6 +69,7 @@ class Views(Protocol):
         """
 
 
+# Cached so that the maps of positions stay the same objects: a cache keeps rotated keys under them (`Views.view`).
 @lru_cache(maxsize=256)
 def reaches(attention: Attention) -> Sequence[Reach] | None:
     """Ranges of keys under an Attention of one layer; None: its keys are in no few ranges."""
@@ -147,6 +148,7 @@ def attend(
         by = attention.query_scale
         precise = torch.promote_types(queries.dtype, torch.float32)
         scale = step.places(by, queries.device).to(precise)
+        # In float32: a factor rounded to bfloat16 would change all logits of the query by up to 0.4 %.
         queries = (queries.to(precise) * scale[:, None, None, None]).to(queries.dtype)
     part: flash.Part | None = None
     for reach in found:
@@ -167,12 +169,14 @@ def attend(
 
 def _columns(reach: Reach, step: Step, total: int, device: torch.device) -> tuple[slice, Tensor | None] | None:
     """The columns that some text sees, and [B, n] which of them each does (None: all); None where none sees any."""
+    # Text b is padded on the left by pads[b] columns, so its key j is in column j + pads[b].
     here, pads = step.lengths - 1, total - step.lengths
     begin, end = reach.begin(here) + pads, reach.end(here) + pads
     some = end > begin
     if not some.any():
         return None
     seen = slice(int(begin[some].min()), int(end[some].max()))
+    # No mask where it would hide nothing.
     if some.all() and (begin == seen.start).all() and (end == seen.stop).all():
         return seen, None
     places = torch.arange(seen.start, seen.stop, device=device)
@@ -198,6 +202,7 @@ def _turned(queries: Tensor, kept: Views, step: Step, reach: Reach, rotate: Rota
     def turn(keys: Tensor, first: int) -> Tensor:
         """Keys of the columns from `first` on."""
         total = first + keys.shape[2]
+        # One new key of each text, the last one: the step's own positions.
         if keys.shape[2] == 1:
             return at(keys, step.places(reach.key, device), rotate)
         pads = int(step.lengths.max()) - step.lengths
@@ -220,4 +225,5 @@ def at(vectors: Tensor, positions: Tensor, rotate: Rotate) -> Tensor:
     """[B, H, 1, D] vectors, each row rotated to its own position [B]."""
     if len(vectors) == 1:
         return rotate(vectors, positions)
+    # `rotate` has one position a token, not a text: so the texts become the tokens of one text.
     return rotate(vectors.permute(2, 1, 0, 3), positions).permute(2, 1, 0, 3)

@@ -64,9 +64,11 @@ def attend(
     learning = torch.is_grad_enabled() and any(x.requires_grad for x in (queries, keys, values))
     (n_queries, width), total = queries.shape[2:], keys.shape[2]
     stock = name == "sdpa" and n_queries in (1, total) and sinks is None
+    # PyTorch's CPU kernel refuses values of another size than keys (multi-head latent attention).
     if name == "dense" or stock or learning or width != values.shape[3] or cap is not None:
         return dense.attend(queries, keys, values, query_positions, attention, rotate, scaling, sinks=sinks, cap=cap)
     dense.check_last(query_positions, n_queries, total)
+    # Only now: `dense.attend` above multiplies by query_scale itself.
     queries = dense.scaled(queries, attention, total)
     if name == "sdpa":
         turned = rotate(queries, query_positions), rotate(keys, token_positions(0, total, keys.device))

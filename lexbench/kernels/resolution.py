@@ -186,10 +186,12 @@ def _by_stretches(group: Group, attention: Attention, decay: Tensor | None) -> T
         end = int(min(stretch.end, total))
         near, far = slice(stretch.begin, min(end, size)), slice(max(stretch.begin, size), end)
         asking = _turned(group, group.queries, stretch.region.query)
+        # Stairs have a rotation for each remainder of i: the other queries are zeros and add nothing.
         asking = asking * (places % stretch.step == stretch.rest) if stretch.step > 1 else asking
         known = _turned(group, group.keys, stretch.region.key)
         if near.start < near.stop:
             sums[:, near] += _block_sums(asking, known, total, 0, decay)[:, near]
+        # Beyond the window only the first keys are seen: the others are zeros.
         if sinks and far.start < far.stop:
             sums[:, far] += _block_sums(asking, known * (places < sinks), total, 0, decay)[:, far]
     return sums
@@ -247,6 +249,7 @@ def _correlation(queries: Tensor, keys: Tensor, decay: Tensor | None, first: int
     from scipy.fft import next_fast_len  # slow to import; every hf run imports this module, and few need it
 
     count, heads, width, dims = queries.shape
+    # At least 2 T - 1 places: fewer, and the circular transform would add the ends onto the begins.
     size = next_fast_len(2 * width - 1, real=True)
 
     def spectrum(some: slice) -> Tensor:
@@ -260,14 +263,17 @@ def _correlation(queries: Tensor, keys: Tensor, decay: Tensor | None, first: int
         return torch.cat([around[:, size - width + 1 :], around[:, :width]], dim=1)
 
     if decay is None:
+        # Without a decay all dimensions have one factor, so their spectra are added before the one inverse transform.
         step = max(1, SPECTRUM // (count * heads * size))
         whole = spectrum(slice(0, step))
         for start in range(step, dims, step):
             whole += spectrum(slice(start, start + step))
         return lags(whole)
     assert dims == 2 * len(decay), f"{len(decay)} pairs of {dims} dimensions"
+    # Negative distances are cut off by the caller; unclamped, e^(rate distance) would overflow there.
     distances = torch.arange(first, first + 2.0 * width - 1, dtype=torch.float64, device=queries.device).clamp_min(0)
     sums = torch.zeros(heads, 2 * width - 1, dtype=torch.float64, device=queries.device)
     for pair, rate in enumerate(decay.tolist()):
+        # Dimensions p and p + D/2 fade alike, each pair at its own rate: an inverse transform for each pair.
         sums += lags(spectrum(slice(pair, None, len(decay)))) * (rate * distances).exp()
     return sums
