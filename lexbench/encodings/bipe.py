@@ -90,5 +90,6 @@ class Bipe(Over):
         return embedded + self.table[inside.clamp_max(len(self.table) - 1)].to(embedded.dtype)
 
     def _segments(self, tokens: Tensor) -> Tensor:
+        # A sum without the token itself: a separator belongs to the segment that it ends.
         ends = torch.isin(tokens, self.marks).long()
         return ends.cumsum(1) - ends

@@ -32,6 +32,7 @@ class Hwfa(Over):
         super().__init__(over)
         if layers < 2:
             raise ValueError(f"hwfa needs a layer with a window before the last one, got {layers} in all: raise layers")
+        # (w - 1)(layers - 1) + 1 <= alpha N, solved for the largest whole w.
         fitting = int((SHARE * trained_length - 1) // (layers - 1)) + 1
         if window is None and fitting < 2:
             raise ValueError(

@@ -39,6 +39,7 @@ class Irope(Over):
         temperature: float = 0.1,
     ) -> None:
         super().__init__(over)
+        # A decoder of fewer than 4 layers would have none without positions.
         every = max(2, min(4, layers)) if every is None else every
         if not 2 <= every <= layers:
             raise ValueError(

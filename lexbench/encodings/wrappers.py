@@ -27,6 +27,7 @@ def passing_on(names: Iterable[str], to: str) -> Callable[[Class], Class]:
     """Give a class these names of `Encoding`, except those that it defines, from the encoding in its attribute `to`."""
 
     def complete(cls: Class) -> Class:
+        # What the class defines itself stays: a wrapper overrides a hook by writing it.
         for name in set(names) - vars(cls).keys():
             setattr(cls, name, _passed_on(name, to))
         return cls
@@ -85,6 +86,7 @@ class Over(Encoding):
     def around(self, inner: Encoding) -> Self:
         """A copy around another encoding, with the same weights."""
         other = copy.copy(self)
+        # A shallow copy shares its parameters: both train and store the same weights.
         other._modules = {**self._modules, "over": inner}
         return other
 
