@@ -21,10 +21,10 @@ class Complex(Encoding):
 
         weights = softmax of |q . k| / sqrt(d),   q . k = sum_k q_k k_k, complex and not conjugated
 
-    (the language model adds a modulus for content and one for distance), and in its output, |h| / 1.5. Here an ordinary decoder gets the real parts, then the imaginary
-    ones, in one vector: its matrices mix both parts from the first layer on, and its logits are real products, of which
-    Re(q . conj k) is one. That network would be another decoder, with two streams in every layer and cache; an encoding
-    has hooks for positions only.
+    (the language model adds a modulus for content and one for distance), and in its output, |h| / 1.5. Here an ordinary
+    decoder gets the real parts, then the imaginary ones, in one vector: its matrices mix both parts from the first
+    layer on, and its logits are real products, of which Re(q . conj k) is one. That network would be another decoder,
+    with two streams in every layer and cache; an encoding has hooks for positions only.
 
     Args:
         vocabulary: words.
@@ -36,8 +36,6 @@ class Complex(Encoding):
         super().__init__()
         if width % 2:
             raise ValueError(f"complex needs an even width, got {width}: real and imaginary parts")
-        if base <= 0:
-            raise ValueError(f"complex needs a base above 0, got {base}: 10000 is the authors'")
         self.frequency = nn.Parameter(frequencies(width, base).float().repeat(vocabulary, 1))
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:

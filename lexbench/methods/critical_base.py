@@ -49,6 +49,7 @@ class CriticalBase:
                 "critical_base sets all frequencies by one base, which leaves nothing of the scaled ones of "
                 f"{model.name}: give over=plain"
             )
+        # With it the slowest pair turns by about T / base = pi / 2 times the divisor within the trained length.
         base = 2 * model.trained_length / math.pi / self.divisor
         if base <= 1:
             raise Refused(

@@ -46,7 +46,9 @@ class EntropyAbf:
             raise Refused(f"entropy_abf needs a trained length of at least 2, {model.name} has 1: give trained_length")
         inv_freq = model.inv_freq(base_for_length(model, length) if self.base is None else self.base)
         sharpened = Attention(inv_freq=inv_freq, query_scale=LogScale(trained_length=model.trained_length))
+        # A model may have fewer layers than are exempt.
         exempt = self.exempt_layers if model.layers is None else min(self.exempt_layers, model.layers)
         if not exempt:
             return sharpened
+        # The first layers get the base alone, all others base and scale.
         return Attention(inv_freq=inv_freq, layers=tuple(range(exempt)), otherwise=sharpened)

@@ -41,6 +41,7 @@ class LambdaMask:
         """Mask and remap, the same at every length; Refused where the model has no rotary positions."""
         check_rotary(model)
         window = self.window or model.trained_length
+        # Far queries at position W, far keys at 0: every sink is at distance W, whatever the text's length.
         far = Line(divisor=math.inf, offset=window)
         remap = Remap(window=window, query=far, key=Line(divisor=math.inf))
         plain = Attention(remap=remap, mask=Window(size=window, sinks=self.sinks))
@@ -51,6 +52,7 @@ class LambdaMask:
                 f"lambda_mask's middle_from must be below the {model.layers} layers of {model.name}, "
                 f"got {self.middle_from}: lower it"
             )
+        # Layers before `middle_from` keep the plain mask; all layers have the remap.
         return replace(
             plain,
             mask=Middle(size=window, sinks=self.sinks, count=self.middle),

@@ -74,6 +74,7 @@ class Longrope2:
         """Slowed frequencies and the scale; Refused unless the model has plain RoPE and pairs for all factors."""
         model = trained_on(model, self.trained_length)
         factors = self._factors(model, resolve_factor(self.factor, model, length))
+        # Within L the model itself: transformers' longrope would choose the short factors, all 1.
         if length <= model.trained_length:
             factors = np.ones_like(factors)
         return Attention(inv_freq=model.inv_freq() / factors, scale=self._scale(model, length))
@@ -115,4 +116,5 @@ class Longrope2:
                 f"{critical} on: give one for each"
             )
         first = upper[0] if upper else factor
+        # Below pair c: theta_p lambda_c^(-p/c) is another base, continuous at c, where it slows by lambda_c.
         return np.concatenate([first ** (np.arange(critical) / critical), np.asarray(upper, dtype=np.float64)])

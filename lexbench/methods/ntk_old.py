@@ -35,4 +35,5 @@ class NtkOld:
         return as_transformers(model, "default", rope_theta=self._base(model, length))
 
     def _base(self, model: Model, length: int) -> float:
+        # b s, not b s^(d/(d-2)): the derivation that the article corrects later (`ntk`).
         return model.rotary_base() * resolve_factor(self.factor, model, length)

@@ -48,5 +48,6 @@ class Resonance:
 def _rounded(frequencies: Floats) -> Floats:
     """[pairs] the nearest frequencies whose wavelengths are whole tokens; 0 stays 0."""
     with np.errstate(divide="ignore"):  # the wavelength of a pair that does not rotate is infinite
+        # Of a pair that does not rotate 2 pi / inf = 0 comes out again.
         wavelengths = np.round(2 * np.pi / frequencies)
     return np.asarray(2 * np.pi / np.maximum(wavelengths, 1.0))

@@ -84,6 +84,7 @@ def ntk_base(model: Model, factor: float) -> float:
     dims = model.rotated
     if dims < 4:
         raise Refused(f"an NTK base needs at least 4 rotary dimensions, {model.name} has {dims}: use method=pi")
+    # theta_p(b') = theta_p s^(-2p/(d-2)): at the last pair, 2p = d - 2, exactly 1 / s.
     return float(base * factor ** (dims / (dims - 2)))
 
 
@@ -99,6 +100,7 @@ def base_for_length(model: Model, length: int) -> float:
             f"a base for a length needs a trained length of at least 7, {model.name} has {trained_length}: give a base"
         )
     longest = max(length, trained_length)
+    # The pair p with b^(2p/d) = L / 2 pi turns once within L; under base^(2p/d) = T / 2 pi it turns once within T.
     return float(base ** (math.log(longest / (2 * math.pi)) / math.log(trained_length / (2 * math.pi))))
 
 
@@ -110,6 +112,7 @@ def critical_dimension(model: Model) -> int:
     """
     if model.frequencies is not None:
         return 2 * int((np.array(model.frequencies) > 2 * math.pi / model.trained_length).sum())
+    # b^(-2p/d) = 2 pi / L at p = d/2 log_b(L / 2 pi): the first whole pair from there on makes no full turn.
     trained = math.log(model.trained_length / (2 * math.pi)) / math.log(model.rotary_base())
     return 2 * min(max(math.ceil(model.rotated / 2 * trained), 0), model.rotated // 2)
 
@@ -120,10 +123,12 @@ def pair_with_rotations(model: Model, rotations: float) -> float:
     Where frequencies are not b^(-2p/d), between the two pairs around it by their logarithms, and beyond the last ones
     in steps of the base.
     """
+    # L b^(-2p/d) / 2 pi = n, solved for p: d ln(L / 2 pi n) / (2 ln b), YaRN's find_correction_dim.
     turns, step = model.trained_length / (2 * math.pi * rotations), 2 * math.log(model.rotary_base())
     if model.frequencies is None:
         return model.rotated * math.log(turns) / step
     rising = -np.log(np.array([each for each in model.frequencies if each > 0] or [1.0]))
+    # np.interp needs a rising axis; searched factors may let two neighbours change places.
     rising, wanted, step = np.maximum.accumulate(rising), math.log(turns), step / model.rotated
     if wanted < rising[0]:
         return float((wanted - rising[0]) / step)
@@ -172,5 +177,6 @@ def blend_by_rotations(model: Model, factor: float, slow: float, fast: float) ->
     """
     plain = model.inv_freq()
     rotations = model.trained_length * plain / (2 * math.pi)
+    # gamma(r) of YaRN's equation for NTK-by-parts.
     kept = np.clip((rotations - slow) / (fast - slow), 0.0, 1.0)
     return np.asarray(plain * (kept + (1 - kept) / factor))
