@@ -42,6 +42,7 @@ class _Counts:
         """The count of each number; 0 where it is unseen."""
         if not len(self.numbers):
             return np.zeros_like(numbers)
+        # A number beyond the last would be found behind the end; the comparison then says that it is not there.
         places = np.minimum(np.searchsorted(self.numbers, numbers), len(self.numbers) - 1)
         return np.where(self.numbers[places] == numbers, self.counts[places], 0)
 
@@ -95,11 +96,13 @@ class Floors:
         total = self._all.total - own.total
         if not total:
             return uniform
+        # The target's own document leaves the counts, so no floor has seen its targets. The 1 is Laplace's.
         seen = self._all.tokens.at(targets) - own.tokens.at(targets)
         unigram = (seen + 1) / (total + self._vocabulary)
         codes = _coded(before, targets)
         pairs = self._all.pairs.at(codes) - own.pairs.at(codes)
         first = self._all.first.at(before) - own.first.at(before)
+        # T(a) without this document: pairs that occur in it alone are no kinds any more.
         kinds = self._kinds.at(before) - gone.at(before)
         bigram = np.where(kinds > 0, (pairs + kinds * unigram) / np.maximum(first + kinds, 1), unigram)
         return {**uniform, "unigram": -float(np.log(unigram).mean()), "bigram": -float(np.log(bigram).mean())}
@@ -107,6 +110,7 @@ class Floors:
     def _own_grams(self, document: int) -> tuple[_Grams, _Counts]:
         """What a document adds to the counts: its own, and by first token the pairs that only it has."""
         own = _Grams([self._documents[document].ids] if document < self._counted else [])
+        # As often in this document as in all: in no other.
         alone = self._all.pairs.at(own.pairs.numbers) == own.pairs.counts
         return own, _Counts(own.pairs.numbers[alone] >> 32)
 
@@ -139,6 +143,7 @@ class WittenBell:
         p = (self._counts[0].at(rows[:, wanted]) + 1) / (self._total + self._vocabulary)
         found = {"uniform": np.full(p.shape, math.log(self._vocabulary)), "unigram": -np.log(p)}
         for n, name in ((2, "bigram"), (3, "trigram")):
+            # The first n - 1 tokens of a row have no n-gram: -1 is the number of none, and its kinds are 0.
             codes = np.pad(_grams(rows, n), ((0, 0), (n - 1, 0)), constant_values=-1)[:, wanted]
             pairs, followed = self._counts[n - 1].at(codes), self._followed[n - 2].at(codes >> BITS)
             kinds = self._kinds[n - 2].at(codes >> BITS)

@@ -88,6 +88,7 @@ def _breaks(encoded: Encoded) -> NDArray[np.int64]:
     return np.unique(found[(begun <= ends) & (found > 0)])
 
 
+# Tasks of a suite ask for the same corpus again and again, and encoding it takes longer than a small model's answers.
 @functools.lru_cache(maxsize=2)
 def encoded_corpus(corpus: Corpus, tokenizer: Tokenizer) -> EncodedCorpus:
     """A corpus under a tokenizer. The last two are cached."""

@@ -111,6 +111,7 @@ def around(tokenizer: Tokenizer, chat: bool, headers: Sequence[str], ask: str, b
         begin: first words of the answer; in a chat they come after the template and lose their leading blanks.
     """
     frame = tokenizer.frame(chat)
+    # Each text is tokenized alone, so that the tokens around the haystack are the same at every length.
     before = [frame.before, *(tokenizer.encode(header).ids for header in headers)]
     after = [tokenizer.encode(ask).ids, frame.after, tokenizer.encode(begin.lstrip() if chat else begin).ids]
     return np.concatenate(before), np.concatenate(after)

@@ -31,7 +31,9 @@ def distinct(rng: np.random.Generator, count: int, refusal: str, wide: bool = Fa
     """
     moved: dict[int, int] = {}  # place below `left` -> its number, if not the place itself
     for left in range(count, 0, -1):
+        # A UUID has more values than a 64-bit draw.
         place = int.from_bytes(rng.bytes(32), "big") % left if wide else int(rng.integers(left))
+        # Fisher and Yates without the list: the last number moves to the drawn place, and only moved ones are kept.
         number, moved[place] = moved.get(place, place), moved.get(left - 1, left - 1)
         yield number
     raise Refused(refusal)
@@ -152,6 +154,7 @@ wombat yacht zebra
 
 def single_tokens(tokenizer: Tokenizer, symbols: str, task: str) -> Tokens:
     """[symbols] the token of each symbol behind a new line; Refused unless each has one token of its own."""
+    # Behind a new line, as in the text: many tokenizers give a word a blank or another token at the start of a text.
     behind = len(tokenizer.encode("\n").ids)
     found = [tokenizer.encode(f"\n{symbol}").ids[behind:] for symbol in symbols]
     if {len(ids) for ids in found} != {1} or len({int(ids[0]) for ids in found}) < len(symbols):

@@ -48,6 +48,7 @@ def score_choice(question: AnyQuestion, answer: Answer, **more: Any) -> Sample:
     nll = np.asarray(answer.nll, dtype=np.float64)
     bad = not np.isfinite(nll).all()
     best = np.flatnonzero(nll == nll.min())
+    # Tied options share the point: a model of equal likelihoods scores exactly 1 / options.
     share = 1 / len(best) if not bad and question.expected in best else 0.0
     return _sample(
         question,

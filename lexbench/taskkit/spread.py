@@ -139,6 +139,7 @@ class Spread(Task):
         puzzle = self.puzzle(rng, lambda values, count: self._drawn(rng, tokenizer, values, count))
         before, after = around(tokenizer, self.chat, [puzzle.header], puzzle.ask, puzzle.begin)
         answer = f" {', '.join(puzzle.expected)}"
+        # Left out after drawing: the control has the same puzzle, text and question.
         left_out = frozenset() if self.needle else puzzle.needed
         none = np.empty(0, np.int64)
         return FixedPuzzle(
@@ -155,6 +156,7 @@ class Spread(Task):
         """Different values in random order; for a choice those of the most common number of tokens."""
         if self.choose:
             sizes = [len(tokenizer.encode(f" {value}").ids) for value in values]
+            # A summed NLL favours options of fewer tokens: all must have equally many.
             usual, _ = Counter(sizes).most_common(1)[0]
             values = [value for value, size in zip(values, sizes, strict=True) if size == usual]
         if len(values) < count:
@@ -167,6 +169,8 @@ class Spread(Task):
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedPuzzle) -> Write | Choose:
         puzzle, space = fixed.puzzle, length - fixed.bare
         body = haystack.fill(self.corpus, tokenizer, space, str(fixed.index), self.rng("filler", seed, fixed.index))
+        # Sorted: lines keep their order at every length. Drawn apart from the filler, so that both are the same at all
+        # lengths.
         depths = np.sort(self.rng("places", seed, fixed.index).random(len(fixed.lines)))
         tokens, realised = haystack.insert(body, fixed.lines, depths.tolist())
         facts = {**puzzle.facts, "expected": list(puzzle.expected)}

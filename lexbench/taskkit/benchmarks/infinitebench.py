@@ -38,6 +38,7 @@ def _bare(text: str, removed: Sequence[str]) -> str:
 
 def _first_digits(text: str, label: Any) -> float:
     """The first run of digits equals the label as a string."""
+    # As strings: "12,345" is a 12, and the "1." of a list is the answer.
     return float(next((run for run in re.split("[^0-9]", text) if run), "") == label)
 
 
@@ -68,6 +69,7 @@ def _letter(text: str, label: Any) -> float:
     text = text.strip()
     if not text:
         return 0.0
+    # Before any other rule, so "Because" is B and "Dr." is D.
     if text[0] in LETTERS:
         return float(text[0] in label)
     if text in label:
@@ -76,12 +78,14 @@ def _letter(text: str, label: Any) -> float:
     behind = _behind(text, ("answer is:", "answer:", "answer is", "option is"))
     if behind is not None:
         return float(any(behind.startswith(each) for each in label))
+    # `in LETTERS` is a substring test: "AB" and "BC" count as words, too.
     return float(next((word in label for word in text.split() if word in LETTERS), False))
 
 
 def _behind(text: str, prefixes: Sequence[str]) -> str | None:
     """The text one character behind the first of the prefixes that occurs."""
     prefix = next((each for each in prefixes if each in text), None)
+    # + 1: the official code skips the blank that it expects behind the phrase.
     return None if prefix is None else text[text.find(prefix) + len(prefix) + 1 :]
 
 
@@ -123,6 +127,7 @@ def _integer(text: str, label: Any) -> float:
 def _unsigned(text: str, label: Any) -> float:
     """Math.Find: the first number without its sign; a decimal for a whole label ends the official run, here it is 0."""
     label = label[0] if isinstance(label, list) else label
+    # Without a sign: negative labels cannot be right.
     found = re.search(r"\d+\.\d+|\d+", text)
     if found is None or (isinstance(label, int) and "." in found[0]):
         return 0.0
@@ -206,6 +211,7 @@ def score(part: str, label: Any, output: str, scorer: str = "official") -> float
 
     A label that came as a list of one, where the rule wants the value itself, counts as that value.
     """
+    # A file may hold the label in a list of one; these rules compare it with a string or a number.
     if (
         isinstance(label, list)
         and len(label) == 1

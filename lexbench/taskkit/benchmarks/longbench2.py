@@ -22,6 +22,7 @@ def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
     """
     text = text.replace("*", "")
     if scorer == "official":
+        # [A-D] without a word's end: the D of "Due to" is taken for a letter.
         found = re.search(r"The correct answer is \(([A-D])\)", text) or re.search(
             r"The correct answer is ([A-D])", text
         )

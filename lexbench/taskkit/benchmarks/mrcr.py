@@ -28,14 +28,17 @@ def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
     prefix, answer = facts["random_string_to_prepend"], facts["answer"]
     if scorer == "repaired":
         text = re.sub(r"^(?:```\w*\n|[\s\"'`*“”])+", "", text)
+    # The official gate: a quotation mark or a thought before the prefix makes the whole reply worth 0.
     if not text.startswith(prefix):
         return 0.0
+    # The ratio depends on the order: OpenAI compares reply with answer, DeepMind target with reply.
     return _ratio(text.removeprefix(prefix), answer.removeprefix(prefix), scorer == "official")
 
 
 def score_v2(facts: Mapping[str, Any], text: str, scorer: str) -> float:
     """The same behind the last occurrence of the hash, the first 12 characters of the target, anywhere in the reply."""
     target, text = facts["answer"].strip(), text.strip()
+    # rfind as in the code, although its docstring speaks of the first 12 characters: a thought before it does no harm.
     place = text.rfind(target[:HASH])
     if place < 0:
         return 0.0
