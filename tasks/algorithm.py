@@ -61,6 +61,7 @@ class Algorithm(Task):
 
     def _question(self, tokenizer: Tokenizer, symbols: NDArray[np.int64], length: int, seed: int, index: int) -> Mark:
         prefix, line = np.asarray(tokenizer.prefix, np.int64), tokenizer.encode("\n").ids[-1:]
+        # A sum has two numbers and a result around two signs, the others a string and a result around one.
         parts, marks = (3, 2) if self.kind == "add" else (2, 1)
         check_length(self.kind, len(prefix) + parts + marks, length)
         size = (length - len(prefix) - marks) // parts
@@ -73,6 +74,7 @@ class Algorithm(Task):
         else:
             string = rng.integers(10, size=size)
             result = np.sort(string) if self.kind == "sort" else string[::-1]
+            # Behind the digits, + and = comes the sign of reverse or sort.
             asked = np.concatenate([symbols[string], symbols[12:]])
         blank = np.repeat(line, length - len(prefix) - len(asked) - size)
         return Mark(
@@ -92,6 +94,7 @@ class Algorithm(Task):
 def _sum(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
     """[n] digits of the sum of two numbers of [n] digits, units first; the last carry is dropped."""
     found, carry = np.empty_like(first), 0
+    # Units first: the carry goes to the next place.
     for place, digits in enumerate(first + second):
         carry, found[place] = divmod(int(digits) + carry, 10)
     return found

@@ -171,6 +171,7 @@ class Arithmetic(Task):
         """The answer with further terms as a list, so that they count as wrong; after a shown result without them."""
         text = text.lstrip("= \t\n")
         if self.shown:
+            # After shown results the model may go on with the sum, as the text does: that is no second answer.
             text = re.sub(r"^(\d+)[ \t]*[+-].*", r"\1", text)
         return re.sub(r"[+-](?=[ \t]*\d)", ",", text)
 
@@ -181,6 +182,7 @@ class Arithmetic(Task):
         room = room_for("arithmetic", digit, self.room, 4) if self.ask == "write" else digit
         bare, each = self._tokens(pieces)
         shown = self.shots * (bare + self.shot_terms * each + len(pieces.end))
+        # The room holds the result of the question itself, so its line counts without it.
         space = length - sum(map(len, [frame.before, header, frame.after])) - shown - (bare - digit) - room
         check_length("arithmetic", length - space + each, length)
         rng = self.rng(length, seed, index)
@@ -189,6 +191,7 @@ class Arithmetic(Task):
             shots += [self._line(pieces, *self._walk(rng, self.shot_terms)), pieces.end]
         results, steps = self._walk(rng, space // each)
         question = self._line(pieces, results, steps)[:-digit]
+        # Less than a term is left over: blank lines at the start, far from the question.
         blank = np.repeat(pieces.end, space % each)
         prompt = np.concatenate([frame.before, blank, *shots, question, frame.after])
         return self._ask(pieces, prompt, room, results, index)
@@ -211,6 +214,7 @@ class Arithmetic(Task):
         if self.ask == "mark":
             tokens, numbers = np.append(prompt, pieces.digits[result]), pieces.digits[:, 0]
             shown = terms if self.shown else 1
+            # Results stand one term apart, the last one behind the prompt.
             places = len(prompt) - self._tokens(pieces)[1] * np.arange(shown)[::-1]
             return Mark(
                 index=index,
@@ -235,7 +239,9 @@ class Arithmetic(Task):
         """Running results [terms + 1], from the first number on, and the terms between them."""
         drawn = rng.integers(self.numbers, size=terms + 1)
         if not self.wrap:
+            # On the line each term is the step to an independent result.
             return drawn, np.diff(drawn)
+        # On the circle terms are independent, and results follow modulo m.
         steps = drawn[1:] + self._least
         return (drawn[0] + np.concatenate([[0], steps.cumsum()])) % self.numbers, steps
 
@@ -255,6 +261,7 @@ class Arithmetic(Task):
             return 2
         if self.wrap:
             return len(results)
+        # From the end: once the running sums span 0 to m - 1, only one result is possible.
         back = results[::-1]
         spans = np.maximum.accumulate(back) - np.minimum.accumulate(back)
         determined = np.flatnonzero(spans == self.numbers - 1)

@@ -181,12 +181,15 @@ class Associative(Task):
         body = haystack.fill(self.corpus, tokenizer, length - fixed.bare, str(fixed.index), rng)
         for _, line in fixed.others:
             body, _ = haystack.put(body, line, rng.random())
+        # The depth is the share of the text without this needle, so the length is taken before it is inserted.
         share = max(1, len(body.tokens))
         body, place = haystack.put(body, fixed.needle, depth, self.strata)
         facts = {"expected": [fixed.name], "place": fixed.place, "depth": place / share}
         if not self.options:
+            # Any person of the text may be asked for; in the control the right one is not in the text.
             chance = 1 / (1 + len(fixed.others)) if self.needle else 1 / len(NAMES)
             return fixed.write([body.tokens], body.name, chance, facts)
+        # Wrong options are people of the text first, else a model could choose the only name that it has seen.
         shown = [name for name, _ in fixed.others] if self.needle else []
         wrong = [*shown, *fixed.unused][: self.options - 1]
         right = int(rng.integers(self.options))

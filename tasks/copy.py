@@ -73,8 +73,10 @@ class Copy(Task):
         drawn = self.rng(length, seed, index).integers(self.symbols, size=size)
         line = tokenizer.encode("\n").ids[-1:]
         whole = 2 * size + 1 if self.size is None else space
+        # np.resize repeats string and separator until the text is full.
         text = np.resize(np.concatenate([symbols[drawn], line]), whole)
         begin = np.concatenate([prefix, np.repeat(line, space - whole)])
+        # From the second copy on; separators themselves are not asked for.
         repeated = np.arange(size + 1, whole)
         return Mark(
             index=index,

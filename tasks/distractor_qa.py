@@ -170,6 +170,7 @@ class DistractorQa(Task):
 
     def _fixed(self, tokenizer: Tokenizer, index: int, case: Case) -> FixedCase:
         gold = case.gold if self.needle else ()
+        # So many at least that all wrong options come from the text.
         others = itertools.islice(case.others, max(1, (self.options or 0) - max(1, len(gold))))
         before, after = around(tokenizer, self.chat, [HEADER], ASK.format(question=case.question), BEGIN)
         answers = case.references[:1] if self.options else case.references
@@ -247,6 +248,7 @@ def _arranged(
     """Documents in random order, and the depth of the gold document's middle, inside the stratum if possible."""
     for _ in range(ORDERS):
         documents = [filler, *(others[place] for place in rng.permutation(len(others)))]
+        # For each place in this order, where the middle of the gold document would be.
         begins = np.cumsum([0, *map(len, documents)])
         middles = (begins + len(gold) / 2) / (begins[-1] + len(gold))
         own = np.flatnonzero((middles * strata).astype(np.int64) == int(depth * strata))

@@ -125,7 +125,9 @@ class FrequentWords(Task):
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedWords) -> Write:
         space = length - fixed.tokens
         totals = range(space + 1)  # a piece has at least one token
+        # Tokens grow with the total of pieces, so the largest that fits is found by bisection.
         largest = bisect.bisect_right(totals, space, key=lambda total: fixed.coded(self._counts(total))) - 1
+        # Down from there to counts that name the words without a tie.
         counts = self._counts(next(total for total in range(largest, 0, -1) if self._separate(total)))
         order = self.rng("order", seed, fixed.index).permutation(np.repeat(np.arange(self.vocabulary), counts))
         filler = haystack.noise(tokenizer, space - fixed.coded(counts), str(fixed.index), [DOTS])

@@ -91,6 +91,7 @@ class GraphWalk(Spread):
             needed=frozenset(place for place, (number, _) in enumerate(order) if number == 0),
             ask=ASKS[self.ask].format(**filled),
             begin=BEGINS[self.ask].format(**filled),
+            # The last layer, in random order: the order of an answer says nothing of the paths.
             expected=words(asked[-self.width :], self.width),
             chance=1 / self.trees,
         )
@@ -100,6 +101,7 @@ class GraphWalk(Spread):
         if self.ask == "parents":
             return [(node, root) for node in others]
         layers = [others[start : start + self.width] for start in range(0, len(others), self.width)]
+        # Node k of each layer is on path k: the paths share only the root.
         paths = zip(*layers, strict=True)
         return [edge for path in paths for edge in zip([root, *path[:-1]], path, strict=True)]
 

@@ -73,6 +73,7 @@ class LastSegment(Task):
         """One question per place."""
         task = self.for_lengths([length])
         assert task.targets is not None and task.longest is not None
+        # The first target needs a token before it: BOS, or one of the text.
         least = task.targets + (1 if self.stream else max(1, len(tokenizer.prefix)))
         check_length(f"last_segment with {task.targets} targets", least, length, "raise length or lower targets")
         if length > task.longest:
@@ -94,6 +95,7 @@ class LastSegment(Task):
         rng = self.rng("places", seed, texts.name(document))
         targets, longest = self.targets or 0, self.longest or 0
         if self.stream:
+            # In a stream BOS stands before the document's first token, which may then be a target.
             before = targets if len(texts.bos) else targets + 1
             first = max(before, longest - int(texts.stream_starts[document]))
         else:
@@ -101,6 +103,7 @@ class LastSegment(Task):
         space = len(texts[document].ids) - first
         if space < 0:
             return []
+        # The grid of disjoint segments is shifted at random by what is left over, so that no place is preferred.
         offset = first + int(rng.integers(space % targets + 1))
         return [offset + targets * int(place) for place in rng.permutation(space // targets + 1)]
 

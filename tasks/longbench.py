@@ -133,6 +133,7 @@ class LongBench(Task):
         assert not isinstance(self.data, str)
         source = self.data or longbench.from_hub(self._stem)
         examples = longbench.read_examples(source, classes=self._facts.metric == "classification")
+        # The order of a task without other parameters: the same examples under any template, limit and room.
         order = type(self)(dataset=self.dataset, e=self.e).rng("order", seed).permutation(len(examples))[:n]
         cell = {"dataset": self._stem, "data": str(source), "examples": len(examples)}
         questions = []
@@ -205,6 +206,7 @@ class LongBench(Task):
         ids = [*tokenizer.prefix, *tokenizer.encode(text).ids.tolist()]
         if len(ids) <= self.limit:
             return text
+        # As pred.py: BOS counts, and an odd limit loses a token.
         half = self.limit // 2
         return tokenizer.decode(ids[:half]) + tokenizer.decode(ids[-half:])
 

@@ -250,6 +250,7 @@ class Niah(Task):
         depth = haystack.stratified(fixed.index, self.strata, rng)
         others = list(fixed.others)
         if self.haystack == "needles":
+            # In order, until one does not fit; noise fills what is left.
             while len((other := next(fixed.more))[1]) <= left:
                 others.append(other)
                 left -= len(other[1])
@@ -260,10 +261,12 @@ class Niah(Task):
         places: list[int] = []
         for needle in [*lines, *fixed.needles[1:]]:
             body, place = haystack.put(body, needle, rng.random())
+            # A needle that is inserted before others moves them.
             places = [each + len(needle) * (each >= place) for each in places] + [place]
         first = fixed.needles[0]
         body, place = haystack.put(body, first, depth, self.strata)
         places = [place, *(each + len(first) * (each >= place) for each in places[len(lines) :])]
+        # A depth is a share of the text without the needle itself.
         rest = [max(1, len(body.tokens) - len(needle)) for needle in fixed.needles]
         depths = [place / tokens for place, tokens in zip(places, rest, strict=True)]
         return body.tokens, depths, [value for value, _ in others], body.name

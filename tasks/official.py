@@ -174,6 +174,7 @@ class Official(Task):
         for place, example in enumerate(benchmarks.examples(self._of, asked)):
             total += 1
             known = () if callable(example.messages) else example.messages
+            # What is far too long is not kept in memory; what remains is counted in tokens later.
             if self._truncation == "middle" or sum(len(said) for _, said in known) <= LONGEST_TOKEN * length:
                 kept[place] = example
         return kept, total
@@ -185,6 +186,7 @@ class Official(Task):
         pieces = _pieces(tokenizer, messages, example.cue, chat)
         whole, space = sum(map(len, pieces)), length - room
         if whole > space:
+            # Of several messages the longest loses its middle, so that instructions and question stay.
             longest = max(range(len(pieces)), key=lambda each: len(pieces[each]))
             half = (len(pieces[longest]) - (whole - space)) // 2
             if self._truncation == "skip" or half < 1:
@@ -217,6 +219,7 @@ class Official(Task):
         """The official or repaired score."""
         assert isinstance(question, Write) and isinstance(answer, Written)
         facts = question.facts
+        # Behind a prompt without template the answer begins with the blank of its first word.
         text = answer.text if facts["chat"] else answer.text.removeprefix(" ")
         value = self._of.score(facts, text, self.scorer)
         name = f"{self._of.metric_of(self._part)}_{self.scorer}"

@@ -76,5 +76,6 @@ class Ordering(Spread):
         right = [name.lower() for name in question.facts["expected"]]
         written = matching.leading_items(answer.text, self.item)
         pairs = list(itertools.combinations(right, 2))
+        # Names that are not exactly the asked ones have no order to compare.
         ordered = sum(written.index(a) < written.index(b) for a, b in pairs) if sorted(written) == sorted(right) else 0
         return score_written(question, answer, {"accuracy": float(written == right), "pairs": ordered / len(pairs)})

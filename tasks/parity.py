@@ -55,6 +55,7 @@ class Parity(Task):
     ) -> Choose | Mark:
         prefix = np.asarray(tokenizer.prefix, np.int64)
         space = length - len(prefix)
+        # Shown: bit, equals, parity. Not shown: a bit each, then equals and the answer.
         each, fixed = (3, 0) if self.shown else (1, 2)
         check_length("parity", len(prefix) + each + fixed, length)
         bits = self.rng(length, seed, index).integers(2, size=(space - fixed) // each)

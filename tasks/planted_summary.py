@@ -119,6 +119,7 @@ class PlantedSummary(Task):
             question,
             answer,
             {
+                # 2 / (1 / recall + 1 / precision) with both written out, defined also where no item is right.
                 "accuracy": 2 * right / (len(found) + len(items)),
                 "recall": right / len(found),
                 "precision": right / max(1, len(items)),
@@ -142,6 +143,8 @@ def _items(text: str) -> list[str]:
     items = [first] if first.strip() else []
     for line in filter(str.strip, lines):
         bullet = ITEM.match(line)
+        # A line without a bullet belongs to the list only while every item so far, and this line, states a possible
+        # note.
         if bullet is None and not all(map(_tells, [*items, line])):
             break
         items.append(bullet[1] if bullet else line)

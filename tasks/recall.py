@@ -88,6 +88,7 @@ class Recall(Task):
         pairs = self._pairs(length - len(prefix), len(prefix))
         rng = self.rng(length, seed, index)
         options = values[np.sort(rng.permutation(len(values))[:pairs])]
+        # Keys as numbers to the base 26: distinct ones without trying.
         drawn = rng.choice(len(keys) ** self.key, pairs, replace=False)
         spelled = np.stack(np.unravel_index(drawn, (len(keys),) * self.key), axis=1)
         known = np.column_stack([keys[spelled], rng.permutation(np.resize(options, pairs))])
@@ -95,6 +96,7 @@ class Recall(Task):
         slots = len(rest) // wide
         weights = np.arange(1, slots + 1) ** (self.power - 1.0)
         queries = rng.choice(slots, pairs, replace=False, p=weights / weights.sum())
+        # A view: what is written here stands in `rest`.
         rest[: slots * wide].reshape(slots, wide)[queries] = known
         return Mark(
             index=index,

@@ -70,8 +70,10 @@ class Repeated(DocumentTask):
         found, prefix = [], texts.prefix
         for index, document in enumerate(self._long_documents(texts, needed, n, seed)):
             passage = texts[document].ids[: task.passage - len(prefix)] if self.repeat else texts[document].ids
+            # np.resize repeats the passage up to the length, or cuts a longer text.
             tokens = np.concatenate([prefix, np.resize(passage, length - len(prefix))])
             first = max(1, len(prefix), length - (self.targets or length))
+            # Targets behind the first copy can be looked up; the others must be known.
             seen = max(0, length - max(first, len(prefix) + len(passage)))
             question = Mark(
                 index=index,

@@ -157,6 +157,7 @@ class VariableTracking(Task):
         rng, of_text = self.rng("places", seed, fixed.index), self.rng("text", seed, fixed.index)
         body = haystack.fill(self.corpus, tokenizer, length - fixed.least, str(fixed.index), of_text)
         begins = [haystack.stratified(fixed.index, self.strata, rng), *rng.random(self.chains - 1)]
+        # Later statements are uniform behind the first, in order.
         depths = [[begin, *(begin + (1 - begin) * np.sort(rng.random(self.hops)))] for begin in begins]
         order = rng.permutation(self.chains).tolist()  # random, as statements of two chains may share a sentence end
         needles = [needle for chain in order for needle in fixed.needles[chain]]
