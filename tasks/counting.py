@@ -34,7 +34,6 @@ class Counting(Spread):
         pairs: of people.
     """
 
-    form: ClassVar[tuple[str, ...]] = Spread.form
     item: ClassVar[str] = r"\d+"
     most: int = 5
     pairs: int = 2

@@ -1,7 +1,6 @@
 """Graph walks: the nodes that lead to a node, or that are reached from it in a number of steps."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -48,7 +47,6 @@ class GraphWalk(Spread):
         trees: alike, one is asked for.
     """
 
-    form: ClassVar[tuple[str, ...]] = Spread.form
     ask: str = "parents"
     width: int = 2
     steps: int = 2

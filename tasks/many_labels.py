@@ -39,7 +39,6 @@ class ManyLabels(Spread):
         shots: examples of each thing.
     """
 
-    form: ClassVar[tuple[str, ...]] = Spread.form
     version: ClassVar[int] = 2
     item: ClassVar[str] = "[a-z]"
     labels: int = 6

@@ -53,7 +53,6 @@ class NthNeedle(Spread):
         people: who speaks.
     """
 
-    form: ClassVar[tuple[str, ...]] = Spread.form
     version: ClassVar[int] = 2
     which: str = "nth"
     alike: int = 4

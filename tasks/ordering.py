@@ -3,7 +3,6 @@
 import itertools
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -38,7 +37,6 @@ class Ordering(Spread):
         others: further people who come in.
     """
 
-    form: ClassVar[tuple[str, ...]] = Spread.form
     asked: int = 3
     others: int = 3
 

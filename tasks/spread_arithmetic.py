@@ -40,7 +40,6 @@ class SpreadArithmetic(Spread):
         others: further chains.
     """
 
-    form: ClassVar[tuple[str, ...]] = Spread.form
     item: ClassVar[str] = r"\d+"
     version: ClassVar[int] = 2
     steps: int = 2
