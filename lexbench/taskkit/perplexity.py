@@ -13,7 +13,7 @@ from lexbench.core.record import Refused, Sample
 from lexbench.core.task import Answer, AnyQuestion, Encoded, Score, Task, Tokenizer, Tokens
 from lexbench.corpora import Corpus
 from lexbench.taskkit.floors import Floors
-from lexbench.taskkit.prompt import check_at_least, check_length
+from lexbench.taskkit.prompt import check_at_least, check_length, name_of
 from lexbench.taskkit.scoring import score_likelihood
 
 LONGER = "a corpus of longer documents (corpus=packages, with corpus.size=CHARACTERS)"
@@ -128,6 +128,7 @@ class DocumentTask(Task):
             longest length of the run for which the corpus has n documents.
     """
 
+    _noun = property(name_of)
     corpus: Corpus
     document_tokens: int | None = None
 
@@ -171,11 +172,6 @@ class DocumentTask(Task):
                 f"(its longest has {texts.longest() + len(texts.prefix)}): give {LONGER}, or a lower n"
             )
         return found
-
-    @property
-    def _noun(self) -> str:
-        """The task's name in messages: NonOverlapping is non_overlapping."""
-        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
 
 def _question(texts: EncodedCorpus, index: int, document: int, begin: int, first: int, end: int) -> Score:

@@ -1,5 +1,6 @@
 """Shared by tasks with a prompt: checks of parameters and of the length, the room, the text around the haystack."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +63,11 @@ class Fixed:
 
     def _prompt(self, body: Sequence[Tokens]) -> Tokens:
         return np.concatenate([self.before, *body, self.after])
+
+
+def name_of(task: object) -> str:
+    """A task's name in messages, from its class: NonOverlapping is non_overlapping."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(task).__name__).lower()
 
 
 def check_at_least(task: str, parameters: object, **least: int) -> None:

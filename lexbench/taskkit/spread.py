@@ -16,7 +16,16 @@ from lexbench.core.task import Answer, AnyQuestion, Choose, Task, Tokenizer, Tok
 from lexbench.corpora import Corpus
 from lexbench.taskkit import haystack
 from lexbench.taskkit.people import PARTS
-from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_haystack, check_length, room_for
+from lexbench.taskkit.prompt import (
+    Fixed,
+    around,
+    bos_and_chat,
+    check_at_least,
+    check_haystack,
+    check_length,
+    name_of,
+    room_for,
+)
 from lexbench.taskkit.scoring import score_choice, score_items
 
 NAMES = (
@@ -86,6 +95,7 @@ class Spread(Task):
     form: ClassVar[tuple[str, ...]] = ("needle", "room", "chat")
     item: ClassVar[str] = "[a-z]+"
     """Regular expression of one item of an answer."""
+    _name = property(name_of)
     corpus: Corpus | None = None
     haystack: str = "noise"
     room: int | None = None
@@ -99,11 +109,6 @@ class Spread(Task):
         check_at_least(name, self, room=1)
         if self.choose and self.room:
             raise ValueError(f"{name} writes nothing with choose, got room={self.room}: leave it out")
-
-    @property
-    def _name(self) -> str:
-        words = "".join(f"_{each.lower()}" if each.isupper() else each for each in type(self).__name__)
-        return words.lstrip("_")
 
     def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:
         """The puzzle of a sample: nothing of it depends on the length.
