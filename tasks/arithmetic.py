@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -198,42 +198,18 @@ class Arithmetic(Task):
 
     def _ask(self, pieces: Pieces, prompt: Whole, room: int, results: Whole, index: int) -> Write | Choose | Mark:
         """The question for the result that follows the prompt."""
-        result, cluster, terms = int(results[-1]), str(index), len(results) - 1
+        result, terms = int(results[-1]), len(results) - 1
         facts = {"expected": str(result), "terms": terms, "needed": self._needed(results)}
+        known: dict[str, Any] = {"index": index, "cluster": str(index), "facts": facts}
         if self.ask == "choose":
-            options = tuple(pieces.digits)
-            return Choose(
-                index=index,
-                cluster=cluster,
-                facts=facts,
-                prompt=prompt,
-                options=options,
-                expected=result,
-                guess=self._chance,
-            )
+            return Choose(**known, prompt=prompt, options=tuple(pieces.digits), expected=result, guess=self._chance)
         if self.ask == "mark":
             tokens, numbers = np.append(prompt, pieces.digits[result]), pieces.digits[:, 0]
             shown = terms if self.shown else 1
             # Results stand one term apart, the last one behind the prompt.
             places = len(prompt) - self._tokens(pieces)[1] * np.arange(shown)[::-1]
-            return Mark(
-                index=index,
-                cluster=cluster,
-                facts=facts,
-                tokens=tokens,
-                places=places,
-                options=numbers,
-                guess=self._chance,
-            )
-        return Write(
-            index=index,
-            cluster=cluster,
-            facts=facts,
-            prompt=prompt,
-            room=room,
-            answer=str(result),
-            chance=self._chance,
-        )
+            return Mark(**known, tokens=tokens, places=places, options=numbers, guess=self._chance)
+        return Write(**known, prompt=prompt, room=room, answer=str(result), chance=self._chance)
 
     def _walk(self, rng: np.random.Generator, terms: int) -> tuple[Whole, Whole]:
         """Running results [terms + 1], from the first number on, and the terms between them."""

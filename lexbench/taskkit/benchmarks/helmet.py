@@ -22,15 +22,10 @@ SHOTS = 2
 POPULAR = 3.0
 """Of PopQA only questions on subjects below this logarithm of page views."""
 RAG = {
-    "nq": ("kilt/nq-dev-multikilt_1000_k{k}_dep*.jsonl", "kilt/nq-train-multikilt_1000_k3_dep*.jsonl"),
-    "triviaqa": (
-        "kilt/triviaqa-dev-multikilt_1000_k{k}_dep*.jsonl",
-        "kilt/triviaqa-train-multikilt_1000_k3_dep*.jsonl",
-    ),
-    "hotpotqa": (
-        "kilt/hotpotqa-dev-multikilt_1000_k{k}_dep*.jsonl",
-        "kilt/hotpotqa-train-multikilt_1000_k3_dep*.jsonl",
-    ),
+    **{
+        name: (f"kilt/{name}-dev-multikilt_1000_k{{k}}_dep*.jsonl", f"kilt/{name}-train-multikilt_1000_k3_dep*.jsonl")
+        for name in ("nq", "triviaqa", "hotpotqa")
+    },
     "popqa": ("kilt/popqa_test_1000_k{k}_dep*.jsonl", "kilt/popqa_test_1000_k3_dep*.jsonl"),
     "msmarco": ("msmarco/test_reranking_data_k{k}_dep3.jsonl", "msmarco/test_reranking_data_k10_dep3.jsonl"),
 }

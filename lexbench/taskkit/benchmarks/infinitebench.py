@@ -212,11 +212,8 @@ def score(part: str, label: Any, output: str, scorer: str = "official") -> float
     A label that came as a list of one, where the rule wants the value itself, counts as that value.
     """
     # A file may hold the label in a list of one; these rules compare it with a string or a number.
-    if (
-        isinstance(label, list)
-        and len(label) == 1
-        and PARTS[part].official in (_first_digits, _key_value, _last_integer)
-    ):
+    single = PARTS[part].official in (_first_digits, _key_value, _last_integer)
+    if single and isinstance(label, list) and len(label) == 1:
         label = label[0]
     return float(getattr(PARTS[part], scorer)(output, label))
 

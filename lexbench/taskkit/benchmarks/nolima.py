@@ -58,20 +58,11 @@ def _examples(asked: Asked) -> Iterator[Example]:
                     for depth in np.linspace(0, 1, DEPTHS).tolist():
                         name = str(rng.choice(entry["character_set"]))
                         other = None if distractor is None else (distractor, _elsewhere(rng, tokens, depth))
+                        # Made when asked for: all texts of a length together would fill the memory.
+                        arguments = asked.tokenizer, book, entry, question, content["input_args"]
                         yield Example(
                             id=f"{entry['id']}_{test}_{kind}_{book.stem}_{depth:.2f}",
-                            messages=functools.partial(
-                                _messages,
-                                asked.tokenizer,
-                                book,
-                                entry,
-                                question,
-                                content["input_args"],
-                                name,
-                                tokens,
-                                depth,
-                                other,
-                            ),
+                            messages=functools.partial(_messages, *arguments, name, tokens, depth, other),
                             facts={
                                 "gold_answers": content.get("gold_answers") or [name],
                                 "character_set": entry["character_set"],
