@@ -258,6 +258,7 @@ class Arithmetic(Task):
 
     def _pieces(self, tokenizer: Tokenizer) -> Pieces:
         """The parts of lines as tokens; Refused if their number of tokens reveals which number or term they are."""
+        # Each piece is tokenized behind a new line: at the start of a text many tokenizers add a blank.
         behind = len(tokenizer.encode("\n").ids)
         least, count = self._least, self.numbers if self.wrap else 2 * self.numbers - 1
         terms = [f" {term:+d}" for term in range(least, least + count)]

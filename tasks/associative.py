@@ -152,6 +152,7 @@ class Associative(Task):
 
     def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedPeople:
         rng = self.rng("people", seed, index)
+        # Names and sights are drawn independently: no person belongs to a place.
         known = _names(tokenizer, self.distractors + 1, self.options)
         names = [known[each] for each in rng.permutation(len(known))]
         sights = [SIGHTS[each] for each in rng.permutation(len(SIGHTS))[: self.distractors + 1]]

@@ -107,6 +107,7 @@ class CommonWords(Task):
         answer = " " + ", ".join(common)
         room = room_for("common_words", len(tokenizer.encode(answer).ids), self.room, MARGIN)
         before, after = around(tokenizer, self.chat, [HEADER], ASK.format(common=self.common), BEGIN)
+        # The order is random, so the numbers' tokens are counted apart from the words'.
         times = self._times(len(words))
         numbers = sum(len(_number(tokenizer, place)) for place in range(1, sum(times) + 1))
         listed = numbers + sum(count * len(word) for count, word in zip(times, words, strict=True))
@@ -130,6 +131,7 @@ class CommonWords(Task):
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedWords) -> Write:
         words, left = list(fixed.words), length - fixed.least
         listed = sum(self._times(len(words)))
+        # Line numbers count as well, and grow a token longer here and there.
         for word in fixed.more:
             further = range(listed + 1, listed + self.others + 1)
             cost = self.others * len(word) + sum(len(_number(tokenizer, place)) for place in further)

@@ -99,6 +99,7 @@ class FrequentWords(Task):
         drawn = sampling.letters(self.rng("words", seed, index), LETTERS, SIZE)
         new = sampling.unused(drawn, "frequent_words finds no further word", "lower vocabulary")
         words = list(itertools.islice(new, self.vocabulary - 1))
+        # Rank 1 is the dots, so the first three words are ranks 2 to 4.
         answer = " " + ", ".join(words[:NAMED])
         before, after = around(tokenizer, self.chat, [HEADER], ASK, BEGIN)
         return FixedWords(

@@ -111,6 +111,7 @@ class LastSegment(Task):
         targets = self.targets or 0
         encoded = texts[document]
         if self.stream:
+            # `end` counts in the document, the stream also has all documents before it.
             stop = int(texts.stream_starts[document]) + end
             tokens = texts.stream[stop - length : stop]
         else:

@@ -238,6 +238,7 @@ class LongBench(Task):
         """The prompt's tokens, cut if needed; None: left out."""
         framed = len(frame.before) + len(frame.after)
         space = length - self._room - framed
+        # A limit cuts as officially or not at all: a second cut would make another prompt.
         if len(ids) > space and (self.truncation == "error" or self.limit is not None):
             remedy = "lower task.limit" if self.limit is not None else "set task.truncation to middle or skip"
             raise Refused(
@@ -247,6 +248,7 @@ class LongBench(Task):
         if len(ids) > space and self.truncation == "skip":
             return None
         if len(ids) > space:
+            # The middle goes in tokens: nothing is decoded and encoded again.
             half = space // 2
             ids = np.concatenate([ids[:half], ids[len(ids) - half :]])
         return np.concatenate([frame.before, ids, frame.after])

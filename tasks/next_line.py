@@ -174,6 +174,7 @@ class NextLine(Task):
         place: Place,
     ) -> Write:
         encoded = texts[document]
+        # A token that reaches into the line is cut there: its first part is encoded again.
         context = np.concatenate([encoded.ids[: place.end], tokenizer.encode(place.rest).ids])
         return Write(
             index=index,

@@ -279,6 +279,7 @@ class Niah(Task):
         In the control the right value is not in the text, so the wrong ones must not be either.
         """
         rng, wrong = self.rng("options", seed, fixed.index), (self.options or 0) - 1
+        # The right option's place is drawn first, so that it does not depend on how many values the text has.
         place = int(rng.integers(wrong + 1))
         drawn = [others[place] for place in rng.permutation(len(others))[: wrong if self.needle else 0]]
         drawn += [value for value, _ in itertools.islice(fixed.more, wrong - len(drawn))]

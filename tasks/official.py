@@ -132,6 +132,7 @@ class Official(Task):
         """One question per example that fits; prompt and room have at most `length` tokens."""
         examples, total = self._examples(tokenizer, length, n, seed)
         order = type(self)(benchmark=self.benchmark, part=self.part).rng("order", seed).permutation(total)
+        # Lazily: questions are made until n of them fit.
         made = (
             self._question(tokenizer, length, total, place, examples[place])
             for place in order.tolist()

@@ -89,6 +89,7 @@ class PlantedSummary(Task):
         rng = self.rng(length, seed, index)
         words = [[slot.split()[place] for place in _drawn(rng, slot, self.notes)] for slot in SLOTS]
         facts = [FACT.format(*fact) for fact in zip(*words, strict=True)]
+        # One note in each of as many parts: none is without a stretch of text of its own.
         depths = [haystack.stratified(part, self.notes, rng) for part in range(self.notes)]
         answer = f"\n{BULLET}".join(f" {fact}." for fact in facts)
         before, after = around(tokenizer, self.chat, [HEADER], ASK, BULLET)

@@ -130,6 +130,7 @@ class VariableTracking(Task):
     def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedChains:
         rng = self.rng("chains", seed, index)
         new = _chains(rng, self.hops + 1)
+        # The queried chain is drawn first: its names and value do not depend on how many others there are.
         chain, *others = itertools.islice(new, self.chains)
         shown = self._example(rng, list(itertools.islice(new, self.chains))) if self.example else ""
         before, after = around(tokenizer, self.chat, [shown, HEADER], chain.question(), BEGIN)

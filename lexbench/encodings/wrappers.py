@@ -227,6 +227,7 @@ def with_token_ids(
     texts = [each for each in given if isinstance(each, str)]
     if not texts:
         return parameters
+    # Decoded one by one: what a token is alone, whatever stands before it.
     decoded = ((token, tokenizer.decode([token])) for token in range(tokenizer.vocabulary))
     found = {token for token, said in decoded if any(fits(said, text) for text in texts)}
     if not found:

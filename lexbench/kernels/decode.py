@@ -85,6 +85,7 @@ def reaches(attention: Attention) -> Sequence[Reach] | None:
             return _near_and_far(window, sinks, plain, plain)
         case Remap(window, query, key), None:
             return _near_and_far(window, None, query, key)
+        # LM-Infinite: with other sizes the window's edge would cut through a region of the remap.
         case Remap(window, query, key), Window(size, sinks) if size == window:
             return _near_and_far(window, sinks, query, key)
         case (None, Blocks() as rule) | (Chunks() as rule, None):

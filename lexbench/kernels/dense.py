@@ -127,6 +127,7 @@ def growing_scores(queries: Tensor, keys: Tensor, growing: Growing) -> Tensor:
     (batch, heads, count, _), total, groups = queries.shape, keys.shape[2], keys.shape[1]
     asking = queries.reshape(batch, groups, heads // groups, count, -1)
     here, there = np.arange(total - count, total), np.arange(total)
+    # Only the difference turns, by the query's frequencies: the query itself stays as it is.
     turns = (there[None, :] - here[:, None])[..., None] * growing.inv_freq(here)[:, None, :]
     few = max(1, SCORES // (batch * groups * total * queries.shape[3]))
     parts = []

@@ -33,6 +33,7 @@ def structure(attention: Attention) -> str:
             return "blocks"
         case Remap(), None:
             return "near_far"
+        # The kernel has one edge between near and far, so mask and remap must agree on it.
         case Remap(), Window() if mask.size == remap.window:
             return "lambda"
         case Chunks(), None:

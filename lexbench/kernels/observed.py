@@ -47,6 +47,7 @@ def observe(queries: Tensor, keys: Tensor, logits: Logits, first: int, last: int
     for group in groups(queries, keys, logits, precise):
         for scores in rows(group, logits, begin=total - n_queries):
             weights = scores.softmax(-1)
+            # Row by row summed in float64: thousands of small weights would lose digits in float32.
             mass[group.heads, : scores.shape[2]] += by_distance(weights)
             entropy[group.heads] += torch.special.entr(weights).sum((1, 2), dtype=torch.float64)
             begun[group.heads] += weights[:, :, :first].sum((1, 2), dtype=torch.float64)

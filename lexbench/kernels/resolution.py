@@ -108,6 +108,7 @@ def _biases(group: Group, logits: Logits) -> Tensor | None:
     """
     total, device = group.length, group.keys.device
     found = torch.zeros(group.queries.shape[1], total, dtype=torch.float64, device=device)
+    # A bias of the distance alone gives shorter rows that are beginnings of the longest one.
     for last in (total - 1, total // 2, total // 3):
         row = logits.biases(group.heads, np.array([last]), np.arange(last + 1), device)
         if row is None:
@@ -163,6 +164,7 @@ class _Stretch:
 def _stretches(remap: Remapping | None) -> Iterator[_Stretch]:
     found = regions(remap)
     if isinstance(remap, Remap):
+        # `Remap.regions` has the near region first.
         yield _Stretch(found[0], 0, remap.window)
         yield _Stretch(found[1], remap.window, math.inf)
     elif isinstance(remap, Stairs):

@@ -119,6 +119,7 @@ def _placed(
     """
     if target == "transformers":
         return _config(rope, length, model)
+    # Without a rope_type of its own, it is a dict of kinds of layers.
     for each in [rope] if "rope_type" in rope else rope.values():
         if why := _unread_by_vllm(each, model, own):
             raise _refusal("inv_freq", label, target, f"{why}: ")
@@ -322,6 +323,7 @@ def _flags(method: Method | None, attention: Attention, label: str, model: Model
     llama.cpp's yarn has the ramp of `yarn` with truncate. It multiplies cos and sin by 0.1 ln s + 1 and ignores
     --yarn-attn-factor (releases before December 2025 multiply by both), so any other scale is refused.
     """
+    # A base and a linear factor are exact in every release: yarn is tried only where they do not suffice.
     scale, ladder = attention.scale or 1.0, _ladder(_frequencies(attention, model), model)
     if ladder is not None and scale == 1:
         base, factor = ladder

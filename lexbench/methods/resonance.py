@@ -31,6 +31,7 @@ class Resonance:
         Where it has no frequencies, the model's own are rounded; Refused unless the model has plain RoPE. ValueError
         where frequencies change while a text is read (`dynamic`).
         """
+        # A modifier acts on each pass of a mixture and on each group of layers.
         if attention.mixture is not None:
             return Attention(mixture=tuple(self.over(part, model, length) for part in attention.mixture))
         if attention.dynamic is not None:

@@ -107,6 +107,7 @@ def insert(
     space = len(haystack.tokens)
     nearest = [_nearest_end(haystack, depth, strata) for depth in depths]
     pieces, last = [], 0
+    # sorted is stable: needles at the same end keep their order.
     for number in sorted(range(len(needles)), key=nearest.__getitem__):
         pieces += [haystack.tokens[last : nearest[number]], needles[number]]
         last = nearest[number]

@@ -71,6 +71,7 @@ def strict_phrase(text: str, references: Sequence[str], others: Sequence[str] | 
         references: right answers.
         others: all possible wrong answers, if known: any of them in the rest of the line is wrong, other text is not.
     """
+    # The first line alone: what follows may explain the answer.
     words = next(iter(text.strip().splitlines()), "").split()
     return float(any(_answered(words, reference, others) for reference in references))
 

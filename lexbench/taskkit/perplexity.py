@@ -181,6 +181,7 @@ def _question(texts: EncodedCorpus, index: int, document: int, begin: int, first
         index=index,
         cluster=texts.name(document),
         tokens=np.concatenate([texts.prefix, encoded.ids[begin:end]]),
+        # BOS stands before the window: it moves the first target, and is none itself.
         start=len(texts.prefix) + first - begin,
         bytes=units[0],
         words=units[1],

@@ -47,6 +47,7 @@ def unused(values: Iterable[str], what: str, remedy: str) -> Iterator[str]:
     """
     seen, misses = set[str](), 0
     for value in values:
+        # In a row: a few repetitions are luck, a thousand say that the values are used up.
         misses = misses + 1 if value in seen else 0
         if misses == 0:
             seen.add(value)

@@ -158,6 +158,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
             "give the official babilong/prompts.py"
         ) from None
     for file in asked.files.places:
+        # Both official layouts: qa1/0k.json, and 0k/qa1-....parquet.
         class_ = next((name for name in (file.stem, file.parent.name) if re.fullmatch(r"\d+[kM]", name)), "?")
         for number, row in enumerate(rows(file)):
             context, question, target = (value(row, name, str, file) for name in ("input", "question", "target"))

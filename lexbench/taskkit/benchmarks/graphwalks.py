@@ -49,6 +49,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
             kind, prompt = value(row, "problem_type", str, file), value(row, "prompt", str, file)
             if asked.part != "all" and kind != asked.part:
                 continue
+            # The data call it answer_nodes, their card calls it answer.
             nodes = row.get("answer_nodes", row.get("answer"))
             if not isinstance(nodes, list):
                 raise ValueError(f"{file} has a row without answer_nodes: give the official file")

@@ -115,6 +115,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
 def _ruler(asked: Asked) -> Iterator[Example]:
     """Rows that hold the text and its fields; the wording for several values stands before that for one."""
     stated = every_literal(asked.prompts)
+    # Of load_ruler's assignments, number 1 is the wording for several values, number 2 that for one.
     several = int(asked.part != "ruler_niah_mv")
     wording, cue = (stated[f"load_ruler.{name}"][1 + several] for name in ("user_template", "system_template"))
     for file in asked.files.places:

@@ -261,6 +261,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
                     f"template {asked.template} of {asked.part} has unknown fields: take one of {', '.join(families)}"
                 ) from None
             listed = label if isinstance(label, list) else [label]
+            # The rules of both want the right option's text and its letter.
             if asked.part in ("longbook_choice_eng", "code_debug"):
                 label = [listed[0], LETTERS[list(row["options"]).index(listed[0])]]
             yield Example(
@@ -276,6 +277,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
 
 def _fields(part: str, asked: str, context: str, row: Mapping[str, Any]) -> dict[str, str]:
     """Values of the fields that the official templates have."""
+    # As the official code: these templates name the call and its function apart from the input.
     call = re.findall(r"func_[0-9]+\(-?[0-9]+\)", asked) if part == "code_run" else []
     number = re.findall(r"The .+ of", asked) if part == "math_find" else []
     prefix = f"What is {number[0].lower()[:-3]} in the following list?" if number else ""

@@ -54,6 +54,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
         for number, row in enumerate(rows(file)):
             answer, prefix = value(row, "answer", str, file), value(row, "random_string_to_prepend", str, file)
             try:
+                # A string of JSON: sent as one user message it would be another task.
                 talk = [(turn["role"], turn["content"]) for turn in json.loads(value(row, "prompt", str, file))]
             except (ValueError, KeyError, TypeError):
                 raise ValueError(f"{file}: prompt must be JSON of a list of messages: give the official file") from None
@@ -82,6 +83,7 @@ def _files(part: str, axis: str | None) -> Sequence[str]:
 
 
 def _examples_v2(asked: Asked) -> Iterator[Example]:
+    # A prompt of millions of characters is one field; the csv module stops at 131,072.
     csv.field_size_limit(sys.maxsize)
     for file in asked.files.places:
         with file.open(encoding="utf-8", newline="") as opened:

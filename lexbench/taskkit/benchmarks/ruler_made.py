@@ -105,6 +105,7 @@ def sources(checkout: Path, part: str) -> Files:
     known = Wanted(folder, part, 0, 0, 0, len).arguments()
     script = folder / f"{known['task']}.py"
     found = hashlib.sha256(script.read_bytes()).hexdigest()[:8] if script.is_file() else "missing"
+    # Another version of the script may draw other numbers: then no byte is promised.
     if found != SCRIPTS[known["task"]]:
         raise Refused(
             f"{script.name} of this checkout of RULER ({found}) is not the version whose bytes are known here: "
@@ -406,6 +407,7 @@ def _squad(folder: Path) -> tuple[list[Asked], list[str]]:
     place = {document: i for i, document in enumerate(documents)}
     asked: list[Asked] = []
     for article in articles:
+        # Upstream fills with paragraphs of the same article first.
         near = [place[each["context"]] for each in article["paragraphs"]]
         for each in article["paragraphs"]:
             own = place[each["context"]]

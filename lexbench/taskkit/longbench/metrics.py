@@ -218,6 +218,7 @@ def _common_rows(x: Sequence[str], y: Sequence[str]) -> list[int]:
     whole = (1 << len(y)) - 1
     added = [0]
     for each in x:
+        # Row by row, with carries running along the bits that are not in the subsequence yet.
         kept = whole ^ added[-1]
         same = kept & places.get(each, 0)
         added.append(whole ^ ((kept + same | kept ^ same) & whole))
