@@ -17,7 +17,8 @@ class LambdaMask:
     The paper's W is the trained length, so that the distance of the first tokens is one above the trained ones.
     With `middle` each query of each head also sees the few keys between with the largest logits at distance W, in
     layers `middle_from` and later; the paper's appendix takes 5 of them for retrieval. Then scores of all keys are
-    computed. Not verified: the first of these layers.
+    computed. The released code (read, not run) does so for the last query of each pass alone, at a distance of 2048
+    where W is 4096, from its fifth layer on: middle_from=4.
 
     Args:
         window: W in tokens, at least 1; None: the trained length.
