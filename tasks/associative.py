@@ -1,6 +1,5 @@
 """Associative needles: the question names a city, the needle a sight of it; only knowledge joins them."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from lexbench import Answer, AnyQuestion, Choose, Corpus, Refused, Sample, Task, Tokenizer, Tokens, Write
-from lexbench.taskkit import haystack
+from lexbench.taskkit import haystack, sampling
 from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_haystack, check_length, room_for
 from lexbench.taskkit.scoring import score_choice, score_items
 from lexbench.taskkit.spread import NAMES
@@ -212,12 +211,10 @@ def _names(tokenizer: Tokenizer, people: int, options: int | None) -> list[str]:
     """
     if options is None:
         return list(NAMES)
-    sizes = {name: len(tokenizer.encode(f" {name}").ids) for name in NAMES}
-    usual, _ = Counter(sizes.values()).most_common(1)[0]
-    alike = [name for name in NAMES if sizes[name] == usual]
+    alike = sampling.of_usual_size(tokenizer, NAMES)
     if len(alike) < people + options:
         raise Refused(
-            f"associative has {len(alike)} names of {usual} tokens, needs {people + options}: "
+            f"associative has {len(alike)} names of equally many tokens, needs {people + options}: "
             "lower options or distractors"
         )
     return alike

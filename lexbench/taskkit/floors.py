@@ -24,6 +24,10 @@ COUNTED = 1 << 17
 """Tokens after which no further document is counted: encoding a large corpus takes longer than a run."""
 
 
+BITS = 21
+"""Of a token in an n-gram's number: three tokens fill 63 bits."""
+
+
 class Documents(Protocol):
     """The encoded documents of a corpus."""
 
@@ -53,7 +57,7 @@ class _Grams:
     def __init__(self, texts: Sequence[Tokens]) -> None:
         self.total = sum(map(len, texts))
         self.tokens = _Counts(_joined(texts))
-        self.pairs = _Counts(_joined([_coded(ids[:-1], ids[1:]) for ids in texts]))
+        self.pairs = _Counts(_joined([_grams(ids, 2) for ids in texts]))
         self.first = _Counts(_joined([ids[:-1] for ids in texts]))
 
 
@@ -61,17 +65,12 @@ def _joined(arrays: Sequence[Tokens]) -> Tokens:
     return np.concatenate([*arrays, np.empty(0, np.int64)])
 
 
-def _coded(before: Tokens, behind: Tokens) -> Tokens:
-    """A pair of tokens as one number."""
-    return before << 32 | behind
-
-
 class Floors:
     """N-gram floors over the documents of one corpus.
 
     Args:
         documents: of the corpus, encoded.
-        vocabulary: number of token ids.
+        vocabulary: number of token ids, at most 2^21.
     """
 
     def __init__(self, documents: Documents, vocabulary: int) -> None:
@@ -80,7 +79,7 @@ class Floors:
         while sum(map(len, texts)) < COUNTED and len(texts) < len(documents):
             texts.append(documents[len(texts)].ids)
         self._counted, self._all = len(texts), _Grams(texts)
-        self._kinds = _Counts(self._all.pairs.numbers >> 32)
+        self._kinds = _Counts(self._all.pairs.numbers >> BITS)
         self._own = functools.lru_cache(maxsize=4)(self._own_grams)
 
     def of(self, document: int, targets: Tokens, before: Tokens) -> Mapping[str, float]:
@@ -99,7 +98,7 @@ class Floors:
         # The target's own document leaves the counts, so no floor has seen its targets. The 1 is Laplace's.
         seen = self._all.tokens.at(targets) - own.tokens.at(targets)
         unigram = (seen + 1) / (total + self._vocabulary)
-        codes = _coded(before, targets)
+        codes = before << BITS | targets
         pairs = self._all.pairs.at(codes) - own.pairs.at(codes)
         first = self._all.first.at(before) - own.first.at(before)
         # T(a) without this document: pairs that occur in it alone are no kinds any more.
@@ -112,7 +111,7 @@ class Floors:
         own = _Grams([self._documents[document].ids] if document < self._counted else [])
         # As often in this document as in all: in no other.
         alone = self._all.pairs.at(own.pairs.numbers) == own.pairs.counts
-        return own, _Counts(own.pairs.numbers[alone] >> 32)
+        return own, _Counts(own.pairs.numbers[alone] >> BITS)
 
 
 class WittenBell:
@@ -150,10 +149,6 @@ class WittenBell:
             p = np.where(kinds > 0, (pairs + kinds * p) / np.maximum(followed + kinds, 1), p)
             found[name] = -np.log(p)
         return found
-
-
-BITS = 21
-"""Of a token in an n-gram's number."""
 
 
 def _grams(ids: Tokens, n: int) -> Tokens:

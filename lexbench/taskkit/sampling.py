@@ -77,6 +77,13 @@ def alike(tokenizer: Tokenizer, values: Iterable[str], what: str, remedy: str) -
             raise Refused(f"{what} of {usual} tokens in {TRIES}: {remedy}")
 
 
+def of_usual_size(tokenizer: Tokenizer, values: Sequence[str]) -> list[str]:
+    """The values with the most common number of tokens, behind a space: options of a choice, as in `alike`."""
+    sizes = [len(tokenizer.encode(f" {value}").ids) for value in values]
+    usual, _ = Counter(sizes).most_common(1)[0]
+    return [value for value, size in zip(values, sizes, strict=True) if size == usual]
+
+
 def letters(rng: np.random.Generator, alphabet: str, size: int) -> Iterator[str]:
     """Words of `size` letters without end; letters are uniform and independent."""
     while True:

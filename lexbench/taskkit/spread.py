@@ -4,7 +4,6 @@ A task states a `Puzzle`; `Spread` puts its lines into the filler at places that
 scores. So the length's effect is that of the distance alone: each sample is the same puzzle at every length.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -14,7 +13,7 @@ import numpy as np
 from lexbench.core.record import Refused, Sample
 from lexbench.core.task import Answer, AnyQuestion, Choose, Task, Tokenizer, Tokens, Write, Written
 from lexbench.corpora import Corpus
-from lexbench.taskkit import haystack
+from lexbench.taskkit import haystack, sampling
 from lexbench.taskkit.people import PARTS
 from lexbench.taskkit.prompt import (
     Fixed,
@@ -160,10 +159,7 @@ class Spread(Task):
     def _drawn(self, rng: np.random.Generator, tokenizer: Tokenizer, values: Sequence[str], count: int) -> list[str]:
         """Different values in random order; for a choice those of the most common number of tokens."""
         if self.choose:
-            sizes = [len(tokenizer.encode(f" {value}").ids) for value in values]
-            # A summed NLL favours options of fewer tokens: all must have equally many.
-            usual, _ = Counter(sizes).most_common(1)[0]
-            values = [value for value, size in zip(values, sizes, strict=True) if size == usual]
+            values = sampling.of_usual_size(tokenizer, values)
         if len(values) < count:
             raise Refused(
                 f"{self._name} has {len(values)} words of equally many tokens, needs {count}: set task.choose=false, "
