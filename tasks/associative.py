@@ -8,7 +8,7 @@ import numpy as np
 
 from lexbench import Answer, AnyQuestion, Choose, Corpus, Refused, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, sampling
-from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_haystack, check_length, room_for
+from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_haystack, check_length, framed
 from lexbench.taskkit.scoring import score_choice, score_items
 from lexbench.taskkit.spread import NAMES
 
@@ -160,19 +160,14 @@ class Associative(Task):
             for name, (sight, city, country) in zip(names, sights, strict=False)
         ]
         place = sights[0][self.hops]
-        before, after = around(tokenizer, self.chat, [HEADER], ASK.format(place=place), BEGIN.format(place=place))
-        answer = f" {names[0]}"
+        ask, begin, spare = ASK.format(place=place), BEGIN.format(place=place), 0 if self.options else MARGIN
         return FixedPeople(
-            index=index,
+            **framed(self, tokenizer, index, [HEADER], ask, begin, [f" {names[0]}"], spare),
             place=place,
             name=names[0],
             needle=lines[0] if self.needle else np.empty(0, np.int64),
             others=list(zip(names[1:], lines[1:], strict=False)),
             unused=names[len(lines) :],
-            before=before,
-            after=after,
-            answer=answer,
-            room=room_for("associative", len(tokenizer.encode(answer).ids), self.room, 0 if self.options else MARGIN),
         )
 
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedPeople) -> Write | Choose:

@@ -12,7 +12,7 @@ import numpy as np
 from lexbench import Answer, AnyQuestion, Choose, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
 from lexbench.taskkit import haystack, matching, people, squad_hotpot
 from lexbench.taskkit.passages import Case, Passage
-from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
+from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_length, framed
 from lexbench.taskkit.scoring import score_choice, score_written
 
 HEADER = "Answer the question from these documents, in a few words."
@@ -172,18 +172,13 @@ class DistractorQa(Task):
         gold = case.gold if self.needle else ()
         # So many at least that all wrong options come from the text.
         others = itertools.islice(case.others, max(1, (self.options or 0) - max(1, len(gold))))
-        before, after = around(tokenizer, self.chat, [HEADER], ASK.format(question=case.question), BEGIN)
-        answers = case.references[:1] if self.options else case.references
-        written = max(len(tokenizer.encode(f" {answer}").ids) for answer in answers)
+        ask, spare = ASK.format(question=case.question), 0 if self.options else MARGIN
+        answers = [f" {answer}" for answer in (case.references[:1] if self.options else case.references)]
         return FixedCase(
-            index=index,
+            **framed(self, tokenizer, index, [HEADER], ask, BEGIN, answers, spare),
             case=case,
             gold=[_encoded(tokenizer, document.text) for document in gold],
             others=[(_encoded(tokenizer, document.text), document) for document in others],
-            before=before,
-            after=after,
-            room=room_for("distractor_qa", written, self.room, 0 if self.options else MARGIN),
-            answer=f" {case.references[0]}",
         )
 
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedCase) -> Write | Choose:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lexbench import Answer, AnyQuestion, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, matching, sampling
-from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
+from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_length, framed
 from lexbench.taskkit.scoring import score_items
 
 HEADER = "This coded text repeats some words more often than others.\n"
@@ -101,15 +101,10 @@ class FrequentWords(Task):
         words = list(itertools.islice(new, self.vocabulary - 1))
         # Rank 1 is the dots, so the first three words are ranks 2 to 4.
         answer = " " + ", ".join(words[:NAMED])
-        before, after = around(tokenizer, self.chat, [HEADER], ASK, BEGIN)
         return FixedWords(
-            index=index,
+            **framed(self, tokenizer, index, [HEADER], ASK, BEGIN, [answer], MARGIN),
             words=words,
             pieces=[tokenizer.encode(text).ids for text in (DOTS, *(f" {word}" for word in words))],
-            before=before,
-            after=after,
-            room=room_for("frequent_words", len(tokenizer.encode(answer).ids), self.room, MARGIN),
-            answer=answer,
         )
 
     def _counts(self, total: int) -> NDArray[np.int64]:

@@ -21,7 +21,7 @@ from lexbench import (
     Write,
 )
 from lexbench.taskkit import haystack, sampling
-from lexbench.taskkit.prompt import Fixed, around, check_at_least, check_haystack, check_length, room_for
+from lexbench.taskkit.prompt import Fixed, check_at_least, check_haystack, check_length, framed
 from lexbench.taskkit.scoring import score_choice, score_items
 
 HEADER = "Remember the special magic {kind}s in this text.\n"
@@ -195,19 +195,14 @@ class Niah(Task):
         needles = [self._needle(tokenizer, *pair) if self.needle else np.empty(0, np.int64) for pair in pairs]
         answer = " " + ", ".join(value for _, value in pairs)
         spare = 0 if self.options else MARGIN * len(pairs)
-        before, after = self._around(tokenizer, keys)
         return FixedNeedles(
-            index=index,
+            **framed(self, tokenizer, index, *self._wording(keys), [answer], spare),
             keys=keys,
             values=[value for _, value in pairs],
             needles=needles,
             others=list(itertools.islice(more, 1 if self.haystack == "needles" else self.distractors * self.values)),
             strata=0 if self.haystack == "needles" else self.strata,
             more=more,
-            before=before,
-            after=after,
-            answer=answer,
-            room=room_for("niah", len(tokenizer.encode(answer).ids), self.room, spare),
         )
 
     def _more(self, tokenizer: Tokenizer, keys: Iterator[str], values: Iterator[str]) -> Iterator[tuple[str, Tokens]]:
@@ -224,13 +219,13 @@ class Niah(Task):
     def _needle(self, tokenizer: Tokenizer, key: str, value: str) -> Tokens:
         return tokenizer.encode(NEEDLE.format(kind=self.value_kind, key=key, value=value)).ids
 
-    def _around(self, tokenizer: Tokenizer, keys: list[str]) -> tuple[Tokens, Tokens]:
-        """Tokens before and behind the haystack."""
+    def _wording(self, keys: list[str]) -> tuple[list[str], str, str]:
+        """Headers, question, and first words of the answer."""
         one = len(keys) * self.values == 1
         words = {"kind": self.value_kind, "keys": " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))}
         ask = (ASK_ONE if one else ASK_SEVERAL).format(**words)
         prefix = (PREFIX_ONE if one else PREFIX_SEVERAL).format(**words)
-        return around(tokenizer, self.chat, [HEADER.format(**words)], ask, f" {prefix}")
+        return [HEADER.format(**words)], ask, f" {prefix}"
 
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedNeedles) -> Write | Choose:
         body, depths, others, name = self._body(tokenizer, length - fixed.bare, seed, fixed)

@@ -11,7 +11,7 @@ import numpy as np
 
 from lexbench import Answer, AnyQuestion, Corpus, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, sampling
-from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_haystack, check_length, room_for
+from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_haystack, check_length, framed
 from lexbench.taskkit.scoring import score_items
 
 HEADER = "Variables are assigned values in this text. Remember them.\n"
@@ -133,19 +133,11 @@ class VariableTracking(Task):
         # The queried chain is drawn first: its names and value do not depend on how many others there are.
         chain, *others = itertools.islice(new, self.chains)
         shown = self._example(rng, list(itertools.islice(new, self.chains))) if self.example else ""
-        before, after = around(tokenizer, self.chat, [shown, HEADER], chain.question(), BEGIN)
+        frame = framed(self, tokenizer, index, [shown, HEADER], chain.question(), BEGIN, [chain.answer()], MARGIN)
         needles = [[tokenizer.encode(each).ids for each in one.statements()] for one in (chain, *others)]
         if not self.needle:
             needles[0] = [np.empty(0, np.int64)] * (self.hops + 1)
-        return FixedChains(
-            index=index,
-            chain=chain,
-            needles=needles,
-            before=before,
-            after=after,
-            room=room_for("variable_tracking", len(tokenizer.encode(chain.answer()).ids), self.room, MARGIN),
-            answer=chain.answer(),
-        )
+        return FixedChains(**frame, chain=chain, needles=needles)
 
     def _example(self, rng: np.random.Generator, chains: Sequence[Chain]) -> str:
         """Statements of the chains, randomly mixed, then the first chain's question and answer."""

@@ -123,6 +123,34 @@ def around(tokenizer: Tokenizer, chat: bool, headers: Sequence[str], ask: str, b
     return np.concatenate(before), np.concatenate(after)
 
 
+def framed(
+    task: Any,
+    tokenizer: Tokenizer,
+    index: int,
+    headers: Sequence[str],
+    ask: str,
+    begin: str,
+    answers: Sequence[str],
+    spare: int,
+) -> dict[str, Any]:
+    """The fields of `Fixed` for one sample of a task that has `room` and `chat`.
+
+    Args:
+        task: of the sample.
+        tokenizer: of the model.
+        index: of the sample.
+        headers: texts in front of the haystack, as in `around`.
+        ask: the question behind the haystack.
+        begin: first words of the answer.
+        answers: right answers, each with its leading blank, the usual one first. The longest must fit in the room.
+        spare: tokens to write beyond those of the longest answer, where the task states no room.
+    """
+    before, after = around(tokenizer, task.chat, headers, ask, begin)
+    written = max(len(tokenizer.encode(answer).ids) for answer in answers)
+    room = room_for(name_of(task), written, task.room, spare)
+    return {"index": index, "before": before, "after": after, "room": room, "answer": answers[0]}
+
+
 def conversation(tokenizer: Tokenizer, messages: Sequence[tuple[str, str]]) -> list[Tokens]:
     """Tokens of several messages in the model's chat template, in pieces, of which every second one is a message.
 

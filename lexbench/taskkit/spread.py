@@ -15,16 +15,7 @@ from lexbench.core.task import Answer, AnyQuestion, Choose, Task, Tokenizer, Tok
 from lexbench.corpora import Corpus
 from lexbench.taskkit import haystack, sampling
 from lexbench.taskkit.people import PARTS
-from lexbench.taskkit.prompt import (
-    Fixed,
-    around,
-    bos_and_chat,
-    check_at_least,
-    check_haystack,
-    check_length,
-    name_of,
-    room_for,
-)
+from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_haystack, check_length, framed, name_of
 from lexbench.taskkit.scoring import score_choice, score_items
 
 NAMES = (
@@ -141,19 +132,14 @@ class Spread(Task):
     def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedPuzzle:
         rng = self.rng("puzzle", seed, index)
         puzzle = self.puzzle(rng, lambda values, count: self._drawn(rng, tokenizer, values, count))
-        before, after = around(tokenizer, self.chat, [puzzle.header], puzzle.ask, puzzle.begin)
-        answer = f" {', '.join(puzzle.expected)}"
+        answer, spare = f" {', '.join(puzzle.expected)}", 0 if self.choose else MARGIN
         # Left out after drawing: the control has the same puzzle, text and question.
         left_out = frozenset() if self.needle else puzzle.needed
         none = np.empty(0, np.int64)
         return FixedPuzzle(
-            index=index,
+            **framed(self, tokenizer, index, [puzzle.header], puzzle.ask, puzzle.begin, [answer], spare),
             puzzle=puzzle,
             lines=[none if i in left_out else tokenizer.encode(line).ids for i, line in enumerate(puzzle.lines)],
-            before=before,
-            after=after,
-            answer=answer,
-            room=room_for(self._name, len(tokenizer.encode(answer).ids), self.room, 0 if self.choose else MARGIN),
         )
 
     def _drawn(self, rng: np.random.Generator, tokenizer: Tokenizer, values: Sequence[str], count: int) -> list[str]:
