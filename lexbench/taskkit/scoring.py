@@ -12,7 +12,7 @@ from lexbench.taskkit import matching
 
 def score_written(question: Write, answer: Written, scores: Mapping[str, float], **more: Any) -> Sample:
     """The sample of a written answer with the task's scores; `more` sets other fields of the sample."""
-    return _sample(
+    return sample_of(
         question, scores=scores, chance=question.chance, output=answer.text, hit_room=answer.hit_room, **more
     )
 
@@ -50,7 +50,7 @@ def score_choice(question: AnyQuestion, answer: Answer, **more: Any) -> Sample:
     best = np.flatnonzero(nll == nll.min())
     # Tied options share the point: a model of equal likelihoods scores exactly 1 / options.
     share = 1 / len(best) if not bad and question.expected in best else 0.0
-    return _sample(
+    return sample_of(
         question,
         scores={"accuracy": share},
         chance=question.chance,
@@ -79,7 +79,7 @@ def score_marks(question: AnyQuestion, answer: Answer, **more: Any) -> Sample:
     best = nll == nll.min(axis=1, keepdims=True)
     # A row with a NaN has no least NLL: its share is 0 / 1, not 0 / 0.
     shares = (best & right).sum(axis=1) / np.maximum(best.sum(axis=1), 1)
-    return _sample(
+    return sample_of(
         question,
         scores={"accuracy": float(shares.mean()), "exact": float(bool((shares == 1).all()))},
         chance=question.chance,
@@ -104,7 +104,7 @@ def score_likelihood(question: AnyQuestion, answer: Answer) -> Sample:
     nll = np.asarray(answer.nll, dtype=np.float32)
     assert len(nll) == question.length - question.start, "a backend must answer every target once"
     bad = int((~np.isfinite(nll)).sum())
-    return _sample(
+    return sample_of(
         question,
         nll=nll,
         bytes=question.bytes,
@@ -114,8 +114,8 @@ def score_likelihood(question: AnyQuestion, answer: Answer) -> Sample:
     )
 
 
-def _sample(question: AnyQuestion, **fields: Any) -> Sample:
-    """A sample with these fields, and what every sample has of its question."""
+def sample_of(question: AnyQuestion, **fields: Any) -> Sample:
+    """A sample with these fields, and with number, cluster, tokens, facts and depth of its question."""
     known = {
         "index": question.index,
         "cluster": question.cluster,
