@@ -15,7 +15,7 @@ from lexbench.taskkit.perplexity import (
     bos_policy,
     encoded_corpus,
     in_turns,
-    place_of,
+    score_question,
 )
 from lexbench.taskkit.prompt import check_at_least, check_length
 from lexbench.taskkit.scoring import score_likelihood
@@ -108,25 +108,13 @@ class LastSegment(Task):
         return [offset + targets * int(place) for place in rng.permutation(space // targets + 1)]
 
     def _question(self, texts: EncodedCorpus, length: int, index: int, document: int, end: int) -> Score:
-        targets = self.targets or 0
-        encoded = texts[document]
         if self.stream:
             # `end` counts in the document, the stream also has all documents before it.
             stop = int(texts.stream_starts[document]) + end
             tokens = texts.stream[stop - length : stop]
         else:
-            tokens = np.concatenate([texts.prefix, encoded.ids[end - length + len(texts.prefix) : end]])
-        units = encoded.units(end - targets, end)
-        question = Score(
-            index=index,
-            cluster=texts.name(document),
-            tokens=tokens,
-            start=length - targets,
-            bytes=units[0],
-            words=units[1],
-            facts=place_of(texts, document, end - targets, end),
-        )
-        return texts.with_floors(question, document)
+            tokens = np.concatenate([texts.prefix, texts[document].ids[end - length + len(texts.prefix) : end]])
+        return score_question(texts, index, document, tokens, end - (self.targets or 0), end)
 
     def _too_few(self, texts: EncodedCorpus, n: int, found: int) -> str:
         if self.stream:

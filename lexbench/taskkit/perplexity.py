@@ -152,8 +152,12 @@ class DocumentTask(Task):
             raise Refused(f"{noun} reads {tokens} tokens a document, asked for {length}: raise document_tokens")
         texts = encoded_corpus(self.corpus, tokenizer)
         windows = self.windows(tokens - prefix, length, prefix > 0)
-        places = [(place, *window) for place in self._long_documents(texts, tokens, n, seed) for window in windows]
-        return [_question(texts, index, *place) for index, place in enumerate(places)]
+        chosen = self._long_documents(texts, tokens, n, seed)
+        parts = [(document, texts[document].ids, *window) for document in chosen for window in windows]
+        return [
+            score_question(texts, index, document, np.concatenate([texts.prefix, ids[begin:end]]), first, end)
+            for index, (document, ids, begin, first, end) in enumerate(parts)
+        ]
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """The NLL of a window's targets."""
@@ -174,15 +178,14 @@ class DocumentTask(Task):
         return found
 
 
-def _question(texts: EncodedCorpus, index: int, document: int, begin: int, first: int, end: int) -> Score:
-    encoded = texts[document]
-    units = encoded.units(first, end)
+def score_question(texts: EncodedCorpus, index: int, document: int, tokens: Tokens, first: int, end: int) -> Score:
+    """The question for the tokens of a document from `first` to `end` (excluded), the last ones of `tokens`."""
+    units = texts[document].units(first, end)
     question = Score(
         index=index,
         cluster=texts.name(document),
-        tokens=np.concatenate([texts.prefix, encoded.ids[begin:end]]),
-        # BOS stands before the window: it moves the first target, and is none itself.
-        start=len(texts.prefix) + first - begin,
+        tokens=tokens,
+        start=len(tokens) - (end - first),
         bytes=units[0],
         words=units[1],
         facts=place_of(texts, document, first, end),
