@@ -1,7 +1,9 @@
 """Associative needles: the question names a city, the needle a sight of it; only knowledge joins them."""
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -18,32 +20,8 @@ ASK = "\nWhich of these people has been to {place}?"
 BEGIN = " The one of these people who has been to {place} is"
 MARGIN = 4
 """Tokens to write beyond those of the answer."""
-SIGHTS = (
-    ("the Eiffel Tower", "Paris", "France"),
-    ("the Colosseum", "Rome", "Italy"),
-    ("Buckingham Palace", "London", "England"),
-    ("the Brandenburg Gate", "Berlin", "Germany"),
-    ("the Kremlin", "Moscow", "Russia"),
-    ("the Acropolis", "Athens", "Greece"),
-    ("the Statue of Liberty", "New York", "America"),
-    ("the Sagrada Familia", "Barcelona", "Spain"),
-    ("the Forbidden City", "Beijing", "China"),
-    ("the Charles Bridge", "Prague", "Czechia"),
-    ("the Schoenbrunn Palace", "Vienna", "Austria"),
-    ("the statue of the Little Mermaid", "Copenhagen", "Denmark"),
-    ("the Anne Frank House", "Amsterdam", "Holland"),
-    ("the Hagia Sophia", "Istanbul", "Turkey"),
-    ("the statue of Christ the Redeemer", "Rio de Janeiro", "Brazil"),
-    ("the Burj Khalifa", "Dubai", "the Emirates"),
-    ("the Sensoji temple", "Tokyo", "Japan"),
-    ("the Atomium", "Brussels", "Belgium"),
-    ("the Wailing Wall", "Jerusalem", "Israel"),
-    ("the CN Tower", "Toronto", "Canada"),
-    ("Table Mountain", "Cape Town", "South Africa"),
-    ("the Great Sphinx", "Cairo", "Egypt"),
-    ("the Petronas Towers", "Kuala Lumpur", "Malaysia"),
-    ("the Taj Mahal", "Agra", "India"),
-)
+with Path(__file__).with_name("associative_sights.csv").open(encoding="utf-8", newline="") as _rows:
+    SIGHTS = tuple(map(tuple, csv.reader(_rows)))
 """Sight, city, country; no two share a city or a country, and no sight shares a word with its city or country."""
 
 
