@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.core.attention import Floats
+from lexbench.core.attention import Attention, Floats
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 
@@ -167,6 +167,22 @@ def as_transformers(model: Model, kind: str, **parameters: Any) -> dict[str, Any
     if int(model.head_dim * share) < model.rotated:  # transformers rounds down: 44 * (30 / 44) is 29.99...
         share = math.nextafter(share, 1.0)
     return {**found, "partial_rotary_factor": share}
+
+
+class Rebased:
+    """A method that rotates as plain RoPE of another base does; it states `_base`."""
+
+    def _base(self, model: Model, length: int) -> float:
+        """The base at a length."""
+        raise NotImplementedError
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """Frequencies of the base; Refused unless the model has plain RoPE, or where the base is not defined."""
+        return Attention(inv_freq=model.inv_freq(self._base(model, length)))
+
+    def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
+        """The same in transformers' config: its `default` with that base."""
+        return as_transformers(model, "default", rope_theta=self._base(model, length))
 
 
 def blend_by_rotations(model: Model, factor: float, slow: float, fast: float) -> Floats:
