@@ -1,10 +1,9 @@
 """Adjusted base frequency."""
 
-import math
 from dataclasses import dataclass
 
 from lexbench.core.model import Model
-from lexbench.methods.rotary import Rebased, base_for_length
+from lexbench.methods.rotary import Rebased, base_for_length, check_base
 
 
 @dataclass(frozen=True)
@@ -27,11 +26,7 @@ class Abf(Rebased):
     base: float | None = None
 
     def __post_init__(self) -> None:
-        if self.base is not None and not 1 < self.base < math.inf:
-            raise ValueError(
-                f"abf's base must be finite and above 1, got {self.base}: leave it out to fit the length, "
-                "or take the paper's 500000"
-            )
+        check_base("abf", self.base)
 
     def _base(self, model: Model, length: int) -> float:
         """The new base; Refused where it follows the length, and the trained length is below 7 tokens."""

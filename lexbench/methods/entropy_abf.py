@@ -1,13 +1,12 @@
 """Entropy-aware adjusted base frequency."""
 
-import math
 from dataclasses import dataclass
 
 from lexbench.core.attention import Attention, LogScale
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.distances import check_count
-from lexbench.methods.rotary import base_for_length, check_trained_length, trained_on
+from lexbench.methods.rotary import base_for_length, check_base, check_trained_length, trained_on
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,7 @@ class EntropyAbf:
     trained_length: int | None = None
 
     def __post_init__(self) -> None:
-        if self.base is not None and not 1 < self.base < math.inf:
-            raise ValueError(
-                f"entropy_abf's base must be finite and above 1, got {self.base}: leave it out to fit the length"
-            )
+        check_base("entropy_abf", self.base)
         check_count("entropy_abf's exempt_layers", self.exempt_layers, "the paper takes 2", least=0)
         check_trained_length("entropy_abf", self.trained_length)
 

@@ -26,6 +26,15 @@ def check_factor(method: str, factor: float | None) -> None:
         raise ValueError(f"{method}'s factor must be at most {MOST:,.0f}, got {factor:g}: e.g. 8")
 
 
+def check_base(method: str, base: float | None) -> None:
+    """ValueError unless the base is left out or above 1."""
+    if base is not None and not 1 < base < math.inf:
+        raise ValueError(
+            f"{method}'s base must be finite and above 1, got {base}: leave it out to fit the length, "
+            "or take the paper's 500000"
+        )
+
+
 def check_trained_length(method: str, trained_length: int | None) -> None:
     """ValueError unless the trained length is left out or at least 1."""
     if trained_length is not None and trained_length < 1:
