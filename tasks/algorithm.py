@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Mark, Marked, Sample, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, Mark, Sample, Task, Tokenizer
 from lexbench.taskkit.prompt import bos_and_chat, check_length
 from lexbench.taskkit.sampling import single_tokens
 from lexbench.taskkit.scoring import score_marks
@@ -57,11 +57,11 @@ class Algorithm(Task):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Accuracy over the digits of the result."""
-        assert isinstance(question, Mark) and isinstance(answer, Marked)
         return score_marks(question, answer)
 
     def _question(self, tokenizer: Tokenizer, symbols: NDArray[np.int64], length: int, seed: int, index: int) -> Mark:
         prefix, line = np.asarray(tokenizer.prefix, np.int64), tokenizer.encode("\n").ids[-1:]
+        # A sum has two numbers and a result around two signs, the others a string and a result around one.
         parts, marks = (3, 2) if self.kind == "add" else (2, 1)
         check_length(self.kind, len(prefix) + parts + marks, length)
         size = (length - len(prefix) - marks) // parts
@@ -74,6 +74,7 @@ class Algorithm(Task):
         else:
             string = rng.integers(10, size=size)
             result = np.sort(string) if self.kind == "sort" else string[::-1]
+            # Behind the digits, + and = comes the sign of reverse or sort.
             asked = np.concatenate([symbols[string], symbols[12:]])
         blank = np.repeat(line, length - len(prefix) - len(asked) - size)
         return Mark(
@@ -93,6 +94,7 @@ class Algorithm(Task):
 def _sum(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
     """[n] digits of the sum of two numbers of [n] digits, units first; the last carry is dropped."""
     found, carry = np.empty_like(first), 0
+    # Units first: the carry goes to the next place.
     for place, digits in enumerate(first + second):
         carry, found[place] = divmod(int(digits) + carry, 10)
     return found

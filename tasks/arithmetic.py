@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,8 @@ from lexbench import (
     Answer,
     AnyQuestion,
     Choose,
-    Chosen,
     Frame,
     Mark,
-    Marked,
     Refused,
     Sample,
     Task,
@@ -153,9 +151,9 @@ class Arithmetic(Task):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Accuracy of the written answer, of the choice, or of the marks."""
-        if isinstance(question, Choose) and isinstance(answer, Chosen):
+        if isinstance(question, Choose):
             return score_choice(question, answer)
-        if isinstance(question, Mark) and isinstance(answer, Marked):
+        if isinstance(question, Mark):
             return score_marks(question, answer)
         assert isinstance(question, Write) and isinstance(answer, Written)
         result = question.facts["expected"]
@@ -173,6 +171,7 @@ class Arithmetic(Task):
         """The answer with further terms as a list, so that they count as wrong; after a shown result without them."""
         text = text.lstrip("= \t\n")
         if self.shown:
+            # After shown results the model may go on with the sum, as the text does: that is no second answer.
             text = re.sub(r"^(\d+)[ \t]*[+-].*", r"\1", text)
         return re.sub(r"[+-](?=[ \t]*\d)", ",", text)
 
@@ -183,6 +182,7 @@ class Arithmetic(Task):
         room = room_for("arithmetic", digit, self.room, 4) if self.ask == "write" else digit
         bare, each = self._tokens(pieces)
         shown = self.shots * (bare + self.shot_terms * each + len(pieces.end))
+        # The room holds the result of the question itself, so its line counts without it.
         space = length - sum(map(len, [frame.before, header, frame.after])) - shown - (bare - digit) - room
         check_length("arithmetic", length - space + each, length)
         rng = self.rng(length, seed, index)
@@ -191,53 +191,33 @@ class Arithmetic(Task):
             shots += [self._line(pieces, *self._walk(rng, self.shot_terms)), pieces.end]
         results, steps = self._walk(rng, space // each)
         question = self._line(pieces, results, steps)[:-digit]
+        # Less than a term is left over: blank lines at the start, far from the question.
         blank = np.repeat(pieces.end, space % each)
         prompt = np.concatenate([frame.before, blank, *shots, question, frame.after])
         return self._ask(pieces, prompt, room, results, index)
 
     def _ask(self, pieces: Pieces, prompt: Whole, room: int, results: Whole, index: int) -> Write | Choose | Mark:
         """The question for the result that follows the prompt."""
-        result, cluster, terms = int(results[-1]), str(index), len(results) - 1
+        result, terms = int(results[-1]), len(results) - 1
         facts = {"expected": str(result), "terms": terms, "needed": self._needed(results)}
+        known: dict[str, Any] = {"index": index, "cluster": str(index), "facts": facts}
         if self.ask == "choose":
-            options = tuple(pieces.digits)
-            return Choose(
-                index=index,
-                cluster=cluster,
-                facts=facts,
-                prompt=prompt,
-                options=options,
-                expected=result,
-                guess=self._chance,
-            )
+            return Choose(**known, prompt=prompt, options=tuple(pieces.digits), expected=result, guess=self._chance)
         if self.ask == "mark":
             tokens, numbers = np.append(prompt, pieces.digits[result]), pieces.digits[:, 0]
             shown = terms if self.shown else 1
+            # Results stand one term apart, the last one behind the prompt.
             places = len(prompt) - self._tokens(pieces)[1] * np.arange(shown)[::-1]
-            return Mark(
-                index=index,
-                cluster=cluster,
-                facts=facts,
-                tokens=tokens,
-                places=places,
-                options=numbers,
-                guess=self._chance,
-            )
-        return Write(
-            index=index,
-            cluster=cluster,
-            facts=facts,
-            prompt=prompt,
-            room=room,
-            answer=str(result),
-            chance=self._chance,
-        )
+            return Mark(**known, tokens=tokens, places=places, options=numbers, guess=self._chance)
+        return Write(**known, prompt=prompt, room=room, answer=str(result), chance=self._chance)
 
     def _walk(self, rng: np.random.Generator, terms: int) -> tuple[Whole, Whole]:
         """Running results [terms + 1], from the first number on, and the terms between them."""
         drawn = rng.integers(self.numbers, size=terms + 1)
         if not self.wrap:
+            # On the line each term is the step to an independent result.
             return drawn, np.diff(drawn)
+        # On the circle terms are independent, and results follow modulo m.
         steps = drawn[1:] + self._least
         return (drawn[0] + np.concatenate([[0], steps.cumsum()])) % self.numbers, steps
 
@@ -257,6 +237,7 @@ class Arithmetic(Task):
             return 2
         if self.wrap:
             return len(results)
+        # From the end: once the running sums span 0 to m - 1, only one result is possible.
         back = results[::-1]
         spans = np.maximum.accumulate(back) - np.minimum.accumulate(back)
         determined = np.flatnonzero(spans == self.numbers - 1)
@@ -277,6 +258,7 @@ class Arithmetic(Task):
 
     def _pieces(self, tokenizer: Tokenizer) -> Pieces:
         """The parts of lines as tokens; Refused if their number of tokens reveals which number or term they are."""
+        # Each piece is tokenized behind a new line: at the start of a text many tokenizers add a blank.
         behind = len(tokenizer.encode("\n").ids)
         least, count = self._least, self.numbers if self.wrap else 2 * self.numbers - 1
         terms = [f" {term:+d}" for term in range(least, least + count)]

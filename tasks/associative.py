@@ -1,15 +1,16 @@
 """Associative needles: the question names a city, the needle a sight of it; only knowledge joins them."""
 
-from collections import Counter
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Choose, Chosen, Corpus, Refused, Sample, Task, Tokenizer, Tokens, Write
-from lexbench.taskkit import haystack
-from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
+from lexbench import Answer, AnyQuestion, Choose, Corpus, Refused, Sample, Task, Tokenizer, Tokens, Write
+from lexbench.taskkit import haystack, sampling
+from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_haystack, check_length, framed
 from lexbench.taskkit.scoring import score_choice, score_items
 from lexbench.taskkit.spread import NAMES
 
@@ -19,32 +20,8 @@ ASK = "\nWhich of these people has been to {place}?"
 BEGIN = " The one of these people who has been to {place} is"
 MARGIN = 4
 """Tokens to write beyond those of the answer."""
-SIGHTS = (
-    ("the Eiffel Tower", "Paris", "France"),
-    ("the Colosseum", "Rome", "Italy"),
-    ("Buckingham Palace", "London", "England"),
-    ("the Brandenburg Gate", "Berlin", "Germany"),
-    ("the Kremlin", "Moscow", "Russia"),
-    ("the Acropolis", "Athens", "Greece"),
-    ("the Statue of Liberty", "New York", "America"),
-    ("the Sagrada Familia", "Barcelona", "Spain"),
-    ("the Forbidden City", "Beijing", "China"),
-    ("the Charles Bridge", "Prague", "Czechia"),
-    ("the Schoenbrunn Palace", "Vienna", "Austria"),
-    ("the statue of the Little Mermaid", "Copenhagen", "Denmark"),
-    ("the Anne Frank House", "Amsterdam", "Holland"),
-    ("the Hagia Sophia", "Istanbul", "Turkey"),
-    ("the statue of Christ the Redeemer", "Rio de Janeiro", "Brazil"),
-    ("the Burj Khalifa", "Dubai", "the Emirates"),
-    ("the Sensoji temple", "Tokyo", "Japan"),
-    ("the Atomium", "Brussels", "Belgium"),
-    ("the Wailing Wall", "Jerusalem", "Israel"),
-    ("the CN Tower", "Toronto", "Canada"),
-    ("Table Mountain", "Cape Town", "South Africa"),
-    ("the Great Sphinx", "Cairo", "Egypt"),
-    ("the Petronas Towers", "Kuala Lumpur", "Malaysia"),
-    ("the Taj Mahal", "Agra", "India"),
-)
+with Path(__file__).with_name("associative_sights.csv").open(encoding="utf-8", newline="") as _rows:
+    SIGHTS = tuple(map(tuple, csv.reader(_rows)))
 """Sight, city, country; no two share a city or a country, and no sight shares a word with its city or country."""
 
 
@@ -118,7 +95,8 @@ class Associative(Task):
     needle: bool = True
 
     def __post_init__(self) -> None:
-        for name, choices in (("haystack", ("noise", "text")), ("link", tuple(NEEDLES)), ("hops", (1, 2))):
+        check_haystack("associative", self)
+        for name, choices in (("link", tuple(NEEDLES)), ("hops", (1, 2))):
             if getattr(self, name) not in choices:
                 known = ", ".join(map(str, choices))
                 raise ValueError(f"associative's {name} must be one of {known}, got {getattr(self, name)}")
@@ -129,10 +107,6 @@ class Associative(Task):
             )
         if self.options and self.room:
             raise ValueError(f"associative writes nothing with options, got room={self.room}: leave it out")
-        if self.haystack != "text":
-            object.__setattr__(self, "corpus", None)
-        elif self.corpus is None:
-            raise ValueError("associative with haystack=text needs a corpus, got none: give one, or haystack=noise")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Which needles in which haystack, and how the answer is scored."""
@@ -155,6 +129,7 @@ class Associative(Task):
 
     def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedPeople:
         rng = self.rng("people", seed, index)
+        # Names and sights are drawn independently: no person belongs to a place.
         known = _names(tokenizer, self.distractors + 1, self.options)
         names = [known[each] for each in rng.permutation(len(known))]
         sights = [SIGHTS[each] for each in rng.permutation(len(SIGHTS))[: self.distractors + 1]]
@@ -163,19 +138,14 @@ class Associative(Task):
             for name, (sight, city, country) in zip(names, sights, strict=False)
         ]
         place = sights[0][self.hops]
-        before, after = around(tokenizer, self.chat, [HEADER], ASK.format(place=place), BEGIN.format(place=place))
-        answer = f" {names[0]}"
+        ask, begin, spare = ASK.format(place=place), BEGIN.format(place=place), 0 if self.options else MARGIN
         return FixedPeople(
-            index=index,
+            **framed(self, tokenizer, index, [HEADER], ask, begin, [f" {names[0]}"], spare),
             place=place,
             name=names[0],
             needle=lines[0] if self.needle else np.empty(0, np.int64),
             others=list(zip(names[1:], lines[1:], strict=False)),
             unused=names[len(lines) :],
-            before=before,
-            after=after,
-            answer=answer,
-            room=room_for("associative", len(tokenizer.encode(answer).ids), self.room, 0 if self.options else MARGIN),
         )
 
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedPeople) -> Write | Choose:
@@ -184,30 +154,26 @@ class Associative(Task):
         body = haystack.fill(self.corpus, tokenizer, length - fixed.bare, str(fixed.index), rng)
         for _, line in fixed.others:
             body, _ = haystack.put(body, line, rng.random())
+        # The depth is the share of the text without this needle, so the length is taken before it is inserted.
         share = max(1, len(body.tokens))
         body, place = haystack.put(body, fixed.needle, depth, self.strata)
         facts = {"expected": [fixed.name], "place": fixed.place, "depth": place / share}
         if not self.options:
+            # Any person of the text may be asked for; in the control the right one is not in the text.
             chance = 1 / (1 + len(fixed.others)) if self.needle else 1 / len(NAMES)
             return fixed.write([body.tokens], body.name, chance, facts)
+        # Wrong options are people of the text first, else a model could choose the only name that it has seen.
         shown = [name for name, _ in fixed.others] if self.needle else []
         wrong = [*shown, *fixed.unused][: self.options - 1]
         right = int(rng.integers(self.options))
         names = [*wrong[:right], fixed.name, *wrong[right:]]
-        return Choose(
-            index=fixed.index,
-            cluster=body.name,
-            prompt=np.concatenate([fixed.before, body.tokens, fixed.after]),
-            options=tuple(tokenizer.encode(f" {name}").ids for name in names),
-            expected=right,
-            facts=facts,
-        )
+        options = [tokenizer.encode(f" {name}").ids for name in names]
+        return fixed.choose([body.tokens], body.name, options, right, facts)
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict accuracy of a written answer, or accuracy of the choice."""
         if isinstance(question, Choose):
-            assert isinstance(answer, Chosen)
-            return score_choice(question, answer, depth=question.facts["depth"])
+            return score_choice(question, answer)
         return score_items(question, answer, r"[a-z]+")
 
 
@@ -218,12 +184,10 @@ def _names(tokenizer: Tokenizer, people: int, options: int | None) -> list[str]:
     """
     if options is None:
         return list(NAMES)
-    sizes = {name: len(tokenizer.encode(f" {name}").ids) for name in NAMES}
-    usual, _ = Counter(sizes.values()).most_common(1)[0]
-    alike = [name for name in NAMES if sizes[name] == usual]
+    alike = sampling.of_usual_size(tokenizer, NAMES)
     if len(alike) < people + options:
         raise Refused(
-            f"associative has {len(alike)} names of {usual} tokens, needs {people + options}: "
+            f"associative has {len(alike)} names of equally many tokens, needs {people + options}: "
             "lower options or distractors"
         )
     return alike

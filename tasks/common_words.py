@@ -11,7 +11,7 @@ import numpy as np
 
 from lexbench import Answer, AnyQuestion, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, matching, sampling
-from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
+from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_length, framed
 from lexbench.taskkit.scoring import score_items
 
 HEADER = "This numbered list has words that occur more often than others.\n"
@@ -104,24 +104,13 @@ class CommonWords(Task):
         common = list(itertools.islice(spelled, self.common))
         more = (tokenizer.encode(f" {word}").ids for word in spelled)
         words = [*(tokenizer.encode(f" {word}").ids for word in common), *itertools.islice(more, self.common)]
-        answer = " " + ", ".join(common)
-        room = room_for("common_words", len(tokenizer.encode(answer).ids), self.room, MARGIN)
-        before, after = around(tokenizer, self.chat, [HEADER], ASK.format(common=self.common), BEGIN)
+        answer, ask = " " + ", ".join(common), ASK.format(common=self.common)
+        frame = framed(self, tokenizer, index, [HEADER], ask, BEGIN, [answer], MARGIN)
+        # The order is random, so the numbers' tokens are counted apart from the words'.
         times = self._times(len(words))
         numbers = sum(len(_number(tokenizer, place)) for place in range(1, sum(times) + 1))
         listed = numbers + sum(count * len(word) for count, word in zip(times, words, strict=True))
-        least = len(before) + listed + len(after) + room
-        return FixedWords(
-            index=index,
-            common=common,
-            words=words,
-            more=more,
-            before=before,
-            after=after,
-            room=room,
-            answer=answer,
-            least=least,
-        )
+        return FixedWords(**frame, common=common, words=words, more=more, least=Fixed(**frame).tokens + listed)
 
     def _times(self, words: int) -> list[int]:
         """Occurrences of each of so many words, the common ones first."""
@@ -130,6 +119,7 @@ class CommonWords(Task):
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedWords) -> Write:
         words, left = list(fixed.words), length - fixed.least
         listed = sum(self._times(len(words)))
+        # Line numbers count as well, and grow a token longer here and there.
         for word in fixed.more:
             further = range(listed + 1, listed + self.others + 1)
             cost = self.others * len(word) + sum(len(_number(tokenizer, place)) for place in further)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Mark, Marked, Sample, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, Mark, Sample, Task, Tokenizer
 from lexbench.taskkit.prompt import bos_and_chat, check_at_least, check_length
 from lexbench.taskkit.sampling import single_tokens
 from lexbench.taskkit.scoring import score_marks
@@ -62,7 +62,6 @@ class Copy(Task):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Accuracy over the repeated places."""
-        assert isinstance(question, Mark) and isinstance(answer, Marked)
         return score_marks(question, answer)
 
     def _question(self, tokenizer: Tokenizer, symbols: NDArray[np.int64], length: int, seed: int, index: int) -> Mark:
@@ -74,8 +73,10 @@ class Copy(Task):
         drawn = self.rng(length, seed, index).integers(self.symbols, size=size)
         line = tokenizer.encode("\n").ids[-1:]
         whole = 2 * size + 1 if self.size is None else space
+        # np.resize repeats string and separator until the text is full.
         text = np.resize(np.concatenate([symbols[drawn], line]), whole)
         begin = np.concatenate([prefix, np.repeat(line, space - whole)])
+        # From the second copy on; separators themselves are not asked for.
         repeated = np.arange(size + 1, whole)
         return Mark(
             index=index,

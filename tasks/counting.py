@@ -34,7 +34,6 @@ class Counting(Spread):
         pairs: of people.
     """
 
-    form: ClassVar[tuple[str, ...]] = Spread.form
     item: ClassVar[str] = r"\d+"
     most: int = 5
     pairs: int = 2
@@ -56,6 +55,7 @@ class Counting(Spread):
         """Pairs of people with complementary counts, their lines in random order."""
         names = words(NAMES, 2 * self.pairs)
         firsts = rng.integers(1, self.most + 1, self.pairs)
+        # People 2k and 2k + 1 are a pair: together they ring most + 1 times.
         counts = np.ravel(np.column_stack([firsts, self.most + 1 - firsts]))
         rung = rng.permutation(np.repeat(np.arange(len(names)), counts))
         return Puzzle(

@@ -9,10 +9,10 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Choose, Chosen, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
+from lexbench import Answer, AnyQuestion, Choose, Refused, Sample, Task, Tokenizer, Tokens, Write, Written
 from lexbench.taskkit import haystack, matching, people, squad_hotpot
 from lexbench.taskkit.passages import Case, Passage
-from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
+from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_length, framed
 from lexbench.taskkit.scoring import score_choice, score_written
 
 HEADER = "Answer the question from these documents, in a few words."
@@ -170,19 +170,15 @@ class DistractorQa(Task):
 
     def _fixed(self, tokenizer: Tokenizer, index: int, case: Case) -> FixedCase:
         gold = case.gold if self.needle else ()
+        # So many at least that all wrong options come from the text.
         others = itertools.islice(case.others, max(1, (self.options or 0) - max(1, len(gold))))
-        before, after = around(tokenizer, self.chat, [HEADER], ASK.format(question=case.question), BEGIN)
-        answers = case.references[:1] if self.options else case.references
-        written = max(len(tokenizer.encode(f" {answer}").ids) for answer in answers)
+        ask, spare = ASK.format(question=case.question), 0 if self.options else MARGIN
+        answers = [f" {answer}" for answer in (case.references[:1] if self.options else case.references)]
         return FixedCase(
-            index=index,
+            **framed(self, tokenizer, index, [HEADER], ask, BEGIN, answers, spare),
             case=case,
             gold=[_encoded(tokenizer, document.text) for document in gold],
             others=[(_encoded(tokenizer, document.text), document) for document in others],
-            before=before,
-            after=after,
-            room=room_for("distractor_qa", written, self.room, 0 if self.options else MARGIN),
-            answer=f" {case.references[0]}",
         )
 
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedCase) -> Write | Choose:
@@ -203,14 +199,8 @@ class DistractorQa(Task):
             values = [document.value for document in wrong]
             place = int(rng.integers(self.options))
             values = [*values[:place], expected[0], *values[place : self.options - 1]]
-            return Choose(
-                index=fixed.index,
-                cluster=case.cluster,
-                prompt=np.concatenate([fixed.before, *documents, fixed.after]),
-                options=tuple(tokenizer.encode(f" {value}").ids for value in values),
-                expected=place,
-                facts=facts,
-            )
+            options = [tokenizer.encode(f" {value}").ids for value in values]
+            return fixed.choose(documents, case.cluster, options, place, facts)
         if not self._official:
             shown = [*case.gold, cut, *(document for _, document in others)]
             named = (value for document in shown for value in document.alike if value != expected[0])
@@ -234,8 +224,7 @@ class DistractorQa(Task):
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and official accuracy of a written answer, or accuracy of the choice."""
         if isinstance(question, Choose):
-            assert isinstance(answer, Chosen)
-            return score_choice(question, answer, depth=question.facts["depth"])
+            return score_choice(question, answer)
         assert isinstance(question, Write) and isinstance(answer, Written)
         references = question.facts["expected"]
         return score_written(
@@ -254,6 +243,7 @@ def _arranged(
     """Documents in random order, and the depth of the gold document's middle, inside the stratum if possible."""
     for _ in range(ORDERS):
         documents = [filler, *(others[place] for place in rng.permutation(len(others)))]
+        # For each place in this order, where the middle of the gold document would be.
         begins = np.cumsum([0, *map(len, documents)])
         middles = (begins + len(gold) / 2) / (begins[-1] + len(gold))
         own = np.flatnonzero((middles * strata).astype(np.int64) == int(depth * strata))

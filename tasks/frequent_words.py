@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lexbench import Answer, AnyQuestion, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, matching, sampling
-from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
+from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_length, framed
 from lexbench.taskkit.scoring import score_items
 
 HEADER = "This coded text repeats some words more often than others.\n"
@@ -99,16 +99,12 @@ class FrequentWords(Task):
         drawn = sampling.letters(self.rng("words", seed, index), LETTERS, SIZE)
         new = sampling.unused(drawn, "frequent_words finds no further word", "lower vocabulary")
         words = list(itertools.islice(new, self.vocabulary - 1))
+        # Rank 1 is the dots, so the first three words are ranks 2 to 4.
         answer = " " + ", ".join(words[:NAMED])
-        before, after = around(tokenizer, self.chat, [HEADER], ASK, BEGIN)
         return FixedWords(
-            index=index,
+            **framed(self, tokenizer, index, [HEADER], ASK, BEGIN, [answer], MARGIN),
             words=words,
             pieces=[tokenizer.encode(text).ids for text in (DOTS, *(f" {word}" for word in words))],
-            before=before,
-            after=after,
-            room=room_for("frequent_words", len(tokenizer.encode(answer).ids), self.room, MARGIN),
-            answer=answer,
         )
 
     def _counts(self, total: int) -> NDArray[np.int64]:
@@ -125,7 +121,9 @@ class FrequentWords(Task):
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedWords) -> Write:
         space = length - fixed.tokens
         totals = range(space + 1)  # a piece has at least one token
+        # Tokens grow with the total of pieces, so the largest that fits is found by bisection.
         largest = bisect.bisect_right(totals, space, key=lambda total: fixed.coded(self._counts(total))) - 1
+        # Down from there to counts that name the words without a tie.
         counts = self._counts(next(total for total in range(largest, 0, -1) if self._separate(total)))
         order = self.rng("order", seed, fixed.index).permutation(np.repeat(np.arange(self.vocabulary), counts))
         filler = haystack.noise(tokenizer, space - fixed.coded(counts), str(fixed.index), [DOTS])

@@ -1,7 +1,6 @@
 """Graph walks: the nodes that lead to a node, or that are reached from it in a number of steps."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -48,7 +47,6 @@ class GraphWalk(Spread):
         trees: alike, one is asked for.
     """
 
-    form: ClassVar[tuple[str, ...]] = Spread.form
     ask: str = "parents"
     width: int = 2
     steps: int = 2
@@ -91,6 +89,7 @@ class GraphWalk(Spread):
             needed=frozenset(place for place, (number, _) in enumerate(order) if number == 0),
             ask=ASKS[self.ask].format(**filled),
             begin=BEGINS[self.ask].format(**filled),
+            # The last layer, in random order: the order of an answer says nothing of the paths.
             expected=words(asked[-self.width :], self.width),
             chance=1 / self.trees,
         )
@@ -100,6 +99,7 @@ class GraphWalk(Spread):
         if self.ask == "parents":
             return [(node, root) for node in others]
         layers = [others[start : start + self.width] for start in range(0, len(others), self.width)]
+        # Node k of each layer is on path k: the paths share only the root.
         paths = zip(*layers, strict=True)
         return [edge for path in paths for edge in zip([root, *path[:-1]], path, strict=True)]
 

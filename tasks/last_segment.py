@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Corpus, Refused, Sample, Score, Scored, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, Corpus, Refused, Sample, Score, Task, Tokenizer
 from lexbench.taskkit.perplexity import (
     AVERAGING,
     LONGER,
@@ -15,7 +15,7 @@ from lexbench.taskkit.perplexity import (
     bos_policy,
     encoded_corpus,
     in_turns,
-    place_of,
+    score_question,
 )
 from lexbench.taskkit.prompt import check_at_least, check_length
 from lexbench.taskkit.scoring import score_likelihood
@@ -73,6 +73,7 @@ class LastSegment(Task):
         """One question per place."""
         task = self.for_lengths([length])
         assert task.targets is not None and task.longest is not None
+        # The first target needs a token before it: BOS, or one of the text.
         least = task.targets + (1 if self.stream else max(1, len(tokenizer.prefix)))
         check_length(f"last_segment with {task.targets} targets", least, length, "raise length or lower targets")
         if length > task.longest:
@@ -87,7 +88,6 @@ class LastSegment(Task):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """The NLL of the targets."""
-        assert isinstance(question, Score) and isinstance(answer, Scored)
         return score_likelihood(question, answer)
 
     def _ends(self, texts: EncodedCorpus, document: int, seed: int) -> list[int]:
@@ -95,6 +95,7 @@ class LastSegment(Task):
         rng = self.rng("places", seed, texts.name(document))
         targets, longest = self.targets or 0, self.longest or 0
         if self.stream:
+            # In a stream BOS stands before the document's first token, which may then be a target.
             before = targets if len(texts.bos) else targets + 1
             first = max(before, longest - int(texts.stream_starts[document]))
         else:
@@ -102,28 +103,18 @@ class LastSegment(Task):
         space = len(texts[document].ids) - first
         if space < 0:
             return []
+        # The grid of disjoint segments is shifted at random by what is left over, so that no place is preferred.
         offset = first + int(rng.integers(space % targets + 1))
         return [offset + targets * int(place) for place in rng.permutation(space // targets + 1)]
 
     def _question(self, texts: EncodedCorpus, length: int, index: int, document: int, end: int) -> Score:
-        targets = self.targets or 0
-        encoded = texts[document]
         if self.stream:
+            # `end` counts in the document, the stream also has all documents before it.
             stop = int(texts.stream_starts[document]) + end
             tokens = texts.stream[stop - length : stop]
         else:
-            tokens = np.concatenate([texts.prefix, encoded.ids[end - length + len(texts.prefix) : end]])
-        units = encoded.units(end - targets, end)
-        question = Score(
-            index=index,
-            cluster=texts.name(document),
-            tokens=tokens,
-            start=length - targets,
-            bytes=units[0],
-            words=units[1],
-            facts=place_of(texts, document, end - targets, end),
-        )
-        return texts.with_floors(question, document)
+            tokens = np.concatenate([texts.prefix, texts[document].ids[end - length + len(texts.prefix) : end]])
+        return score_question(texts, index, document, tokens, end - (self.targets or 0), end)
 
     def _too_few(self, texts: EncodedCorpus, n: int, found: int) -> str:
         if self.stream:

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Corpus, Refused, Sample, Score, Scored, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, Corpus, Refused, Sample, Score, Task, Tokenizer
 from lexbench.taskkit import key_tokens
 from lexbench.taskkit.perplexity import AVERAGING, EncodedCorpus, bos_policy, encoded_corpus
 from lexbench.taskkit.prompt import check_at_least, check_length
@@ -84,6 +84,7 @@ class LongPpl(Task):
                 f"long_ppl reads documents of {task.document_tokens} tokens, asked for {length}: raise document_tokens"
             )
         texts = encoded_corpus(self.corpus, tokenizer)
+        # Not more than leaves every key token the short context with which it was found.
         stride = max(1, min(self.stride or length // 4, width - found.rule.short))
         windows = [
             (document, end, own)
@@ -94,10 +95,9 @@ class LongPpl(Task):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """The NLL of the key tokens, without a number of words: key tokens are no running text."""
-        assert isinstance(question, Score) and isinstance(answer, Scored)
-        sample = score_likelihood(question, answer)
-        targets = np.asarray(question.facts["targets"])
-        return replace(sample, nll=np.asarray(answer.nll, np.float32)[targets - targets[0]], words=None)
+        sample, targets = score_likelihood(question, answer), np.asarray(question.facts["targets"])
+        assert sample.nll is not None
+        return replace(sample, nll=sample.nll[targets - targets[0]], words=None)
 
     def _keys(self) -> str:
         """The key tokens, for the protocol."""
@@ -117,6 +117,7 @@ class LongPpl(Task):
         need = (self.document_tokens or 0) - len(texts.prefix)
         chosen: list[tuple[int, NDArray[np.int64]]] = []
         most = 0
+        # The order of a task without parameters: the same documents for every file, stride and length.
         for document in LongPpl(self.corpus).rng("documents", seed).permutation(len(texts)).tolist():
             name = texts.name(document)
             if len(chosen) == n or not len(found.spans.get(name, ())):
@@ -139,6 +140,7 @@ class LongPpl(Task):
 def _windows(targets: NDArray[np.int64], width: int, stride: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """(end, key tokens) of each window of `width` tokens plus BOS."""
     while len(targets):
+        # The first window scores every key token in it, further ones those within a stride of their first.
         own = targets[targets < max(int(targets[0]) + stride, width)]
         yield max(int(own[-1]) + 1, width), own
         targets = targets[len(own) :]

@@ -13,7 +13,7 @@ import yaml
 
 from lexbench import Answer, AnyQuestion, Frame, Refused, Sample, Task, Tokenizer, Write, Written
 from lexbench.taskkit import longbench
-from lexbench.taskkit.prompt import bos_and_chat, check_at_least, check_length
+from lexbench.taskkit.prompt import bos_and_chat, check_at_least, check_length, has_chat
 from lexbench.taskkit.scoring import score_written
 
 OURS = Path(__file__).with_name("longbench_prompts.yaml")
@@ -133,6 +133,7 @@ class LongBench(Task):
         assert not isinstance(self.data, str)
         source = self.data or longbench.from_hub(self._stem)
         examples = longbench.read_examples(source, classes=self._facts.metric == "classification")
+        # The order of a task without other parameters: the same examples under any template, limit and room.
         order = type(self)(dataset=self.dataset, e=self.e).rng("order", seed).permutation(len(examples))[:n]
         cell = {"dataset": self._stem, "data": str(source), "examples": len(examples)}
         questions = []
@@ -181,11 +182,7 @@ class LongBench(Task):
     def _uses_chat(self, tokenizer: Tokenizer) -> bool:
         if self.chat is not None or not self._facts.chat or self.wrapper is not None:
             return bool(self.chat)
-        try:
-            tokenizer.frame(chat=True)
-        except ValueError:
-            return False
-        return True
+        return has_chat(tokenizer)
 
     def _framed(self, tokenizer: Tokenizer) -> str:
         """What stands around the prompt, for the protocol."""
@@ -209,6 +206,7 @@ class LongBench(Task):
         ids = [*tokenizer.prefix, *tokenizer.encode(text).ids.tolist()]
         if len(ids) <= self.limit:
             return text
+        # As pred.py: BOS counts, and an odd limit loses a token.
         half = self.limit // 2
         return tokenizer.decode(ids[:half]) + tokenizer.decode(ids[-half:])
 
@@ -240,6 +238,7 @@ class LongBench(Task):
         """The prompt's tokens, cut if needed; None: left out."""
         framed = len(frame.before) + len(frame.after)
         space = length - self._room - framed
+        # A limit cuts as officially or not at all: a second cut would make another prompt.
         if len(ids) > space and (self.truncation == "error" or self.limit is not None):
             remedy = "lower task.limit" if self.limit is not None else "set task.truncation to middle or skip"
             raise Refused(
@@ -249,6 +248,7 @@ class LongBench(Task):
         if len(ids) > space and self.truncation == "skip":
             return None
         if len(ids) > space:
+            # The middle goes in tokens: nothing is decoded and encoded again.
             half = space // 2
             ids = np.concatenate([ids[:half], ids[len(ids) - half :]])
         return np.concatenate([frame.before, ids, frame.after])

@@ -39,7 +39,6 @@ class ManyLabels(Spread):
         shots: examples of each thing.
     """
 
-    form: ClassVar[tuple[str, ...]] = Spread.form
     version: ClassVar[int] = 2
     item: ClassVar[str] = "[a-z]"
     labels: int = 6
@@ -62,6 +61,7 @@ class ManyLabels(Spread):
 
     def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:
         """Examples of all things in random order, and a new one."""
+        # In the control the asked label would be the only one without an example: labels without any join it.
         unused = 0 if self.needle else min(self.labels - 1, len(string.ascii_uppercase) - self.labels)
         options = words(string.ascii_uppercase, self.labels + unused)
         labels = options[: self.labels]

@@ -174,6 +174,7 @@ class NextLine(Task):
         place: Place,
     ) -> Write:
         encoded = texts[document]
+        # A token that reaches into the line is cut there: its first part is encoded again.
         context = np.concatenate([encoded.ids[: place.end], tokenizer.encode(place.rest).ids])
         return Write(
             index=index,
@@ -197,11 +198,13 @@ def _answer(encoded: Encoded, line: Line) -> str:
 
 def _place(encoded: Encoded, line: Line) -> Place:
     """The place of a line among the tokens, and the distance of its names."""
+    # Tokens that begin before the line; the last of them may reach into it.
     end = int(np.searchsorted(encoded.starts, line.begin))
     rest = ""
     if end > 0 and (end == len(encoded.starts) or encoded.starts[end] > line.begin):
         end -= 1
         rest = encoded.text[int(encoded.starts[end]) : line.begin]
+    # The name whose last occurrence is farthest back decides how much context the line needs.
     farthest = int(np.searchsorted(encoded.starts, min(line.last.values()), side="right")) - 1
     return Place(line, end, rest, end - farthest + (1 if rest else 0))
 
@@ -230,6 +233,7 @@ def _statements(text: str) -> Sequence[Line]:
         if not isinstance(node, STATEMENTS) or node.lineno != node.end_lineno:
             continue
         line = lines[node.lineno - 1]
+        # ast counts columns in UTF-8 bytes.
         own = line.encode()[node.col_offset : node.end_col_offset].decode()
         begin = begins[node.lineno - 1]
         last = {name: _before(places.get(name, []), begin) for name in _names(node)}

@@ -13,7 +13,6 @@ from lexbench import (
     Answer,
     AnyQuestion,
     Choose,
-    Chosen,
     Corpus,
     Sample,
     Task,
@@ -22,7 +21,7 @@ from lexbench import (
     Write,
 )
 from lexbench.taskkit import haystack, sampling
-from lexbench.taskkit.prompt import Fixed, around, check_at_least, check_length, room_for
+from lexbench.taskkit.prompt import Fixed, check_at_least, check_haystack, check_length, framed
 from lexbench.taskkit.scoring import score_choice, score_items
 
 HEADER = "Remember the special magic {kind}s in this text.\n"
@@ -149,13 +148,10 @@ class Niah(Task):
     needle: bool = True
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("haystack", ("noise", "text", "needles")),
-            ("key_kind", tuple(KINDS)),
-            ("value_kind", tuple(KINDS)),
-        ):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"niah's {name} must be one of {', '.join(choices)}, got {getattr(self, name)}")
+        check_haystack("niah", self, ("noise", "text", "needles"))
+        for name in ("key_kind", "value_kind"):
+            if getattr(self, name) not in KINDS:
+                raise ValueError(f"niah's {name} must be one of {', '.join(KINDS)}, got {getattr(self, name)}")
         check_at_least("niah", self, values=1, queries=1, distractors=0, strata=1, room=1, options=2)
         if self.options and self.values * self.queries > 1:
             several = f"values={self.values} and queries={self.queries}"
@@ -167,10 +163,6 @@ class Niah(Task):
                 f"niah with haystack=needles takes as many needles as fit, got distractors={self.distractors}: "
                 "set haystack=noise or text"
             )
-        if self.haystack != "text":
-            object.__setattr__(self, "corpus", None)
-        elif self.corpus is None:
-            raise ValueError("niah with haystack=text needs a corpus, got none: give one, or haystack=noise")
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """Which needles in which haystack, and how the answer is scored."""
@@ -203,19 +195,14 @@ class Niah(Task):
         needles = [self._needle(tokenizer, *pair) if self.needle else np.empty(0, np.int64) for pair in pairs]
         answer = " " + ", ".join(value for _, value in pairs)
         spare = 0 if self.options else MARGIN * len(pairs)
-        before, after = self._around(tokenizer, keys)
         return FixedNeedles(
-            index=index,
+            **framed(self, tokenizer, index, *self._wording(keys), [answer], spare),
             keys=keys,
             values=[value for _, value in pairs],
             needles=needles,
             others=list(itertools.islice(more, 1 if self.haystack == "needles" else self.distractors * self.values)),
             strata=0 if self.haystack == "needles" else self.strata,
             more=more,
-            before=before,
-            after=after,
-            answer=answer,
-            room=room_for("niah", len(tokenizer.encode(answer).ids), self.room, spare),
         )
 
     def _more(self, tokenizer: Tokenizer, keys: Iterator[str], values: Iterator[str]) -> Iterator[tuple[str, Tokens]]:
@@ -232,21 +219,19 @@ class Niah(Task):
     def _needle(self, tokenizer: Tokenizer, key: str, value: str) -> Tokens:
         return tokenizer.encode(NEEDLE.format(kind=self.value_kind, key=key, value=value)).ids
 
-    def _around(self, tokenizer: Tokenizer, keys: list[str]) -> tuple[Tokens, Tokens]:
-        """Tokens before and behind the haystack."""
+    def _wording(self, keys: list[str]) -> tuple[list[str], str, str]:
+        """Headers, question, and first words of the answer."""
         one = len(keys) * self.values == 1
         words = {"kind": self.value_kind, "keys": " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))}
         ask = (ASK_ONE if one else ASK_SEVERAL).format(**words)
         prefix = (PREFIX_ONE if one else PREFIX_SEVERAL).format(**words)
-        return around(tokenizer, self.chat, [HEADER.format(**words)], ask, f" {prefix}")
+        return [HEADER.format(**words)], ask, f" {prefix}"
 
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedNeedles) -> Write | Choose:
         body, depths, others, name = self._body(tokenizer, length - fixed.bare, seed, fixed)
         facts = {"expected": fixed.values, "keys": fixed.keys, "depth": depths[0], "depths": depths}
         if self.options:
-            prompt = np.concatenate([fixed.before, body, fixed.after])
-            options, place = self._choices(tokenizer, seed, fixed, others)
-            return Choose(index=fixed.index, cluster=name, prompt=prompt, options=options, expected=place, facts=facts)
+            return fixed.choose([body], name, *self._choices(tokenizer, seed, fixed, others), facts)
         return fixed.write([body], name, self._chance(len(others) // self._each), facts)
 
     def _body(
@@ -260,6 +245,7 @@ class Niah(Task):
         depth = haystack.stratified(fixed.index, self.strata, rng)
         others = list(fixed.others)
         if self.haystack == "needles":
+            # In order, until one does not fit; noise fills what is left.
             while len((other := next(fixed.more))[1]) <= left:
                 others.append(other)
                 left -= len(other[1])
@@ -270,10 +256,12 @@ class Niah(Task):
         places: list[int] = []
         for needle in [*lines, *fixed.needles[1:]]:
             body, place = haystack.put(body, needle, rng.random())
+            # A needle that is inserted before others moves them.
             places = [each + len(needle) * (each >= place) for each in places] + [place]
         first = fixed.needles[0]
         body, place = haystack.put(body, first, depth, self.strata)
         places = [place, *(each + len(first) * (each >= place) for each in places[len(lines) :])]
+        # A depth is a share of the text without the needle itself.
         rest = [max(1, len(body.tokens) - len(needle)) for needle in fixed.needles]
         depths = [place / tokens for place, tokens in zip(places, rest, strict=True)]
         return body.tokens, depths, [value for value, _ in others], body.name
@@ -286,6 +274,7 @@ class Niah(Task):
         In the control the right value is not in the text, so the wrong ones must not be either.
         """
         rng, wrong = self.rng("options", seed, fixed.index), (self.options or 0) - 1
+        # The right option's place is drawn first, so that it does not depend on how many values the text has.
         place = int(rng.integers(wrong + 1))
         drawn = [others[place] for place in rng.permutation(len(others))[: wrong if self.needle else 0]]
         drawn += [value for value, _ in itertools.islice(fixed.more, wrong - len(drawn))]
@@ -301,8 +290,7 @@ class Niah(Task):
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict and official accuracy of a written answer, or accuracy of the choice."""
         if isinstance(question, Choose):
-            assert isinstance(answer, Chosen)
-            return score_choice(question, answer, depth=question.facts["depth"])
+            return score_choice(question, answer)
         return score_items(question, answer, KINDS[self.value_kind].item)
 
 

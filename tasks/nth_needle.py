@@ -53,7 +53,6 @@ class NthNeedle(Spread):
         people: who speaks.
     """
 
-    form: ClassVar[tuple[str, ...]] = Spread.form
     version: ClassVar[int] = 2
     which: str = "nth"
     alike: int = 4
@@ -83,6 +82,7 @@ class NthNeedle(Spread):
         said = [
             (names[turn], next(said_words)) for turn in rng.permutation(np.repeat(np.arange(self.people), self.alike))
         ]
+        # Which word is the n-th depends on every earlier line of the person, so all of them are needed.
         own = [place for place, (name, _) in enumerate(said) if name == names[0]]
         n = {"nth": int(rng.integers(self.alike)), "first": 0, "last": self.alike - 1}[self.which]
         filled = {"name": names[0], "nth": ORDINALS[n]}

@@ -12,7 +12,7 @@ from lexbench import Answer, AnyQuestion, Refused, Sample, Task, Tokenizer, Toke
 from lexbench.taskkit import benchmarks
 from lexbench.taskkit.benchmarks import BENCHMARKS, Asked, Benchmark, Example, Files, Message
 from lexbench.taskkit.longbench import Missing
-from lexbench.taskkit.prompt import bos_and_chat, check_at_least, conversation
+from lexbench.taskkit.prompt import bos_and_chat, check_at_least, conversation, has_chat
 from lexbench.taskkit.scoring import score_written
 
 TRUNCATION = {"skip": "over-long prompts left out", "middle": "over-long prompts lose their middle"}
@@ -132,6 +132,7 @@ class Official(Task):
         """One question per example that fits; prompt and room have at most `length` tokens."""
         examples, total = self._examples(tokenizer, length, n, seed)
         order = type(self)(benchmark=self.benchmark, part=self.part).rng("order", seed).permutation(total)
+        # Lazily: questions are made until n of them fit.
         made = (
             self._question(tokenizer, length, total, place, examples[place])
             for place in order.tolist()
@@ -174,6 +175,7 @@ class Official(Task):
         for place, example in enumerate(benchmarks.examples(self._of, asked)):
             total += 1
             known = () if callable(example.messages) else example.messages
+            # What is far too long is not kept in memory; what remains is counted in tokens later.
             if self._truncation == "middle" or sum(len(said) for _, said in known) <= LONGEST_TOKEN * length:
                 kept[place] = example
         return kept, total
@@ -185,6 +187,7 @@ class Official(Task):
         pieces = _pieces(tokenizer, messages, example.cue, chat)
         whole, space = sum(map(len, pieces)), length - room
         if whole > space:
+            # Of several messages the longest loses its middle, so that instructions and question stay.
             longest = max(range(len(pieces)), key=lambda each: len(pieces[each]))
             half = (len(pieces[longest]) - (whole - space)) // 2
             if self._truncation == "skip" or half < 1:
@@ -217,6 +220,7 @@ class Official(Task):
         """The official or repaired score."""
         assert isinstance(question, Write) and isinstance(answer, Written)
         facts = question.facts
+        # Behind a prompt without template the answer begins with the blank of its first word.
         text = answer.text if facts["chat"] else answer.text.removeprefix(" ")
         value = self._of.score(facts, text, self.scorer)
         name = f"{self._of.metric_of(self._part)}_{self.scorer}"
@@ -228,11 +232,7 @@ class Official(Task):
     def _uses_chat(self, tokenizer: Tokenizer) -> bool:
         if self.chat is not None or not self._of.is_chat(self._part):
             return bool(self.chat)
-        try:
-            tokenizer.frame(chat=True)
-        except ValueError:
-            return False
-        return True
+        return has_chat(tokenizer)
 
 
 def _pieces(tokenizer: Tokenizer, messages: Sequence[Message], cue: str, chat: bool) -> list[Tokens]:

@@ -3,7 +3,6 @@
 import itertools
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -38,7 +37,6 @@ class Ordering(Spread):
         others: further people who come in.
     """
 
-    form: ClassVar[tuple[str, ...]] = Spread.form
     asked: int = 3
     others: int = 3
 
@@ -76,5 +74,6 @@ class Ordering(Spread):
         right = [name.lower() for name in question.facts["expected"]]
         written = matching.leading_items(answer.text, self.item)
         pairs = list(itertools.combinations(right, 2))
+        # Names that are not exactly the asked ones have no order to compare.
         ordered = sum(written.index(a) < written.index(b) for a, b in pairs) if sorted(written) == sorted(right) else 0
         return score_written(question, answer, {"accuracy": float(written == right), "pairs": ordered / len(pairs)})

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Choose, Chosen, Mark, Marked, Sample, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, Choose, Mark, Sample, Task, Tokenizer
 from lexbench.taskkit.prompt import bos_and_chat, check_length
 from lexbench.taskkit.sampling import single_tokens
 from lexbench.taskkit.scoring import score_choice, score_marks
@@ -46,9 +46,8 @@ class Parity(Task):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Accuracy of the choice, or over the places."""
-        if isinstance(question, Choose) and isinstance(answer, Chosen):
+        if isinstance(question, Choose):
             return score_choice(question, answer)
-        assert isinstance(question, Mark) and isinstance(answer, Marked)
         return score_marks(question, answer)
 
     def _question(
@@ -56,6 +55,7 @@ class Parity(Task):
     ) -> Choose | Mark:
         prefix = np.asarray(tokenizer.prefix, np.int64)
         space = length - len(prefix)
+        # Shown: bit, equals, parity. Not shown: a bit each, then equals and the answer.
         each, fixed = (3, 0) if self.shown else (1, 2)
         check_length("parity", len(prefix) + each + fixed, length)
         bits = self.rng(length, seed, index).integers(2, size=(space - fixed) // each)

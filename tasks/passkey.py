@@ -64,6 +64,7 @@ class Passkey(Task):
 
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, index: int) -> Write:
         rng = self.rng(length, seed, index)
+        # The first digit is never 0, so every key has as many digits.
         low = 10 ** (self.digits - 1)
         key = str(rng.integers(low, 10 * low))
         depth = haystack.stratified(index, self.strata, rng)

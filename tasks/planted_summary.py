@@ -9,6 +9,7 @@ import numpy as np
 
 from lexbench import Answer, AnyQuestion, Corpus, Sample, Task, Tokenizer, Write, Written
 from lexbench.taskkit import haystack
+from lexbench.taskkit.longbench.metrics import rouge_l
 from lexbench.taskkit.perplexity import encoded_corpus
 from lexbench.taskkit.prompt import around, bos_and_chat, check_at_least, check_length, room_for
 from lexbench.taskkit.scoring import score_written
@@ -88,6 +89,7 @@ class PlantedSummary(Task):
         rng = self.rng(length, seed, index)
         words = [[slot.split()[place] for place in _drawn(rng, slot, self.notes)] for slot in SLOTS]
         facts = [FACT.format(*fact) for fact in zip(*words, strict=True)]
+        # One note in each of as many parts: none is without a stretch of text of its own.
         depths = [haystack.stratified(part, self.notes, rng) for part in range(self.notes)]
         answer = f"\n{BULLET}".join(f" {fact}." for fact in facts)
         before, after = around(tokenizer, self.chat, [HEADER], ASK, BULLET)
@@ -118,10 +120,11 @@ class PlantedSummary(Task):
             question,
             answer,
             {
+                # 2 / (1 / recall + 1 / precision) with both written out, defined also where no item is right.
                 "accuracy": 2 * right / (len(found) + len(items)),
                 "recall": right / len(found),
                 "precision": right / max(1, len(items)),
-                "rouge_l": _rouge_l(question.answer, answer.text),
+                "rouge_l": rouge_l(answer.text, question.answer),
             },
             statistics={
                 "depth": np.asarray(question.facts["depths"], np.float32),
@@ -141,6 +144,8 @@ def _items(text: str) -> list[str]:
     items = [first] if first.strip() else []
     for line in filter(str.strip, lines):
         bullet = ITEM.match(line)
+        # A line without a bullet belongs to the list only while every item so far, and this line, states a possible
+        # note.
         if bullet is None and not all(map(_tells, [*items, line])):
             break
         items.append(bullet[1] if bullet else line)
@@ -155,9 +160,3 @@ def _tells(text: str) -> bool:
 def _known(text: str) -> frozenset[str]:
     """The slot words in a text."""
     return frozenset(WORDS & set(re.findall(r"\w+", text.lower())))
-
-
-def _rouge_l(reference: str, text: str) -> float:
-    from rouge_score.rouge_scorer import RougeScorer  # loads nltk
-
-    return float(RougeScorer(["rougeL"]).score(reference, text)["rougeL"].fmeasure)

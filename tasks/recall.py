@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexbench import Answer, AnyQuestion, Mark, Marked, Refused, Sample, Task, Tokenizer
+from lexbench import Answer, AnyQuestion, Mark, Refused, Sample, Task, Tokenizer
 from lexbench.taskkit.prompt import bos_and_chat, check_length
 from lexbench.taskkit.sampling import single_tokens
 from lexbench.taskkit.scoring import score_marks
@@ -80,7 +80,6 @@ class Recall(Task):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Accuracy over the queries."""
-        assert isinstance(question, Mark) and isinstance(answer, Marked)
         return score_marks(question, answer)
 
     def _question(self, tokenizer: Tokenizer, symbols: NDArray[np.int64], length: int, seed: int, index: int) -> Mark:
@@ -89,6 +88,7 @@ class Recall(Task):
         pairs = self._pairs(length - len(prefix), len(prefix))
         rng = self.rng(length, seed, index)
         options = values[np.sort(rng.permutation(len(values))[:pairs])]
+        # Keys as numbers to the base 26: distinct ones without trying.
         drawn = rng.choice(len(keys) ** self.key, pairs, replace=False)
         spelled = np.stack(np.unravel_index(drawn, (len(keys),) * self.key), axis=1)
         known = np.column_stack([keys[spelled], rng.permutation(np.resize(options, pairs))])
@@ -96,6 +96,7 @@ class Recall(Task):
         slots = len(rest) // wide
         weights = np.arange(1, slots + 1) ** (self.power - 1.0)
         queries = rng.choice(slots, pairs, replace=False, p=weights / weights.sum())
+        # A view: what is written here stands in `rest`.
         rest[: slots * wide].reshape(slots, wide)[queries] = known
         return Mark(
             index=index,

@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from lexbench import Answer, AnyQuestion, Mark, Marked, Sample, Tokenizer
+from lexbench import Answer, AnyQuestion, Mark, Sample, Tokenizer
 from lexbench.taskkit.perplexity import DocumentTask, bos_policy, encoded_corpus
 from lexbench.taskkit.prompt import check_at_least, check_length
 from lexbench.taskkit.scoring import score_marks
@@ -70,8 +70,10 @@ class Repeated(DocumentTask):
         found, prefix = [], texts.prefix
         for index, document in enumerate(self._long_documents(texts, needed, n, seed)):
             passage = texts[document].ids[: task.passage - len(prefix)] if self.repeat else texts[document].ids
+            # np.resize repeats the passage up to the length, or cuts a longer text.
             tokens = np.concatenate([prefix, np.resize(passage, length - len(prefix))])
             first = max(1, len(prefix), length - (self.targets or length))
+            # Targets behind the first copy can be looked up; the others must be known.
             seen = max(0, length - max(first, len(prefix) + len(passage)))
             question = Mark(
                 index=index,
@@ -86,5 +88,4 @@ class Repeated(DocumentTask):
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Accuracy over the places."""
-        assert isinstance(question, Mark) and isinstance(answer, Marked)
         return score_marks(question, answer)

@@ -10,6 +10,7 @@ import numpy as np
 from lexbench import Answer, AnyQuestion, Corpus, Probe, Probed, Refused, Sample, Task, Tokenizer
 from lexbench.taskkit.perplexity import LONGER, EncodedCorpus, encoded_corpus, in_turns
 from lexbench.taskkit.prompt import check_at_least, check_length
+from lexbench.taskkit.scoring import sample_of
 
 SCORES = {
     "resolution": "resolution_shared",
@@ -144,12 +145,9 @@ class Resolution(Task):
         assert isinstance(question, Probe) and isinstance(answer, Probed)
         scores = {score: float(np.mean(answer.statistics[name])) for score, name in SCORES.items()}
         lost = [score for score, value in scores.items() if not np.isfinite(value)]
-        return Sample(
-            index=question.index,
-            cluster=question.cluster,
-            tokens=question.length,
+        return sample_of(
+            question,
             scores={} if lost else scores,
             failed=f"{', '.join(lost)} of attention cannot be told: logits are not finite" if lost else None,
             statistics={name: values.astype(np.float32) for name, values in answer.statistics.items()},
-            facts=question.facts,
         )

@@ -45,6 +45,7 @@ class Sliding(DocumentTask):
         if stride >= length:
             raise Refused(f"sliding by {stride} needs at least {stride + 1} tokens, asked for {length}: lower stride")
         width = length - has_bos
+        # The last window ends with the document, so it may score fewer than `stride` tokens.
         ends = [*range(width, document_tokens, stride), document_tokens]
         firsts = [0 if has_bos else 1, *ends[:-1]]
         return [(end - width, first, end) for first, end in zip(firsts, ends, strict=True)]

@@ -40,7 +40,6 @@ class SpreadArithmetic(Spread):
         others: further chains.
     """
 
-    form: ClassVar[tuple[str, ...]] = Spread.form
     item: ClassVar[str] = r"\d+"
     version: ClassVar[int] = 2
     steps: int = 2
@@ -67,6 +66,7 @@ class SpreadArithmetic(Spread):
         """Chains of equal size, their lines in random order."""
         size = self.steps + 1
         names = words(WORDS, (1 + self.others) * size)
+        # Without additions the numbers differ, so that only one line states the answer.
         terms = rng.integers(MODULUS, size=len(names)) if self.steps else rng.permutation(MODULUS)[: len(names)]
         lines = [
             (STEP if place % size else START).format(name=name, before=names[place - 1], value=terms[place])
@@ -82,5 +82,6 @@ class SpreadArithmetic(Spread):
             expected=[str(terms[:size].sum() % MODULUS)],
             chance=1 / MODULUS if self.steps else 1 / len(names),
             options=[str(digit) for digit in range(MODULUS)],
+            # The control shows `others` digits that are not the answer.
             blind=1 / MODULUS if self.steps else 1 / (MODULUS - self.others),
         )

@@ -11,7 +11,7 @@ import numpy as np
 
 from lexbench import Answer, AnyQuestion, Corpus, Sample, Task, Tokenizer, Tokens, Write
 from lexbench.taskkit import haystack, sampling
-from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
+from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_haystack, check_length, framed
 from lexbench.taskkit.scoring import score_items
 
 HEADER = "Variables are assigned values in this text. Remember them.\n"
@@ -110,14 +110,7 @@ class VariableTracking(Task):
 
     def __post_init__(self) -> None:
         check_at_least("variable_tracking", self, chains=1, hops=1, strata=1, room=1)
-        if self.haystack not in ("noise", "text"):
-            raise ValueError(f"variable_tracking's haystack must be noise or text, got {self.haystack!r}")
-        if self.haystack == "noise":
-            object.__setattr__(self, "corpus", None)
-        elif self.corpus is None:
-            raise ValueError(
-                "variable_tracking with haystack=text needs a corpus, got none: give one, or haystack=noise"
-            )
+        check_haystack("variable_tracking", self)
 
     def protocol(self, tokenizer: Tokenizer) -> str:
         """How many chains in which haystack, and how the answer is scored."""
@@ -137,21 +130,14 @@ class VariableTracking(Task):
     def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedChains:
         rng = self.rng("chains", seed, index)
         new = _chains(rng, self.hops + 1)
+        # The queried chain is drawn first: its names and value do not depend on how many others there are.
         chain, *others = itertools.islice(new, self.chains)
         shown = self._example(rng, list(itertools.islice(new, self.chains))) if self.example else ""
-        before, after = around(tokenizer, self.chat, [shown, HEADER], chain.question(), BEGIN)
+        frame = framed(self, tokenizer, index, [shown, HEADER], chain.question(), BEGIN, [chain.answer()], MARGIN)
         needles = [[tokenizer.encode(each).ids for each in one.statements()] for one in (chain, *others)]
         if not self.needle:
             needles[0] = [np.empty(0, np.int64)] * (self.hops + 1)
-        return FixedChains(
-            index=index,
-            chain=chain,
-            needles=needles,
-            before=before,
-            after=after,
-            room=room_for("variable_tracking", len(tokenizer.encode(chain.answer()).ids), self.room, MARGIN),
-            answer=chain.answer(),
-        )
+        return FixedChains(**frame, chain=chain, needles=needles)
 
     def _example(self, rng: np.random.Generator, chains: Sequence[Chain]) -> str:
         """Statements of the chains, randomly mixed, then the first chain's question and answer."""
@@ -164,6 +150,7 @@ class VariableTracking(Task):
         rng, of_text = self.rng("places", seed, fixed.index), self.rng("text", seed, fixed.index)
         body = haystack.fill(self.corpus, tokenizer, length - fixed.least, str(fixed.index), of_text)
         begins = [haystack.stratified(fixed.index, self.strata, rng), *rng.random(self.chains - 1)]
+        # Later statements are uniform behind the first, in order.
         depths = [[begin, *(begin + (1 - begin) * np.sort(rng.random(self.hops)))] for begin in begins]
         order = rng.permutation(self.chains).tolist()  # random, as statements of two chains may share a sentence end
         needles = [needle for chain in order for needle in fixed.needles[chain]]

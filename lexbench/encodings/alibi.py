@@ -32,6 +32,8 @@ def slopes(heads: int) -> list[float]:
     """[heads] m_h; ValueError below 1 head."""
     if heads < 1:
         raise ValueError(f"alibi needs at least 1 head, got {heads}")
+    # The largest power of two up to H. The further heads take slopes 1, 3, 5, .. of twice as many, as in the released
+    # code.
     power = 1 << (heads.bit_length() - 1)
     own = [2 ** (-8 * head / power) for head in range(1, power + 1)]
     return own + [2 ** (-4 * head / power) for head in range(1, 2 * (heads - power), 2)]

@@ -22,9 +22,7 @@ from lexbench.core.attention import Attention
 from lexbench.core.task import Tokenizer
 
 Rotate = Callable[[Tensor, Tensor], Tensor]
-"""(vectors [B, H, T, D], positions) -> vectors rotated to those positions."""
-
-
+"""(vectors [B, H, T, D], positions [T], possibly fractional) -> vectors there, times the scale of cos and sin."""
 F64 = torch.float64
 DEVIATION = 0.02
 """Standard deviation of the decoder's initial weights, token embeddings included."""
@@ -196,6 +194,7 @@ class Encoding(nn.Module):
         queries, keys = rotate(queries, query_positions), rotate(keys, key_positions)
         if self.decay is None or not query_positions.numel():
             return queries, keys
+        # Factors relative to the middle of the queries, not to 0, so that they stay in range however late the text is.
         both, middle = torch.cat([self.decay, self.decay]), (query_positions.min() + query_positions.max()) / 2
         grown = (query_positions - middle).to(torch.float64)[..., None] * both
         faded = (middle - key_positions).to(torch.float64)[..., None] * both
@@ -216,6 +215,7 @@ class Encoding(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Convert as any module does, but keep float64 constants (frequencies, slopes) in their dtype."""
+        # Module.half() converts buffers, too; frequencies in half precision would be wrong after a few hundred tokens.
         exact = {name: buffer for name, buffer in self._buffers.items() if buffer is not None and buffer.dtype == F64}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, buffer in exact.items():
@@ -309,6 +309,7 @@ def heads_apart(values: Tensor) -> Tensor:
 def per_group(rows: Tensor, columns: Tensor) -> Tensor:
     """Multiply [B, H, R, M] by [B, KV, M, N], H / KV heads for each key head, without copying key heads."""
     batch, heads, count, inner = rows.shape
+    # The query heads of one key head become its rows: one product a key head.
     grouped = rows.reshape(batch, columns.shape[1], -1, inner)
     return (grouped @ columns).reshape(batch, heads, count, columns.shape[3])
 
@@ -333,6 +334,7 @@ def since(gates: Tensor | None, query_positions: Tensor, key_positions: Tensor) 
     """
     if gates is None:
         return 0.0 * apart(query_positions, key_positions)
+    # Differences of long sums: in float32 the last tokens of a long text would lose the digits that tell them apart.
     whole = gates[..., 0].to(torch.float64).cumsum(-1)
     here, there = whole[..., query_positions.long()], whole[..., key_positions.long()]
     between = here[..., :, None] - there[..., None, :]
@@ -365,5 +367,6 @@ def _consecutive(positions: Tensor) -> bool:
 
 def weight_versions(module: nn.Module) -> tuple[tuple[int, int], ...]:
     """A key for caches of what weights give: it changes with every update in place and every move."""
+    # Tensors made in inference mode count no versions, and cannot be trained either.
     weights = module.parameters()
     return tuple((weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in weights)

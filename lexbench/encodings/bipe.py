@@ -8,7 +8,7 @@ from torch import Generator, Tensor, nn
 
 from lexbench.core.task import Tokenizer
 from lexbench.encodings.base import DEVIATION, Encoding
-from lexbench.encodings.wrappers import Over
+from lexbench.encodings.wrappers import Over, with_token_ids
 
 REMEDY = "give encoding.separators token ids, or texts such as ['.', '\\n']"
 
@@ -36,7 +36,7 @@ class Bipe(Over):
         deviation: of the initial token embeddings, and so of the table; a training states its own.
     """
 
-    excludes = frozenset({"decay", "embed", "enter", "gates", "positions", "rescore"})
+    excludes = frozenset({"decay", "embed", "layer_input", "gates", "positions", "rescore"})
 
     remaps = False
     marks: Tensor
@@ -67,16 +67,8 @@ class Bipe(Over):
     @classmethod
     def settled(cls, parameters: Mapping[str, Any], tokenizer: Tokenizer) -> Mapping[str, Any]:
         """Replace texts among the separators by the ids of all tokens that contain one of them."""
-        given = parameters.get("separators") or ()
-        texts = [mark for mark in given if isinstance(mark, str)]
-        if not texts:
-            return parameters
-        found = {
-            token for token in range(tokenizer.vocabulary) if any(text in tokenizer.decode([token]) for text in texts)
-        }
-        if not found:
-            raise ValueError(f"bipe finds no token that contains one of {texts}: {REMEDY}")
-        return {**parameters, "separators": sorted(found | {int(mark) for mark in given if mark not in texts})}
+        lack = f"bipe finds no token that contains one of {{}}: {REMEDY}"
+        return with_token_ids(parameters, "separators", tokenizer, lambda said, text: text in said, lack)
 
     def initialise(self, generator: Generator) -> None:
         """Draw the table like token embeddings: normal, of their deviation."""
@@ -98,5 +90,6 @@ class Bipe(Over):
         return embedded + self.table[inside.clamp_max(len(self.table) - 1)].to(embedded.dtype)
 
     def _segments(self, tokens: Tensor) -> Tensor:
+        # A sum without the token itself: a separator belongs to the segment that it ends.
         ends = torch.isin(tokens, self.marks).long()
         return ends.cumsum(1) - ends

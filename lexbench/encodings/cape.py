@@ -58,6 +58,7 @@ class Cape(Drawn):
         if global_scale < 1:
             raise ValueError(f"cape needs a global_scale from 1, got {global_scale}: 1.03 is usual for text")
         self.centred = centred
+        # The stretch is drawn in the logarithm, so that widening and narrowing are equally likely.
         self.global_shift, self.local_shift, self.stretch = global_shift, local_shift, math.log(global_scale)
 
     @property
@@ -67,6 +68,7 @@ class Cape(Drawn):
 
     def positions(self, tokens: Tensor, length: int, generator: Generator | None = None) -> Tensor:
         """[T] at use, [B, T] in training."""
+        # The mean of 0 .. N - 1 is (N - 1) / 2.
         plain = self.over.positions(tokens, length, generator) - ((length - 1) / 2 if self.centred else 0.0)
         return plain if generator is None else self.drawn(plain, tokens, generator)
 

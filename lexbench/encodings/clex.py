@@ -100,6 +100,7 @@ class Clex(Rotary):
         plain, count = super().positions(tokens, length, generator), tokens.shape[1]
         self._now = None
         if generator is None:
+            # As the released code at use: the whole text has the t of its final length.
             self._t = float(min(max(1, math.ceil(length / self.trained_length)), self.max_factor))
             return plain
         device = generator.device
@@ -107,6 +108,7 @@ class Clex(Rotary):
         self._t = 1 + (self.max_factor - 1) * float(drawn)
         if count < 3:
             return plain
+        # Positions 0 and t L - 1 always occur; those between are a sample without replacement.
         last = max(count, int(self._t * self.trained_length)) - 1
         between = torch.randperm(last - 1, generator=generator, device=device)[: count - 2].sort().values + 1
         return torch.cat([between.new_zeros(1), between, between.new_full((1,), last)]).to(plain)
@@ -120,6 +122,7 @@ class Clex(Rotary):
     @property
     def now(self) -> Tensor:
         """[d / 2] frequencies at the t that `positions` set; at use computed once for each t."""
+        # In training computed anew in each forward pass, with its own gradient; at use known by t, device and weights.
         if self._now is None:
             place = (self._t, self.inv_freq.device, weight_versions(self))
             if self.training:
@@ -136,6 +139,7 @@ class Clex(Rotary):
         steps = math.ceil((t - 1) / STEP)
         # Runge and Kutta's rule needs psi at the ends and in the middle of each step.
         ends = torch.linspace(1, t, 2 * steps + 1, dtype=torch.float64, device=self.inv_freq.device)
+        # ln ntk_p(t) = ln theta_p(1) - 2p / (d - 2) ln(2t - 1), at all ends at once.
         ntk = self.inv_freq.log() + (2 * ends - 1).log()[:, None] * self.growth
         up, down = self.up.to(torch.float64), self.gain * self.down.to(torch.float64)
         driven = 2 * ntk @ up  # z + ln ntk = u + 2 ln ntk: the second part, of all steps at once
@@ -149,6 +153,7 @@ class Clex(Rotary):
             two = slope(place + 1, off + size / 2 * one)
             three = slope(place + 1, off + size / 2 * two)
             four = slope(place + 2, off + size * three)
+            # Runge and Kutta's fourth order; the same rule as the authors' `rk4`.
             off = off + size / 6 * (one + 2 * (two + three) + four)
         return (ntk[-1] + off).exp()
 

@@ -36,10 +36,13 @@ class Coca(Rotary):
     def prepare(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Keys become t; in the strict form, queries become the squared lengths of their pairs."""
         first, second = keys.chunk(2, dim=-1)
+        # Without the relu, a negative weight would turn the key against the query.
         counting = ((first + second) / 2).relu()
         if not self.strict:
             return queries, torch.cat([counting, counting], dim=-1)
         one, two = queries.chunk(2, dim=-1)
+        # R(i) [|q|^2, 0] . R(j) [t, 0] = sum_p |q_p|^2 t_p cos((i - j) theta_p): the einsum of eq. 17 as one dot
+        # product.
         return _padded(one * one + two * two), _padded(counting)
 
     def qk(
@@ -47,6 +50,7 @@ class Coca(Rotary):
     ) -> tuple[Tensor, Tensor]:
         """In the slack form, multiply queries by their rotated selves."""
         turned, known = super().qk(queries, keys, query_positions, key_positions, rotate)
+        # q * R(i) q belongs to one side of the product only: still a dot product of a query and a key.
         return (turned, known) if self.strict else (queries * turned, known)
 
 

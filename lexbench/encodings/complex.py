@@ -13,9 +13,18 @@ class Complex(Encoding):
 
     The token embedding is read as [Re | Im]: its pair (k, k + width/2) is r e^(i phi), so that amplitude and initial
     phase are the ordinary embedding. omega is a table [vocabulary, width / 2] of learned frequencies, radians per
-    token, that begins at base^(-2k / width) for every word: vocabulary * width / 2 weights more. The paper's own
-    experiments continue with a network of complex numbers; here an ordinary decoder gets the real parts, then the
-    imaginary ones. The released code drops the initial phases phi (an embedding is r alone there); here they are kept.
+    token, that begins at base^(-2k / width) for every word: vocabulary * width / 2 weights more. The released code
+    drops the initial phases phi (an embedding is r alone there); here they are kept.
+
+    This is the paper's embedding, not its network. The released Transformers (read, not run) send real and imaginary
+    parts one after the other through the same real matrices and feed-forward layers. The parts meet in the attention,
+
+        weights = softmax of |q . k| / sqrt(d),   q . k = sum_k q_k k_k, complex and not conjugated
+
+    (the language model adds a modulus for content and one for distance), and in its output, |h| / 1.5. Here an ordinary
+    decoder gets the real parts, then the imaginary ones, in one vector: its matrices mix both parts from the first
+    layer on, and its logits are real products, of which Re(q . conj k) is one. That network would be another decoder,
+    with two streams in every layer and cache; an encoding has hooks for positions only.
 
     Args:
         vocabulary: words.
@@ -27,8 +36,6 @@ class Complex(Encoding):
         super().__init__()
         if width % 2:
             raise ValueError(f"complex needs an even width, got {width}: real and imaginary parts")
-        if base <= 0:
-            raise ValueError(f"complex needs a base above 0, got {base}: 10000 is the authors'")
         self.frequency = nn.Parameter(frequencies(width, base).float().repeat(vocabulary, 1))
 
     def embed(self, embedded: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:

@@ -41,6 +41,8 @@ class Cope(Encoding):
         """[B, H, Q, K] scores plus q . e at positions between two vectors."""
         places = self.places(scores, seen)
         table = (queries @ self.vectors.to(queries.dtype).T).to(scores.dtype)  # autocast lowers their precision
+        # No gradient through floor; one row less, so that floor p + 1 exists also at the last position, where its share
+        # is 1.
         below = places.detach().floor().clamp_max(len(self.vectors) - 2)
         index = below.long()
         low, high = table.gather(-1, index), table.gather(-1, index + 1)
@@ -48,5 +50,7 @@ class Cope(Encoding):
 
     def places(self, scores: Tensor, seen: Tensor) -> Tensor:
         """[B, H, Q, K] distances p(i, j), from scaled products."""
+        # A later key must add nothing: unmasked, it would count in p of every key before it.
         gates = scores.sigmoid().masked_fill(~seen, 0.0)
+        # From key j up to the query: a cumulative sum from the right.
         return gates.flip(-1).cumsum(-1).flip(-1).clamp_max(len(self.vectors) - 1)

@@ -17,12 +17,12 @@ class Cosine(Over):
 
         logit(i, j) = 4 ln(n) q_i . k_j / (|q_i| |k_j|)
 
+    with n half the trained length, the mean number of keys that a query sees in training, or n = i + 1, the number
+    that this query sees ("log n" in the article's tables, two of which give different values for the same run).
+
     These are the article's formulas: lambda is fixed, not learned. Logits begin with deviation 4 ln(n) / sqrt(d), that
     of the cosine of two random vectors: 2.9 with d = 32 and n = 64, far above the 0.05 of plain attention, so that
     heads of few dimensions begin sharp.
-
-    with n half the trained length, the mean number of keys that a query sees in training, or n = i + 1, the number
-    that this query sees ("log n" in the article's tables, two of which give different values for the same run).
 
     Args:
         over: the inner encoding.

@@ -48,6 +48,7 @@ class Dape(Over):
             raise ValueError(f"dape form must be one of {', '.join(FORMS)}, got {form}")
         if hidden < 1 or kernel < 1 or kernel % 2 == 0:
             raise ValueError(f"dape needs hidden >= 1 and an odd kernel, got {hidden} and {kernel}: 32 and 3")
+        # v1 is v2 with a kernel of one key.
         size = kernel if form == "v2" else 1
         self.inner = nn.Parameter(torch.zeros(hidden, 2 * heads, 1, size))
         self.inner_bias = nn.Parameter(torch.zeros(hidden))
@@ -81,6 +82,7 @@ class Dape(Over):
         bias = scores.new_zeros(()) if bias is None else bias  # a layer without one
         bias = bias.to(scores.dtype).expand_as(scores).masked_fill(~seen, 0.0)
         both = torch.cat([scores, bias], dim=1)
+        # Masked again: else the second convolution of v2 would read the key after the query.
         between = F.leaky_relu(_along_keys(both, self.inner, self.inner_bias)).masked_fill(~seen, 0.0)
         return scores + bias + _along_keys(between, self.outer, self.outer_bias)
 

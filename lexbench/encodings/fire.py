@@ -73,6 +73,7 @@ class Fire(Encoding):
             return self._by_pair(query_positions, key_positions)
         tau = self.tau
         early = query_positions.flatten() <= tau.detach()
+        # Queries up to tau have one denominator psi(tau): their bias depends on the distance alone.
         alike = int(early.sum()) if query_positions.dim() == 1 else 0
         if not alike or not early[:alike].all():
             return self._by_pair(query_positions, key_positions)
@@ -82,6 +83,7 @@ class Fire(Encoding):
         return torch.cat([first, self._by_pair(query_positions[alike:], key_positions)], dim=-2)
 
     def _by_pair(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        # max(i, tau) depends on the row: each pair has a value of its own.
         bound = torch.maximum(query_positions.to(self.c.dtype), self.tau)[..., None]
         shares = self.share(apart(query_positions, key_positions).squeeze(-3).clamp_min(0), bound)
         return self.function(shares.flatten()).reshape(-1, *shares.shape).movedim(0, -3)
@@ -91,6 +93,7 @@ class Fire(Encoding):
         return self._psi(distances.to(self.c.dtype)) / (self._psi(bound) + self.epsilon)
 
     def _psi(self, tokens: Tensor) -> Tensor:
+        # |.| keeps the logarithm defined when training makes c negative.
         return (self.c * tokens).abs().log1p()
 
     def function(self, shares: Tensor) -> Tensor:

@@ -85,13 +85,16 @@ class Floater(Encoding):
         with torch.inference_mode(False), torch.no_grad():
             if weights != self._solved_with:
                 self.path, self._solved_with = self.start[None], weights
+            # At least twice as far each time: a text that is written token by token is solved a few times only.
             if (known := len(self.path)) < needed:
                 more = self._solved(self.path[-1], known - 1, max(needed, 2 * known))
+                # The first of `more` is the last known place once more.
                 self.path = torch.cat([self.path[:-1], more])
         return embedded
 
     def _solved(self, start: Tensor, first: int, needed: int) -> Tensor:
         """[tokens, layers, width] the path at positions first to needed - 1, at least two."""
+        # odeint wants two times at least.
         places = torch.arange(first, max(needed, first + 2), device=start.device, dtype=torch.float64)
         times = (places * self.spacing).to(start.dtype)
         with torch.autocast(start.device.type, enabled=False):  # small errors of each step would add up

@@ -44,6 +44,7 @@ class Fope(Encoding):
         if not 0 <= gain < math.inf:
             raise ValueError(f"fope's gain must be finite and at least 0, got {gain}: its code takes 0.3")
         plain = frequencies(head_dim, base)
+        # Pairs without a full turn in training have seen a part of a wave only; the paper gives them frequency 0.
         kept = plain[plain > 2 * math.pi / trained_length]
         if not len(kept):
             raise ValueError(

@@ -61,6 +61,7 @@ class Gla(Encoding):
         fades = F.linear(F.linear(normed, self.down.to(dtype)), self.up.to(dtype), self.fade_bias.to(dtype))
         each = torch.cat(
             [
+                # The 16th root (tau in the paper) keeps alpha near 1: a state forgets slowly from the first step on.
                 (F.logsigmoid(fades) / 16).reshape(*shape),
                 F.linear(normed, self.output_gate.to(dtype)).reshape(*shape),
             ],
@@ -86,8 +87,10 @@ class Gla(Encoding):
             # Queries up to the chunk's end need the differences themselves: there are at most as many as keys.
             inside = max(0, last - (total - count))
             near, far = asking[:, :, :inside], asking[:, :, inside:]
+            # Later keys would have a factor above 1: clamped, as their products are masked anyway.
             between = (here[:, :, :inside] - mine[:, :, None]).clamp_max(0).exp().to(keys.dtype)
             one = torch.einsum("bgqhd,bgqkd,bgkd->bgqhk", near, between, known)
+            # e^(c_i - c_j) = e^(c_i - c_end) e^(c_end - c_j) with the chunk's end between both: no factor is above 1.
             then = far * (here[:, :, inside:] - end[:, :, None]).exp().to(keys.dtype)
             two = torch.einsum("bgqhd,bgkd->bgqhk", then, known * (end - mine).exp().to(keys.dtype))
             parts.append(torch.cat([one, two], dim=2))
@@ -97,6 +100,7 @@ class Gla(Encoding):
         """[B, H, Q, D] sums of values, normed and gated."""
         assert self.given is not None, "gla needs the gates of its layer"
         total, count = values.shape[2], logits.shape[2]
+        # Logits are factors here: what a mask hides is 0, not -inf.
         states = per_group(logits.masked_fill(logits == -torch.inf, 0.0), values)
         gates = self.given[:, :, total - count : total, self.head_dim :]
         gates = gates.reshape(*gates.shape[:3], -1, self.head_dim)

@@ -22,4 +22,5 @@ class Hope(Rotary):
 
     def __init__(self, head_dim: int, trained_length: int, base: float = 10000.0) -> None:
         plain = frequencies(head_dim, base)
+        # A frequency of 0 rotates by no angle at any position: the component without positions.
         super().__init__(plain * (plain >= 2 * math.pi / trained_length))

@@ -2,7 +2,7 @@
 
 from lexbench.core.attention import Attention, LogScale, Window
 from lexbench.encodings.base import Encoding
-from lexbench.encodings.wrappers import Attending, Over, Unrotated
+from lexbench.encodings.wrappers import ALL_LAYERS, Attending, Over, Unrotated
 
 SHARE = 0.75
 """Alpha: share of the trained length that all windows together may reach."""
@@ -26,12 +26,13 @@ class Hwfa(Over):
         window: w in tokens, the query's own included; None: by the rule.
     """
 
-    excludes = frozenset({"decay", "embed", "enter", "mix", "positions", "products", "rescore"})
+    excludes = ALL_LAYERS
 
     def __init__(self, over: Encoding, layers: int, trained_length: int, window: int | None = None) -> None:
         super().__init__(over)
         if layers < 2:
             raise ValueError(f"hwfa needs a layer with a window before the last one, got {layers} in all: raise layers")
+        # (w - 1)(layers - 1) + 1 <= alpha N, solved for the largest whole w.
         fitting = int((SHARE * trained_length - 1) // (layers - 1)) + 1
         if window is None and fitting < 2:
             raise ValueError(

@@ -41,10 +41,12 @@ class Hwfa2(Over):
             raise ValueError(f"hwfa2 needs distances that can be remapped, those of {over.name} cannot: over=rope")
         if not 1 <= full <= layers:
             raise ValueError(f"hwfa2's full must be from 1 to {layers} layers, got {full}: the article takes 2 of 24")
+        # One full layer stands in the middle, two at a third and two thirds.
         self.full = frozenset(number * layers // (full + 1) for number in range(1, full + 1))
         self.window = Window(max(1, trained_length // 8) if window is None else window)
         reach = max(1, trained_length // 2) if rerope is None else rerope
         constant = Line(divisor=math.inf)
+        # Query at r, key at 0 for all keys beyond the window r: distance r, as in the method `rerope`.
         self.remap = Remap(window=reach, query=Line(divisor=math.inf, offset=reach), key=constant)
 
     def at(self, layer: int) -> Encoding:
@@ -52,4 +54,5 @@ class Hwfa2(Over):
         inner = self.over.at(layer)
         if layer not in self.full:
             return Attending(inner, Attention(mask=self.window), self.name)
+        # ReRoPE at use only: trained with it, a model does not extrapolate (Su, kexue.fm/archives/9948).
         return inner if self.training else Attending(inner, Attention(remap=self.remap), self.name)

@@ -1,7 +1,7 @@
 """Layers with and without positions in turn: RNoPE, iRoPE (SmolLM3; Llama 4; Yang et al. 2025, arXiv 2501.18795)."""
 
 from lexbench.encodings.base import Encoding
-from lexbench.encodings.wrappers import Over, Unrotated
+from lexbench.encodings.wrappers import ALL_LAYERS, Over, Unrotated
 
 
 class Interleave(Over):
@@ -18,7 +18,7 @@ class Interleave(Over):
         every: k, at least 2.
     """
 
-    excludes = frozenset({"decay", "embed", "enter", "mix", "positions", "products", "rescore"})
+    excludes = ALL_LAYERS
 
     def __init__(self, over: Encoding, every: int = 4) -> None:
         super().__init__(over)

@@ -38,6 +38,7 @@ class InverseLeakyRerope(Over):
             )
         self.window = max(1, trained_length // 4) if window is None else window
         slowdown = 1 / (2 * expansion)
+        # (i / k + w - w / k) - j / k = w + (i - j - w) / k, equal to i - j at the window's end.
         query = Line(divisor=slowdown, offset=self.window - self.window / slowdown)
         self.remap = Remap(window=self.window, query=query, key=Line(divisor=slowdown))
 

@@ -2,7 +2,7 @@
 
 from lexbench.core.attention import Attention, Segments, Steps
 from lexbench.encodings.base import Encoding
-from lexbench.encodings.wrappers import Attending, Over, Unrotated
+from lexbench.encodings.wrappers import ALL_LAYERS, Attending, Over, Unrotated
 
 
 class Irope(Over):
@@ -27,7 +27,7 @@ class Irope(Over):
         temperature: a, at least 0.
     """
 
-    excludes = frozenset({"decay", "embed", "layer_input", "mix", "positions", "products", "rescore"})
+    excludes = ALL_LAYERS
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class Irope(Over):
         temperature: float = 0.1,
     ) -> None:
         super().__init__(over)
+        # A decoder of fewer than 4 layers would have none without positions.
         every = max(2, min(4, layers)) if every is None else every
         if not 2 <= every <= layers:
             raise ValueError(

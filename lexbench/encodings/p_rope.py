@@ -23,4 +23,5 @@ class PRope(Rotary):
         if not 0 <= share <= 1:
             raise ValueError(f"p_rope's share must be from 0 to 1, got {share}: the paper takes 0.75")
         plain = frequencies(head_dim, base)
+        # int() as transformers' `proportional`: a share of a pair does not rotate.
         super().__init__(plain * (torch.arange(len(plain)) < int(share * head_dim // 2)))

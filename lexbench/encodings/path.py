@@ -63,11 +63,13 @@ class Path(Encoding):
         """[B, H, Q, K] q^T H .. H k."""
         total, count = keys.shape[2], queries.shape[2]
         directions, strength = self._directions(total, keys.dtype)
+        # B = diag(beta) W of the docstring.
         scaled = directions * strength
         # Row i of `met` meets the directions up to its own token.
         met = per_group(queries, directions.mT).tril(total - count)
         met = met.reshape(len(met), directions.shape[1], -1, total)
         system = (scaled @ directions.mT).tril(-1)
+        # X (I + strict(B W^T)) = A for X: the inverse itself is never computed.
         solved: Tensor = torch.linalg.solve_triangular(system, met, upper=False, left=False, unitriangular=True)
         change = solved @ (scaled @ keys.mT).tril(-1)
         return per_group(queries, keys.mT) - change.reshape(*queries.shape[:3], total)
@@ -77,6 +79,7 @@ class Path(Encoding):
         assert self.given is not None, "path needs the gates of its layer"
         given = self.given[:, :, :total].to(dtype)
         raw, kernel = given[..., :-1].transpose(2, 3).flatten(1, 2), self.convolution.shape[-1]
+        # Padded on the left alone: token l sees l - kernel + 1 .. l, none that follows.
         mixed = F.conv1d(F.pad(raw, (kernel - 1, 0)), self.convolution.to(dtype), groups=raw.shape[1])
         directions = F.silu(mixed).reshape(*given.shape[:2], -1, total).transpose(2, 3)
         return F.normalize(directions, dim=-1), 2 * given[..., -1:].sigmoid()

@@ -39,7 +39,9 @@ class Pose(Drawn):
         texts, count = tokens.shape
         if count > self.reach:
             raise ValueError(f"pose reaches {self.reach} tokens, a text has {count}: raise reach")
+        # As the released code: at least half of the tokens skip.
         cut = torch.randint(1, (count + 1) // 2 + 1, (texts, 1), generator=generator, device=generator.device)
+        # The last token then stands at reach - 1 at most.
         skip = torch.randint(self.reach - count + 1, (texts, 1), generator=generator, device=generator.device)
         later = torch.arange(count, device=plain.device) >= cut.to(plain.device)
         return plain + later * skip.to(plain)

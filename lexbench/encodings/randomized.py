@@ -65,10 +65,12 @@ class Randomized(Over):
         if generator is not None:
             if (count := tokens.shape[1]) > self.places:
                 raise ValueError(f"randomized has {self.places} positions for {count} tokens: raise places")
+            # The first of a permutation are a sample without replacement; sorted, the tokens keep their order.
             drawn = torch.randperm(self.places, generator=generator, device=generator.device)[:count]
             return drawn.sort().values.to(plain)
         if self.use == "plain":
             return plain
         if length > self.places:
             raise ValueError(f"randomized has {self.places} positions for {length} tokens: raise places or use=plain")
+        # Both ends are taken: token 0 stands at 0, the last at M - 1.
         return (plain * (self.places - 1)).div(max(1, length - 1), rounding_mode="floor")

@@ -38,6 +38,7 @@ class Sandwich(Encoding):
         if first not in (0, 1):
             raise ValueError(f"sandwich's first must be 0 or 1, got {first}: the paper begins at 0, NeMo at 1")
         order = torch.arange(first, first + size // 2, dtype=torch.float64)
+        # Half of each frequency: `scores` writes cos x - 1 by sin(x / 2).
         self.register_buffer("halves", 10000 ** (-2 * order / size) / 2, persistent=False)
         self.register_buffer(
             "slopes", heads / (8 * torch.arange(1.0, heads + 1, dtype=torch.float64)), persistent=False

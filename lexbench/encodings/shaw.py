@@ -15,8 +15,7 @@ class Shaw(Encoding):
 
     The paper clips j - i to [-k, k]; of its 2k + 1 vectors a causal model needs the k + 1 at or before the query: a_n
     here is its a^K_{-n}, and b_n its a^V_{-n}. The paper itself finds that the vectors for keys may be enough: then
-    leave out the others by values=false. All distances beyond `size` share one
-    vector, so any length is defined.
+    leave out the others by values=false. All distances beyond `size` share one vector, so any length is defined.
 
     Args:
         head_dim: d, dimensions of a head.

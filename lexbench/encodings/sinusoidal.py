@@ -50,8 +50,6 @@ class Sinusoidal(Encoding):
         super().__init__()
         if width % 2:
             raise ValueError(f"sinusoidal needs an even width, got {width}: a sine and a cosine for each frequency")
-        if base <= 0:
-            raise ValueError(f"sinusoidal needs a base above 0, got {base}: 10000 is the paper's")
         if layout not in LAYOUTS:
             raise ValueError(f"sinusoidal layout must be interleaved or halves, got {layout!r}: choose one")
         if token_rms is not None and not 0 < token_rms < math.inf:

@@ -31,11 +31,13 @@ class Ssmax(Over):
         super().__init__(over)
         if trained_length < 2:
             raise ValueError(f"ssmax needs a trained length of at least 2, got {trained_length}: ln 1 is 0")
+        # lgamma(L + 1) = ln L! = sum of ln n over n = 1 .. L, so s times the mean of ln n is 1.
         self.s = nn.Parameter(torch.full((heads,), trained_length / math.lgamma(trained_length + 1)))
 
     def prepare(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Multiply each query by s ln n."""
         queries, keys = self.over.prepare(queries, keys)
         total, count = keys.shape[2], queries.shape[2]
+        # n = i + 1 by the index of the token: a query sees as many keys wherever positions stand.
         seen = torch.arange(total - count + 1, total + 1, device=queries.device, dtype=torch.float64).log()
         return queries * (self.s[:, None, None] * seen[:, None]).to(queries.dtype), keys

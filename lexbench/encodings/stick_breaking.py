@@ -30,7 +30,9 @@ class StickBreaking(Encoding):
         """[B, H, Q, K] logarithms of the weights."""
         own = query_positions[..., :, None] == key_positions[..., None, :]
         own = own[:, None] if own.dim() == 3 else own
+        # ln(1 - beta) of every key that may take a share; the own token and later keys take none.
         left = F.logsigmoid(-scores).masked_fill(own | ~seen, 0.0)
         # For each key the sum over later ones, which are nearer.
         after = F.pad(left.flip(-1).cumsum(-1).flip(-1)[..., 1:], (0, 1))
+        # The own token gets what all earlier keys have left.
         return torch.where(own, left.sum(-1, keepdim=True), F.logsigmoid(scores) + after)

@@ -58,6 +58,7 @@ class T5(Encoding):
                 f"t5 needs a max_distance above half its buckets, got {max_distance} of {buckets}: raise max_distance"
             )
         self.table = nn.Parameter(torch.zeros(buckets, heads))
+        # Times the gain, biases begin with T5's own deviation width^(-1/2).
         self.deviation, self.scaled = width**-0.5 / self.gain, scaled
         self.register_buffer("starts", first_distances(buckets, max_distance), persistent=False)
 
@@ -77,6 +78,7 @@ class T5(Encoding):
 
     def buckets(self, distances: Tensor) -> Tensor:
         """[...] buckets of distances [...] of at least 0, fractions cut off."""
+        # right=True: a distance that begins a bucket belongs to it.
         return torch.bucketize(distances.to(torch.float64), self.starts, right=True)
 
 

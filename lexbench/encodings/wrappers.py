@@ -27,6 +27,7 @@ def passing_on(names: Iterable[str], to: str) -> Callable[[Class], Class]:
     """Give a class these names of `Encoding`, except those that it defines, from the encoding in its attribute `to`."""
 
     def complete(cls: Class) -> Class:
+        # What the class defines itself stays: a wrapper overrides a hook by writing it.
         for name in set(names) - vars(cls).keys():
             setattr(cls, name, _passed_on(name, to))
         return cls
@@ -85,6 +86,7 @@ class Over(Encoding):
     def around(self, inner: Encoding) -> Self:
         """A copy around another encoding, with the same weights."""
         other = copy.copy(self)
+        # A shallow copy shares its parameters: both train and store the same weights.
         other._modules = {**self._modules, "over": inner}
         return other
 
@@ -107,6 +109,10 @@ class Drawn(Over):
     def drawn(self, plain: Tensor, tokens: Tensor, generator: Generator) -> Tensor:
         """[B, T] random positions of tokens [B, T], from their plain positions [T]."""
         raise NotImplementedError
+
+
+ALL_LAYERS = frozenset({"decay", "embed", "layer_input", "mix", "positions", "products", "rescore"})
+"""Hooks through which positions would also reach a layer that is `Unrotated`."""
 
 
 class Unrotated(Over):
@@ -205,6 +211,30 @@ class Layered(Encoding):
         return self.of(layer).at(layer)
 
 
+def with_token_ids(
+    parameters: Mapping[str, Any], name: str, tokenizer: Tokenizer, fits: Callable[[str, str], bool], lack: str
+) -> Mapping[str, Any]:
+    """Parameters of an encoding, with texts in one list of token ids replaced by the ids of all tokens that fit one.
+
+    Args:
+        parameters: by name.
+        name: of the list.
+        tokenizer: of the model.
+        fits: whether a token, decoded alone, fits a text.
+        lack: message of the ValueError where no token fits, with {} for the texts.
+    """
+    given = parameters.get(name) or ()
+    texts = [each for each in given if isinstance(each, str)]
+    if not texts:
+        return parameters
+    # Decoded one by one: what a token is alone, whatever stands before it.
+    decoded = ((token, tokenizer.decode([token])) for token in range(tokenizer.vocabulary))
+    found = {token for token, said in decoded if any(fits(said, text) for text in texts)}
+    if not found:
+        raise ValueError(lack.format(texts))
+    return {**parameters, name: sorted(found | {int(each) for each in given if each not in texts})}
+
+
 class DigitPlaces(Over):
     """A learned vector for each digit's place in its number is added to the token embedding.
 
@@ -245,14 +275,8 @@ class DigitPlaces(Over):
     @classmethod
     def settled(cls, parameters: Mapping[str, Any], tokenizer: Tokenizer) -> Mapping[str, Any]:
         """Replace texts among the digits by the ids of all tokens that are one of them."""
-        given = parameters.get("digits") or ()
-        texts = {digit for digit in given if isinstance(digit, str)}
-        if not texts:
-            return parameters
-        found = {token for token in range(tokenizer.vocabulary) if tokenizer.decode([token]).strip() in texts}
-        if not found:
-            raise ValueError(f"{cls.__name__.lower()} finds no token that is one of {sorted(texts)}: {DIGITS}")
-        return {**parameters, "digits": sorted(found | {int(digit) for digit in given if digit not in texts})}
+        lack = f"{cls.__name__.lower()} finds no token that is one of {{}}: {DIGITS}"
+        return with_token_ids(parameters, "digits", tokenizer, lambda said, text: said.strip() == text, lack)
 
     def initialise(self, generator: Generator) -> None:
         """Draw the table like token embeddings."""

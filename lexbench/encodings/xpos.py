@@ -44,7 +44,10 @@ class Xpos(Rotary):
                 "0.4 and half the trained length"
             )
         pairs = torch.arange(0, head_dim, 2, dtype=torch.float64)
+        # (2p / d + gamma) / (1 + gamma): `pairs` counts dimensions 0, 2, 4, ..
         zeta = (pairs / head_dim + gamma) / (1 + gamma)
+        # zeta^((i - j) / B) = e^((i - j) ln zeta / B): the logarithm is what `Encoding.qk` and the statistics multiply
+        # by.
         self.register_buffer("fading", zeta.log() / scale_base, persistent=False)
 
     @property

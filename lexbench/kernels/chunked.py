@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from lexbench.core.attention import Blocks, Chunks, Floats, Line, Positions
+from lexbench.encodings.base import Rotate
 from lexbench.kernels import flash
-from lexbench.kernels.dense import Rotate
 from lexbench.kernels.flash import Part
-from lexbench.kernels.spans import fold, line_positions, rows_of, spans, unfold
+from lexbench.kernels.spans import fold, rows_of, spans, turned, unfold
 
 Places = Callable[[Positions], Floats]
 """From [n] positions of tokens to [n] positions to rotate to."""
@@ -37,34 +37,39 @@ def attend(
     first = total - queries.shape[2]
     own, before, older, key = views(rule)
     begin = 0 if older else max(0, (first // size - 1) * size)  # the first key that any query sees
-
-    def turned(vectors: Tensor, places: Places, at: int) -> Tensor:
-        return rotate(vectors, line_positions(places, at, at + vectors.shape[2], vectors.device))
-
-    keys, values = turned(keys[:, :, begin:], key, begin), values[:, :, begin:]
+    # Only queries have other positions for other blocks (2402.17463, eq. 2-8): one rotation of the keys serves all
+    # calls.
+    keys, values = turned(keys[:, :, begin:], key, begin, rotate), values[:, :, begin:]
     output = torch.empty(*queries.shape[:3], values.shape[3], dtype=queries.dtype, device=queries.device)
     for start, stop in spans(first, total, size, rows_of(queries.device)):
         span_queries, place = queries[:, :, start - first : stop - first], start // size * size - begin
+        # A span is a part of one block, or several whole blocks.
         blocks, end = max(1, (stop - start) // size), stop - begin
-        near = turned(span_queries, own, start)
+        near = turned(span_queries, own, start, rotate)
         k, v = (fold(x[:, :, place:end], blocks) for x in (keys, values))
         part = flash.causal(fold(near, blocks), k, v, scaling)
+        # Block 0 has no block before it; `spans` never puts it into a span with others.
         if place:
-            back = near if before is own else turned(span_queries, before, start)
+            # Under a mask of blocks a query has one position, under chunks another one for the block before.
+            back = near if before is own else turned(span_queries, before, start, rotate)
             seen = slice(place - size, place - size + blocks * size)
             k, v = (fold(x[:, :, seen], blocks) for x in (keys, values))
             part.add(slice(None), flash.full(fold(back, blocks), k, v, scaling))
         part = Part(unfold(part.out, blocks), unfold(part.lse, blocks))
+        # Queries of blocks 0 and 1 have no older keys.
         if older and stop > 2 * size:
-            _add_older(part, turned(span_queries, older, start), keys, values, (place - size, size, blocks), scaling)
+            far = turned(span_queries, older, start, rotate)
+            _add_older(part, far, keys, values, (place - size, size, blocks), scaling)
         output[:, :, start - first : stop - first] = part.with_sinks(sinks).out
     return output
 
 
+# Cached for identity, not for speed: `line_positions` and `decode.Step` know these functions again as keys.
 @lru_cache(maxsize=64)
 def views(rule: Blocks | Chunks) -> tuple[Places, Places, Places | None, Places]:
     """Positions of queries for keys of their own block, of the block before, of older ones (None: unseen); of keys."""
     if isinstance(rule, Blocks):
+        # A mask of blocks leaves positions alone; keys older than the block before are not seen.
         plain = Line()
         return plain, plain, None, plain
     own, before, older = rule.regions()

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from lexbench.core.attention import Attention, Blocks, Chunks, Line, Positions, Remap, Segments, Window
-from lexbench.kernels import chunked, fast, flash
+from lexbench.encodings.base import Rotate
+from lexbench.kernels import chunked, flash
 from lexbench.kernels.chunked import Places
-from lexbench.kernels.dense import Rotate
 
 T = TypeVar("T")
 Edge = Callable[[Positions], Positions]
@@ -69,40 +69,50 @@ class Views(Protocol):
         """
 
 
+# Cached so that the maps of positions stay the same objects: a cache keeps rotated keys under them (`Views.view`).
 @lru_cache(maxsize=256)
 def reaches(attention: Attention) -> Sequence[Reach] | None:
     """Ranges of keys under an Attention of one layer; None: its keys are in no few ranges."""
-    plain, remap, mask = Line(), attention.remap, attention.mask
     if attention.bias is not None:
         return None
-    if isinstance(mask, Segments) and remap is None:
-        return (Reach(plain, plain, lambda i: i // mask.size * mask.size, _after),)
-    name = fast.structure(attention)
-    if name == "sdpa":
-        return (Reach(plain, plain, np.zeros_like, _after),)
-    if name in ("near_far", "lambda", "banded"):
-        known = remap if isinstance(remap, Remap) else None
-        window = mask.size if isinstance(mask, Window) else known.window if known else 0
-        count = mask.sinks if isinstance(mask, Window) else None
-        near = Reach(plain, plain, lambda i: np.maximum(0, i - window + 1), _after)
-        if count == 0:
-            return (near,)
-        line, other = (known.query, known.key) if known else (plain, plain)
-        far = Reach(line, other, np.zeros_like, lambda i: np.clip(i - window + 1, 0, count))
-        return near, far
-    if name in ("blocks", "chunks"):
-        rule = remap if isinstance(remap, Chunks) else mask
-        assert isinstance(rule, Blocks | Chunks)
-        size = rule.size
-        own, before, older, key = chunked.views(rule)
-        found = [
-            Reach(own, key, lambda i: i // size * size, _after),
-            Reach(before, key, lambda i: np.maximum(0, i // size - 1) * size, lambda i: i // size * size),
-        ]
-        if older is not None:
-            found.append(Reach(older, key, np.zeros_like, lambda i: np.maximum(0, i // size - 1) * size))
-        return tuple(found)
+    plain = Line()
+    match attention.remap, attention.mask:
+        case None, None:
+            return (Reach(plain, plain, np.zeros_like, _after),)
+        case None, Segments(size):
+            return (Reach(plain, plain, lambda i: i // size * size, _after),)
+        case None, Window(window, sinks):
+            return _near_and_far(window, sinks, plain, plain)
+        case Remap(window, query, key), None:
+            return _near_and_far(window, None, query, key)
+        # LM-Infinite: with other sizes the window's edge would cut through a region of the remap.
+        case Remap(window, query, key), Window(size, sinks) if size == window:
+            return _near_and_far(window, sinks, query, key)
+        case (None, Blocks() as rule) | (Chunks() as rule, None):
+            return _blocks(rule)
     return None
+
+
+def _near_and_far(window: int, count: int | None, query: Line, key: Line) -> Sequence[Reach]:
+    """A window, and of the keys before it the first `count` (None: all)."""
+    plain = Line()
+    near = Reach(plain, plain, lambda i: np.maximum(0, i - window + 1), _after)
+    if count == 0:
+        return (near,)
+    return near, Reach(query, key, np.zeros_like, lambda i: np.clip(i - window + 1, 0, count))
+
+
+def _blocks(rule: Blocks | Chunks) -> Sequence[Reach]:
+    """The query's own block, the one before, and, of chunks, all older ones."""
+    size = rule.size
+    own, before, older, key = chunked.views(rule)
+    found = [
+        Reach(own, key, lambda i: i // size * size, _after),
+        Reach(before, key, lambda i: np.maximum(0, i // size - 1) * size, lambda i: i // size * size),
+    ]
+    if older is not None:
+        found.append(Reach(older, key, np.zeros_like, lambda i: np.maximum(0, i // size - 1) * size))
+    return tuple(found)
 
 
 def _after(positions: Positions) -> Positions:
@@ -139,6 +149,7 @@ def attend(
         by = attention.query_scale
         precise = torch.promote_types(queries.dtype, torch.float32)
         scale = step.places(by, queries.device).to(precise)
+        # In float32: a factor rounded to bfloat16 would change all logits of the query by up to 0.4 %.
         queries = (queries.to(precise) * scale[:, None, None, None]).to(queries.dtype)
     part: flash.Part | None = None
     for reach in found:
@@ -159,12 +170,14 @@ def attend(
 
 def _columns(reach: Reach, step: Step, total: int, device: torch.device) -> tuple[slice, Tensor | None] | None:
     """The columns that some text sees, and [B, n] which of them each does (None: all); None where none sees any."""
+    # Text b is padded on the left by pads[b] columns, so its key j is in column j + pads[b].
     here, pads = step.lengths - 1, total - step.lengths
     begin, end = reach.begin(here) + pads, reach.end(here) + pads
     some = end > begin
     if not some.any():
         return None
     seen = slice(int(begin[some].min()), int(end[some].max()))
+    # No mask where it would hide nothing.
     if some.all() and (begin == seen.start).all() and (end == seen.stop).all():
         return seen, None
     places = torch.arange(seen.start, seen.stop, device=device)
@@ -190,6 +203,7 @@ def _turned(queries: Tensor, kept: Views, step: Step, reach: Reach, rotate: Rota
     def turn(keys: Tensor, first: int) -> Tensor:
         """Keys of the columns from `first` on."""
         total = first + keys.shape[2]
+        # One new key of each text, the last one: the step's own positions.
         if keys.shape[2] == 1:
             return at(keys, step.places(reach.key, device), rotate)
         pads = int(step.lengths.max()) - step.lengths
@@ -212,4 +226,5 @@ def at(vectors: Tensor, positions: Tensor, rotate: Rotate) -> Tensor:
     """[B, H, 1, D] vectors, each row rotated to its own position [B]."""
     if len(vectors) == 1:
         return rotate(vectors, positions)
+    # `rotate` has one position a token, not a text: so the texts become the tokens of one text.
     return rotate(vectors.permute(2, 1, 0, 3), positions).permute(2, 1, 0, 3)

@@ -1,7 +1,5 @@
 """Attention by the definition of `lexbench.core.attention`: exact for every slot, in memory of chunk x keys."""
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -9,11 +7,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.core.attention import Attention, Floats, Growing, Middle, Positions, regions
-from lexbench.encodings.base import per_group
+from lexbench.encodings.base import Rotate, per_group
 from lexbench.kernels.spans import token_positions
 
-Rotate = Callable[[Tensor, Tensor], Tensor]
-"""(x [B, H, T, D], positions [T], possibly fractional) -> x rotated there, times the scale of cos and sin."""
 SCORES = 1 << 21
 """Scores in memory at once, unless a chunk is given."""
 
@@ -56,6 +52,7 @@ def attend(
     assert heads % keys.shape[1] == 0, f"{heads} heads cannot share {keys.shape[1]} key heads"
     check_last(query_positions, n_queries, total)
     shaped = any(slot is not None for slot in (attention.remap, attention.mask, attention.bias))
+    # PyTorch aligns its causal triangle to the first key, which is ours only for a whole text; one query needs no mask.
     if not shaped and n_queries in (1, total) and sinks is None and cap is None:
         turned = rotate(scaled(queries, attention, total), query_positions)
         causal = n_queries > 1
@@ -68,14 +65,15 @@ def attend(
     output = torch.empty(*queries.shape[:3], values.shape[3], dtype=queries.dtype, device=queries.device)
     for start in range(0, n_queries, chunk):
         rows = slice(start, min(start + chunk, n_queries))
+        # No query of the chunk sees a key behind the chunk.
         seen = known[:, :, : total - n_queries + rows.stop]
         scores = masked_scores(asking[:, :, rows], seen, attention, rotate, cap)
         if sinks is not None:
             more = sinks.to(scores)[:, None, None].expand(batch, -1, scores.shape[2], 1)
             weights = torch.cat([scores, more], dim=-1).softmax(-1)[..., :-1]
-            output[:, :, rows] = per_group(weights, content[:, :, : scores.shape[-1]])
-            continue
-        output[:, :, rows] = per_group(scores.softmax(-1), content[:, :, : scores.shape[-1]])
+        else:
+            weights = scores.softmax(-1)
+        output[:, :, rows] = per_group(weights, content[:, :, : scores.shape[-1]])
     return output
 
 
@@ -109,6 +107,8 @@ def masked_scores(
             logits = per_group(
                 at(queries[:, :, rows], region.query(here[rows])), at(keys[:, :, span], region.key(there[span])).mT
             )
+            # Capped before bias and mask, as transformers' Gemma 2 does it: a cap behind the mask would make -inf to
+            # -cap.
             logits = logits if cap is None else cap * (logits / cap).tanh()
             mine = torch.from_numpy(held[rows, span]).to(device)
             scores[:, :, rows, span] = torch.where(mine, logits, scores[:, :, rows, span])
@@ -127,6 +127,7 @@ def growing_scores(queries: Tensor, keys: Tensor, growing: Growing) -> Tensor:
     (batch, heads, count, _), total, groups = queries.shape, keys.shape[2], keys.shape[1]
     asking = queries.reshape(batch, groups, heads // groups, count, -1)
     here, there = np.arange(total - count, total), np.arange(total)
+    # Only the difference turns, by the query's frequencies: the query itself stays as it is.
     turns = (there[None, :] - here[:, None])[..., None] * growing.inv_freq(here)[:, None, :]
     few = max(1, SCORES // (batch * groups * total * queries.shape[3]))
     parts = []
@@ -142,6 +143,7 @@ def growing_scores(queries: Tensor, keys: Tensor, growing: Growing) -> Tensor:
 def best_of_middle(scores: Tensor, mask: Middle, here: Positions, there: Positions) -> Tensor:
     """Scores with -inf for keys of the middle that are not among the best of their query and head."""
     middle = torch.from_numpy(~mask.always(here, there)).to(scores.device)
+    # The last of the best is a threshold, not a list of places: keys of equal logit are all kept, as `Middle` says.
     best = scores.masked_fill(~middle, -torch.inf).topk(min(mask.count, len(there)), dim=-1).values[..., -1:]
     return scores.masked_fill(middle & (scores < best), -torch.inf)
 
@@ -149,6 +151,7 @@ def best_of_middle(scores: Tensor, mask: Middle, here: Positions, there: Positio
 def _stretch(used: NDArray[np.bool_]) -> slice:
     """The slice from the first to the last used place, in the largest step that reaches all used ones."""
     places = np.flatnonzero(used)
+    # A region of `Stairs` holds every m-th query: the step spares the others.
     step = int(np.gcd.reduce(np.diff(places))) if len(places) > 1 else 1
     return slice(int(places[0]), int(places[-1]) + 1, step)
 

@@ -9,7 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lexbench.core.attention import Attention, Blocks, Chunks, Line, Middle, Remap, Segments, Window
+from lexbench.core.attention import Attention, Blocks, Chunks, Line, Remap, Window
+from lexbench.encodings.base import Rotate
 from lexbench.kernels import chunked, dense, flash, near_far
 from lexbench.kernels.near_far import Far
 from lexbench.kernels.spans import token_positions
@@ -32,6 +33,7 @@ def structure(attention: Attention) -> str:
             return "blocks"
         case Remap(), None:
             return "near_far"
+        # The kernel has one edge between near and far, so mask and remap must agree on it.
         case Remap(), Window() if mask.size == remap.window:
             return "lambda"
         case Chunks(), None:
@@ -45,7 +47,7 @@ def attend(
     values: Tensor,
     query_positions: Tensor,
     attention: Attention,
-    rotate: dense.Rotate,
+    rotate: Rotate,
     scaling: float,
     sinks: Tensor | None = None,
     cap: float | None = None,
@@ -63,12 +65,11 @@ def attend(
     learning = torch.is_grad_enabled() and any(x.requires_grad for x in (queries, keys, values))
     (n_queries, width), total = queries.shape[2:], keys.shape[2]
     stock = name == "sdpa" and n_queries in (1, total) and sinks is None
+    # PyTorch's CPU kernel refuses values of another size than keys (multi-head latent attention).
     if name == "dense" or stock or learning or width != values.shape[3] or cap is not None:
         return dense.attend(queries, keys, values, query_positions, attention, rotate, scaling, sinks=sinks, cap=cap)
     dense.check_last(query_positions, n_queries, total)
-    remap, mask = attention.remap, attention.mask
-    if isinstance(mask, Segments | Middle):
-        return dense.attend(queries, keys, values, query_positions, attention, rotate, scaling)
+    # Only now: `dense.attend` above multiplies by query_scale itself.
     queries = dense.scaled(queries, attention, total)
     if name == "sdpa":
         turned = rotate(queries, query_positions), rotate(keys, token_positions(0, total, keys.device))
@@ -78,16 +79,15 @@ def attend(
         queries, keys, values = (x.flatten(0, 1)[None] for x in (queries, keys, values))
         sinks = None if sinks is None else sinks.repeat(batch)
     near_and_far = _near_and_far(form)
-    if isinstance(remap, Chunks) or isinstance(mask, Blocks):
-        rule = remap if isinstance(remap, Chunks) else mask
-        assert isinstance(rule, Chunks | Blocks)
-        found = chunked.attend(queries, keys, values, rule, rotate, scaling, sinks)
-    elif isinstance(remap, Remap):
-        far = Far(total if mask is None else mask.sinks, remap.query, remap.key)
-        found = near_and_far(queries, keys, values, remap.window, far, rotate, scaling, sinks)
-    else:
-        assert isinstance(mask, Window)
-        found = near_and_far(queries, keys, values, mask.size, Far(mask.sinks, Line(), Line()), rotate, scaling, sinks)
+    match attention.remap, attention.mask:
+        case (Chunks() as rule, _) | (_, Blocks() as rule):
+            found = chunked.attend(queries, keys, values, rule, rotate, scaling, sinks)
+        case Remap() as remap, mask:
+            far = Far(mask.sinks if isinstance(mask, Window) else total, remap.query, remap.key)
+            found = near_and_far(queries, keys, values, remap.window, far, rotate, scaling, sinks)
+        case _, Window() as mask:
+            far = Far(mask.sinks, Line(), Line())
+            found = near_and_far(queries, keys, values, mask.size, far, rotate, scaling, sinks)
     return found.view(batch, -1, *found.shape[2:])
 
 

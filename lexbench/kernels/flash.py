@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 _aten = torch.ops.aten
+# torch.mm and torch.bmm take `out_dtype` from 2.8 on.
 MIXED = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 8)
 """Whether products of halves may have float32 results on CUDA."""
 HEAD_DIM = 256
@@ -39,6 +40,7 @@ class Part(NamedTuple):
     def with_sinks(self, sinks: Tensor | None) -> "Part":
         """The part with a logit [H] for each head that takes weight and adds no value; in place."""
         if sinks is not None:
+            # out e^lse / (e^lse + e^sink): the sink is a key without a value.
             self.out.mul_((self.lse - sinks.to(self.lse)[:, None]).sigmoid()[..., None])
         return self
 
@@ -69,6 +71,7 @@ def causal(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Par
 
 def anticausal(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Part:
     """Attend with as many queries as keys; query r sees key c where c >= r: a causal triangle in reversed order."""
+    # In reversed order c >= r is c' <= r'.
     out, lse = _fused(queries.flip(2), keys.flip(2), values.flip(2), True, scaling)
     return Part(out.flip(2), lse.flip(2))
 
@@ -78,6 +81,7 @@ def _fused(queries: Tensor, keys: Tensor, values: Tensor, is_causal: bool, scali
     n_queries, precise = queries.shape[2], torch.promote_types(queries.dtype, torch.float32)
     assert not is_causal or n_queries == keys.shape[2], f"{n_queries} queries and {keys.shape[2]} keys are not square"
     q, k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (queries, keys, values))
+    # These operators are private, but F.scaled_dot_product_attention calls them and drops the log-sum-exp.
     if q.device.type == "cpu":
         out, lse = _aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, is_causal, scale=scaling)
     elif q.device.type == "cuda" and q.dtype != torch.float64:
@@ -92,10 +96,12 @@ def _on_cuda(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scaling: float) -
     n_queries, width = q.shape[2], v.shape[3]
     if width % 8:  # both kernels need a multiple of 8; zeros change no product
         q, k, v = (F.pad(x, (0, -width % 8)) for x in (q, k, v))
+    # Flash needs compute capability 8.0, half precision, and heads of at most 256 dimensions.
     ampere = torch.cuda.get_device_capability(q.device) >= (8, 0)
     if ampere and q.dtype != torch.float32 and q.shape[3] <= HEAD_DIM:
         out, lse, *_ = _aten._scaled_dot_product_flash_attention(q, k, v, 0.0, is_causal, scale=scaling)
     else:
+        # The memory-efficient kernel wants a key head for each query head.
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
         out, lse, *_ = _aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, is_causal, scale=scaling)
     return out[..., :width], lse[..., :n_queries]
@@ -104,6 +110,8 @@ def _on_cuda(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scaling: float) -
 def _masked(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, scaling: float) -> Part:
     """Attention with keys that are not seen, at finite logits: no kernel has to know rows without keys."""
     precise = torch.promote_types(q.dtype, torch.float32)
+    # Finite: a row without keys then has a finite lse, so low that the sigmoid of a merge gives its part weight 0. Half
+    # of the lowest number, so that a logit added to it does not overflow.
     unseen = torch.finfo(q.dtype).min / 2
     if _device(q) == "cpu":
         mask = torch.zeros(seen.shape, dtype=q.dtype).masked_fill_(~seen, unseen)
@@ -141,6 +149,7 @@ def _by_definition(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scaling: fl
     batch, _, n_queries, width = q.shape
     logits = scaling * q.reshape(batch, k.shape[1], -1, n_queries, width) @ k[:, :, None].mT
     if is_causal:
+        # Strictly above the diagonal: later keys.
         logits += torch.full_like(logits[0, 0, 0], -torch.inf).triu_(1)
     lse = logits.logsumexp(-1)
     return ((logits - lse[..., None]).exp() @ v[:, :, None]).flatten(1, 2), lse.flatten(1, 2)

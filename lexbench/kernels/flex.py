@@ -14,11 +14,14 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
 from lexbench.core.attention import Line
-from lexbench.kernels.dense import Rotate
+from lexbench.encodings.base import Rotate
 from lexbench.kernels.flash import Part
-from lexbench.kernels.near_far import Far, far_keys_of, far_queries_of, turned
+from lexbench.kernels.near_far import Far, far_keys_of, far_queries_of
+from lexbench.kernels.spans import turned
 
+# FlexAttention's own default.
 BLOCK = 128
+# dynamic: else each length compiles a kernel of its own.
 COMPILED: Any = torch.compile(flex_attention, dynamic=True)
 
 
@@ -61,7 +64,9 @@ def _seen(asked: int, total: int, first: int, least: int, end: int, device: torc
     """Queries first + i see keys j of `total` with least <= first + i - j < end."""
     from_start = torch.arange(0, asked, BLOCK)[:, None] + first, torch.arange(0, total, BLOCK)[None]
     to_end = (from_start[0] + BLOCK - 1).clamp(max=first + asked - 1), (from_start[1] + BLOCK - 1).clamp(max=total - 1)
+    # Distances of the nearest and the farthest pair of a block tell all of its pairs.
     nearest, farthest = from_start[0] - to_end[1], to_end[0] - from_start[1]
+    # A block that the text's end cuts is told pair by pair, as the kernel runs over all of its 128 x 128 places.
     whole = (to_end[0] - from_start[0] == BLOCK - 1) & (to_end[1] - from_start[1] == BLOCK - 1)
     every = (nearest >= least) & (farthest < end) & whole
     some = (farthest >= least) & (nearest < end) & ~every
@@ -87,5 +92,6 @@ def _seen(asked: int, total: int, first: int, least: int, end: int, device: torc
 
 def _lists(blocks: Tensor) -> tuple[Tensor, Tensor]:
     """[1, 1, Q] numbers of key blocks of each query block, and [1, 1, Q, K] their indices first."""
+    # The kernel reads the first count of these indices.
     order = blocks.int().argsort(dim=1, descending=True, stable=True).int()
     return blocks.sum(1, dtype=torch.int32)[None, None], order[None, None]

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lexbench.core.attention import Attention, Positions
+from lexbench.encodings.base import Rotate
 from lexbench.kernels import dense, rotations
-from lexbench.kernels.dense import Rotate
 
 Bias = Callable[[Tensor, Tensor], Tensor | None]
 """(positions of queries [Q], of keys [K]) -> [H, Q, K] added to the logits, or None."""
@@ -106,9 +106,8 @@ def rows(group: Group, logits: Logits, chunk: int | None = None, begin: int = 0)
     for start in range(begin, total, chunk):
         stop = min(start + chunk, total)
         asking, known = group.queries[:, :, start:stop], group.keys[:, :, :stop]
-        if (
-            logits.decay is not None
-        ):  # e^(decay (i - start)) e^(-decay (j - start)): relative to the chunk, no factor is far above 1
+        if logits.decay is not None:
+            # e^(decay (i - start)) e^(-decay (j - start)): relative to the chunk, no factor is far above 1.
             places = torch.arange(stop, device=device) - start
             asking = asking * _grown(logits.decay, places[start:]).to(asking.dtype)
             known = known * _grown(-logits.decay, places).to(known.dtype)

@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from lexbench.core.attention import Line
+from lexbench.encodings.base import Rotate
 from lexbench.kernels import flash
-from lexbench.kernels.dense import Rotate
 from lexbench.kernels.flash import Part
-from lexbench.kernels.spans import line_positions, rows_of, unfold
+from lexbench.kernels.spans import rows_of, turned, unfold
 
 BLOCK = 128
 """Largest block of queries on the near side; each query costs scores for the window and for one more block."""
@@ -62,20 +62,17 @@ def attend(
         far_keys = far_keys_of(far_keys, far, rotate)
     output = torch.empty(*queries.shape[:3], values.shape[3], dtype=queries.dtype, device=queries.device)
     for start, stop in _cuts(first, total, window, rows_of(queries.device)):
+        # One key more than the first query sees: `_near` cuts its windows and triangles from there on.
         span_queries, begin = queries[:, :, start - first : stop - first], max(0, start - window)
         near_keys = turned(keys[:, :, begin:stop], Line(), begin, rotate)
         part = _near(turned(span_queries, Line(), start, rotate), near_keys, values[:, :, begin:stop], window, scaling)
+        # Queries before position `window` have all keys in their window.
         beyond = max(start, window)
         if count and beyond < stop:
             far_queries = far_queries_of(span_queries[:, :, beyond - start :], far, beyond, rotate)
             _add_far(part, far_queries, far_keys, far_values, beyond - window, scaling)
         output[:, :, start - first : stop - first] = part.with_sinks(sinks).out
     return output
-
-
-def turned(vectors: Tensor, line: Line, start: int, rotate: Rotate) -> Tensor:
-    """Rotate vectors of the positions from `start` on to the positions of the line."""
-    return rotate(vectors, line_positions(line, start, start + vectors.shape[2], vectors.device))
 
 
 def _cuts(first: int, end: int, window: int, rows: int) -> Iterator[tuple[int, int]]:
@@ -91,6 +88,7 @@ def _cuts(first: int, end: int, window: int, rows: int) -> Iterator[tuple[int, i
 def _near(queries: Tensor, keys: Tensor, values: Tensor, window: int, scaling: float) -> Part:
     """Near side of one span; its keys are preceded by `window` earlier keys, or by all that exist."""
     n_queries = queries.shape[2]
+    # The span begins in the first window: its queries see all keys up to themselves.
     if keys.shape[2] - n_queries < window:
         return flash.causal(queries, keys, values, scaling)
     # Of the keys in the window of a block's last query, each query sees those up to its own: a causal shape. Of the
@@ -99,6 +97,8 @@ def _near(queries: Tensor, keys: Tensor, values: Tensor, window: int, scaling: f
     q = _blocks(queries, block, block)
     k, v = (_blocks(x[:, :, block:], window, block) for x in (keys, values))
     part = flash.causal(q, k, v, scaling)
+    # The first of these keys is `window` tokens before its block's first query, just out of sight: hence [1:]. The last
+    # query's window has no key before the causal shape: hence [:-1].
     if block > 1:
         k, v = (_blocks(x[:, :, :n_queries], block, block)[:, :, 1:] for x in (keys, values))
         part.add(slice(block - 1), flash.anticausal(q[:, :, :-1], k, v, scaling))
@@ -130,6 +130,7 @@ def _add_far(part: Part, queries: Tensor, keys: Tensor, values: Tensor, place: i
     """Merge far keys into the last rows of a part; the first of these rows sees keys up to `place`."""
     n_queries, count = queries.shape[2], keys.shape[2]
     before = part.lse.shape[2] - n_queries
+    # From row count - place on, all far keys are more than a window away: a rectangle.
     rows = min(n_queries, max(0, count - place))
     if rows:
         seen = place + rows

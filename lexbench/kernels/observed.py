@@ -17,6 +17,7 @@ def edges(length: int) -> Positions:
 
     Two bins per octave. A longer text has all bins of a shorter one but its last, and more.
     """
+    # 2^k and 3 2^(k-1): steps of 3/2 and 4/3 in turn.
     known = {0, *(times << power for power in range(length.bit_length()) for times in (1, 3))}
     return np.array([*sorted(edge for edge in known if edge < length), length], dtype=np.int64)
 
@@ -46,6 +47,7 @@ def observe(queries: Tensor, keys: Tensor, logits: Logits, first: int, last: int
     for group in groups(queries, keys, logits, precise):
         for scores in rows(group, logits, begin=total - n_queries):
             weights = scores.softmax(-1)
+            # Row by row summed in float64: thousands of small weights would lose digits in float32.
             mass[group.heads, : scores.shape[2]] += by_distance(weights)
             entropy[group.heads] += torch.special.entr(weights).sum((1, 2), dtype=torch.float64)
             begun[group.heads] += weights[:, :, :first].sum((1, 2), dtype=torch.float64)
@@ -70,6 +72,7 @@ class Observer:
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, logits: Logits) -> None:
         """Add one layer: queries [1, H, T, D] and keys [1, KV, T, D] of the whole text, before rotation."""
+        # NaN where no key is seen at a distance; such distances count in no mean.
         curves = mean_logits(queries, keys, logits)
         seen = observe(queries, keys, logits, self._first, self._last)
         distances = torch.arange(self._length, dtype=torch.float64, device=seen.mass.device)

@@ -76,8 +76,11 @@ def weights(
     if attention.mask is not None:
         unseen |= ~attention.mask.allowed(here, there)[0]
     if isinstance(attention.mask, Middle):
+        # The threshold is the count-th largest logit of the middle. With no middle at all it is inf, and nothing is
+        # hidden.
         middle = ~attention.mask.always(here, there)[0] & ~unseen
         unseen |= middle & (logits < np.sort(logits[middle])[-attention.mask.count :].min(initial=np.inf))
+    # The largest seen logit is taken off, so that no power overflows.
     powers = np.where(unseen, 0.0, np.exp(logits - logits[~unseen].max()))
     return np.asarray(powers / powers.sum())
 
@@ -112,9 +115,11 @@ def _least(places: Iterable[int | None]) -> int | None:
 
 def _first_change(attention: Attention, model: Model, length: int) -> int | None:
     if attention.growing is not None:
+        # Its factor exceeds 1 first at i + 1 = L + 1 tokens.
         begin = attention.growing.trained_length + 1
         return begin if length >= begin else None
     if attention.dynamic is not None:
+        # A prompt beyond the trained length is read whole under the new frequencies, its first token, too.
         return 1 if length > attention.dynamic.trained_length else None
     turned = not _turns_as(attention, model, length)
     if attention.bias is not None or (attention.head_ratios and set(attention.head_ratios.ratios) != {1.0}):
@@ -131,9 +136,8 @@ def _first_change(attention: Attention, model: Model, length: int) -> int | None
 
 def _turns_as(attention: Attention, model: Model, length: int) -> bool:
     """Whether frequencies and scale are those of the model itself, in any kind of layers."""
-    if attention.inv_freq is None and attention.scale in (None, 1.0) and model.rope_scaling is None:
-        return True
-    if attention.inv_freq is None and attention.scale is None:
+    scale_is_own = attention.scale is None or (attention.scale == 1 and model.rope_scaling is None)
+    if attention.inv_freq is None and scale_is_own:
         return True
     try:
         own = [rope.own(length) for rope in ropes(model)]

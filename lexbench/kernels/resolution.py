@@ -108,6 +108,7 @@ def _biases(group: Group, logits: Logits) -> Tensor | None:
     """
     total, device = group.length, group.keys.device
     found = torch.zeros(group.queries.shape[1], total, dtype=torch.float64, device=device)
+    # A bias of the distance alone gives shorter rows that are beginnings of the longest one.
     for last in (total - 1, total // 2, total // 3):
         row = logits.biases(group.heads, np.array([last]), np.arange(last + 1), device)
         if row is None:
@@ -163,6 +164,7 @@ class _Stretch:
 def _stretches(remap: Remapping | None) -> Iterator[_Stretch]:
     found = regions(remap)
     if isinstance(remap, Remap):
+        # `Remap.regions` has the near region first.
         yield _Stretch(found[0], 0, remap.window)
         yield _Stretch(found[1], remap.window, math.inf)
     elif isinstance(remap, Stairs):
@@ -186,10 +188,12 @@ def _by_stretches(group: Group, attention: Attention, decay: Tensor | None) -> T
         end = int(min(stretch.end, total))
         near, far = slice(stretch.begin, min(end, size)), slice(max(stretch.begin, size), end)
         asking = _turned(group, group.queries, stretch.region.query)
+        # Stairs have a rotation for each remainder of i: the other queries are zeros and add nothing.
         asking = asking * (places % stretch.step == stretch.rest) if stretch.step > 1 else asking
         known = _turned(group, group.keys, stretch.region.key)
         if near.start < near.stop:
             sums[:, near] += _block_sums(asking, known, total, 0, decay)[:, near]
+        # Beyond the window only the first keys are seen: the others are zeros.
         if sinks and far.start < far.stop:
             sums[:, far] += _block_sums(asking, known * (places < sinks), total, 0, decay)[:, far]
     return sums
@@ -247,6 +251,7 @@ def _correlation(queries: Tensor, keys: Tensor, decay: Tensor | None, first: int
     from scipy.fft import next_fast_len  # slow to import; every hf run imports this module, and few need it
 
     count, heads, width, dims = queries.shape
+    # At least 2 T - 1 places: fewer, and the circular transform would add the ends onto the begins.
     size = next_fast_len(2 * width - 1, real=True)
 
     def spectrum(some: slice) -> Tensor:
@@ -260,14 +265,17 @@ def _correlation(queries: Tensor, keys: Tensor, decay: Tensor | None, first: int
         return torch.cat([around[:, size - width + 1 :], around[:, :width]], dim=1)
 
     if decay is None:
+        # Without a decay all dimensions have one factor, so their spectra are added before the one inverse transform.
         step = max(1, SPECTRUM // (count * heads * size))
         whole = spectrum(slice(0, step))
         for start in range(step, dims, step):
             whole += spectrum(slice(start, start + step))
         return lags(whole)
     assert dims == 2 * len(decay), f"{len(decay)} pairs of {dims} dimensions"
+    # Negative distances are cut off by the caller; unclamped, e^(rate distance) would overflow there.
     distances = torch.arange(first, first + 2.0 * width - 1, dtype=torch.float64, device=queries.device).clamp_min(0)
     sums = torch.zeros(heads, 2 * width - 1, dtype=torch.float64, device=queries.device)
     for pair, rate in enumerate(decay.tolist()):
+        # Dimensions p and p + D/2 fade alike, each pair at its own rate: an inverse transform for each pair.
         sums += lags(spectrum(slice(pair, None, len(decay)))) * (rate * distances).exp()
     return sums

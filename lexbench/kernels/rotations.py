@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lexbench.core.attention import HeadRatios
-from lexbench.kernels.dense import Rotate
+from lexbench.encodings.base import Rotate
 
 
 def keeping_first(count: int, own: Rotate, changed: Rotate) -> Rotate:
@@ -45,5 +45,6 @@ def ranked_ratios(query: Tensor, keys: Tensor, rotate: Rotate, scaling: float, r
     asking, known = rotate(query, positions[-1:]), rotate(keys, positions)
     weights = (asking.reshape(keys.shape[1], -1, query.shape[3]) @ known[0].mT * scaling).float().softmax(-1)
     noticed = (weights > rule.threshold / keys.shape[2]).sum((1, 2)).cpu()
+    # The argsort of an argsort is the rank; stable, so that equal heads keep their order.
     ranks = noticed.argsort(descending=True, stable=True).argsort()
     return tuple(rule.ratios[int(rank)] for rank in ranks)

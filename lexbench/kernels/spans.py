@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lexbench.core.attention import Floats, Positions
+from lexbench.encodings.base import Rotate
 
 ROWS = 2048
 """Largest number of queries in a span, on a CPU."""
@@ -23,6 +24,7 @@ def spans(first: int, end: int, size: int, rows: int) -> Iterator[tuple[int, int
     """Cut [first, end) into spans, each inside one block of `size`, or several whole blocks after block 0."""
     start = first
     while start < end:
+        # Block 0 stands alone: it has no block before it, and a batch of blocks is one call with one shape.
         blocks = min(rows, end - start) // size if start and start % size == 0 else 0
         stop = start + blocks * size if blocks else min(end, start - start % size + size, start + rows)
         yield start, stop
@@ -43,8 +45,14 @@ def unfold(vectors: Tensor, count: int) -> Tensor:
 @lru_cache(maxsize=256)
 def line_positions(line: Callable[[Positions], Floats], start: int, stop: int, device: torch.device) -> Tensor:
     """[stop - start] rotary positions of the tokens from `start` on; the same tensor each time, as layers ask alike."""
+    # Kept from a pass in inference mode, the tensor could not be used in a later one that needs gradients.
     with torch.inference_mode(False):
         return torch.from_numpy(np.asarray(line(np.arange(start, stop)))).to(device)
+
+
+def turned(vectors: Tensor, line: Callable[[Positions], Floats], start: int, rotate: Rotate) -> Tensor:
+    """Rotate vectors of the tokens from `start` on to the positions of the line."""
+    return rotate(vectors, line_positions(line, start, start + vectors.shape[2], vectors.device))
 
 
 def token_positions(start: int, stop: int, device: torch.device) -> Tensor:

@@ -12,9 +12,10 @@ import triton.language as tl
 from torch import Tensor
 
 from lexbench.core.attention import Line
+from lexbench.encodings.base import Rotate
 from lexbench.kernels import near_far
-from lexbench.kernels.dense import Rotate
-from lexbench.kernels.near_far import Far, far_keys_of, far_queries_of, turned
+from lexbench.kernels.near_far import Far, far_keys_of, far_queries_of
+from lexbench.kernels.spans import turned
 
 LEAST = 16
 """Fewest queries that fill a block."""
@@ -45,6 +46,7 @@ def attend(
     output = torch.empty_like(near_queries, memory_format=torch.contiguous_format)
     vectors = near_queries, far_queries, near_keys, far_keys, values, output
     given = [x[0] if x.stride(3) == 1 else x[0].contiguous() for x in vectors]
+    # Wider heads get smaller blocks, so that both fit on a multiprocessor.
     rows = 128 if width * queries.element_size() <= 256 else 64
     with torch.cuda.device_of(queries):  # layers may be spread over several
         _kernel[triton.cdiv(asked, rows), heads](
@@ -57,6 +59,7 @@ def attend(
             window,
             count,
             width,
+            # Logits in bits: e^x = 2^(x log2 e), and exp2 is one instruction.
             scaling * LOG2_E,
             SINKS=sinks is not None,
             ROWS=rows,
@@ -109,14 +112,18 @@ def _kernel(
     here = total - asked + rows
     low, high = total - asked + begin, total - asked + tl.minimum(begin + ROWS, asked) - 1  # first and last position
     held = (rows < asked)[:, None] & (dims < width)[None, :]
+    # Not -inf: a row whose first blocks hide all keys would subtract -inf from -inf.
     top = tl.full([ROWS], -1e30, tl.float32)
     weight = tl.zeros([ROWS], tl.float32)
     if SINKS:
+        # log2 e once more as a number: a kernel reads no global that is not a constexpr. A sink is a first key without
+        # value.
         top = tl.zeros([ROWS], tl.float32) + tl.load(sinks + head) * 1.4426950408889634
         weight = tl.full([ROWS], 1.0, tl.float32)
     mixed = tl.zeros([ROWS, WIDTH], tl.float32)
     v += group * v_head
 
+    # Far keys: first those that every row of the block sees, then the edge, where each pair is asked.
     q = tl.load(far_q + head * far_q_head + rows[:, None] * far_q_row + dims[None, :], mask=held, other=0.0)
     k = far_k + group * far_k_head
     every = tl.maximum(tl.minimum(count, low - window + 1), 0) // COLUMNS * COLUMNS
@@ -130,6 +137,7 @@ def _kernel(
         True, COLUMNS, WIDTH,
     )  # fmt: skip
 
+    # Near keys: the window's edge, then blocks that all rows see, then the diagonal.
     q = tl.load(near_q + head * near_q_head + rows[:, None] * near_q_row + dims[None, :], mask=held, other=0.0)
     k = near_k + group * near_k_head
     start, end = tl.maximum(0, low - window + 1) // COLUMNS * COLUMNS, high + 1
@@ -168,6 +176,7 @@ def _over(
             apart = here[:, None] - there[None, :]
             seen = (apart >= least) & (apart < beyond) & (there < last)[None, :]
             logits = tl.where(seen, logits, float("-inf"))
+        # Online softmax: what was summed so far is scaled down when a larger logit comes.
         higher = tl.maximum(top, tl.max(logits, 1))
         weights = tl.exp2(logits - higher[:, None])
         faded = tl.exp2(top - higher)

@@ -1,16 +1,13 @@
 """Adjusted base frequency."""
 
-import math
 from dataclasses import dataclass
-from typing import Any
 
-from lexbench.core.attention import Attention
 from lexbench.core.model import Model
-from lexbench.methods.rotary import as_transformers, base_for_length
+from lexbench.methods.rotary import Rebased, base_for_length, check_base
 
 
 @dataclass(frozen=True)
-class Abf:
+class Abf(Rebased):
     """Rotate with a larger base, the one that fits the length (Xiong et al. 2023, arXiv 2309.16039, section 2.1).
 
         theta'_p = base^(-2p/d),  base = b^(ln(T / 2 pi) / ln(L / 2 pi)),  T = max(L, length)
@@ -29,19 +26,8 @@ class Abf:
     base: float | None = None
 
     def __post_init__(self) -> None:
-        if self.base is not None and not 1 < self.base < math.inf:
-            raise ValueError(
-                f"abf's base must be finite and above 1, got {self.base}: leave it out to fit the length, "
-                "or take the paper's 500000"
-            )
-
-    def attention(self, model: Model, length: int) -> Attention:
-        """Frequencies of the new base; Refused unless the model has plain RoPE, and was trained on 7 tokens or more."""
-        return Attention(inv_freq=model.inv_freq(self._base(model, length)))
-
-    def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
-        """The same in transformers' config: its `default` with the new base."""
-        return as_transformers(model, "default", rope_theta=self._base(model, length))
+        check_base("abf", self.base)
 
     def _base(self, model: Model, length: int) -> float:
+        """The new base; Refused where it follows the length, and the trained length is below 7 tokens."""
         return base_for_length(model, length) if self.base is None else float(self.base)

@@ -50,11 +50,13 @@ class Adagrope:
 
     def _steps(self, positions: int, length: int) -> tuple[tuple[int, int], ...]:
         """(count, repeat): `count` positions that each stand for `repeat` tokens."""
+        # The largest n with M_n <= length: M grows with n, so the first that is too long ends the search.
         repeat = 1
         while self._reach(positions, repeat + 1) <= length:
             repeat += 1
         steps = self._reused(positions, repeat)
         left = positions - sum(count for count, _ in steps)
+        # d of the docstring: so many of the last positions stand for one token more, and the list has `length` entries.
         longer = max(0, length - self._reach(positions, repeat))
         steps.append((left - longer, repeat))
         if longer:
@@ -67,6 +69,7 @@ class Adagrope:
 
     def _reused(self, positions: int, below: int) -> list[tuple[int, int]]:
         """(r_k, k) for k = 1, 2, 4, .. `below` a number, without empty ones."""
+        # 1, 2, 4, .. below n; a count of 0 (few positions, large k) has no step.
         powers = [2**power for power in range((below - 1).bit_length())]
         counts = [(int(self.reuse * positions / k), k) for k in powers]
         return [(count, k) for count, k in counts if count]

@@ -27,4 +27,5 @@ class Bca:
 
     def attention(self, model: Model, length: int) -> Attention:
         """The blocks, the same at every length, for any model."""
+        # Two blocks of L / 2 hold all keys that a query sees: no distance reaches L.
         return Attention(mask=Blocks(size=self.block or max(1, model.trained_length // 2)))

@@ -42,6 +42,8 @@ class Chunkllama:
                 f"{model.name} already scales its rotation, chunkllama would replace that by {factor:.4g}: "
                 "give attention_factor=1"
             )
+        # 3L/4 is the released code's chunk_size, from which it takes a local_window of L/8: for L = 4096, 3072 and
+        # chunks of 2560.
         limit = max(1, 3 * model.trained_length // 4)
         chunks = Chunks(size=max(1, limit - model.trained_length // 8), limit=limit)
         return Attention(remap=chunks, scale=None if factor == 1 else factor)

@@ -44,4 +44,5 @@ class Clex:
         """Frequencies at t; Refused unless the model has plain RoPE of at least 4 dimensions."""
         fitting = max(1, math.ceil(length / model.trained_length))
         stretch = min(fitting, self.max_factor) if self.t is None else self.t
+        # The closed form with psi = 0: theta (2t - 1)^(-2p/(d-2)), NTK-aware by the factor 2t - 1.
         return Attention(inv_freq=model.inv_freq(ntk_base(model, 2 * stretch - 1)))

@@ -2,16 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
-from lexbench.core.attention import Attention
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
-from lexbench.methods.rotary import as_transformers
+from lexbench.methods.rotary import Rebased
 
 
 @dataclass(frozen=True)
-class CriticalBase:
+class CriticalBase(Rebased):
     """Rotate with so small a base that every pair is trained (Liu et al. 2023, arXiv 2310.05209).
 
         theta'_p = base^(-2p/d),  base = 2T / pi, T / pi or T / (2 pi),  T = trained length
@@ -35,20 +33,14 @@ class CriticalBase:
                 "1 for 2T / pi, 2 for T / pi, 4 for T / 2 pi"
             )
 
-    def attention(self, model: Model, length: int) -> Attention:
-        """Frequencies of the base, the same at every length; Refused without plain RoPE, or for a base of at most 1."""
-        return Attention(inv_freq=model.inv_freq(self._base(model)))
-
-    def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
-        """The same in transformers' config: its `default` with the smaller base."""
-        return as_transformers(model, "default", rope_theta=self._base(model))
-
-    def _base(self, model: Model) -> float:
+    def _base(self, model: Model, length: int) -> float:
+        """The same base at every length; Refused for a base of at most 1."""
         if model.frequencies is not None:
             raise Refused(
                 "critical_base sets all frequencies by one base, which leaves nothing of the scaled ones of "
                 f"{model.name}: give over=plain"
             )
+        # With it the slowest pair turns by about T / base = pi / 2 times the divisor within the trained length.
         base = 2 * model.trained_length / math.pi / self.divisor
         if base <= 1:
             raise Refused(

@@ -30,6 +30,7 @@ class Dca:
     def attention(self, model: Model, length: int) -> Attention:
         """The chunks, the same at every length; Refused without rotary positions, or where the chunk is too long."""
         check_rotary(model)
+        # c - 1 of the paper: the largest distance that training has seen.
         limit = model.trained_length - 1
         chunk = self.chunk or max(1, 3 * model.trained_length // 4)
         if chunk > limit:

@@ -89,5 +89,6 @@ class DynamicNtk:
                 f"dynamic_ntk's target_length must be at least the trained length {model.trained_length}, "
                 f"got {self.target_length}: raise target_length"
             )
+        # L' is never below L, so that short texts keep the model's own base.
         longest = max(model.trained_length, self.target_length or length)
         return ntk_base(model, self.factor * longest / model.trained_length - (self.factor - 1))

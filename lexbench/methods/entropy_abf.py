@@ -1,13 +1,12 @@
 """Entropy-aware adjusted base frequency."""
 
-import math
 from dataclasses import dataclass
 
 from lexbench.core.attention import Attention, LogScale
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.methods.distances import check_count
-from lexbench.methods.rotary import base_for_length, check_trained_length, trained_on
+from lexbench.methods.rotary import base_for_length, check_base, check_trained_length, trained_on
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,7 @@ class EntropyAbf:
     trained_length: int | None = None
 
     def __post_init__(self) -> None:
-        if self.base is not None and not 1 < self.base < math.inf:
-            raise ValueError(
-                f"entropy_abf's base must be finite and above 1, got {self.base}: leave it out to fit the length"
-            )
+        check_base("entropy_abf", self.base)
         check_count("entropy_abf's exempt_layers", self.exempt_layers, "the paper takes 2", least=0)
         check_trained_length("entropy_abf", self.trained_length)
 
@@ -46,7 +42,9 @@ class EntropyAbf:
             raise Refused(f"entropy_abf needs a trained length of at least 2, {model.name} has 1: give trained_length")
         inv_freq = model.inv_freq(base_for_length(model, length) if self.base is None else self.base)
         sharpened = Attention(inv_freq=inv_freq, query_scale=LogScale(trained_length=model.trained_length))
+        # A model may have fewer layers than are exempt.
         exempt = self.exempt_layers if model.layers is None else min(self.exempt_layers, model.layers)
         if not exempt:
             return sharpened
+        # The first layers get the base alone, all others base and scale.
         return Attention(inv_freq=inv_freq, layers=tuple(range(exempt)), otherwise=sharpened)

@@ -119,6 +119,7 @@ def _placed(
     """
     if target == "transformers":
         return _config(rope, length, model)
+    # Without a rope_type of its own, it is a dict of kinds of layers.
     for each in [rope] if "rope_type" in rope else rope.values():
         if why := _unread_by_vllm(each, model, own):
             raise _refusal("inv_freq", label, target, f"{why}: ")
@@ -144,12 +145,14 @@ def _unread_by_vllm(rope: Mapping[str, Any], model: Model, own: bool) -> str | N
 def _parameters(method: Method | None, attention: Attention, model: Model, length: int, target: str) -> dict[str, Any]:
     """Rope parameters: those that the method states, or another base or factor, or one factor per pair."""
     scale = attention.scale or 1.0
+    # First what the method itself states, then the fewest numbers that say the same, then one factor for each pair.
     rope = _named(method, model, length)
     if rope is not None and target == "vllm" and not _same_in_vllm(rope, scale, length):
         rope = None
     if rope is None:
         rope = _ladder_parameters(attention, model) or _pair_by_pair(attention, model, length)
     if target == "vllm" and rope["rope_type"] == "longrope":
+        # vLLM computes a scale of its own from the factor unless both are given.
         rope = {**rope, **dict.fromkeys(VLLM_SCALES, scale)}
     return {**as_transformers(model, rope["rope_type"]), **rope}
 
@@ -211,7 +214,9 @@ def _ladder(wanted: Floats, model: Model) -> tuple[float, float] | None:
         return None
     base = model.rotary_base()
     if dims > 2:
+        # theta_0 / theta_last = b^((d-2)/d), whatever the factor.
         base = _rounded((wanted[0] / wanted[-1]) ** (dims / (dims - 2)))
+    # Pair 0 rotates by 1 under every base: what it has is 1 / s.
     factor = _rounded(1 / wanted[0])
     return (base, factor) if np.allclose(model.inv_freq(base) / factor, wanted, 1e-9, 0) else None
 
@@ -238,6 +243,7 @@ def _scaled(
     changed = set[str | None]()
     for each in ropes(model):
         parts = [attention.at(layer) for layer in (range(model.layers or 1) if each.layers is None else each.layers)]
+        # Config.json has one set of parameters for a kind of layers, not one for a layer.
         if any(part.as_data() != parts[0].as_data() for part in parts):
             raise _refusal("layers", label, target, f"it has one RoPE for {each.kind or 'all layers'}: ")
         rope[each.kind] = dict(each.parameters)
@@ -317,6 +323,7 @@ def _flags(method: Method | None, attention: Attention, label: str, model: Model
     llama.cpp's yarn has the ramp of `yarn` with truncate. It multiplies cos and sin by 0.1 ln s + 1 and ignores
     --yarn-attn-factor (releases before December 2025 multiply by both), so any other scale is refused.
     """
+    # A base and a linear factor are exact in every release: yarn is tried only where they do not suffice.
     scale, ladder = attention.scale or 1.0, _ladder(_frequencies(attention, model), model)
     if ladder is not None and scale == 1:
         base, factor = ladder

@@ -32,6 +32,8 @@ class JetLong:
         """The grouped remap; Refused where the model has no rotary positions."""
         check_rotary(model)
         window = self.window or min(2048, max(1, model.trained_length // 2))
+        # G = ceil(length / L), in whole numbers.
         group = self.group or max(1, -(-length // model.trained_length))
         grouped = Line(divisor=group, floor=True)
+        # The paper's near side is i - j <= w0; a Remap's is i - j < window.
         return Attention(remap=Remap(window=window + 1, query=grouped, key=grouped))

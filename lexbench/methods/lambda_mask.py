@@ -17,7 +17,8 @@ class LambdaMask:
     The paper's W is the trained length, so that the distance of the first tokens is one above the trained ones.
     With `middle` each query of each head also sees the few keys between with the largest logits at distance W, in
     layers `middle_from` and later; the paper's appendix takes 5 of them for retrieval. Then scores of all keys are
-    computed. Not verified: the first of these layers.
+    computed. The released code (read, not run) does so for the last query of each pass alone, at a distance of 2048
+    where W is 4096, from its fifth layer on: middle_from=4.
 
     Args:
         window: W in tokens, at least 1; None: the trained length.
@@ -41,6 +42,7 @@ class LambdaMask:
         """Mask and remap, the same at every length; Refused where the model has no rotary positions."""
         check_rotary(model)
         window = self.window or model.trained_length
+        # Far queries at position W, far keys at 0: every sink is at distance W, whatever the text's length.
         far = Line(divisor=math.inf, offset=window)
         remap = Remap(window=window, query=far, key=Line(divisor=math.inf))
         plain = Attention(remap=remap, mask=Window(size=window, sinks=self.sinks))
@@ -51,6 +53,7 @@ class LambdaMask:
                 f"lambda_mask's middle_from must be below the {model.layers} layers of {model.name}, "
                 f"got {self.middle_from}: lower it"
             )
+        # Layers before `middle_from` keep the plain mask; all layers have the remap.
         return replace(
             plain,
             mask=Middle(size=window, sinks=self.sinks, count=self.middle),

@@ -40,6 +40,7 @@ class LeakyRerope:
         check_rotary(model)
         window = self.window or max(1, model.trained_length // 2)
         slowdown = self._fitting(window, model, length) if self.slowdown is None else self.slowdown
+        # (i / k + w - w / k) - j / k = w + (i - j - w) / k: the line (i + w (k - 1)) / k of the docstring.
         query = Line(divisor=slowdown, offset=window - window / slowdown)
         return Attention(remap=Remap(window=window, query=query, key=Line(divisor=slowdown)))
 
@@ -53,4 +54,5 @@ class LeakyRerope:
                 f"leaky_rerope's window must leave distances below {largest}, the largest that {model.name} knows, "
                 f"got {window}: lower window or give slowdown"
             )
+        # k from w + (length - 1 - w) / k = L - 1: the last query and key 0 at the largest trained distance.
         return (length - 1 - window) / (largest - window)

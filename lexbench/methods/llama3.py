@@ -52,6 +52,7 @@ class Llama3:
         """Blended frequencies; Refused unless the model has plain RoPE."""
         model = trained_on(model, self.trained_length)
         factor = resolve_factor(self.factor, model, length)
+        # r = L theta / 2 pi = L / wavelength: Llama's smooth factor is the share of `blend_by_rotations`.
         slow, fast = self.low_freq_factor, self.high_freq_factor
         return Attention(inv_freq=blend_by_rotations(model, factor, slow=slow, fast=fast))
 

@@ -70,6 +70,7 @@ class Longrope:
         factor = resolve_factor(self.factor, model, length)
         lists = self._short(model), self._long(model, factor)
         return Attention(
+            # By the cell's length, not by the longest text so far: keys of one text never mix both lists.
             inv_freq=model.inv_freq() / lists[length > model.trained_length],
             scale=self._scale(model, factor),
             keep_first=self.start_tokens or None,

@@ -60,20 +60,22 @@ class Longrope2:
         upper = check_pair_factors("longrope2's upper_factors", self.upper_factors)
         object.__setattr__(self, "upper_factors", upper)
         check_count("longrope2's critical_pair", self.critical_pair, "leave it out for the theoretical one")
-        if upper is not None and self.factor is None:
+        if upper is None:
+            return
+        if self.factor is None:
             raise ValueError("longrope2's upper_factors were searched for one factor, got none: give factor as well")
-        if upper is not None and self.factor is not None:
-            rising = all(one <= two for one, two in pairwise(upper))
-            if not (rising and self.factor <= upper[0] and upper[-1] <= 2 * self.factor):
-                raise ValueError(
-                    f"longrope2's upper_factors must rise from {self.factor:g} to {2 * self.factor:g} at most, "
-                    f"got {list(upper)}: leave them out for the factor itself"
-                )
+        rising = all(one <= two for one, two in pairwise(upper))
+        if not (rising and self.factor <= upper[0] and upper[-1] <= 2 * self.factor):
+            raise ValueError(
+                f"longrope2's upper_factors must rise from {self.factor:g} to {2 * self.factor:g} at most, "
+                f"got {list(upper)}: leave them out for the factor itself"
+            )
 
     def attention(self, model: Model, length: int) -> Attention:
         """Slowed frequencies and the scale; Refused unless the model has plain RoPE and pairs for all factors."""
         model = trained_on(model, self.trained_length)
         factors = self._factors(model, resolve_factor(self.factor, model, length))
+        # Within L the model itself: transformers' longrope would choose the short factors, all 1.
         if length <= model.trained_length:
             factors = np.ones_like(factors)
         return Attention(inv_freq=model.inv_freq() / factors, scale=self._scale(model, length))
@@ -115,4 +117,5 @@ class Longrope2:
                 f"{critical} on: give one for each"
             )
         first = upper[0] if upper else factor
+        # Below pair c: theta_p lambda_c^(-p/c) is another base, continuous at c, where it slows by lambda_c.
         return np.concatenate([first ** (np.arange(critical) / critical), np.asarray(upper, dtype=np.float64)])

@@ -53,6 +53,7 @@ class MsPoe:
         heads = model.kv_heads or model.heads
         if heads is None:
             raise Refused(f"ms_poe needs the number of heads, {model.name} states none: give model.kv_heads")
+        # Ratios by rank; which head has which rank is known only when a prompt is read.
         ratios = tuple(np.linspace(self.low, self.high, heads).tolist())
         return Attention(head_ratios=HeadRatios(ratios, threshold=self.threshold), layers=self._layers(model))
 

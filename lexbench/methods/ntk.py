@@ -1,15 +1,13 @@
 """NTK-aware scaling of the rotary base."""
 
 from dataclasses import dataclass
-from typing import Any
 
-from lexbench.core.attention import Attention
 from lexbench.core.model import Model
-from lexbench.methods.rotary import as_transformers, check_factor, ntk_base, resolve_factor
+from lexbench.methods.rotary import Rebased, check_factor, ntk_base, resolve_factor
 
 
 @dataclass(frozen=True)
-class Ntk:
+class Ntk(Rebased):
     """Raise the base so that only the slowest pair is fully interpolated (bloc97 2023; arXiv 2309.00071, definition 1).
 
         theta'_p = b'^(-2p/d),  b' = b s^(d/(d-2))  =>  theta'_p = theta_p s^(-2p/(d-2))
@@ -27,13 +25,6 @@ class Ntk:
     def __post_init__(self) -> None:
         check_factor("ntk", self.factor)
 
-    def attention(self, model: Model, length: int) -> Attention:
-        """Frequencies of the raised base; Refused unless the model has plain RoPE of at least 4 dimensions."""
-        return Attention(inv_freq=model.inv_freq(self._base(model, length)))
-
-    def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
-        """The same in transformers' config: its `default` with the raised base."""
-        return as_transformers(model, "default", rope_theta=self._base(model, length))
-
     def _base(self, model: Model, length: int) -> float:
+        """b' of the docstring; Refused below 4 rotary dimensions."""
         return ntk_base(model, resolve_factor(self.factor, model, length))

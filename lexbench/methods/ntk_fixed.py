@@ -30,5 +30,6 @@ class NtkFixed:
     def attention(self, model: Model, length: int) -> Attention:
         """The slowed frequencies; Refused unless the model has plain RoPE."""
         factor = resolve_factor(self.factor, model, length)
+        # The article counts pairs from 1 here: the first one is slowed, too.
         pairs = np.arange(1, model.rotated // 2 + 1, dtype=np.float64)
         return Attention(inv_freq=model.inv_freq() * factor ** (-2 * pairs / model.rotated))

@@ -38,5 +38,6 @@ class NtkMixed:
         """The slowed frequencies; Refused unless the model has plain RoPE."""
         factor = resolve_factor(self.factor, model, length)
         count = model.rotated // 2
+        # exp(-a (p+1)^B) with a = ln s / (d/2)^B is s to the power of minus this share.
         shares = (np.arange(1, count + 1) / count) ** self.exponent
         return Attention(inv_freq=model.inv_freq() * factor**-shares)

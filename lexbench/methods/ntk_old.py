@@ -1,15 +1,13 @@
 """NTK-aware scaling as it was first derived."""
 
 from dataclasses import dataclass
-from typing import Any
 
-from lexbench.core.attention import Attention
 from lexbench.core.model import Model
-from lexbench.methods.rotary import as_transformers, check_factor, resolve_factor
+from lexbench.methods.rotary import Rebased, check_factor, resolve_factor
 
 
 @dataclass(frozen=True)
-class NtkOld:
+class NtkOld(Rebased):
     """Raise the base by the factor itself (Su 2023, kexue.fm/archives/9675, NTK-RoPE-old in archives/9706).
 
         theta'_p = (b s)^(-2p/d) = theta_p s^(-2p/d)
@@ -26,13 +24,6 @@ class NtkOld:
     def __post_init__(self) -> None:
         check_factor("ntk_old", self.factor)
 
-    def attention(self, model: Model, length: int) -> Attention:
-        """Frequencies of the raised base; Refused unless the model has plain RoPE."""
-        return Attention(inv_freq=model.inv_freq(self._base(model, length)))
-
-    def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
-        """The same in transformers' config: its `default` with the raised base."""
-        return as_transformers(model, "default", rope_theta=self._base(model, length))
-
     def _base(self, model: Model, length: int) -> float:
+        # b s, not b s^(d/(d-2)): the derivation that the article corrects later (`ntk`).
         return model.rotary_base() * resolve_factor(self.factor, model, length)

@@ -34,5 +34,6 @@ class Rerope:
         """The rectified remap, the same at every length; Refused where the model has no rotary positions."""
         check_rotary(model)
         window = self.window or max(1, model.trained_length // 2)
+        # divisor=inf is a constant position: keys at 0, so that a kernel may leave far keys unrotated.
         constant = Line(divisor=math.inf)
         return Attention(remap=Remap(window=window, query=Line(divisor=math.inf, offset=window), key=constant))

@@ -31,6 +31,7 @@ class Resonance:
         Where it has no frequencies, the model's own are rounded; Refused unless the model has plain RoPE. ValueError
         where frequencies change while a text is read (`dynamic`).
         """
+        # A modifier acts on each pass of a mixture and on each group of layers.
         if attention.mixture is not None:
             return Attention(mixture=tuple(self.over(part, model, length) for part in attention.mixture))
         if attention.dynamic is not None:
@@ -48,5 +49,6 @@ class Resonance:
 def _rounded(frequencies: Floats) -> Floats:
     """[pairs] the nearest frequencies whose wavelengths are whole tokens; 0 stays 0."""
     with np.errstate(divide="ignore"):  # the wavelength of a pair that does not rotate is infinite
+        # Of a pair that does not rotate 2 pi / inf = 0 comes out again.
         wavelengths = np.round(2 * np.pi / frequencies)
     return np.asarray(2 * np.pi / np.maximum(wavelengths, 1.0))

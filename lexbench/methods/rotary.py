@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lexbench.core.attention import Floats
+from lexbench.core.attention import Attention, Floats
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 
@@ -24,6 +24,15 @@ def check_factor(method: str, factor: float | None) -> None:
         )
     if factor is not None and factor > MOST:
         raise ValueError(f"{method}'s factor must be at most {MOST:,.0f}, got {factor:g}: e.g. 8")
+
+
+def check_base(method: str, base: float | None) -> None:
+    """ValueError unless the base is left out or above 1."""
+    if base is not None and not 1 < base < math.inf:
+        raise ValueError(
+            f"{method}'s base must be finite and above 1, got {base}: leave it out to fit the length, "
+            "or take the paper's 500000"
+        )
 
 
 def check_trained_length(method: str, trained_length: int | None) -> None:
@@ -84,6 +93,7 @@ def ntk_base(model: Model, factor: float) -> float:
     dims = model.rotated
     if dims < 4:
         raise Refused(f"an NTK base needs at least 4 rotary dimensions, {model.name} has {dims}: use method=pi")
+    # theta_p(b') = theta_p s^(-2p/(d-2)): at the last pair, 2p = d - 2, exactly 1 / s.
     return float(base * factor ** (dims / (dims - 2)))
 
 
@@ -99,6 +109,7 @@ def base_for_length(model: Model, length: int) -> float:
             f"a base for a length needs a trained length of at least 7, {model.name} has {trained_length}: give a base"
         )
     longest = max(length, trained_length)
+    # The pair p with b^(2p/d) = L / 2 pi turns once within L; under base^(2p/d) = T / 2 pi it turns once within T.
     return float(base ** (math.log(longest / (2 * math.pi)) / math.log(trained_length / (2 * math.pi))))
 
 
@@ -110,6 +121,7 @@ def critical_dimension(model: Model) -> int:
     """
     if model.frequencies is not None:
         return 2 * int((np.array(model.frequencies) > 2 * math.pi / model.trained_length).sum())
+    # b^(-2p/d) = 2 pi / L at p = d/2 log_b(L / 2 pi): the first whole pair from there on makes no full turn.
     trained = math.log(model.trained_length / (2 * math.pi)) / math.log(model.rotary_base())
     return 2 * min(max(math.ceil(model.rotated / 2 * trained), 0), model.rotated // 2)
 
@@ -120,10 +132,12 @@ def pair_with_rotations(model: Model, rotations: float) -> float:
     Where frequencies are not b^(-2p/d), between the two pairs around it by their logarithms, and beyond the last ones
     in steps of the base.
     """
+    # L b^(-2p/d) / 2 pi = n, solved for p: d ln(L / 2 pi n) / (2 ln b), YaRN's find_correction_dim.
     turns, step = model.trained_length / (2 * math.pi * rotations), 2 * math.log(model.rotary_base())
     if model.frequencies is None:
         return model.rotated * math.log(turns) / step
     rising = -np.log(np.array([each for each in model.frequencies if each > 0] or [1.0]))
+    # np.interp needs a rising axis; searched factors may let two neighbours change places.
     rising, wanted, step = np.maximum.accumulate(rising), math.log(turns), step / model.rotated
     if wanted < rising[0]:
         return float((wanted - rising[0]) / step)
@@ -164,6 +178,22 @@ def as_transformers(model: Model, kind: str, **parameters: Any) -> dict[str, Any
     return {**found, "partial_rotary_factor": share}
 
 
+class Rebased:
+    """A method that rotates as plain RoPE of another base does; it states `_base`."""
+
+    def _base(self, model: Model, length: int) -> float:
+        """The base at a length."""
+        raise NotImplementedError
+
+    def attention(self, model: Model, length: int) -> Attention:
+        """Frequencies of the base; Refused unless the model has plain RoPE, or where the base is not defined."""
+        return Attention(inv_freq=model.inv_freq(self._base(model, length)))
+
+    def rope_parameters(self, model: Model, length: int) -> dict[str, Any]:
+        """The same in transformers' config: its `default` with that base."""
+        return as_transformers(model, "default", rope_theta=self._base(model, length))
+
+
 def blend_by_rotations(model: Model, factor: float, slow: float, fast: float) -> Floats:
     """[rotated / 2] radians per token, slowed the less, the more rotations a pair made in training.
 
@@ -172,5 +202,6 @@ def blend_by_rotations(model: Model, factor: float, slow: float, fast: float) ->
     """
     plain = model.inv_freq()
     rotations = model.trained_length * plain / (2 * math.pi)
+    # gamma(r) of YaRN's equation for NTK-by-parts.
     kept = np.clip((rotations - slow) / (fast - slow), 0.0, 1.0)
     return np.asarray(plain * (kept + (1 - kept) / factor))

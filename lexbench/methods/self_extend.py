@@ -59,6 +59,7 @@ class SelfExtend:
         return self.window or max(group, model.trained_length // 4 // group * group)
 
     def _shift(self, group: int, window: int) -> float:
+        # The paper and flash decoding round W / G down; the released eager attention and prefill do not.
         return window - (window / group if self.floor_shift is False else window // group)
 
     def _fitting(self, model: Model, length: int) -> int:
@@ -67,9 +68,11 @@ class SelfExtend:
         if length <= trained_length:
             return 1
         groups = [group for group in range(1, max(trained_length, self.window or 0) + 1) if self._fits(group)]
+        # First what the paper advises, then all that training has seen.
         for limit in (2 * trained_length / 3, trained_length - 1):
             for group in groups:
                 window = self._window(group, model)
+                # The largest distance: of the last query and key 0.
                 if (length - 1) // group + self._shift(group, window) <= limit:
                     return group
         raise Refused(

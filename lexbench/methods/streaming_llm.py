@@ -33,6 +33,7 @@ class StreamingLlm:
         """Mask and remap, the same at every length; Refused where the model has no rotary positions."""
         check_rotary(model)
         window = self.window or max(1, model.trained_length - self.sinks)
+        # Positions in the cache: until it is full a query is at i, then always in the last of its g + W places.
         inside = Line(cap=self.sinks + window - 1)
         remap = Remap(window=window, query=inside, key=Line())
         return Attention(remap=remap, mask=Window(size=window, sinks=self.sinks))

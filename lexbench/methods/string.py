@@ -39,10 +39,12 @@ class String:
     def attention(self, model: Model, length: int) -> Attention:
         """The shifted remap; Refused without rotary positions, or where the window is above a third of the length."""
         check_rotary(model)
+        # In whole numbers: 0.33 * length may fall just below the whole number that is meant.
         shift = self.shift or max(1, 33 * length // 100)
         window = self.window or min(128, max(1, shift // 4))
         if window > shift:
             raise Refused(
                 f"string's window must be at most its shift, {shift} at {length} tokens, got {window}: lower window"
             )
+        # Keys stay where they are, so any cache of rotated keys serves both sides.
         return Attention(remap=Remap(window=shift, query=Line(offset=window - shift), key=Line()))

@@ -48,5 +48,6 @@ class TruncatedBasis:
         """The truncated frequencies, the same at every length; Refused unless the model has plain RoPE."""
         plain = model.inv_freq()
         once = 2 * math.pi / (self.cutoff or model.trained_length)
+        # Compared with the plain frequencies, as in the released code, not with those already replaced.
         slowed = np.where(plain < once / self.stop, 0.0, once / self.slow)
         return Attention(inv_freq=np.where(plain >= once, plain, slowed))

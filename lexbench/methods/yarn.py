@@ -90,6 +90,7 @@ class Yarn:
 
     def _ramp(self, model: Model) -> tuple[float, float]:
         """Pairs where the ramp begins and ends, fractional without `truncate`."""
+        # Fast pairs come first: many rotations are the ramp's lower end.
         low = pair_with_rotations(model, self.beta_fast)
         high = pair_with_rotations(model, self.beta_slow)
         if self.truncate:

@@ -36,6 +36,7 @@ def shortened(text: str, marks: list[str]) -> str:
         return text
     spans = [(0, BEGIN), *_around(text, marks), (len(text) - END, len(text))]
     kept: list[tuple[int, int]] = []
+    # Spans that touch become one, so that no text appears twice and no bracket stands between neighbours.
     for low, high in sorted(spans):
         if kept and low <= kept[-1][1]:
             kept[-1] = (kept[-1][0], max(kept[-1][1], high))
@@ -52,6 +53,7 @@ def _around(text: str, marks: list[str]) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     after = {mark: 0 for mark in marks if mark}
     while after and len(found) < PLACES:
+        # In turns, so that one frequent answer does not use up all places.
         for mark, begin in list(after.items()):
             place = text.find(mark, begin)
             if place < 0:

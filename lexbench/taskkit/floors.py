@@ -24,6 +24,10 @@ COUNTED = 1 << 17
 """Tokens after which no further document is counted: encoding a large corpus takes longer than a run."""
 
 
+BITS = 21
+"""Of a token in an n-gram's number: three tokens fill 63 bits."""
+
+
 class Documents(Protocol):
     """The encoded documents of a corpus."""
 
@@ -42,6 +46,7 @@ class _Counts:
         """The count of each number; 0 where it is unseen."""
         if not len(self.numbers):
             return np.zeros_like(numbers)
+        # A number beyond the last would be found behind the end; the comparison then says that it is not there.
         places = np.minimum(np.searchsorted(self.numbers, numbers), len(self.numbers) - 1)
         return np.where(self.numbers[places] == numbers, self.counts[places], 0)
 
@@ -52,7 +57,7 @@ class _Grams:
     def __init__(self, texts: Sequence[Tokens]) -> None:
         self.total = sum(map(len, texts))
         self.tokens = _Counts(_joined(texts))
-        self.pairs = _Counts(_joined([_coded(ids[:-1], ids[1:]) for ids in texts]))
+        self.pairs = _Counts(_joined([_grams(ids, 2) for ids in texts]))
         self.first = _Counts(_joined([ids[:-1] for ids in texts]))
 
 
@@ -60,17 +65,12 @@ def _joined(arrays: Sequence[Tokens]) -> Tokens:
     return np.concatenate([*arrays, np.empty(0, np.int64)])
 
 
-def _coded(before: Tokens, behind: Tokens) -> Tokens:
-    """A pair of tokens as one number."""
-    return before << 32 | behind
-
-
 class Floors:
     """N-gram floors over the documents of one corpus.
 
     Args:
         documents: of the corpus, encoded.
-        vocabulary: number of token ids.
+        vocabulary: number of token ids, at most 2^21.
     """
 
     def __init__(self, documents: Documents, vocabulary: int) -> None:
@@ -79,7 +79,7 @@ class Floors:
         while sum(map(len, texts)) < COUNTED and len(texts) < len(documents):
             texts.append(documents[len(texts)].ids)
         self._counted, self._all = len(texts), _Grams(texts)
-        self._kinds = _Counts(self._all.pairs.numbers >> 32)
+        self._kinds = _Counts(self._all.pairs.numbers >> BITS)
         self._own = functools.lru_cache(maxsize=4)(self._own_grams)
 
     def of(self, document: int, targets: Tokens, before: Tokens) -> Mapping[str, float]:
@@ -95,11 +95,13 @@ class Floors:
         total = self._all.total - own.total
         if not total:
             return uniform
+        # The target's own document leaves the counts, so no floor has seen its targets. The 1 is Laplace's.
         seen = self._all.tokens.at(targets) - own.tokens.at(targets)
         unigram = (seen + 1) / (total + self._vocabulary)
-        codes = _coded(before, targets)
+        codes = before << BITS | targets
         pairs = self._all.pairs.at(codes) - own.pairs.at(codes)
         first = self._all.first.at(before) - own.first.at(before)
+        # T(a) without this document: pairs that occur in it alone are no kinds any more.
         kinds = self._kinds.at(before) - gone.at(before)
         bigram = np.where(kinds > 0, (pairs + kinds * unigram) / np.maximum(first + kinds, 1), unigram)
         return {**uniform, "unigram": -float(np.log(unigram).mean()), "bigram": -float(np.log(bigram).mean())}
@@ -107,8 +109,9 @@ class Floors:
     def _own_grams(self, document: int) -> tuple[_Grams, _Counts]:
         """What a document adds to the counts: its own, and by first token the pairs that only it has."""
         own = _Grams([self._documents[document].ids] if document < self._counted else [])
+        # As often in this document as in all: in no other.
         alone = self._all.pairs.at(own.pairs.numbers) == own.pairs.counts
-        return own, _Counts(own.pairs.numbers[alone] >> 32)
+        return own, _Counts(own.pairs.numbers[alone] >> BITS)
 
 
 class WittenBell:
@@ -139,16 +142,13 @@ class WittenBell:
         p = (self._counts[0].at(rows[:, wanted]) + 1) / (self._total + self._vocabulary)
         found = {"uniform": np.full(p.shape, math.log(self._vocabulary)), "unigram": -np.log(p)}
         for n, name in ((2, "bigram"), (3, "trigram")):
+            # The first n - 1 tokens of a row have no n-gram: -1 is the number of none, and its kinds are 0.
             codes = np.pad(_grams(rows, n), ((0, 0), (n - 1, 0)), constant_values=-1)[:, wanted]
             pairs, followed = self._counts[n - 1].at(codes), self._followed[n - 2].at(codes >> BITS)
             kinds = self._kinds[n - 2].at(codes >> BITS)
             p = np.where(kinds > 0, (pairs + kinds * p) / np.maximum(followed + kinds, 1), p)
             found[name] = -np.log(p)
         return found
-
-
-BITS = 21
-"""Of a token in an n-gram's number."""
 
 
 def _grams(ids: Tokens, n: int) -> Tokens:

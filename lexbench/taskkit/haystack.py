@@ -46,6 +46,7 @@ def noise(tokenizer: Tokenizer, space: int, name: str, sentences: Sequence[str] 
     once = np.cumsum([len(ids) for ids in encoded])
     rounds = np.arange(-(-space // once[-1]))
     ends = np.concatenate([[0], (rounds[:, None] * once[-1] + once).ravel()])
+    # np.resize repeats the round until the space is full and cuts the last sentence.
     return Haystack(np.resize(np.concatenate(encoded), space), ends[ends <= space], name)
 
 
@@ -60,9 +61,11 @@ def text(texts: EncodedCorpus, space: int, rng: np.random.Generator) -> Haystack
     Raises Refused if the whole corpus has fewer tokens.
     """
     first = int(rng.integers(len(texts)))
+    # Both draws come before `space` is used: longer haystacks of one sample begin at the same sentence.
     begin = int(rng.choice(np.concatenate([[0], texts.breaks(first)])))
     name = f"stretch {(int(texts.stream_starts[first]) + begin) // max(1, space)}"
     pieces, ends, filled = [np.empty(0, np.int64)], [np.zeros(1, np.int64)], 0
+    # One turn more than documents: the last one is the part of the first document before the start.
     for turn in range(len(texts) + 1):
         if filled >= space:
             break
@@ -104,6 +107,7 @@ def insert(
     space = len(haystack.tokens)
     nearest = [_nearest_end(haystack, depth, strata) for depth in depths]
     pieces, last = [], 0
+    # sorted is stable: needles at the same end keep their order.
     for number in sorted(range(len(needles)), key=nearest.__getitem__):
         pieces += [haystack.tokens[last : nearest[number]], needles[number]]
         last = nearest[number]
@@ -121,6 +125,7 @@ def put(haystack: Haystack, needle: Tokens, depth: float, strata: int | None = N
     place = _nearest_end(haystack, depth, strata, _cuttable(haystack))
     tokens = np.concatenate([haystack.tokens[:place], needle, haystack.tokens[place:]])
     ends = haystack.ends + len(needle) * (haystack.ends > place)
+    # An earlier needle that begins at this place moves behind the new one; one that ends here stays.
     moved = ((a + len(needle) * (a >= place), b + len(needle) * (b > place)) for a, b in haystack.whole)
     whole = (*moved, (place, place + len(needle)))
     return Haystack(tokens, np.union1d(ends, [place, place + len(needle)]), haystack.name, whole), place
@@ -130,6 +135,7 @@ def _cuttable(haystack: Haystack) -> NDArray[np.int64]:
     """[places] ascending: all places but those inside a needle."""
     free = np.ones(len(haystack.tokens) + 1, bool)
     for begin, end in haystack.whole:
+        # Its first place stays free: what is inserted there stands before the needle, not inside it.
         free[begin + 1 : end] = False
     return np.flatnonzero(free)
 
@@ -139,6 +145,7 @@ def _nearest_end(haystack: Haystack, depth: float, strata: int | None, others: N
     space, ends = max(1, len(haystack.tokens)), haystack.ends
     if strata is not None:
         for places in (ends, ends if others is None else others):
+            # The end of the text, share 1, belongs to the last stratum.
             parts = np.minimum(places * strata // space, strata - 1)
             own = places[parts == min(int(depth * strata), strata - 1)]
             if len(own):

@@ -130,6 +130,7 @@ def _parsed(content: bytes, file: str) -> KeyTokens:
 
 def tokens_within(encoded: Encoded, spans: NDArray[np.int64]) -> NDArray[np.int64]:
     """Ascending places of all tokens that share a character with any span; `spans` is [spans, 2]."""
+    # Marks characters, then counts them: a token shares one where the count grows between its first and its end.
     inside = np.zeros(len(encoded.text) + 1, np.int64)
     for first, end in spans.tolist():
         inside[first:end] = 1
@@ -143,6 +144,7 @@ def spans_of(encoded: Encoded, places: NDArray[np.int64]) -> list[tuple[int, int
     firsts, ends = _extents(encoded)
     spans = []
     for first, end in zip(firsts[places].tolist(), ends[places].tolist(), strict=True):
+        # Blanks at the ends would tie a token to its neighbours under a tokenizer that puts blanks elsewhere.
         text = encoded.text[first:end]
         if text.strip():
             first, end = first + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip())
@@ -153,4 +155,5 @@ def spans_of(encoded: Encoded, places: NDArray[np.int64]) -> list[tuple[int, int
 def _extents(encoded: Encoded) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """First character of each token, and the character behind its last; all pieces of one character cover it."""
     ends = np.append(encoded.starts[1:], len(encoded.text))
+    # Tokens that start at one character are, but for the last, pieces of the character before it: they cover that one.
     return np.maximum(np.minimum(encoded.starts, ends - 1), 0), ends

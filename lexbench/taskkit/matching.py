@@ -40,6 +40,7 @@ def leading_items(text: str, item: str) -> list[str]:
     found, match = [], first.match(text)
     while match and match[1]:
         found.append(match[1].lower())
+        # In the same line first: an item alone on the next line belongs to the list only if the line has nothing else.
         match = following.match(text, match.end()) or alone.match(text, match.end())
     return found
 
@@ -54,6 +55,7 @@ def unnumbered(text: str) -> str:
 
 def strict(text: str, expected: Sequence[str], item: str) -> float:
     """1 if the text begins with a list of exactly the expected items, in any order; a longer list is wrong."""
+    # As counts, not as sets: an item named twice makes the list longer, and wrong.
     return float(Counter(leading_items(text, item)) == Counter(each.lower() for each in expected))
 
 
@@ -69,6 +71,7 @@ def strict_phrase(text: str, references: Sequence[str], others: Sequence[str] | 
         references: right answers.
         others: all possible wrong answers, if known: any of them in the rest of the line is wrong, other text is not.
     """
+    # The first line alone: what follows may explain the answer.
     words = next(iter(text.strip().splitlines()), "").split()
     return float(any(_answered(words, reference, others) for reference in references))
 
@@ -85,16 +88,19 @@ def contains_any(text: str, expected: Sequence[str]) -> float:
 
 def normalised(text: str) -> str:
     """Lower case, without punctuation and English articles, with single blanks (SQuAD, Rajpurkar et al. 2016)."""
+    # SQuAD's order: punctuation goes before articles, so "a.b" is one word "ab".
     bare = "".join(character for character in text.lower() if character not in string.punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
 
 
 def _answered(words: Sequence[str], reference: str, others: Sequence[str] | None) -> bool:
     wanted = _bare(reference)
+    # The shortest beginning that equals the reference: articles and punctuation may make it longer than the reference.
     end = next((end for end in range(1, len(words) + 1) if _bare(" ".join(words[:end])) == wanted), None)
     if end is None:
         return False
     last, rest = words[end - 1][-1], words[end:]
+    # "yes and no" names both; "yes indeed" goes on without a mark: neither is a plain yes.
     if wanted in OPPOSITES:
         return not (rest and last.isalnum()) and OPPOSITES[wanted] not in map(_bare, rest)
     if others is not None:

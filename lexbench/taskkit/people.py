@@ -75,6 +75,8 @@ def case(tokenizer: Tokenizer, rng: np.random.Generator, cluster: str, hops: int
     """
     kind = list(KINDS)[rng.integers(len(KINDS))]
     made = people(tokenizer, rng, kind, same_size)
+    # The person in question is someone's teacher, too, like nearly all others: the first pupil's document is a
+    # distractor.
     (_, pupil), (name, first), *further = itertools.islice(made, 1 + hops)
     gold = (first, *(document for _, document in further))
     return Case(
@@ -98,6 +100,7 @@ def people(tokenizer: Tokenizer, rng: np.random.Generator, kind: str, same_size:
     name = next(spelled["names"])
     for teacher in spelled["names"]:
         drawn = {each: next(values) for each, values in facts.items()}
+        # An answer that also names another town of the same document is no answer: `strict_phrase` looks for these.
         alike = tuple(drawn[each] for each in KINDS if KINDS[each].noun == KINDS[kind].noun)
         yield name, Passage(PERSON.format(name=name, teacher=teacher, **drawn), drawn[kind], alike)
         name = teacher

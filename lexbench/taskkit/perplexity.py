@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core.record import Refused, Sample
-from lexbench.core.task import Answer, AnyQuestion, Encoded, Score, Scored, Task, Tokenizer, Tokens
+from lexbench.core.task import Answer, AnyQuestion, Encoded, Score, Task, Tokenizer, Tokens
 from lexbench.corpora import Corpus
 from lexbench.taskkit.floors import Floors
-from lexbench.taskkit.prompt import check_at_least, check_length
+from lexbench.taskkit.prompt import check_at_least, check_length, name_of
 from lexbench.taskkit.scoring import score_likelihood
 
 LONGER = "a corpus of longer documents (corpus=packages, with corpus.size=CHARACTERS)"
@@ -88,6 +88,7 @@ def _breaks(encoded: Encoded) -> NDArray[np.int64]:
     return np.unique(found[(begun <= ends) & (found > 0)])
 
 
+# Tasks of a suite ask for the same corpus again and again, and encoding it takes longer than a small model's answers.
 @functools.lru_cache(maxsize=2)
 def encoded_corpus(corpus: Corpus, tokenizer: Tokenizer) -> EncodedCorpus:
     """A corpus under a tokenizer. The last two are cached."""
@@ -127,6 +128,7 @@ class DocumentTask(Task):
             longest length of the run for which the corpus has n documents.
     """
 
+    _noun = property(name_of)
     corpus: Corpus
     document_tokens: int | None = None
 
@@ -150,12 +152,15 @@ class DocumentTask(Task):
             raise Refused(f"{noun} reads {tokens} tokens a document, asked for {length}: raise document_tokens")
         texts = encoded_corpus(self.corpus, tokenizer)
         windows = self.windows(tokens - prefix, length, prefix > 0)
-        places = [(place, *window) for place in self._long_documents(texts, tokens, n, seed) for window in windows]
-        return [_question(texts, index, *place) for index, place in enumerate(places)]
+        chosen = self._long_documents(texts, tokens, n, seed)
+        parts = [(document, texts[document].ids, *window) for document in chosen for window in windows]
+        return [
+            score_question(texts, index, document, np.concatenate([texts.prefix, ids[begin:end]]), first, end)
+            for index, (document, ids, begin, first, end) in enumerate(parts)
+        ]
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """The NLL of a window's targets."""
-        assert isinstance(question, Score) and isinstance(answer, Scored)
         return score_likelihood(question, answer)
 
     def _long_documents(self, texts: EncodedCorpus, tokens: int, n: int, seed: int) -> list[int]:
@@ -172,20 +177,15 @@ class DocumentTask(Task):
             )
         return found
 
-    @property
-    def _noun(self) -> str:
-        """The task's name in messages: NonOverlapping is non_overlapping."""
-        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
-
-def _question(texts: EncodedCorpus, index: int, document: int, begin: int, first: int, end: int) -> Score:
-    encoded = texts[document]
-    units = encoded.units(first, end)
+def score_question(texts: EncodedCorpus, index: int, document: int, tokens: Tokens, first: int, end: int) -> Score:
+    """The question for the tokens of a document from `first` to `end` (excluded), the last ones of `tokens`."""
+    units = texts[document].units(first, end)
     question = Score(
         index=index,
         cluster=texts.name(document),
-        tokens=np.concatenate([texts.prefix, encoded.ids[begin:end]]),
-        start=len(texts.prefix) + first - begin,
+        tokens=tokens,
+        start=len(tokens) - (end - first),
         bytes=units[0],
         words=units[1],
         facts=place_of(texts, document, first, end),

@@ -1,5 +1,6 @@
 """Shared by tasks with a prompt: checks of parameters and of the length, the room, the text around the haystack."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lexbench.core.record import Refused
-from lexbench.core.task import Tokenizer, Tokens, Write
+from lexbench.core.task import Choose, Tokenizer, Tokens, Write
 from lexbench.core.tokenizer import FastTokenizer
 
 
@@ -33,12 +34,40 @@ class Fixed:
         return Write(
             index=self.index,
             cluster=cluster,
-            prompt=np.concatenate([self.before, *body, self.after]),
+            prompt=self._prompt(body),
             room=self.room,
             answer=self.answer,
             chance=chance,
             facts=facts,
         )
+
+    def choose(
+        self,
+        body: Sequence[Tokens],
+        cluster: str,
+        options: Sequence[Tokens],
+        expected: int,
+        facts: Mapping[str, Any],
+        guess: float | None = None,
+    ) -> Choose:
+        """The same as a choice among options, of which number `expected` is right."""
+        return Choose(
+            index=self.index,
+            cluster=cluster,
+            prompt=self._prompt(body),
+            options=tuple(options),
+            expected=expected,
+            guess=guess,
+            facts=facts,
+        )
+
+    def _prompt(self, body: Sequence[Tokens]) -> Tokens:
+        return np.concatenate([self.before, *body, self.after])
+
+
+def name_of(task: object) -> str:
+    """A task's name in messages, from its class: NonOverlapping is non_overlapping."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(task).__name__).lower()
 
 
 def check_at_least(task: str, parameters: object, **least: int) -> None:
@@ -48,6 +77,20 @@ def check_at_least(task: str, parameters: object, **least: int) -> None:
         if value is not None and value < smallest:
             owner = f"{task}'" if task.endswith("s") else f"{task}'s"
             raise ValueError(f"{owner} {name} must be at least {smallest}, got {value}")
+
+
+def check_haystack(task: str, parameters: Any, kinds: Sequence[str] = ("noise", "text")) -> None:
+    """Check `haystack` and `corpus` of a task, and drop a corpus that the haystack does not read.
+
+    Raises ValueError for a haystack of another kind, or one of text without a corpus.
+    """
+    haystack = parameters.haystack
+    if haystack not in kinds:
+        raise ValueError(f"{task}'s haystack must be one of {', '.join(kinds)}, got {haystack}")
+    if haystack != "text":
+        object.__setattr__(parameters, "corpus", None)
+    elif parameters.corpus is None:
+        raise ValueError(f"{task} with haystack=text needs a corpus, got none: give one, or haystack=noise")
 
 
 def check_length(task: str, needed: int, length: int, remedy: str = "raise length") -> None:
@@ -74,9 +117,38 @@ def around(tokenizer: Tokenizer, chat: bool, headers: Sequence[str], ask: str, b
         begin: first words of the answer; in a chat they come after the template and lose their leading blanks.
     """
     frame = tokenizer.frame(chat)
+    # Each text is tokenized alone, so that the tokens around the haystack are the same at every length.
     before = [frame.before, *(tokenizer.encode(header).ids for header in headers)]
     after = [tokenizer.encode(ask).ids, frame.after, tokenizer.encode(begin.lstrip() if chat else begin).ids]
     return np.concatenate(before), np.concatenate(after)
+
+
+def framed(
+    task: Any,
+    tokenizer: Tokenizer,
+    index: int,
+    headers: Sequence[str],
+    ask: str,
+    begin: str,
+    answers: Sequence[str],
+    spare: int,
+) -> dict[str, Any]:
+    """The fields of `Fixed` for one sample of a task that has `room` and `chat`.
+
+    Args:
+        task: of the sample.
+        tokenizer: of the model.
+        index: of the sample.
+        headers: texts in front of the haystack, as in `around`.
+        ask: the question behind the haystack.
+        begin: first words of the answer.
+        answers: right answers, each with its leading blank, the usual one first. The longest must fit in the room.
+        spare: tokens to write beyond those of the longest answer, where the task states no room.
+    """
+    before, after = around(tokenizer, task.chat, headers, ask, begin)
+    written = max(len(tokenizer.encode(answer).ids) for answer in answers)
+    room = room_for(name_of(task), written, task.room, spare)
+    return {"index": index, "before": before, "after": after, "room": room, "answer": answers[0]}
 
 
 def conversation(tokenizer: Tokenizer, messages: Sequence[tuple[str, str]]) -> list[Tokens]:
@@ -87,6 +159,15 @@ def conversation(tokenizer: Tokenizer, messages: Sequence[tuple[str, str]]) -> l
     if not isinstance(tokenizer, FastTokenizer):
         raise Refused("a conversation needs the tokenizer of a checkpoint with a chat template: set task.chat=false")
     return tokenizer.talk(messages)
+
+
+def has_chat(tokenizer: Tokenizer) -> bool:
+    """Whether the model has a chat template."""
+    try:
+        tokenizer.frame(chat=True)
+    except ValueError:
+        return False
+    return True
 
 
 def bos_and_chat(tokenizer: Tokenizer, chat: bool = False) -> str:

@@ -11,21 +11,9 @@ from lexbench.taskkit import matching
 
 
 def score_written(question: Write, answer: Written, scores: Mapping[str, float], **more: Any) -> Sample:
-    """The sample of a written answer with the task's scores.
-
-    `more` sets other fields of the sample. The depth is `question.facts["depth"]`, if there is one.
-    """
-    return Sample(
-        index=question.index,
-        cluster=question.cluster,
-        tokens=question.length,
-        scores=scores,
-        chance=question.chance,
-        output=answer.text,
-        hit_room=answer.hit_room,
-        depth=question.facts.get("depth"),
-        facts=question.facts,
-        **more,
+    """The sample of a written answer with the task's scores; `more` sets other fields of the sample."""
+    return sample_of(
+        question, scores=scores, chance=question.chance, output=answer.text, hit_room=answer.hit_room, **more
     )
 
 
@@ -46,19 +34,24 @@ def score_items(question: AnyQuestion, answer: Answer, item: str, plain: Callabl
     )
 
 
-def score_choice(question: Choose, answer: Chosen, **more: Any) -> Sample:
+def score_choice(question: AnyQuestion, answer: Answer, **more: Any) -> Sample:
     """Accuracy of a choice: 1 if the right option has the lowest NLL; tied options share the 1.
 
-    `more` sets other fields of the sample. `statistics` keeps the NLL of every option.
+    `statistics` keeps the NLL of every option.
+
+    Args:
+        question: a `Choose`.
+        answer: a `Chosen`.
+        more: other fields of the sample.
     """
+    assert isinstance(question, Choose) and isinstance(answer, Chosen)
     nll = np.asarray(answer.nll, dtype=np.float64)
     bad = not np.isfinite(nll).all()
     best = np.flatnonzero(nll == nll.min())
+    # Tied options share the point: a model of equal likelihoods scores exactly 1 / options.
     share = 1 / len(best) if not bad and question.expected in best else 0.0
-    return Sample(
-        index=question.index,
-        cluster=question.cluster,
-        tokens=question.length,
+    return sample_of(
+        question,
         scores={"accuracy": share},
         chance=question.chance,
         failed="an option has no finite likelihood" if bad else None,
@@ -68,21 +61,26 @@ def score_choice(question: Choose, answer: Chosen, **more: Any) -> Sample:
     )
 
 
-def score_marks(question: Mark, answer: Marked, **more: Any) -> Sample:
+def score_marks(question: AnyQuestion, answer: Answer, **more: Any) -> Sample:
     """Mean accuracy over the places (tied options share), and `exact`: 1 if every place is right.
 
-    `more` sets other fields of the sample. `statistics` keeps, for each place, its accuracy and the NLL of the right
-    token, to see where in the text a model goes wrong.
+    `statistics` keeps, for each place, its accuracy and the NLL of the right token, to see where in the text a model
+    goes wrong.
+
+    Args:
+        question: a `Mark`.
+        answer: a `Marked`.
+        more: other fields of the sample.
     """
+    assert isinstance(question, Mark) and isinstance(answer, Marked)
     nll = np.asarray(answer.nll, dtype=np.float64)
     bad = int((~np.isfinite(nll).all(axis=1)).sum())
     right = question.tokens[question.places][:, None] == question.options[None, :]
     best = nll == nll.min(axis=1, keepdims=True)
+    # A row with a NaN has no least NLL: its share is 0 / 1, not 0 / 0.
     shares = (best & right).sum(axis=1) / np.maximum(best.sum(axis=1), 1)
-    return Sample(
-        index=question.index,
-        cluster=question.cluster,
-        tokens=question.length,
+    return sample_of(
+        question,
         scores={"accuracy": float(shares.mean()), "exact": float(bool((shares == 1).all()))},
         chance=question.chance,
         failed=f"{bad} of {len(nll)} places have no finite likelihood" if bad else None,
@@ -91,24 +89,38 @@ def score_marks(question: Mark, answer: Marked, **more: Any) -> Sample:
             "right": shares.astype(np.float32),
             "nll": nll[right].astype(np.float32),
         },
-        facts=question.facts,
         **more,
     )
 
 
-def score_likelihood(question: Score, answer: Scored) -> Sample:
-    """The sample of a perplexity task: NLL of each target, with the bytes and words that the targets cover."""
+def score_likelihood(question: AnyQuestion, answer: Answer) -> Sample:
+    """The sample of a perplexity task: NLL of each target, with the bytes and words that the targets cover.
+
+    Args:
+        question: a `Score`.
+        answer: a `Scored`.
+    """
+    assert isinstance(question, Score) and isinstance(answer, Scored)
     nll = np.asarray(answer.nll, dtype=np.float32)
     assert len(nll) == question.length - question.start, "a backend must answer every target once"
     bad = int((~np.isfinite(nll)).sum())
-    return Sample(
-        index=question.index,
-        cluster=question.cluster,
-        tokens=question.length,
+    return sample_of(
+        question,
         nll=nll,
         bytes=question.bytes,
         words=question.words,
         floors=question.floors,
         failed=f"{bad} of {len(nll)} targets have no finite likelihood" if bad else None,
-        facts=question.facts,
     )
+
+
+def sample_of(question: AnyQuestion, **fields: Any) -> Sample:
+    """A sample with these fields, and with number, cluster, tokens, facts and depth of its question."""
+    known = {
+        "index": question.index,
+        "cluster": question.cluster,
+        "tokens": question.length,
+        "depth": question.facts.get("depth"),
+        "facts": question.facts,
+    }
+    return Sample(**{**known, **fields})

@@ -4,7 +4,6 @@ A task states a `Puzzle`; `Spread` puts its lines into the filler at places that
 scores. So the length's effect is that of the distance alone: each sample is the same puzzle at every length.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -12,11 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lexbench.core.record import Refused, Sample
-from lexbench.core.task import Answer, AnyQuestion, Choose, Chosen, Task, Tokenizer, Tokens, Write, Written
+from lexbench.core.task import Answer, AnyQuestion, Choose, Task, Tokenizer, Tokens, Write, Written
 from lexbench.corpora import Corpus
-from lexbench.taskkit import haystack
+from lexbench.taskkit import haystack, sampling
 from lexbench.taskkit.people import PARTS
-from lexbench.taskkit.prompt import Fixed, around, bos_and_chat, check_at_least, check_length, room_for
+from lexbench.taskkit.prompt import Fixed, bos_and_chat, check_at_least, check_haystack, check_length, framed, name_of
 from lexbench.taskkit.scoring import score_choice, score_items
 
 NAMES = (
@@ -86,6 +85,7 @@ class Spread(Task):
     form: ClassVar[tuple[str, ...]] = ("needle", "room", "chat")
     item: ClassVar[str] = "[a-z]+"
     """Regular expression of one item of an answer."""
+    _name = property(name_of)
     corpus: Corpus | None = None
     haystack: str = "noise"
     room: int | None = None
@@ -95,20 +95,10 @@ class Spread(Task):
 
     def __post_init__(self) -> None:
         name = self._name
-        if self.haystack not in ("noise", "text"):
-            raise ValueError(f"{name}'s haystack must be noise or text, got {self.haystack}")
+        check_haystack(name, self)
         check_at_least(name, self, room=1)
         if self.choose and self.room:
             raise ValueError(f"{name} writes nothing with choose, got room={self.room}: leave it out")
-        if self.haystack == "noise":
-            object.__setattr__(self, "corpus", None)
-        elif self.corpus is None:
-            raise ValueError(f"{name} with haystack=text needs a corpus, got none: give one, or haystack=noise")
-
-    @property
-    def _name(self) -> str:
-        words = "".join(f"_{each.lower()}" if each.isupper() else each for each in type(self).__name__)
-        return words.lstrip("_")
 
     def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:
         """The puzzle of a sample: nothing of it depends on the length.
@@ -142,26 +132,20 @@ class Spread(Task):
     def _fixed(self, tokenizer: Tokenizer, seed: int, index: int) -> FixedPuzzle:
         rng = self.rng("puzzle", seed, index)
         puzzle = self.puzzle(rng, lambda values, count: self._drawn(rng, tokenizer, values, count))
-        before, after = around(tokenizer, self.chat, [puzzle.header], puzzle.ask, puzzle.begin)
-        answer = f" {', '.join(puzzle.expected)}"
+        answer, spare = f" {', '.join(puzzle.expected)}", 0 if self.choose else MARGIN
+        # Left out after drawing: the control has the same puzzle, text and question.
         left_out = frozenset() if self.needle else puzzle.needed
         none = np.empty(0, np.int64)
         return FixedPuzzle(
-            index=index,
+            **framed(self, tokenizer, index, [puzzle.header], puzzle.ask, puzzle.begin, [answer], spare),
             puzzle=puzzle,
             lines=[none if i in left_out else tokenizer.encode(line).ids for i, line in enumerate(puzzle.lines)],
-            before=before,
-            after=after,
-            answer=answer,
-            room=room_for(self._name, len(tokenizer.encode(answer).ids), self.room, 0 if self.choose else MARGIN),
         )
 
     def _drawn(self, rng: np.random.Generator, tokenizer: Tokenizer, values: Sequence[str], count: int) -> list[str]:
         """Different values in random order; for a choice those of the most common number of tokens."""
         if self.choose:
-            sizes = [len(tokenizer.encode(f" {value}").ids) for value in values]
-            usual, _ = Counter(sizes).most_common(1)[0]
-            values = [value for value, size in zip(values, sizes, strict=True) if size == usual]
+            values = sampling.of_usual_size(tokenizer, values)
         if len(values) < count:
             raise Refused(
                 f"{self._name} has {len(values)} words of equally many tokens, needs {count}: set task.choose=false, "
@@ -172,6 +156,8 @@ class Spread(Task):
     def _question(self, tokenizer: Tokenizer, length: int, seed: int, fixed: FixedPuzzle) -> Write | Choose:
         puzzle, space = fixed.puzzle, length - fixed.bare
         body = haystack.fill(self.corpus, tokenizer, space, str(fixed.index), self.rng("filler", seed, fixed.index))
+        # Sorted: lines keep their order at every length. Drawn apart from the filler, so that both are the same at all
+        # lengths.
         depths = np.sort(self.rng("places", seed, fixed.index).random(len(fixed.lines)))
         tokens, realised = haystack.insert(body, fixed.lines, depths.tolist())
         facts = {**puzzle.facts, "expected": list(puzzle.expected)}
@@ -185,21 +171,13 @@ class Spread(Task):
             raise Refused(f"{self._name} has no short list of answers to choose from: set task.choose=false")
         if len({len(option) for option in options}) > 1:
             raise Refused(f"{self._name}'s answers differ in tokens, and fewer are likelier: set task.choose=false")
-        return Choose(
-            index=fixed.index,
-            cluster=body.name,
-            prompt=np.concatenate([fixed.before, tokens, fixed.after]),
-            options=options,
-            expected=list(puzzle.options).index(puzzle.expected[0]),
-            guess=chance,
-            facts=facts,
-        )
+        right = list(puzzle.options).index(puzzle.expected[0])
+        return fixed.choose([tokens], body.name, options, right, facts, chance)
 
     def score(self, question: AnyQuestion, answer: Answer) -> Sample:
         """Strict accuracy of a written answer, or accuracy of the choice."""
         if isinstance(question, Choose):
-            assert isinstance(answer, Chosen)
-            return score_choice(question, answer, depth=question.facts.get("depth"))
+            return score_choice(question, answer)
         assert isinstance(question, Write) and isinstance(answer, Written)
         return self.judge(question, answer)
 

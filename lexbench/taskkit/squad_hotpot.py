@@ -146,12 +146,14 @@ def _item(row: Mapping[str, Any]) -> Item:
         text = context.strip()
         return Item(question, _references(texts), (text,), (), str(row.get("title") or text))
     pairs = zip(context["title"], context["sentences"], strict=True) if isinstance(context, dict) else context
+    # HotpotQA: titled documents, several of them needed.
     texts = {title: f"{title}\n{''.join(sentences).strip()}" for title, sentences in pairs}
     support = row["supporting_facts"]
     needed = set(support["title"] if isinstance(support, dict) else [title for title, _ in support]) & set(texts)
     if not needed:
         raise ValueError("no supporting document in context")
     answer = row["answer"]
+    # False sorts before True: documents that hold the answer come last, as `Item.gold` says.
     gold = sorted((text for title, text in texts.items() if title in needed), key=lambda text: answer in text)
     own = tuple(text for title, text in texts.items() if title not in needed)
     return Item(question, _references([answer]), tuple(gold), own, question)

@@ -47,6 +47,7 @@ from torch.nn import functional as F
 
 from lexbench.backends.hf.state import KeptLayer
 from lexbench.core.attention import Attention
+from lexbench.encodings.base import Rotate
 from lexbench.kernels import decode, dense, fast
 from tests.benchmarks.kernels import attentions, one_token, rotation, still
 
@@ -344,7 +345,7 @@ def drawn(heads: Heads, asked: int, total: int, batch: int, dtype: torch.dtype, 
     )
 
 
-def rotate_of(attention: Attention, width: int) -> dense.Rotate:
+def rotate_of(attention: Attention, width: int) -> Rotate:
     """A mask alone takes a model's own rotated vectors."""
     return still if attention.mask is not None and attention.remap is None else rotation(width)
 

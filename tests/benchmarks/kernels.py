@@ -30,6 +30,7 @@ from torch.nn import functional as F
 from lexbench import Attention
 from lexbench.backends.hf.state import KeptLayer
 from lexbench.core.attention import Blocks, Chunks, Line, Remap, Stairs, Window
+from lexbench.encodings.base import Rotate
 from lexbench.kernels import decode, dense, fast
 
 Call = Callable[[], Tensor]
@@ -52,7 +53,7 @@ def attentions(window: int) -> dict[str, Attention]:
     }
 
 
-def rotation(width: int) -> dense.Rotate:
+def rotation(width: int) -> Rotate:
     """Half-split rotation of base 10,000, angles in float32."""
     frequency = 10_000.0 ** -(torch.arange(width // 2) / (width // 2))
 

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from lexbench import Attention
 from lexbench.core.attention import Blocks, Chunks, Line, Remap, Stairs, Window
+from lexbench.encodings.base import Rotate
 from lexbench.kernels import dense
 from lexbench.kernels import resolution as fast
 from lexbench.kernels.logits import Logits, groups
@@ -42,7 +43,7 @@ ATTENTIONS = {
 }
 
 
-def rotation(width: int) -> dense.Rotate:
+def rotation(width: int) -> Rotate:
     """Half-split rotation of base 10,000."""
     frequency = 10_000.0 ** -(torch.arange(width // 2, dtype=torch.float64) / (width // 2))
 

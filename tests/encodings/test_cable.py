@@ -8,6 +8,8 @@ import torch
 
 from lexbench.core.attention import Attention, Window
 from lexbench.encodings.cable import Cable
+from lexbench.encodings.fox import Fox
+from lexbench.encodings.nope import Nope
 from lexbench.native.attend import Layer
 from tests.encodings.layouts import gated_layer
 
@@ -50,6 +52,19 @@ def test_a_token_with_slope_0_takes_no_room() -> None:
     expected = [[0, 0, 0, 0], [-1, 0, 0, 0], [-1, 0, 0, 0], [-3, -2, -2, 0]]
     bias = gated.bias(places, places)
     assert bias is not None and bias[0, 0].tolist() == expected
+
+
+def test_the_released_form_is_fox_with_gates_of_the_other_sign() -> None:
+    encoding, other = Cable(4, 12, form="softplus"), Fox(Nope(), 4, 12)
+    x, _, _, _ = gated_layer(encoding)
+    for mine, its in zip(encoding.parameters(), other.parameters(), strict=True):
+        its.data = -mine.data
+    torch.testing.assert_close(encoding.gates(x), other.gates(x), rtol=1e-12, atol=0)
+
+
+def test_another_form_is_an_error() -> None:
+    with pytest.raises(ValueError, match="cable's form must be relu or softplus, got 'elu'"):
+        Cable(4, 12, form="elu")
 
 
 def test_every_layer_has_its_own_weights() -> None:

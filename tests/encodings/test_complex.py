@@ -49,5 +49,5 @@ def test_only_frequencies_of_words_that_occur_learn() -> None:
 def test_bad_parameters_are_errors() -> None:
     with pytest.raises(ValueError, match="even width, got 7"):
         Complex(5, 7)
-    with pytest.raises(ValueError, match="base above 0, got -1"):
+    with pytest.raises(ValueError, match="base must be above 1, got -1"):
         Complex(5, 8, base=-1)

@@ -1,5 +1,7 @@
 """Which layers have positions, and what methods change there."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +11,11 @@ from lexbench import Attention
 from lexbench.core.attention import Line, Remap
 from lexbench.encodings.alibi import Alibi
 from lexbench.encodings.base import Encoding
+from lexbench.encodings.bipe import Bipe
 from lexbench.encodings.coca import Coca
+from lexbench.encodings.hwfa import Hwfa
 from lexbench.encodings.interleave import Interleave
+from lexbench.encodings.irope import Irope
 from lexbench.encodings.key_norm import KeyNorm
 from lexbench.encodings.learned import Learned
 from lexbench.encodings.rope import Rope
@@ -75,6 +80,28 @@ def test_encodings_that_act_elsewhere_are_refused() -> None:
         Interleave(Xpos(8, 16))
     with pytest.raises(ValueError, match="interleave cannot wrap learned, which has its own embed"):
         Interleave(Learned(width=32, trained_length=8))
+
+
+class Entering(Encoding):
+    """Positions added to the input of every layer."""
+
+    def layer_input(self, stream: Tensor, positions: Tensor) -> Tensor:
+        return stream + positions[:, None].to(stream.dtype)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        Interleave,
+        lambda inner: Irope(inner, layers=4, trained_length=16),
+        lambda inner: Hwfa(inner, layers=4, trained_length=16),
+        lambda inner: Bipe(inner, width=32, separators=[3]),
+    ],
+    ids=["interleave", "irope", "hwfa", "bipe"],
+)
+def test_positions_in_the_input_of_all_layers_are_refused(wrap: Callable[[Encoding], Encoding]) -> None:
+    with pytest.raises(ValueError, match="which has its own layer_input: use another inner encoding"):
+        wrap(Entering())
 
 
 def test_methods_change_angles_and_distances_where_there_are_some() -> None:

@@ -68,7 +68,7 @@ def test_bad_parameters_are_errors() -> None:
         Sinusoidal(7)
     with pytest.raises(ValueError, match="layout must be interleaved or halves, got 'both'"):
         Sinusoidal(8, layout="both")
-    with pytest.raises(ValueError, match="base above 0, got 0"):
+    with pytest.raises(ValueError, match="base must be above 1, got 0"):
         Sinusoidal(8, base=0)
     with pytest.raises(ValueError, match="token_rms must be finite and above 0, got 0"):
         Sinusoidal(8, token_rms=0)

@@ -154,6 +154,6 @@ def test_too_short_a_length_and_too_few_names_are_refused(lexlet: FastTokenizer)
     with pytest.raises(Refused, match=r"^associative needs at least \d+ tokens, asked for 40: raise length"):
         asked(lexlet, 40)
     with pytest.raises(
-        Refused, match=r"^associative has \d+ names of \d tokens, needs 55: lower options or distractors"
+        Refused, match=r"^associative has \d+ names of equally many tokens, needs 55: lower options or distractors"
     ):
         asked(lexlet, options=50, distractors=4)

@@ -326,7 +326,7 @@ def test_a_choice_is_among_answers_of_equal_size(lexlet: FastTokenizer, name: st
         ("graph_walk", {"trees": 40}, "graph_walk has 48 words, 40 trees need 120: lower trees, width or steps"),
         ("graph_walk", {"choose": True}, "graph_walk names a set, which is no choice: set task.choose=false"),
         ("counting", {"most": 10}, "counting's most must be at most 9, a digit, got 10"),
-        ("counting", {"haystack": "x"}, "counting's haystack must be noise or text, got x"),
+        ("counting", {"haystack": "x"}, "counting's haystack must be one of noise, text, got x"),
         ("ordering", {"others": 60}, "ordering has 48 names, got 3 and 60: lower others"),
         ("spread_arithmetic", {"steps": 99}, "spread_arithmetic has 48 words, got steps=99 and others=1: lower them"),
         (

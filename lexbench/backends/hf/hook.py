@@ -18,8 +18,8 @@ from lexbench.backends.hf.layers import Turn, ask, is_relative, within
 from lexbench.backends.hf.state import KeptLayer, Keys
 from lexbench.core.attention import Attention, Segments, Window
 from lexbench.core.record import Refused
+from lexbench.encodings.base import Rotate
 from lexbench.kernels import decode, fast, rotations
-from lexbench.kernels.dense import Rotate
 from lexbench.kernels.logits import Logits
 from lexbench.kernels.spans import token_positions
 

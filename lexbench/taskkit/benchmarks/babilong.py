@@ -50,12 +50,17 @@ def score(task: str, target: str, output: str, question: str, scorer: str = "off
     """
     text = output.lower()
     if scorer == "official":
+        # Also at the dot of "Mr.": one of the official faults.
         text = text.split(".")[0]
     else:
+        # A full stop ends the sentence unless it belongs to a title; "s, s" of qa19 becomes "s,s".
         text = re.sub(r",\s+", ",", re.split(r"(?<!\bmr)(?<!\bdr)(?<!\bmrs)\.(?:\s|$)|\n\n", text)[0])
+    # Models that go on with the prompt's own form are cut there.
     text = text.split("<context>")[0].split("<example>")[0]
+    # A label of the question is taken off even where it is the answer.
     named = _named(task, text, scorer) - _named(task, question.lower(), scorer)
     target = target.lower()
+    # Longer than 3: the pairs of directions of qa19 ("n,w") are single labels, the lists of qa8 are not.
     if "," in target and len(target) > 3:
         parts = set(target.split(","))
         return float(parts == named) if scorer == "repaired" else float(parts <= named and len(parts) == len(named))
@@ -101,6 +106,7 @@ def _rescored(task: str, prompt: str, length: str, file: Path, scorer: str) -> R
         places = [head.index(name) for name in ("target", "output", "question")]
         for row in rows:
             target, output, question = (row[place] for place in places)
+            # The official code reads files by pandas, which makes "None" and "NA" to missing values.
             missing = scorer == "official" and output in MISSING
             right.append(score(task, target, "" if missing else output, question, scorer))
     except (csv.Error, IndexError, ValueError) as error:
@@ -126,6 +132,7 @@ def _averages(rows: Sequence[Rescored]) -> list[Rescored]:
         whole = [each for each in cells if len(each) == len(lengths)]
         if not whole:
             return []
+        # As the published row: the prompt is chosen on the test itself.
         best.append(max(whole, key=lambda each: sum(row.value for row in each.values())))
     return [
         Rescored(
@@ -151,6 +158,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
             "give the official babilong/prompts.py"
         ) from None
     for file in asked.files.places:
+        # Both official layouts: qa1/0k.json, and 0k/qa1-....parquet.
         class_ = next((name for name in (file.stem, file.parent.name) if re.fullmatch(r"\d+[kM]", name)), "?")
         for number, row in enumerate(rows(file)):
             context, question, target = (value(row, name, str, file) for name in ("input", "question", "target"))

@@ -1,5 +1,6 @@
 """What every benchmark says of itself: parts, files, examples with their messages, budget, scores."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,11 @@ class Example:
     def talk(self) -> Sequence[Message]:
         """The messages."""
         return self.messages() if callable(self.messages) else self.messages
+
+
+def cluster_of(text: str) -> str:
+    """The cluster of all examples over one text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ def rows(file: Path) -> Iterator[Mapping[str, Any]]:
     if file.suffix == ".parquet":
         try:
             with pyarrow.parquet.ParquetFile(file) as opened:
+                # A row may have megabytes of text: a few at a time.
                 for batch in opened.iter_batches(batch_size=16):
                     yield from batch.to_pylist()
         except (pyarrow.ArrowException, OSError) as error:
@@ -110,6 +111,7 @@ def _tree(file: Path) -> ast.Module:
 
 def _assigned(tree: ast.Module) -> Iterator[tuple[str, Any, int]]:
     """Name, value and line of every assignment of a literal."""
+    # Assignments inside an `if` come first, so that one without a condition has the last word.
     choices = (node for each in tree.body if isinstance(each, ast.If) for node in ast.walk(each))
     functions = [
         ("", [*choices, *tree.body]),
@@ -127,6 +129,7 @@ def _assigned(tree: ast.Module) -> Iterator[tuple[str, Any, int]]:
 
 def _joined(node: ast.expr) -> ast.expr:
     """`"a" + "b"` as one literal, also as the values of a dict; both of a choice."""
+    # `A if condition else B`: the condition is not evaluated, so both are kept.
     if isinstance(node, ast.IfExp):
         return ast.List([_joined(node.body), _joined(node.orelse)], ast.Load())
     if isinstance(node, ast.Dict):

@@ -23,6 +23,7 @@ def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
     if written is None:
         return 0.0
     same = len(right & written)
+    # Without a common node the first card gives 1, whatever the sets.
     if not same:
         return 1.0 if scorer == "first_card" else float(not right and not written)
     precision, recall = same / len(written), same / len(right)
@@ -34,7 +35,9 @@ def _nodes(text: str, scorer: str) -> set[str] | None:
         found = re.findall(r"final answer\W*?:\W*?\[([^\]\n]*)\]", text, re.IGNORECASE)
         listed = found[-1].split(",") if found else None
         return None if listed is None else {each.strip(" \t'\"`*") for each in listed} - {""}
+    # The very last line: a line feed behind the answer makes it an empty one, which has no list.
     line = text.split("\n")[-1]
+    # The first card matches the words, too, and its strip takes only brackets: the first node keeps "Final Answer: [".
     pattern = r"Final Answer: ?\[.*\]" if scorer == "first_card" else r"\[.*\]"
     list_ = re.search(pattern, line) if "Final Answer:" in line else None
     return {each.strip() for each in list_[0].strip("[]").split(",")} - {""} if list_ else None
@@ -46,6 +49,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
             kind, prompt = value(row, "problem_type", str, file), value(row, "prompt", str, file)
             if asked.part != "all" and kind != asked.part:
                 continue
+            # The data call it answer_nodes, their card calls it answer.
             nodes = row.get("answer_nodes", row.get("answer"))
             if not isinstance(nodes, list):
                 raise ValueError(f"{file} has a row without answer_nodes: give the official file")

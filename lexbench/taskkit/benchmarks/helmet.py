@@ -13,7 +13,7 @@ import numpy as np
 
 from lexbench.core.record import Refused
 from lexbench.taskkit.benchmarks import helmet_long
-from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example
+from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example, cluster_of
 from lexbench.taskkit.benchmarks.copy import Files, every_literal, literals, rows, value
 from lexbench.taskkit.benchmarks.helmet_long import parsed
 from lexbench.taskkit.matching import contains_all, normalised
@@ -22,15 +22,10 @@ SHOTS = 2
 POPULAR = 3.0
 """Of PopQA only questions on subjects below this logarithm of page views."""
 RAG = {
-    "nq": ("kilt/nq-dev-multikilt_1000_k{k}_dep*.jsonl", "kilt/nq-train-multikilt_1000_k3_dep*.jsonl"),
-    "triviaqa": (
-        "kilt/triviaqa-dev-multikilt_1000_k{k}_dep*.jsonl",
-        "kilt/triviaqa-train-multikilt_1000_k3_dep*.jsonl",
-    ),
-    "hotpotqa": (
-        "kilt/hotpotqa-dev-multikilt_1000_k{k}_dep*.jsonl",
-        "kilt/hotpotqa-train-multikilt_1000_k3_dep*.jsonl",
-    ),
+    **{
+        name: (f"kilt/{name}-dev-multikilt_1000_k{{k}}_dep*.jsonl", f"kilt/{name}-train-multikilt_1000_k3_dep*.jsonl")
+        for name in ("nq", "triviaqa", "hotpotqa")
+    },
     "popqa": ("kilt/popqa_test_1000_k{k}_dep*.jsonl", "kilt/popqa_test_1000_k3_dep*.jsonl"),
     "msmarco": ("msmarco/test_reranking_data_k{k}_dep3.jsonl", "msmarco/test_reranking_data_k10_dep3.jsonl"),
 }
@@ -74,6 +69,7 @@ def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
 
 def _ranking(text: str) -> list[str]:
     """Ids in the order of the answer, each once; the whole text where it has no number."""
+    # HELMET's parser: brackets, colons and "id" go, then the longest chain of numbers with ">" between counts.
     bare = re.sub(r"[\[\]:]", "", text).lower().replace("id", "")
     longest = max((found[0] for found in re.finditer(r"\d+(?:\s*>\s*\d+)*", bare)), key=len, default="")
     return list(dict.fromkeys(each.strip() for each in longest.split(">"))) if longest else [bare]
@@ -81,10 +77,12 @@ def _ranking(text: str) -> list[str]:
 
 def _ndcg(ranked: Sequence[str], relevance: Mapping[str, int], scorer: str) -> float:
     """sum relevance / log2(rank + 1) over the first ranks, as a share of the best order's."""
+    # Numbers that are no document take no rank.
     if scorer == "repaired":
         ranked = [each for each in ranked if each in relevance]
     gains = [max(relevance.get(each, 0), 0) for each in ranked]
     best = sorted((gain for gain in relevance.values() if gain > 0), reverse=True)
+    # trec_eval's gain: linear in the relevance, rank counted from 1 in the logarithm.
     got, most = (sum(g / math.log2(rank + 2) for rank, g in enumerate(each[:TOP])) for each in (gains, best))
     return got / most if most else 0.0
 
@@ -117,6 +115,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
 def _ruler(asked: Asked) -> Iterator[Example]:
     """Rows that hold the text and its fields; the wording for several values stands before that for one."""
     stated = every_literal(asked.prompts)
+    # Of load_ruler's assignments, number 1 is the wording for several values, number 2 that for one.
     several = int(asked.part != "ruler_niah_mv")
     wording, cue = (stated[f"load_ruler.{name}"][1 + several] for name in ("user_template", "system_template"))
     for file in asked.files.places:
@@ -148,6 +147,7 @@ def _rag(asked: Asked, wording: str, cue: str, shot: str, passage: str) -> Itera
                 continue
             key = "id" if "id" in row else "question"
             others = [each for each in known if each[key] != row[key]] if asked.part == "popqa" else known
+            # The official seed: worked examples depend on the question, not on its place in the file.
             seed = int(hashlib.sha256(str(row[key]).encode()).hexdigest(), 16) % 2**31
             chosen = _drawn(others, key, seed)
             demos = [
@@ -168,6 +168,8 @@ def _reranked(asked: Asked, wording: str, cue: str, titled: str, bare: str) -> I
         queries = sorted({value(row, "qid", str, file) for row in listed})
         drawn = {*random.Random(SEED).sample(queries, min(RERANKED, len(queries)))}
         chosen = [(number, row) for number, row in enumerate(listed) if row["qid"] in drawn]
+        # With more than twice as many examples as questions, all examples of drawn queries go, else only those of the
+        # query.
         fixed = [each for each in known if each["qid"] not in drawn] if len(known) > 2 * len(chosen) else None
         for number, row in chosen:
             documents = value(row, "ctxs", list, file)
@@ -217,7 +219,7 @@ def _example(
         facts={"answers": answers, "cue": cue},
         room=room,
         answer=answers[0],
-        cluster=hashlib.sha256(context.encode()).hexdigest()[:16],
+        cluster=cluster_of(context),
     )
 
 

@@ -66,6 +66,7 @@ def parsed(text: str, cue: str = CUE) -> str:
 
 def _rouge(facts: Mapping[str, Any], text: str, scorer: str) -> float:
     whole = facts["cue"] + text
+    # Officially the better of both counts, so an answer behind further text is not punished.
     said = (parsed(whole),) if scorer == "repaired" else (parsed(whole), whole)
     return max(rouge_l_stemmed(each, answer) for each in said for answer in facts["answers"])
 
@@ -74,6 +75,7 @@ def _choice(facts: Mapping[str, Any], text: str, scorer: str) -> float:
     whole, (letter, option) = facts["cue"] + text, facts["answers"]
     if scorer == "repaired":
         return infinitebench.choice(parsed(whole), [option.partition(". ")[2], letter])
+    # normalised("A") is empty, because A is an article.
     right = {normalised(letter), normalised(option)}
     return float(bool(right & {normalised(whole), normalised(parsed(whole))}) or option.lower() in whole.lower())
 
@@ -93,9 +95,11 @@ def _short_answers(facts: Mapping[str, Any], text: str, scorer: str) -> float:
 def _listed_answers(facts: Mapping[str, Any], text: str, scorer: str) -> float:
     if scorer == "repaired":
         text = ",".join(re.sub(r"^\s*(?:[-*•]|\d+[.)])\s", "", line) for line in text.splitlines())
+    # QAMPARI's answers stand between commas, and the last one may end the sentence.
     written = {normalised(each) for each in _bare(text).rstrip().rstrip(".").rstrip(",").split(",")}
     written.discard("")
     found = sum(any(normalised(each) in written for each in answers) for answers in facts["answers"])
+    # ALCE's recall-5: five right answers are all that is asked.
     return min(5, found) / min(5, len(facts["answers"]))
 
 
@@ -140,6 +144,7 @@ def _books(asked: Asked) -> Iterator[Example]:
 
         book, around = encoded(row["context"]), asked.tokenizer.encode(f"{SYSTEM[1]}{prompt(OMITTED)}\n\n{CUE}").ids
         space = asked.length - (asked.room or 10) - asked.framing - len(around) - MARGIN
+        # Cut by the token's first character, not decoded: the text stays as it is in the book.
         kept = row["context"] if len(book.ids) <= space else row["context"][: book.starts[max(space, 0)]] + OMITTED
         yield _example(asked, str(row["id"]), prompt(kept), 10, row, cut=kept is not row["context"])
 

@@ -1,7 +1,6 @@
 """InfiniteBench (Zhang et al., arXiv 2402.13718): twelve sets of about 100 thousand tokens (src/compute_scores.py)."""
 
 import functools
-import hashlib
 import re
 import string
 from collections import Counter
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example
+from lexbench.taskkit.benchmarks.base import Asked, Benchmark, Example, cluster_of
 from lexbench.taskkit.benchmarks.copy import literals, rows, value
 from lexbench.taskkit.longbench.examples import read_rows
 from lexbench.taskkit.longbench.metrics import CHINESE_PUNCTUATION, qa_f1
@@ -39,6 +38,7 @@ def _bare(text: str, removed: Sequence[str]) -> str:
 
 def _first_digits(text: str, label: Any) -> float:
     """The first run of digits equals the label as a string."""
+    # As strings: "12,345" is a 12, and the "1." of a list is the answer.
     return float(next((run for run in re.split("[^0-9]", text) if run), "") == label)
 
 
@@ -69,6 +69,7 @@ def _letter(text: str, label: Any) -> float:
     text = text.strip()
     if not text:
         return 0.0
+    # Before any other rule, so "Because" is B and "Dr." is D.
     if text[0] in LETTERS:
         return float(text[0] in label)
     if text in label:
@@ -77,12 +78,14 @@ def _letter(text: str, label: Any) -> float:
     behind = _behind(text, ("answer is:", "answer:", "answer is", "option is"))
     if behind is not None:
         return float(any(behind.startswith(each) for each in label))
+    # `in LETTERS` is a substring test: "AB" and "BC" count as words, too.
     return float(next((word in label for word in text.split() if word in LETTERS), False))
 
 
 def _behind(text: str, prefixes: Sequence[str]) -> str | None:
     """The text one character behind the first of the prefixes that occurs."""
     prefix = next((each for each in prefixes if each in text), None)
+    # + 1: the official code skips the blank that it expects behind the phrase.
     return None if prefix is None else text[text.find(prefix) + len(prefix) + 1 :]
 
 
@@ -124,6 +127,7 @@ def _integer(text: str, label: Any) -> float:
 def _unsigned(text: str, label: Any) -> float:
     """Math.Find: the first number without its sign; a decimal for a whole label ends the official run, here it is 0."""
     label = label[0] if isinstance(label, list) else label
+    # Without a sign: negative labels cannot be right.
     found = re.search(r"\d+\.\d+|\d+", text)
     if found is None or (isinstance(label, int) and "." in found[0]):
         return 0.0
@@ -207,11 +211,9 @@ def score(part: str, label: Any, output: str, scorer: str = "official") -> float
 
     A label that came as a list of one, where the rule wants the value itself, counts as that value.
     """
-    if (
-        isinstance(label, list)
-        and len(label) == 1
-        and PARTS[part].official in (_first_digits, _key_value, _last_integer)
-    ):
+    # A file may hold the label in a list of one; these rules compare it with a string or a number.
+    single = PARTS[part].official in (_first_digits, _key_value, _last_integer)
+    if single and isinstance(label, list) and len(label) == 1:
         label = label[0]
     return float(getattr(PARTS[part], scorer)(output, label))
 
@@ -259,6 +261,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
                     f"template {asked.template} of {asked.part} has unknown fields: take one of {', '.join(families)}"
                 ) from None
             listed = label if isinstance(label, list) else [label]
+            # The rules of both want the right option's text and its letter.
             if asked.part in ("longbook_choice_eng", "code_debug"):
                 label = [listed[0], LETTERS[list(row["options"]).index(listed[0])]]
             yield Example(
@@ -267,13 +270,14 @@ def _examples(asked: Asked) -> Iterator[Example]:
                 facts={"part": asked.part, "label": label},
                 room=PARTS[asked.part].room,
                 answer=str(label if asked.part == "math_calc" else label[-1] if isinstance(label, list) else label),
-                cluster=hashlib.sha256(context.encode()).hexdigest()[:16],
+                cluster=cluster_of(context),
                 chance=0.25 if asked.part in ("longbook_choice_eng", "code_debug") else 0.0,
             )
 
 
 def _fields(part: str, asked: str, context: str, row: Mapping[str, Any]) -> dict[str, str]:
     """Values of the fields that the official templates have."""
+    # As the official code: these templates name the call and its function apart from the input.
     call = re.findall(r"func_[0-9]+\(-?[0-9]+\)", asked) if part == "code_run" else []
     number = re.findall(r"The .+ of", asked) if part == "math_find" else []
     prefix = f"What is {number[0].lower()[:-3]} in the following list?" if number else ""

@@ -32,6 +32,7 @@ def _score(facts: Mapping[str, Any], text: str, answer: str, scorer: str) -> flo
     if metric == "rouge_zh":
         return rouge_l_zh_without(text, answer, ignored)
     chinese = metric != "f1"
+    # Chinese sets without keywords take the answer itself.
     keywords = facts["answer_keywords"] or (answer if metric == "f1_zh" else "")
     wanted, written = (bare_words(each) if chinese else normalised(each).split() for each in (keywords, text))
     if wanted and _recall(written, wanted, ignored, scorer) < (LEAST_CHINESE if chinese else LEAST):
@@ -41,6 +42,7 @@ def _score(facts: Mapping[str, Any], text: str, answer: str, scorer: str) -> flo
 
 def _recall(written: Sequence[str], wanted: Sequence[str], ignored: set[str], scorer: str) -> float:
     common = Counter(written) & Counter(wanted)
+    # Stop words are no recall; officially they still count in the denominator.
     said = sum(n for word, n in common.items() if word not in ignored)
     of = len(wanted) if scorer == "official" else sum(word not in ignored for word in wanted)
     return said / of if of else 1.0

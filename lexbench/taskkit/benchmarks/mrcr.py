@@ -28,14 +28,17 @@ def score(facts: Mapping[str, Any], text: str, scorer: str) -> float:
     prefix, answer = facts["random_string_to_prepend"], facts["answer"]
     if scorer == "repaired":
         text = re.sub(r"^(?:```\w*\n|[\s\"'`*“”])+", "", text)
+    # The official gate: a quotation mark or a thought before the prefix makes the whole reply worth 0.
     if not text.startswith(prefix):
         return 0.0
+    # The ratio depends on the order: OpenAI compares reply with answer, DeepMind target with reply.
     return _ratio(text.removeprefix(prefix), answer.removeprefix(prefix), scorer == "official")
 
 
 def score_v2(facts: Mapping[str, Any], text: str, scorer: str) -> float:
     """The same behind the last occurrence of the hash, the first 12 characters of the target, anywhere in the reply."""
     target, text = facts["answer"].strip(), text.strip()
+    # rfind as in the code, although its docstring speaks of the first 12 characters: a thought before it does no harm.
     place = text.rfind(target[:HASH])
     if place < 0:
         return 0.0
@@ -51,6 +54,7 @@ def _examples(asked: Asked) -> Iterator[Example]:
         for number, row in enumerate(rows(file)):
             answer, prefix = value(row, "answer", str, file), value(row, "random_string_to_prepend", str, file)
             try:
+                # A string of JSON: sent as one user message it would be another task.
                 talk = [(turn["role"], turn["content"]) for turn in json.loads(value(row, "prompt", str, file))]
             except (ValueError, KeyError, TypeError):
                 raise ValueError(f"{file}: prompt must be JSON of a list of messages: give the official file") from None
@@ -79,6 +83,7 @@ def _files(part: str, axis: str | None) -> Sequence[str]:
 
 
 def _examples_v2(asked: Asked) -> Iterator[Example]:
+    # A prompt of millions of characters is one field; the csv module stops at 131,072.
     csv.field_size_limit(sys.maxsize)
     for file in asked.files.places:
         with file.open(encoding="utf-8", newline="") as opened:

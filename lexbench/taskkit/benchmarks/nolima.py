@@ -52,24 +52,17 @@ def _examples(asked: Asked) -> Iterator[Example]:
             for test, content in entry["tests"].items():
                 distractor = _distractor(entry, kind, content["input_args"])
                 for number, book in enumerate(books):
+                    # The official seed of a test; one name is drawn for each depth, so the order of the loops is part
+                    # of it.
                     rng = np.random.RandomState(SEED + int(entry["id"][:4]) + number)
                     for depth in np.linspace(0, 1, DEPTHS).tolist():
                         name = str(rng.choice(entry["character_set"]))
                         other = None if distractor is None else (distractor, _elsewhere(rng, tokens, depth))
+                        # Made when asked for: all texts of a length together would fill the memory.
+                        arguments = asked.tokenizer, book, entry, question, content["input_args"]
                         yield Example(
                             id=f"{entry['id']}_{test}_{kind}_{book.stem}_{depth:.2f}",
-                            messages=functools.partial(
-                                _messages,
-                                asked.tokenizer,
-                                book,
-                                entry,
-                                question,
-                                content["input_args"],
-                                name,
-                                tokens,
-                                depth,
-                                other,
-                            ),
+                            messages=functools.partial(_messages, *arguments, name, tokens, depth, other),
                             facts={
                                 "gold_answers": content.get("gold_answers") or [name],
                                 "character_set": entry["character_set"],
@@ -133,6 +126,7 @@ def _distractor(entry: Mapping[str, Any], kind: str, arguments: Sequence[str]) -
 def _elsewhere(rng: np.random.RandomState, tokens: int, depth: float) -> float:
     """The official depth of a distractor: at least `FREE` from both ends and from the needle."""
     left, right = max(0, depth - 2 * FREE), max(0, 1 - (depth + 2 * FREE))
+    # Drawn even where it is not used: the official code does, and the next names depend on it.
     drawn = float(rng.uniform(0, left + right))
     if tokens < SHORT:
         return 0.7 if depth < 0.6 else 0.6 if depth > 0.75 else 0.5
@@ -165,12 +159,15 @@ def _encoded(tokenizer: Tokenizer, book: Path) -> tuple[NDArray[np.int64], NDArr
 def _placed(tokenizer: Tokenizer, book: Path, needle: str, tokens: int, depth: float) -> str:
     """The official placement: behind the first line feed past the depth, in `tokens` tokens from the book's start."""
     ids, breaks = _encoded(tokenizer, book)
+    # Officially the smallest line feed at or behind depth x (tokens + 1).
     delta = breaks / (tokens + 1) - depth
     place = int(breaks[np.argmin(np.where(delta < 0, np.inf, delta))])
+    # So the haystack is always the book's beginning, moved by less than a paragraph.
     start = place - int(np.round(tokens * depth))
     if start < 0 or start + tokens > len(ids):
         raise Refused(f"nolima's {book.name} has {len(ids)} tokens, needs {start + tokens}: lower task.axis")
     before = tokenizer.decode(ids[start : place + 1])
+    # A needle begins its own line: what stands between the last line feed and it is dropped.
     before = before[: max(before.rfind("\n"), 0)]
     return f"{before} {needle}\n{tokenizer.decode(ids[place + 1 : start + tokens])}"
 

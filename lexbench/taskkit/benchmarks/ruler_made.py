@@ -105,6 +105,7 @@ def sources(checkout: Path, part: str) -> Files:
     known = Wanted(folder, part, 0, 0, 0, len).arguments()
     script = folder / f"{known['task']}.py"
     found = hashlib.sha256(script.read_bytes()).hexdigest()[:8] if script.is_file() else "missing"
+    # Another version of the script may draw other numbers: then no byte is promised.
     if found != SCRIPTS[known["task"]]:
         raise Refused(
             f"{script.name} of this checkout of RULER ({found}) is not the version whose bytes are known here: "
@@ -126,6 +127,7 @@ def sources(checkout: Path, part: str) -> Files:
 def made(wanted: Wanted) -> Iterator[Row]:
     """The official rows, one after another, without end."""
     arguments = wanted.arguments()
+    # The prefix is part of what is searched and counted, and is cut off only from the finished prompt.
     template = arguments["template"] + arguments["answer_prefix"]
     prefix = arguments["answer_prefix"][:10]
     for text, outputs in MAKERS[arguments["task"]](wanted, arguments, template):
@@ -156,9 +158,11 @@ def _sampled(
         extra: tokens that this adds.
     """
     space = wanted.length - wanted.framing
+    # This draw and those of the search below are part of the official stream of random numbers: none may be left out.
     each = wanted.count(draw(first or step, 0)[0]) / (first or step)
     low, high = step, max(int((space / each) * 3) if most is None else most(each), step * 2)
     size = step
+    # Upstream since 2025-06-03 (before: linear); another search draws other numbers for every sample after it.
     while low <= high:
         middle = (low + high) // 2
         if wanted.count(draw(middle, 0)[0]) + extra + room <= space:
@@ -176,6 +180,7 @@ def _sampled(
             if text is not None and wanted.count(text) + room <= space:
                 yield text, outputs
                 break
+            # A sample that is too long is drawn again with less, by the same stream.
             used -= step if used > step else 0
         else:
             raise Refused(f"RULER's {wanted.part} does not fit in {wanted.length} tokens: raise length")
@@ -204,6 +209,7 @@ def _niah(wanted: Wanted, arguments: Mapping[str, Any], template: str) -> Iterat
         needles = [
             needle.format(type_needle_v=value_kind, key=key, value=value) for key, held in named for value in held
         ]
+        # Officially a fresh generator for each sample: the same permutation again and again.
         random.Random(wanted.random_seed).shuffle(needles)
         if kind == "essay":
             text = " ".join((essay * -(-size // len(essay)))[:size])
@@ -224,6 +230,7 @@ def _niah(wanted: Wanted, arguments: Mapping[str, Any], template: str) -> Iterat
         query = ", ".join(asked[:-1]) + ", and " + asked[-1] if len(asked) > 1 else asked[0]
         wording, noun = template, value_kind
         if queries * values == 1:
+            # Upstream's replacements over the whole template, in this order.
             for old, singular in (("Some", "A"), ("are all", "is"), ("are", "is"), ("answers", "answer")):
                 wording = wording.replace(old, singular)
             noun = value_kind[:-1]
@@ -261,6 +268,7 @@ def _variable_tracking(wanted: Wanted, arguments: Mapping[str, Any], template: s
         length = min(10, hops) if example else hops
         letters = 3 if example else 5
         names = [name(letters) for _ in range((length + 1) * chains)]
+        # Appended, not replaced: the rows then do not come out even, and the sample fails below, as upstream.
         while len(set(names)) < chains * (length + 1):
             names.append(name(letters))
         rows = [names[i : i + length + 1] for i in range(0, len(names), length + 1)]
@@ -311,6 +319,7 @@ def _common_words(wanted: Wanted, arguments: Mapping[str, Any], template: str) -
         random.Random(wanted.random_seed).shuffle(said)
         return " ".join(f"{i}. {word}" for i, word in enumerate(said, 1)), drawn[:common]
 
+    # Below 4096 tokens upstream makes the task easier: fewer repetitions, a shorter example.
     small = wanted.length < 4096
     shape = (6, 1) if small else (arguments["freq_cw"], arguments["freq_ucw"])
 
@@ -348,6 +357,7 @@ def _frequent_words(wanted: Wanted, arguments: Mapping[str, Any], template: str)
         return template.format(context=" ".join(said), query="")
 
     words, vocabulary = space // 6, coded()
+    # Linear, as upstream: fwe has no binary search.
     while wanted.count(text(vocabulary, words)) < space:
         words += step
     words -= step
@@ -379,6 +389,7 @@ def _questions(wanted: Wanted, arguments: Mapping[str, Any], template: str) -> I
             else:
                 places = [*own, *rng.sample(near, size - len(own))]
             shown = [documents[place] for place in places]
+        # One permutation for all samples: with equally many documents the gold one stands at the same place in each.
         random.Random(wanted.random_seed).shuffle(shown)
         context = "\n\n".join(title.format(i=i, document=document) for i, document in enumerate(shown, 1))
         return template.format(context=context, query=question), outputs
@@ -396,6 +407,7 @@ def _squad(folder: Path) -> tuple[list[Asked], list[str]]:
     place = {document: i for i, document in enumerate(documents)}
     asked: list[Asked] = []
     for article in articles:
+        # Upstream fills with paragraphs of the same article first.
         near = [place[each["context"]] for each in article["paragraphs"]]
         for each in article["paragraphs"]:
             own = place[each["context"]]

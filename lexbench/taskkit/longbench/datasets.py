@@ -108,6 +108,7 @@ def official(
     metric = DATASETS[dataset].metric_name(similarity)
     if metric == "classification":
         return _best(dataset, prediction, answers, lambda p, a: metrics.classification(p, a, classes or ()))
+    # Metrics are functions of `metrics` by their names in DATASETS.
     return _best(dataset, prediction, answers, getattr(metrics, metric))
 
 

@@ -150,6 +150,7 @@ def _members(archive: Path) -> dict[str, str]:
     """File name to member of an archive, the first of several."""
     try:
         with zipfile.ZipFile(archive) as opened:
+            # Reversed, so that of two members with one name the first stays. macOS adds hidden copies under __MACOSX.
             return {Path(name).name: name for name in reversed(opened.namelist()) if "__MACOSX" not in name}
     except zipfile.BadZipFile:
         raise ValueError(f"data {archive} must be a folder or a zip archive: give the official one") from None

@@ -85,6 +85,7 @@ def classification(prediction: str, answer: str, classes: Sequence[str]) -> floa
     the iteration, so the class behind a removed one is skipped and does count.
     """
     named = [name for name in classes if name in prediction]
+    # Over the list itself while it shrinks: the official fault that the docstring names.
     for name in named:
         if name in answer and name != answer:
             named.remove(name)
@@ -163,6 +164,7 @@ def _code_sim(prediction: str, answer: str, ratio: Callable[[str], float]) -> fl
     line = next((each for each in lines if not any(mark in each for mark in ("`", "#", "//"))), "")
     if line == answer:
         return 1.0
+    # fuzz.ratio is a whole number of hundredths.
     return round(100 * ratio(line)) / 100 if line and answer else 0.0
 
 
@@ -172,12 +174,14 @@ def _rouge_l(prediction: str, answer: str, deepest: int) -> float:
     for sentence in expected:
         for other in written:
             words, steps = _common_words(sentence, other)
+            # Where the official recursion ends in an error, the whole prediction scores 0.
             if steps > deepest:
                 return 0.0
             common |= words
     if not common:
         return 0.0
     precision, recall = (len(common) / len({word for words in each for word in words}) for each in (written, expected))
+    # The package's own 1e-8: a perfect summary has 0.999999995.
     return 2.0 * ((precision * recall) / (precision + recall + 1e-8))
 
 
@@ -214,6 +218,7 @@ def _common_rows(x: Sequence[str], y: Sequence[str]) -> list[int]:
     whole = (1 << len(y)) - 1
     added = [0]
     for each in x:
+        # Row by row, with carries running along the bits that are not in the subsequence yet.
         kept = whole ^ added[-1]
         same = kept & places.get(each, 0)
         added.append(whole ^ ((kept + same | kept ^ same) & whole))

@@ -108,6 +108,7 @@ def _mean(values: Sequence[float], name: str | None) -> float:
         return math.nan
     if name is None:
         return round(100 * sum(values) / len(values), 2)
+    # np.mean adds in pairs, sum() one after another: the last digit may differ, as in the official files.
     return float(np.round(100 * np.mean(values), 2))
 
 
