@@ -39,6 +39,8 @@ class GraphWalk(Spread):
 
     Scores: `accuracy`: exactly the set, in any order. `f1`: of the written and the right set. Chance: a model that
     picks the right kind of nodes of some tree has 1 / trees; all of them together have an f1 of 2 / (1 + trees).
+    With width=1 a choice is possible, among the right kind of nodes of all trees; in its control among words that the
+    text does not hold, as the left out one would be the only such one.
 
     Args:
         ask: parents, or bfs.
@@ -62,8 +64,8 @@ class GraphWalk(Spread):
                 f"graph_walk has {len(WORDS)} words, {self.trees} trees need {self.trees * self._size}: "
                 "lower trees, width or steps"
             )
-        if self.choose:
-            raise ValueError("graph_walk names a set, which is no choice: set task.choose=false")
+        if self.choose and self.width > 1:
+            raise ValueError(f"graph_walk names a set of {self.width}, no choice: set task.choose=false or width=1")
 
     @property
     def _size(self) -> int:
@@ -77,8 +79,10 @@ class GraphWalk(Spread):
 
     def puzzle(self, rng: np.random.Generator, words: Words) -> Puzzle:
         """Equal trees, their edges in random order."""
-        nodes = words(WORDS, self.trees * self._size)
-        trees = [nodes[start : start + self._size] for start in range(0, len(nodes), self._size)]
+        unused = 0 if self.needle else self.trees - 1
+        nodes = words(WORDS, self.trees * self._size + unused)
+        trees = [nodes[start : start + self._size] for start in range(0, len(nodes) - unused, self._size)]
+        others = [tree[-1] for tree in trees[1:]] if self.needle else nodes[len(nodes) - unused :]
         edges = [(number, edge) for number, tree in enumerate(trees) for edge in self._edges(tree)]
         order = [edges[each] for each in rng.permutation(len(edges))]
         asked = trees[0]
@@ -92,6 +96,8 @@ class GraphWalk(Spread):
             # The last layer, in random order: the order of an answer says nothing of the paths.
             expected=words(asked[-self.width :], self.width),
             chance=1 / self.trees,
+            options=sorted([asked[-1], *others]) if self.choose else (),
+            blind=1 / self.trees if self.choose else 0.0,
         )
 
     def _edges(self, tree: list[str]) -> list[tuple[str, str]]:

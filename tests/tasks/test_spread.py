@@ -22,7 +22,10 @@ TASKS = [
     *("nth_needle", "conflicting_needles", "graph_walk", "graph_walk_bfs"),
     *("counting", "ordering", "spread_arithmetic", "many_labels"),
 ]
-CHOICES = ("nth_needle", "conflicting_needles", "counting", "spread_arithmetic", "many_labels")
+CHOICES = (
+    *("nth_needle", "conflicting_needles", "counting", "spread_arithmetic", "many_labels"),
+    *("graph_walk", "graph_walk_bfs"),
+)
 ORDINALS = ("first", "second", "third", "fourth")
 
 
@@ -174,13 +177,14 @@ GUESSERS: dict[str, Callable[[list[str]], str]] = {
 
 @functools.cache
 def puzzles(name: str, **parameters: Any) -> list[Puzzle]:
-    """As the task draws them: before a tokenizer reads them."""
+    """As the task draws them, of words of any size."""
     task: Any = lexbench.task(name, **parameters)
-    found = []
-    for index in range(N):
-        rng = task.rng("puzzle", 0, index)
-        found.append(task.puzzle(rng, functools.partial(task._drawn, rng, None)))
-    return found
+
+    def puzzle(rng: np.random.Generator) -> Puzzle:
+        found: Puzzle = task.puzzle(rng, lambda of, count: [of[i] for i in rng.permutation(len(of))[:count]])
+        return found
+
+    return [puzzle(task.rng("puzzle", 0, index)) for index in range(N)]
 
 
 @pytest.mark.parametrize("name", ["nth_needle", "conflicting_needles", "spread_arithmetic", "many_labels"])
@@ -200,6 +204,8 @@ EASY: dict[str, dict[str, Any]] = {
     "spread_arithmetic": {"steps": 0, "others": 3},
     "many_labels": {"labels": 4},
     "counting": {"most": 3, "pairs": 1},
+    "graph_walk": {"width": 1},
+    "graph_walk_bfs": {"width": 1},
 }
 
 
@@ -210,9 +216,9 @@ def test_an_option_by_its_place_or_frequency_in_the_text_is_right_at_most_as_oft
 ) -> None:
     """The first, last, most frequent, ... option that occurs; any that occurs; any that does not; any at all."""
     hits: dict[str, list[float]] = {}
-    for puzzle in puzzles(name, needle=not control, **EASY[name]):
+    for puzzle in puzzles(name, needle=not control, choose=True, **EASY[name]):
         kept = [line for place, line in enumerate(puzzle.lines) if not control or place not in puzzle.needed]
-        found = [word for line in kept if (word := line.split()[-1].rstrip(".")) in puzzle.options]
+        found = [word for line in kept for word in re.findall(r"\w+", line) if word in puzzle.options]
         [right] = puzzle.expected
         for guess, choose in GUESSERS.items():
             hits.setdefault(guess, []).append(float(bool(found) and choose(found) == right))
@@ -304,6 +310,8 @@ def test_a_choice_is_among_answers_of_equal_size(lexlet: FastTokenizer, name: st
         "many_labels": {"labels": 4},
         "nth_needle": {"alike": 2},
         "conflicting_needles": {"alike": 2},
+        "graph_walk": {"width": 1},
+        "graph_walk_bfs": {"width": 1},
     }
     task = lexbench.task(name, choose=True, **small.get(name, {}))
     for question in task.questions(lexlet, 420, 8, 0):
@@ -324,7 +332,7 @@ def test_a_choice_is_among_answers_of_equal_size(lexlet: FastTokenizer, name: st
         ("nth_needle", {"alike": 9}, "nth_needle has 48 words and 8 ordinals, got alike=9 and people=4: lower them"),
         ("graph_walk", {"ask": "all"}, "graph_walk's ask must be one of parents, bfs, got all"),
         ("graph_walk", {"trees": 40}, "graph_walk has 48 words, 40 trees need 120: lower trees, width or steps"),
-        ("graph_walk", {"choose": True}, "graph_walk names a set, which is no choice: set task.choose=false"),
+        ("graph_walk", {"choose": True}, "graph_walk names a set of 2, no choice: set task.choose=false or width=1"),
         ("counting", {"most": 10}, "counting's most must be at most 9, a digit, got 10"),
         ("counting", {"haystack": "x"}, "counting's haystack must be one of noise, text, got x"),
         ("ordering", {"others": 60}, "ordering has 48 names, got 3 and 60: lower others"),
