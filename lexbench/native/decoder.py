@@ -5,6 +5,7 @@ Positions enter only through the hooks of an `Encoding`. A caller may replace th
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -205,15 +206,6 @@ class Decoder(nn.Module):
             stream = layer(encoding.layer_input(stream, positions[..., new]), mix)
         return self.norm(stream)  # type: ignore[no-any-return]
 
-    def forward(
-        self,
-        tokens: Tensor,
-        attend: Attend = plain,
-        *,
-        cache: Cache | None = None,
-        generator: torch.Generator | None = None,
-        positions: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, tokens: Tensor, attend: Attend = plain, **given: Any) -> Tensor:
         """[B, T, vocabulary] logits of [B, T] token ids; arguments as in `hidden`."""
-        states = self.hidden(tokens, attend, cache=cache, generator=generator, positions=positions)
-        return F.linear(states, self.embed_tokens.weight)
+        return F.linear(self.hidden(tokens, attend, **given), self.embed_tokens.weight)
