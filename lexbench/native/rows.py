@@ -4,7 +4,6 @@ KEY.npy          [steps, B * T] token ids: the rows of a step, one after the oth
 KEY.kinds.npy    [rows] index of each row's kind of lesson among `recipe.kinds`
 """
 
-import fcntl
 import functools
 import hashlib
 import io
@@ -18,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexbench.core.files import write_bytes
+from lexbench.core.files import locked, write_bytes
 from lexbench.core.task import Encoded
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora import Corpus, hash_documents
@@ -101,7 +100,7 @@ class Rows:
         key = self._key()
         tokens, kinds = folder / f"{key}.npy", folder / f"{key}.kinds.npy"
         with (folder / ".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            locked(lock.fileno(), wait=True)
             if not tokens.exists():
                 every = [drawn(self._recipe, self._lessons, self._tokenizer, i) for i in range(self._recipe.steps)]  # type: ignore[arg-type]
                 short = self._tokenizer.vocabulary <= 1 << (15 if self._answers else 16)
