@@ -1,6 +1,5 @@
 """Checkpoints on disk or on the hub: find them, read their config, fingerprint their weights."""
 
-import difflib
 import functools
 import hashlib
 import json
@@ -12,6 +11,7 @@ from typing import Any, cast
 from lexbench.core.files import parse_object, read_object, sha256
 from lexbench.core.gguf import gguf_folder, is_gguf
 from lexbench.core.model import Model
+from lexbench.core.registry import suggest
 from lexbench.core.values import fits
 
 FILES = ["*.json", "*.jinja", "tokenizer.model"]
@@ -78,15 +78,11 @@ def _fetched(path: str, fetch: Callable[[bool], str]) -> Path:
     try:
         return Path(fetch(not reached))
     except errors.GatedRepoError:
-        reason, remedy = (
-            "its licence is not accepted here",
-            f"accept it on the model's page, then hf auth login, or {FOLDER}",
-        )
+        reason = "its licence is not accepted here"
+        remedy = f"accept it on the model's page, then hf auth login, or {FOLDER}"
     except errors.RepositoryNotFoundError:
-        reason, remedy = (
-            "the hub shows no such repository",
-            f"check the name, hf auth login if it is private, or {FOLDER}",
-        )
+        reason = "the hub shows no such repository"
+        remedy = f"check the name, hf auth login if it is private, or {FOLDER}"
     except (OSError, ValueError, errors.EntryNotFoundError, transport) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         remedy = f"check name and network, or {FOLDER}"
@@ -148,9 +144,7 @@ def read_model(stated: Mapping[str, Any], offline: bool = False) -> Model:
     known = sorted(f.name for f in fields(Model))
     for key in stated:
         if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            raise ValueError(f"unknown parameter model.{key}: {hint}choose from {', '.join(known)}")
+            raise ValueError(f"unknown parameter model.{key}: {suggest(key, known)}")
     given = {key: value for key, value in stated.items() if value is not None}
     found: dict[str, Any] = {}
     if given.get("path") and not offline:
@@ -385,11 +379,10 @@ def stored_dtype(folder: Path) -> str:
 
 def weight_bytes(folder: Path, dtype: str) -> int:
     """Bytes of all weights in a dtype: float64, float32, float16 or bfloat16."""
-    wide = NUMBERS[dtype]
     numbers = sum(
         size // NUMBERS.get(STORED.get(kind, ""), 1) for f in weight_files(folder) for kind, size in _tensors(f)
     )
-    return numbers * wide
+    return numbers * NUMBERS[dtype]
 
 
 def _tensors(file: Path) -> list[tuple[str, int]]:

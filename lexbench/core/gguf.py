@@ -107,5 +107,4 @@ def _convert(pieces: list[Path], scratch: Path, name: str) -> None:
     for key in ("quantization_config", "transformers_version", "_name_or_path"):  # the fingerprint holds the model only
         stated.pop(key, None)
     config.write_text(json.dumps(stated, indent=2, sort_keys=True), encoding="utf-8")
-    generation = made / "generation_config.json"
-    generation.unlink(missing_ok=True)  # made up by transformers, with its version
+    (made / "generation_config.json").unlink(missing_ok=True)  # made up by transformers, with its version

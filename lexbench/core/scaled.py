@@ -167,14 +167,15 @@ class OnScaled:
         found = ropes(model)
         if len(found) <= 1:
             made = self._over(found[0], length) if found else self.method.attention(model, length)
-            return made if self.layers in (None, "all") else _in_layers(made, global_layers(model), model)
-        chosen = [rope for rope in found if self.layers == "all" or not rope.windowed]
-        if not chosen:
-            raise Refused(f"{model.name} has no layers that see all keys: give method.layers=all")
-        made_by_kind = [(rope, self._over(rope, length)) for rope in chosen]
-        by_layer: dict[int, Attention] = {}
-        for rope, made in made_by_kind:
-            by_layer |= dict.fromkeys(rope.layers or (), made)
+            if self.layers in (None, "all"):
+                return made
+            by_layer = dict.fromkeys(global_layers(model), made)
+        else:
+            chosen = [rope for rope in found if self.layers == "all" or not rope.windowed]
+            if not chosen:
+                raise Refused(f"{model.name} has no layers that see all keys: give method.layers=all")
+            made_by_kind = ((rope.layers or (), self._over(rope, length)) for rope in chosen)
+            by_layer = {layer: made for layers, made in made_by_kind for layer in layers}
         return joined([by_layer.get(layer, Attention()) for layer in range(len(model.layer_types or ()))])
 
     def _over(self, rope: Rope, length: int) -> Attention:
@@ -225,15 +226,11 @@ def _each(made: Attention, change: Callable[[Attention], Attention]) -> Attentio
     return replace(change(replace(made, layers=None, otherwise=None)), layers=made.layers, otherwise=others)
 
 
-def _in_layers(made: Attention, layers: tuple[int, ...], model: Model) -> Attention:
-    return joined([made if layer in layers else Attention() for layer in range(len(model.layer_types or ()))])
-
-
 def joined(by_layer: Sequence[Attention]) -> Attention:
     """One Attention from those of all layers."""
     if passes := max(len(made.mixture or ()) for made in by_layer):
-        parts = [[made.mixture or (Attention(),) * passes for made in by_layer]]
-        return Attention(mixture=tuple(joined([each[number] for each in parts[0]]) for number in range(passes)))
+        by_pass = zip(*(made.mixture or (Attention(),) * passes for made in by_layer), strict=True)
+        return Attention(mixture=tuple(map(joined, by_pass)))
     groups: dict[str, tuple[Attention, list[int]]] = {}
     for layer, made in enumerate(by_layer):
         part = made.at(layer)

@@ -161,10 +161,6 @@ class Recipe:
         assert self.shape is not None and self.vocabulary is not None
         return Shape(vocabulary=self.vocabulary, **self.shape)
 
-    def learning_rate(self, step: int) -> float:
-        """The learning rate of AdamW in a step, counted from 0."""
-        return self.rate * self.share_of_rate(step)
-
     def share_of_rate(self, step: int) -> float:
         """The learning rate of a step, counted from 0, as a share of the peak."""
         boost = float(self.stage(step).get("boost", 1.0))
