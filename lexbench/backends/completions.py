@@ -123,13 +123,7 @@ class Completions:
         raise AssertionError("probe must raise Refused")
 
     def _answered(self, question: AnyQuestion) -> Answer:
-        steps = self.steps(question)
-        requests = next(steps)
-        while True:
-            try:
-                requests = steps.send(self.ask(requests))
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
+        return next(in_turn(self, [question], at_once=1))
 
     def _writing(self, question: Write) -> Steps:
         if not question.thought:
