@@ -1,6 +1,5 @@
 """Load a network of transformers, complete and unchanged, onto a device."""
 
-import contextlib
 import importlib.util
 import inspect
 import re
@@ -13,17 +12,11 @@ import transformers
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
+from lexbench.backends.hf.layers import WINDOWS, stated
 from lexbench.backends.hf.memory import is_out_of_memory
 from lexbench.core.checkpoint import check_architecture, weight_bytes
 
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
-
-
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")}
 WAYS = (
     (AutoModelForCausalLM, transformers.MODEL_FOR_CAUSAL_LM_MAPPING),
     (AutoModelForImageTextToText, transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING),
@@ -146,11 +139,8 @@ def needs(network: Any, error: Exception) -> str:
 
 def windows_of(config: Any) -> list[int]:
     """Sizes of the sliding and chunked windows that a text config states."""
-    found = []
-    for name in ("sliding_window", "attention_chunk_size", "attention_window_size"):
-        with contextlib.suppress(RuntimeError):  # transformers' error for a size that layers differ in
-            found.append(getattr(config, name, None))
-    return [size for size in found if isinstance(size, int) and size > 0]
+    found = [stated(config, name) for name in (*WINDOWS, "attention_window_size")]
+    return [size for size in found if size is not None and size > 0]
 
 
 def towers(network: Any) -> list[Any]:
