@@ -309,18 +309,17 @@ def _key(data: Any) -> str:
 
 def _marked(overrides: Mapping[str, Any]) -> list[str]:
     """A short hash of the overrides, part of the kernel's name; empty without overrides."""
-    return [f"overrides {hashlib.sha256(_key(overrides).encode()).hexdigest()[:8]}"] if overrides else []
+    return [f"overrides {_short(overrides)}"] if overrides else []
 
 
 def _named(settings: Mapping[str, Any]) -> list[str]:
     """Settings of the engine as parts of the kernel's name; of a mapping, a short hash."""
     plain = (str, int, float, bool)
-    return [
-        f"{name} {value}"
-        if isinstance(value, plain)
-        else f"{name} {hashlib.sha256(_key(value).encode()).hexdigest()[:8]}"
-        for name, value in sorted(settings.items())
-    ]
+    return [f"{name} {v if isinstance(v, plain) else _short(v)}" for name, v in sorted(settings.items())]
+
+
+def _short(data: Any) -> str:
+    return hashlib.sha256(_key(data).encode()).hexdigest()[:8]
 
 
 def _piece(request: Request, before: Reply | None = None) -> Request:
