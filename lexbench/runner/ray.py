@@ -34,7 +34,8 @@ REACH = 10.0
 """Seconds in which a cluster's head must answer."""
 PASSED_ON = ("LEXBENCH_", "HF_", "OMP_NUM_THREADS")
 """Beginnings of environment variables that workers take over."""
-FACTS = ("name", "version", "dtype", "kernel", "revision")
+FACTS = [each.name for each in fields(BackendFacts) if each.name != "tokenizer"]
+"""What workers must agree in; the tokenizer is the driver's."""
 
 
 @dataclass(frozen=True, kw_only=True)
