@@ -4,8 +4,8 @@ Prints a Markdown table of ratios, all from one run: time, as the median of repe
 the inputs at its peak, in tensors of the output's size. Plain is PyTorch's fused causal kernel on vectors that are
 rotated already; the others rotate them too, of which `sdpa` shows the price, but for masks, which take a model's own
 rotated vectors. With `--decode`, a call is a step of writing in four layers: the new token is rotated and joins the
-cache, and plain attention does that too. With `--asked`, queries are the last of a text that was begun, for which plain attention has a
-mask. On the CPU memory is the resident peak of a process of its own, on CUDA what the allocator held.
+cache, and plain attention does that too. With `--asked`, queries are the last of a text that was begun, for which plain
+attention has a mask. On the CPU memory is the resident peak of a process of its own, on CUDA what the allocator held.
 """
 
 import argparse
