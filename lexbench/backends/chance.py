@@ -7,7 +7,7 @@ import numpy as np
 
 from lexbench.backends import Backend
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import locate
+from lexbench.core.checkpoint import folder_of
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import Choose, Chosen, Mark, Marked, Probe, Probed, Score, Scored, Write, Written
@@ -27,11 +27,9 @@ class Chance(Backend):
     revision = "chance"
 
     def __init__(self, model: Model) -> None:
-        if model.path is None:
-            raise ValueError(f"model {model.name} has no tokenizer: give model.path=DIR or a hub name")
         self.model = model
         self.version = f"numpy {np.__version__}"
-        self.tokenizer = load_tokenizer(locate(model.path, model.revision, weights=False), model.bos)
+        self.tokenizer = load_tokenizer(folder_of(model, weights=False), model.bos)
         self._vocabulary = model.vocabulary or self.tokenizer.vocabulary
 
     def attend(self, attention: Attention) -> None:

@@ -13,7 +13,7 @@ from lexbench.backends import Backend, Capabilities
 from lexbench.backends.caches import PrefixCache
 from lexbench.backends.devices import device_of
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import end_tokens, fingerprint, locate, weight_files
+from lexbench.core.checkpoint import end_tokens, fingerprint, folder_of, weight_files
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import Choose, Chosen, Mark, Marked, Probe, Probed, Score, Scored, Tokens, Write, Written
@@ -52,7 +52,7 @@ class Native(Backend):
         if device == "all":
             raise ValueError("backend.device all needs backend=hf: native holds a model on one device, name it")
         self._device = device_of(device)
-        folder = locate(str(model.path), model.revision)
+        folder = folder_of(model)
         weight_files(folder)
         self.model = model
         self.dtype = dtype

@@ -57,6 +57,13 @@ def locate(path: str, revision: str | None = None, weights: bool = True) -> Path
     )
 
 
+def folder_of(model: Model, weights: bool = True) -> Path:
+    """The folder of a model's checkpoint, as `locate` finds it; ValueError if the model names none."""
+    if model.path is None:
+        raise ValueError(f"model {model.name} has no checkpoint to run: give model.path=DIR or a hub name")
+    return locate(model.path, model.revision, weights)
+
+
 class FetchError(ValueError):
     """A checkpoint of the hub is not here, and cannot be had now."""
 
@@ -449,3 +456,8 @@ def fingerprint(folder: Path) -> str:
         else:
             digest.update(sha256(file).encode())
     return digest.hexdigest()[:16]
+
+
+def revision_of(model: Model, folder: Path) -> str:
+    """What tells a model's weights from others: the hub's commit, which names the folder in its cache; else a hash."""
+    return fingerprint(folder) if on_disk(str(model.path)) else folder.name

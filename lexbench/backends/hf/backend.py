@@ -39,7 +39,7 @@ from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller, Placement
 from lexbench.backends.hf.state import Keys, State, Unkept, state_of
 from lexbench.backends.thinking import MARKERS, LocalForm, in_stages
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import dtype_of, end_tokens, fingerprint, locate, on_disk, weight_files
+from lexbench.core.checkpoint import dtype_of, end_tokens, folder_of, revision_of, weight_files
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import (
@@ -146,9 +146,7 @@ class Hf(Backend):
             )
         if attention not in ("auto", "lexbench", *FORMS):
             raise ValueError(f"backend.attention must be auto, lexbench, flex or triton, got {attention}")
-        if model.path is None:
-            raise ValueError(f"model {model.name} has no checkpoint: give model.path=DIR or a hub name")
-        folder = locate(model.path, model.revision)
+        folder = folder_of(model)
         weight_files(folder)
         self._device = device_of(device)
         if attention in FORMS and self._device.type == "cpu":
@@ -156,7 +154,7 @@ class Hf(Backend):
         if attention == "triton" and importlib.util.find_spec("triton") is None:
             raise ValueError("backend.attention=triton needs the package triton: pip install triton, or leave it out")
         dtype = self.dtype = dtype_of(dtype, folder, self._device.type != "cpu")
-        self.revision = fingerprint(folder) if on_disk(model.path) else folder.name
+        self.revision = revision_of(model, folder)
         self._form = LocalForm(chat, system, thinking, thought, markers=tuple(markers))
         self.tokenizer: Tokenizer = self._form.tokenizer(load_tokenizer(folder, model.bos))
         self._ends = end_tokens(folder)

@@ -21,9 +21,8 @@ from lexbench.core.checkpoint import (
     check_architecture,
     dtype_of,
     end_tokens,
-    fingerprint,
-    locate,
-    on_disk,
+    folder_of,
+    revision_of,
     weight_files,
 )
 from lexbench.core.model import Model
@@ -108,10 +107,8 @@ class Vllm(Completions, Backend):
                 raise ValueError(f"backend.{name} must be at least 1, got {count}")
         if memory_share is not None and not 0 < memory_share <= 1:
             raise ValueError(f"backend.memory_share must be above 0 and at most 1, got {memory_share}: e.g. 0.9")
-        if model.path is None:
-            raise ValueError(f"model {model.name} has no checkpoint: give model.path=DIR or a hub name")
         self.version = _version()
-        folder = locate(model.path, model.revision)
+        folder = folder_of(model)
         weight_files(folder)
         check_architecture(folder)
         self.model = model
@@ -120,7 +117,7 @@ class Vllm(Completions, Backend):
         settings = dict(engine or {})
         caching = ["prefix_cache"] if prefix_caching else []
         self.kernel = "+".join(["vllm", *caching, *_marked(self._overrides), *_named(settings)])
-        self.revision = fingerprint(folder) if on_disk(model.path) else folder.name
+        self.revision = revision_of(model, folder)
         self.form = LocalForm(chat, system, thinking, thought, markers=tuple(markers))
         self.tokenizer = self.form.tokenizer(load_tokenizer(folder, model.bos))
         self._longest = longest
