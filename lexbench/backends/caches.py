@@ -24,6 +24,7 @@ class PrefixCache(Generic[State]):
 
         The last token of the prompt never counts: the model must read at least one token to give logits.
         """
+        # Taken, not copied: whoever goes on from the state changes it.
         count, kept, self._kept = self.shares(prompt), self._kept, None
         return (kept[1], count) if kept is not None and count else None
 

@@ -37,6 +37,7 @@ class Chance(Backend):
 
     def write(self, question: Write) -> Written:
         """Fill the room with uniformly drawn tokens, seeded by the question's index and prompt."""
+        # In one order of bytes, so that answers are the same on every machine.
         key = hashlib.sha256(f"{question.index}:".encode() + question.prompt.astype("<i8").tobytes()).digest()
         rng = np.random.default_rng(np.frombuffer(key, dtype="<u4"))
         known = min(self._vocabulary, self.tokenizer.vocabulary)  # ids that the tokenizer can decode

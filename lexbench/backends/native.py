@@ -93,6 +93,7 @@ class Native(Backend):
         if "positions" in encoding.hooks and any(part.keep_first is not None for part in parts):
             raise Refused(f"{encoding.name} defines its own positions: use a method without keep_first")
         try:
+            # Settle every layer now: slots that clash are refused here, not in the middle of a question.
             for one in passes:
                 for layer in range(shape.layers):
                     self._settled(one, layer)
@@ -155,6 +156,7 @@ class Native(Backend):
         prompt, last = self._prompted(question.prompt, question.length)
         sums = []
         for option in map(self._ids, question.options):
+            # The first token follows from the end of the prompt, and nothing follows from the last one: it is not read.
             logits = torch.cat([last, prompt.forked()(option[:-1])]) if len(option) > 1 else last
             sums.append(F.cross_entropy(logits, option, reduction="none").double().sum())
         return Chosen(nll=torch.stack(sums).cpu().numpy())
