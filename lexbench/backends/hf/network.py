@@ -54,6 +54,7 @@ def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         network, missing = None, []
         for auto, known in WAYS:
+            # The next way only where the one before leaves weights missing.
             if type(config) in known and (network is None or missing):
                 network, found = auto.from_pretrained(
                     folder,
@@ -86,6 +87,7 @@ def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
     if missing:
         raise ValueError(f"checkpoint {folder} lacks {len(missing)} weights ({missing[0]}, ...): download it again")
     known = network.state_dict().keys()
+    # transformers only warns of such weights: the model would be shorter than the one that was trained.
     if extra := sorted(name for name in found["unexpected_keys"] if _of_a_layer(name, known)):
         raise ValueError(
             f"checkpoint {folder} holds weights of more layers than config.json states ({extra[0]}, ...): "
