@@ -36,6 +36,7 @@ def opened(model: Model, config: Mapping[str, Any], longest: int) -> Backend:
     key = json.dumps([asdict(model), dict(config), files], sort_keys=True, default=str)
     fits = longest <= _shared.longest if model.rope_scaling is None else longest == _shared.longest
     if _shared.backend is None or _shared.key != key or not fits:
+        # The old model goes first: memory may not hold both.
         before, _shared.backend = _shared.backend, None
         _end(before)
         _shared.backend = _built(model, config, longest)

@@ -52,6 +52,7 @@ def _headline(records: Sequence[Record]) -> Record | None:
 
 
 def _collapsed(metric: str | None, value: float, within: float) -> bool:
+    # Perplexity is e^nll: ten times of it is ln 10 nats more.
     if metric == "nll":
         return value - within >= math.log(FACTOR)
     return is_score(metric) and within > 0 and value <= within / FACTOR

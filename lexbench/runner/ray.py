@@ -82,6 +82,7 @@ class Worker:
 
     def __init__(self, environment: Mapping[str, str], path: list[str], folder: str) -> None:
         os.environ.update(environment)
+        # Plug-ins are found where the driver has found them, behind what this machine has itself.
         sys.path[:] = [*sys.path, *(each for each in path if each not in sys.path)]
         if Path(folder).is_dir():
             os.chdir(folder)
@@ -100,6 +101,7 @@ class Worker:
 
     def answers(self, cell: OpenCell, questions: Sequence[AnyQuestion]) -> Iterator[tuple[int, Answer]]:
         """Answer as `LoadedModel` does; yields the place of each question instead of the question."""
+        # Questions come back in another order, the very same objects.
         places = {id(question): place for place, question in enumerate(questions)}
         for question, answer in self._model.answers(cell, questions):
             yield places[id(question)], answer
@@ -285,6 +287,7 @@ class Workers:
             for thread in threads:
                 thread.start()
             while any(thread.is_alive() for thread in threads) and not self._failures:
+                # A failure of any thread ends all: joining would wait for one of them.
                 time.sleep(0.02)
         finally:  # an error or Ctrl-C: what is not idle by now is ended
             run.queue.close()

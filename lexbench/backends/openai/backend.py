@@ -94,6 +94,7 @@ class OpenAI(Completions, Backend):
         entry = _entry(self._server, served)
         self.version = _version(self._server, entry)
         ends, vocabulary = sorted(end_tokens(folder)), max(model.vocabulary or 0, self.tokenizer.vocabulary)
+        # Only vLLM's fingerprint is of its arguments; those of others may change from answer to answer.
         steady = self.version.startswith("vLLM")
         asked = (self._server, entry["id"], self.tokenizer, ends, vocabulary, steady)
         try:

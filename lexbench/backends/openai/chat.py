@@ -72,6 +72,7 @@ class ChatDialect(Dialect):
         for name in ("reasoning", "reasoning_content"):  # vLLM's newer and older name
             if isinstance(message.get(name), str) and message[name]:
                 return message[name], text.lstrip()
+        # From the right: a thought may speak of its own marker.
         thought, ended, answer = text.rpartition(end)
         if ended:
             return thought.strip().removeprefix(begin).strip(), answer.lstrip()
@@ -121,6 +122,7 @@ class ChatDialect(Dialect):
     def _abilities(self) -> Abilities:
         """Find the fields that the server knows, by trial requests; Refused if it answers none."""
         trial = [{"role": "user", "content": "Hi"}]
+        # OpenAI's newer models take max_completion_tokens only, and some servers reject the switch for thinking.
         for self._most, self.switches in itertools.product(("max_tokens", "max_completion_tokens"), (True, False)):
             try:
                 self._chat(trial, 1 + self._form.thought)

@@ -125,6 +125,7 @@ class Dialect:
         if not self.able.options:
             wholes = [np.append(tokens, option) for option in options]
             return np.concatenate([self.likely(whole, len(tokens)) for whole in wholes])
+        # Each part reads the prompt again, but for what the server's prefix cache holds.
         parts = [options[begin : begin + MOST_OPTIONS] for begin in range(0, len(options), MOST_OPTIONS)]
         return np.concatenate([self._ahead(tokens, part, len(tokens)) for part in parts])
 
@@ -221,6 +222,7 @@ class Dialect:
     def _abilities(self) -> Abilities:
         tokens = np.array([*self._tokenizer.prefix, *self._tokenizer.encode(PROBE).ids], dtype=np.int64)
         ids, exact = self._prompts(tokens)
+        # Tried, not told: the same server answers otherwise by its version and by how it was started.
         scoring = next((form for form in SCORING if _understood(self._scored, ids, form, tokens, 1)), None)
         options = ids and _understood(self._ahead, tokens, tokens[-2:], len(tokens))
         odd = self._contradiction(ids, scoring, tokens) if scoring and "echo" in scoring else ""

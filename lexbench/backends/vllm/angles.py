@@ -44,6 +44,7 @@ def _scaled(model: Model, length: int) -> list[Angles]:
             continue
         if parameters["rope_type"] not in ROPE_INIT_FUNCTIONS:
             raise Refused(f"transformers does not know how {model.name} scales its angles ({parameters['rope_type']})")
+        # In float32, as the engine has them: they come from the same formulas.
         inv_freq, scale = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, "cpu", seq_len=length, layer_type=kind)
         found.append(Angles(inv_freq.double().numpy(), float(scale), model.rotary_layout))
     return found

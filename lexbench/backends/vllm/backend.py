@@ -122,6 +122,7 @@ class Vllm(Completions, Backend):
         self.tokenizer = self.form.tokenizer(load_tokenizer(folder, model.bos))
         self._longest = longest
         self._at_once = at_once
+        # Rope parameters of the user are in the table: no method may write over it.
         self._restart = restart or "rope_parameters" in self._overrides
         self._arguments: dict[str, Any] = {
             "folder": str(folder),
@@ -133,6 +134,7 @@ class Vllm(Completions, Backend):
             "enable_prefix_caching": prefix_caching,
             "tensor_parallel_size": tensor_parallel,
             "max_num_seqs": at_once,
+            # vLLM refuses fewer tokens a step than sequences.
             "max_num_batched_tokens": max(chunk, at_once),
         }
         if taken := sorted(settings.keys() & {*self._arguments, *SET}):
@@ -166,6 +168,7 @@ class Vllm(Completions, Backend):
                 self.close()
             if self._engine is None:
                 stated = self._stated(attention)
+                # What vLLM's config cannot state is written into the table of an engine of the plain model.
                 self._start(stated or self._stated(Attention()) or {})
                 changed = stated is None
             if changed:
