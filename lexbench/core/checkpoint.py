@@ -299,6 +299,7 @@ def _rope(config: Mapping[str, Any]) -> tuple[float | None, dict[str, Any] | Non
     base = base or IMPLIED_BASE.get(config.get("model_type", ""))
     kind = _first(rope, "rope_type", "type") or "default"
     kind = "default" if kind == "mrope" else kind  # one axis for text, and nothing is scaled
+    # Facts of their own; of a proportional RoPE the share is part of its formula.
     apart = ("rope_theta", "type", *(() if kind == "proportional" else ("partial_rotary_factor",)))
     rest = {key: value for key, value in rope.items() if key not in apart}
     original = config.get("original_max_position_embeddings")
@@ -396,6 +397,7 @@ def _tensors(file: Path) -> list[tuple[str, int]]:
     """(dtype, bytes) of each tensor in a safetensors file, from its header."""
     try:
         with file.open("rb") as stream:
+            # 8 bytes of length, little-endian, then a JSON header.
             header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
         tensors = [tensor for name, tensor in header.items() if name != "__metadata__"]
         return [(tensor["dtype"], tensor["data_offsets"][1] - tensor["data_offsets"][0]) for tensor in tensors]
@@ -448,6 +450,7 @@ def fingerprint(folder: Path) -> str:
     digest = hashlib.sha256()
     for file in [*sorted(folder.glob("*.json")), *folder.glob("tokenizer.model"), *weight_files(folder)]:
         size = file.stat().st_size
+        # Names and sizes part the files: no byte can move from one to the next unseen.
         digest.update(f"{file.name}:{size}:".encode())
         if size <= LARGE:
             with file.open("rb") as stream:

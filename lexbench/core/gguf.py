@@ -37,6 +37,7 @@ def gguf_folder(path: str) -> Path:
     folder = cache_folder() / "gguf" / "-".join([Path(path).stem, *(sha256(piece)[:16] for piece in pieces)])
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
+        # On the same file system, where a rename is atomic.
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             _convert(pieces, Path(scratch), path)
             made = Path(scratch) / "made"

@@ -32,6 +32,7 @@ class Composed:
         """The slots of all methods; ValueError if two set the same slot, Refused if a method refuses."""
         whole = Attention()
         for number, (name, part) in enumerate(zip(self.names, self.parts, strict=True)):
+            # A modifier sees what stands before it, and gives back the whole.
             if modify := getattr(part, "over", None):
                 whole = modify(whole, model, length)
                 continue

@@ -130,6 +130,7 @@ def checked(config: Mapping[str, Any], noun: str) -> type:
     for key in config:
         if key not in known:
             raise ValueError(f"unknown parameter {noun}.{key}: {suggest(key, known)}")
+        # The run puts the corpus object in its place; a user can only have written a value.
         if key == "corpus" and not hasattr(config[key], "documents"):
             raise ValueError(
                 f"{noun}.corpus is set by corpus=NAME for the whole run, got {config[key]!r}: leave it out"
@@ -284,6 +285,7 @@ def _class_in(file: Path, noun: str) -> type:
 
 @functools.cache
 def _module(file: Path, noun: str) -> ModuleType:
+    # By path: two files of one name are two modules.
     spec = importlib.util.spec_from_file_location(f"lexbench_{noun}_{abs(hash(file))}_{file.stem}", file)
     if spec is None or spec.loader is None or not file.is_file():
         raise ValueError(

@@ -259,6 +259,7 @@ def _dynamic(model: Model, parameters: Mapping[str, Any], length: int, nested: b
 
 
 def _proportional(model: Model, parameters: Mapping[str, Any], length: int, nested: bool) -> tuple[Floats, float]:
+    # The last pairs stand still, but their number counts in the exponent.
     count = int((parameters.get("partial_rotary_factor") or 1.0) * model.head_dim // 2)
     turning = np.arange(model.head_dim // 2) < count
     return np.where(turning, model.inv_freq(), 0.0) / (parameters.get("factor") or 1.0), 1.0
@@ -266,6 +267,7 @@ def _proportional(model: Model, parameters: Mapping[str, Any], length: int, nest
 
 def _llama3(model: Model, parameters: Mapping[str, Any], length: int, nested: bool) -> tuple[Floats, float]:
     plain, low, high = model.inv_freq(), parameters["low_freq_factor"], parameters["high_freq_factor"]
+    # Turns of each pair within the original length: many are kept, few are stretched, a ramp between.
     turns = _original(model, parameters) * plain / (2 * math.pi)
     kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
     return plain * (kept + (1 - kept) / parameters["factor"]), 1.0
@@ -279,11 +281,13 @@ def _yarn(model: Model, parameters: Mapping[str, Any], length: int, nested: bool
         by, over_all = parameters.get("mscale"), parameters.get("mscale_all_dim")
         scale = _mscale(factor, by) / _mscale(factor, over_all) if by and over_all else _mscale(factor, 1)
     turns = parameters.get("beta_fast") or 32, parameters.get("beta_slow") or 1
+    # YaRN (2309.00071): the pair p that turns beta times within the original length, L b^(-2p/d) / 2 pi = beta.
     low, high = (dims * math.log(original / (each * 2 * math.pi)) / (2 * math.log(base)) for each in turns)
     if nested or parameters.get("truncate", True):  # transformers 5.23 reads `truncate` beside the kinds of layers only
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, dims - 1)
     if low == high:
+        # As transformers does, against a division by zero.
         high += 0.001
     slowed = np.clip((np.arange(dims // 2) - low) / (high - low), 0.0, 1.0)
     return model.inv_freq() * (slowed / factor + 1 - slowed), float(scale)
@@ -297,6 +301,7 @@ def _longrope(model: Model, parameters: Mapping[str, Any], length: int, nested: 
     original = _original(model, parameters)
     factor, scale = parameters.get("factor") or _claimed(model) / original, parameters.get("attention_factor")
     if scale is None:
+        # LongRoPE (2402.13753): sqrt(1 + ln s / ln L).
         scale = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
     divisors = np.asarray(parameters["long_factor" if length > original else "short_factor"], dtype=np.float64)
     return model.inv_freq() / divisors, float(scale)

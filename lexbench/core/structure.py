@@ -121,6 +121,7 @@ def _positions(config: Any, kinds: Sequence[str]) -> Iterator[str]:
     if _of(config, "alibi") or config.model_type in ("bloom", "mpt"):
         yield "ALiBi: a bias per token of distance"
         return
+    # Their configs have rope_parameters, used or not.
     entry, value = ROPE_IF.get(config.model_type, ("", None))
     chosen = not entry or getattr(config, entry, None) == value
     if not rope or not chosen or _of(config, "position_embedding_type") in ("nope", "absolute"):

@@ -156,6 +156,7 @@ class Decoder(nn.Module):
         """
         generator = torch.Generator().manual_seed(seed)
         for name, weight in self.named_parameters():
+            # Gains of norms keep their 1: they are vectors.
             if weight.dim() == 2 and not name.startswith("encoding."):
                 deviation, writes = DEVIATION, name.endswith(("o_proj.weight", "down_proj.weight"))
                 if name.startswith("embed_tokens."):
@@ -208,4 +209,5 @@ class Decoder(nn.Module):
 
     def forward(self, tokens: Tensor, attend: Attend = plain, **given: Any) -> Tensor:
         """[B, T, vocabulary] logits of [B, T] token ids; arguments as in `hidden`."""
+        # Tied: the embeddings are the head, too.
         return F.linear(self.hidden(tokens, attend, **given), self.embed_tokens.weight)

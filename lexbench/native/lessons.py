@@ -216,6 +216,7 @@ class TextLesson:
         """A stretch of one document."""
         place = int(rng.integers(len(self.tokens)))
         document = int(np.searchsorted(self.starts, place, side="right")) - 1
+        # A place near the end moves back, so that the stretch is whole where the document is long enough.
         first = max(int(self.starts[document]), min(place, int(self.starts[document + 1]) - length))
         return self.tokens[first : min(first + length, int(self.starts[document + 1]))]
 
@@ -283,6 +284,7 @@ def row(
     pieces = [np.asarray(tokenizer.prefix, dtype=np.int64)]
     space = length - len(tokenizer.prefix)
     while space > 0:
+        # Tasks refuse short texts: the last lesson is made longer than its space, and cut.
         piece = lessons[kind](rng, tokenizer, max(space, length // 2))[:space]
         pieces.append(piece)
         space -= len(piece)

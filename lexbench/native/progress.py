@@ -127,6 +127,7 @@ class Progress:
                 f"log {self.log} lacks step {min(lacking)}, its checkpoint has {state['step']} steps: "
                 "remove the folder to start again"
             )
+        # Steps behind the checkpoint are done again, and get their lines again.
         write_text(self.log, "".join(json.dumps(rows[step]) + "\n" for step in range(1, state["step"] + 1)))
         self._before = rows[state["step"]]["seconds"]
         return int(state["step"])

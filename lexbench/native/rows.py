@@ -103,12 +103,15 @@ class Rows:
             locked(lock.fileno(), wait=True)
             if not tokens.exists():
                 every = [drawn(self._recipe, self._lessons, self._tokenizer, i) for i in range(self._recipe.steps)]  # type: ignore[arg-type]
+                # The smallest dtype that holds all ids; complements need a sign.
                 short = self._tokenizer.vocabulary <= 1 << (15 if self._answers else 16)
                 signed = (np.int16 if short else np.int32) if self._answers else None
                 dtype = signed or (np.uint16 if short else np.uint32)
                 names = self._recipe.kinds
+                # The tokens come last: where their file is, both are whole.
                 _write(kinds, np.array([names.index(kind) for some, _ in every for kind in some], np.uint8))
                 _write(tokens, np.stack([some.numpy().astype(dtype).ravel() for _, some in every]))
+        # Not into memory: trainings side by side share the pages.
         return np.load(tokens, mmap_mode="r"), np.load(kinds)
 
     def _key(self) -> str:

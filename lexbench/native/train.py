@@ -166,6 +166,7 @@ def _train(prepared: Prepared, out: Path) -> None:
     _learn(learner, progress, rows, unseen, tokenizer)
 
     # Save the model before the record: a folder with a record is finished.
+    # A new tokenizer has BOS and EOS first (`vocabulary.SPECIAL`).
     bos, eos = (0, 1) if begun is None else begun.ends
     _leave(decoder.cpu(), out, recipe, spec, scaling, (bos, eos))
     stated |= {"command": job.command, "encoding": stated["encoding"] | spec}
@@ -198,6 +199,7 @@ def counted(corpora: Sequence[Corpus], tokenizer: FastTokenizer) -> WittenBell:
 def _key(stated: Mapping[str, Any]) -> str:
     """Hash of everything that weights and losses depend on, whatever the path of the start."""
     start = stated["start"] and stated["start"]["fingerprint"]
+    # Without parameters at their defaults, a folder of an older version, which lacks them, has the same key.
     usual = {each.name: each.default for each in fields(Recipe) if each.name in LATER}
     recipe = {
         name: value
