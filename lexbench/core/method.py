@@ -69,8 +69,7 @@ def read_method(config: Mapping[str, Any]) -> tuple[str, Method, str]:
         return known, OnScaled(inner, **start), f"{label.removesuffix(')')}, {stated})"
     if "compose" not in config:
         name = str(config["name"])
-        plain = {key: value for key, value in config.items() if key != "name"}
-        method: Method = registry.build(plain, "method")
+        method: Method = registry.build(config, "method")
         return name, method, registry.label(method, name, "method")
     if extra := sorted(set(config) - {"compose", "name", "_target_"}):
         raise ValueError(
@@ -119,11 +118,4 @@ def with_factor(config: Mapping[str, Any], factor: float) -> dict[str, Any] | No
 
 def method_entries(listed: Any) -> list[dict[str, Any]]:
     """For each entry, the method's yaml, overridden by the entry's parameters, with the name."""
-    if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
-        raise ValueError(f"compose must be a list of methods, got {listed!r}: e.g. [yarn,log_n]")
-    if wrong := [entry for entry in listed if not isinstance(entry, str | Mapping)]:
-        raise ValueError(f"compose must list methods by name, got {wrong[0]!r}: e.g. [yarn,{{name:rerope,window:64}}]")
-    given = [{"name": entry} if isinstance(entry, str) else dict(entry) for entry in listed]
-    if nameless := [entry for entry in given if not isinstance(entry.get("name"), str)]:
-        raise ValueError(f"a composed method needs a name, got {nameless[0]}: e.g. {{name:yarn,factor:8}}")
-    return [{**registry.read("method", entry["name"]), **entry} for entry in given]
+    return registry.listed("method", listed, "compose", "[yarn,{name:rerope,window:64}]")

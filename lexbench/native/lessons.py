@@ -264,7 +264,7 @@ def _task_lesson(config: Mapping[str, Any], tokenizer: Tokenizer, length: int, a
     name = str(config["name"])
     if registry.parameters(registry.class_of(config, "task")).get("corpus"):
         raise ValueError(f"lesson {name} reads a corpus: use text in recipe.stages")
-    task = registry.build({key: value for key, value in config.items() if key != "name"}, "task")
+    task = registry.build(config, "task")
     lesson = TaskLesson(task, length, name, answers)
     lesson(np.random.default_rng(0), tokenizer, length)
     return lesson

@@ -119,18 +119,8 @@ def _hash(corpora: Sequence[Corpus]) -> str:
 
 def texts(entries: Any, split: str, setting: str) -> list[Corpus]:
     """Corpora, each given by name or by name and parameters; their train or test split if they have splits."""
-    if not isinstance(entries, list) or not entries:
-        raise ValueError(f"{setting} must be a list of corpora, got {entries!r}: e.g. [stdlib,pydoc]")
-    found = []
-    for entry in entries:
-        given = {"name": entry} if isinstance(entry, str) else entry
-        if not isinstance(given, dict) or not isinstance(given.get("name"), str):
-            raise ValueError(
-                f"{setting} has names, or names and parameters, got {entry!r}: e.g. {{name: files, path: a}}"
-            )
-        own = {key: value for key, value in given.items() if key != "name"}
-        found.append(registry.build({**registry.read("corpus", given["name"]), **own}, "corpus", split=split))
-    return found
+    given = registry.listed("corpus", entries, setting, "[stdlib,{name: files, path: a}]")
+    return [registry.build(entry, "corpus", split=split) for entry in given]
 
 
 def train(prepared: Prepared, out: Path) -> None:

@@ -63,8 +63,7 @@ def sharing() -> Iterator[None]:
 
 
 def _built(model: Model, config: Mapping[str, Any], longest: int) -> Backend:
-    plain = {key: value for key, value in config.items() if key != "name"}
-    backend: Backend = registry.build(plain, "backend", model=model, longest=longest)
+    backend: Backend = registry.build(config, "backend", model=model, longest=longest)
     return backend
 
 

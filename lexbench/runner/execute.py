@@ -70,10 +70,9 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
 def _tokenizer(model: Model, backend: Mapping[str, Any] | None = None) -> Tokenizer:
     """The checkpoint's; for a chat backend as it counts and frames questions."""
     tokenizer = load_tokenizer(folder_of(model, weights=False), model.bos)
-    if not (backend or {}).get("chat"):
+    if backend is None or not backend.get("chat"):
         return tokenizer
-    plain = {key: value for key, value in (backend or {}).items() if key != "name"}
-    dressed: Tokenizer = registry.checked(plain, "backend").as_chat(tokenizer, plain)  # type: ignore[attr-defined]
+    dressed: Tokenizer = registry.checked(backend, "backend").as_chat(tokenizer, backend)  # type: ignore[attr-defined]
     return dressed
 
 

@@ -183,7 +183,7 @@ def _corpus(given: Mapping[str, Any], longest: int) -> Mapping[str, Any]:
 def _text(config: Mapping[str, Any], lengths: Sequence[int]) -> Named:
     """The corpus, made for all lengths of the run."""
     name = str(config["name"])
-    built = for_lengths(_built("corpus", config), lengths)
+    built = for_lengths(registry.build(config, "corpus"), lengths)
     return Named(name, built, registry.label(built, name, "corpus"))
 
 
@@ -203,13 +203,9 @@ def _usual(name: str, tasks: Sequence[Mapping[str, Any]]) -> Any:
     return USUAL[name]
 
 
-def _built(noun: str, config: Mapping[str, Any], **inserted: Any) -> Any:
-    return registry.build({key: value for key, value in config.items() if key != "name"}, noun, **inserted)
-
-
 def _named(noun: str, config: Mapping[str, Any], **inserted: Any) -> Named:
     name = str(config["name"])
-    built = _built(noun, config, **inserted)
+    built = registry.build(config, noun, **inserted)
     return Named(name, built, registry.label(built, name, noun))
 
 
