@@ -122,8 +122,12 @@ def language_models(network: Any) -> list[Any]:
     """
     if network.config.is_encoder_decoder:
         return [network]
-    inside = [module for module in network.modules() if isinstance(module, PreTrainedModel) and module is not network]
-    return [network, *(module for module in inside if module.get_output_embeddings() is not None)]
+    return [network, *(model for model in _inside(network) if model.get_output_embeddings() is not None)]
+
+
+def _inside(network: Any) -> list[Any]:
+    """The models that a network is made of, without itself."""
+    return [module for module in network.modules() if isinstance(module, PreTrainedModel) and module is not network]
 
 
 def needs(network: Any, error: Exception) -> str:
@@ -151,8 +155,7 @@ def towers(network: Any) -> list[Any]:
     Those that read the network's own embeddings.
     """
     own = _embeddings(network)
-    inside = [module for module in network.modules() if isinstance(module, PreTrainedModel) and module is not network]
-    found = [module for module in inside if own is not None and _embeddings(module) is own]
+    found = [module for module in _inside(network) if own is not None and _embeddings(module) is own]
     return found[::-1] or [network.base_model]
 
 

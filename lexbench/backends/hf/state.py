@@ -18,7 +18,6 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from lexbench.backends.caches import keeps_all
 from lexbench.backends.hf.head import states_of
 from lexbench.backends.hf.memory import trying
 from lexbench.kernels.decode import Step
@@ -261,6 +260,19 @@ class Unkept(State):
     def aside(self) -> Iterator[Self]:
         """A copy, which shares the tokens."""
         yield copy.copy(self)
+
+
+def keeps_all(cache: Any, tokens: int) -> bool:
+    """Whether a cache made by the model holds keys and values of all `tokens` tokens, and nothing else.
+
+    Only such a cache can be cropped: the state of a recurrent or convolutional layer cannot go back to an earlier
+    token. Layers that share the keys and values of another layer are not initialized and are left out.
+    """
+    if type(cache) is not DynamicCache:  # subclasses hold more than keys and values
+        return False
+    plain = all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers)
+    read = {layer.get_seq_length() for layer in cache.layers if layer.is_initialized} if plain else set()
+    return read == {tokens}
 
 
 def state_of(tower: Any, tokens: Tensor, tolerance: float) -> Callable[[], State]:
