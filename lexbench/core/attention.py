@@ -418,6 +418,7 @@ class Attention:
                 return Attention(mixture=tuple(part.merged(two) for part in one.mixture))
         for one, two in ((self, other), (other, self)):
             if one.layers is not None and two.layers is None:
+                # What holds for all layers joins both groups.
                 others = (one.otherwise or Attention()).merged(two)
                 held = replace(one, layers=None, otherwise=None).merged(two)
                 return replace(held, layers=one.layers, otherwise=others)

@@ -192,6 +192,7 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
     parameters.
     """
     section = "text_config" if config.get("text_config") else None
+    # The last one wins: defaults of transformers, the file, its section for text.
     config = {**config, **(config.get("text_config") or {})}
     config = {**IMPLIED.get(config.get("model_type", ""), {}), **config}
     heads = _first(config, "num_attention_heads", "n_head", "n_heads")

@@ -212,6 +212,7 @@ class Layer:
     def _made(self, start: int, stop: int) -> Tensor:
         """[H, stop - start, stop] logits, in chunks of the size that `attended` takes."""
         few = max(1, dense.SCORES // (self.queries.shape[1] * self.total * self.encoding.held))
+        # Later keys than the last query of a chunk are not computed: they get -inf.
         parts = [self.logits(*some)[0] for some in itertools.pairwise([*range(start, stop, few), stop])]
         return torch.cat([F.pad(part, (0, stop - part.shape[-1]), value=-torch.inf) for part in parts], dim=1)
 

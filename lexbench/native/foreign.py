@@ -92,6 +92,7 @@ def _only_within_layers(encoding: Encoding, shape: Shape, trained_length: int) -
         return False
     embedded = torch.ones(*tokens.shape, shape.width)
     positions = encoding.positions(tokens, tokens.shape[1])
+    # Beyond the trained length, too: there some encodings move their positions.
     counted = torch.arange(tokens.shape[1], dtype=torch.float64)
     return torch.equal(positions, counted) and torch.equal(encoding.embed(embedded, tokens, positions), embedded)
 

@@ -267,6 +267,7 @@ def held_out_rows(held_out: Sequence[Corpus], tokenizer: FastTokenizer, length: 
 
 def _target(decoder: Decoder, recipe: Recipe) -> tuple[float | None, int]:
     """RoPE base of the ordinary Llama that training saves (None: another model), and the length it is trained for."""
+    # Encodings for training may stand around one another.
     used = decoder.encoding
     while used.used is not used:
         used = used.used

@@ -61,6 +61,7 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
         keep_job(store, job, models.facts, cells)
         with Run(job, store, cells, quiet) as run:
             models.measure(run, tokenizer)
+    # Records first: what is wrong with them can be seen in the folder.
     store.write_records(records_of)
     if odd := wrong(store.load({cell.id for cell in cells})):
         raise ValueError(next(iter(odd.values())))

@@ -151,6 +151,7 @@ class Cluster:
         memory = None if asked.memory_gb is None else int(asked.memory_gb * 2**30)
         environment = {key: value for key, value in os.environ.items() if key.startswith(PASSED_ON)}
         kind = self._worker.options(num_cpus=asked.cpus, num_gpus=asked.gpus, memory=memory)
+        # An empty entry is the folder of the driver, which goes along by name.
         return kind.remote(environment, [path for path in sys.path if path], str(Path.cwd()))
 
 

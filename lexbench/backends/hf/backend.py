@@ -330,6 +330,7 @@ class Hf(Backend):
             longest = max([question, *some], key=lambda each: each.length)
             if len(some) >= self._size(longest):
                 break
+            # Scored and marked texts stand beside padding that is read as text.
             texts = [_read_of(each) for each in (*some, question) if isinstance(each, Score | Mark)]
             if texts and not about_alike(texts):
                 break
@@ -497,6 +498,7 @@ class Hf(Backend):
             return [self._choose_in_turn(question) for question in questions]
         options = [option for question in questions for option in question.options]
         rows = [(number, option) for number, each in enumerate(questions) for option in each.options if len(option) > 1]
+        # As many rows of a prompt's cache as it has such options.
         sizes, room = [len(questions[number].prompt) for number, _ in rows], max(map(len, options))
         with self._answering(max(question.length for question in questions)):
             last, wholes, number, first = list[Tensor](), list[Keys](), 0, 0

@@ -83,6 +83,7 @@ class Hook:
 
     def mask(self, attention_mask: Tensor | None, **unused: Any) -> Tensor | None:
         """Mask function for transformers: the plain [B, K] padding mask, not a 4D mask; None without padding."""
+        # Our function is causal by itself, and knows the padding of its own texts.
         if attention_mask is None or self.text is not None or bool(attention_mask.all()):
             return None
         return attention_mask
@@ -203,6 +204,7 @@ class Hook:
         """The Attention in a layer that may see a part of `total` keys by itself; the same object for every step."""
         if held.view is None or total <= held.view.size:
             return held.attention
+        # Attentions are hashed by identity, and kernels keep their plans by them.
         if id(held) not in self._windowed:
             self._windowed[id(held)] = within(held.attention, held.view, total)
         return self._windowed[id(held)]

@@ -158,9 +158,12 @@ class AttentionInstaller:
         wanted = self._wanted(attention)
         if one_each and None not in by_kind and wanted == ["layers"]:
             wanted = []  # the stock attention takes frequencies by kinds of layers
+        # One module rotates for all layers, before our function sees their vectors; else each layer's own module,
+        # inside it.
         alike = {kind: next(iter(different.values())) for kind, different in by_kind.items()}
         rotated = one_each and not set(UNROTATED) & set(wanted)
         if rotated and any(part.scale not in (None, 1.0) for part in parts) and self._erases_scale():
+            # A norm behind the rotation takes the scale away: rotate behind the norm, in our function.
             rotated, wanted = False, [*wanted, "scale"]
         changed = self._changed(alike) if rotated else None
         if not (wanted or always or self._always) and watch is None and rotated:
@@ -198,6 +201,7 @@ class AttentionInstaller:
         if placement.hook is not None:
             AttentionInterface.register(self._registered, placement.hook)
             AttentionMaskInterface.register(self._registered, placement.hook.mask)
+            # Once: it goes through all models inside.
             if self._base.config._attn_implementation != self._registered:
                 self._base.set_attn_implementation(self._registered)
         else:
@@ -381,6 +385,7 @@ class AttentionInstaller:
         """Refused unless our attention function with an empty Attention gives the model's own logits; tried once."""
         if rotated not in self._obstacles:
             before, learning = self._placement, self._network.training
+            # Dropout would part the two passes that are compared.
             self._network.eval()
             try:
                 self._obstacles[rotated] = self._try_hook(rotated)
