@@ -9,6 +9,9 @@ from lexbench.core.attention import Attention
 from lexbench.core.model import Model
 from lexbench.core.scaled import OnScaled
 
+STARTING = {"over": "scaled", "layers": None}
+"""Parameters of every method, and their defaults."""
+
 
 class Method(Protocol):
     """A frozen dataclass whose fields are its parameters.
@@ -88,7 +91,7 @@ def _starting(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     """
     entries = method_entries(config["compose"]) if "compose" in config else []
     start: dict[str, Any] = {}
-    for key, usual in (("over", "scaled"), ("layers", None)):
+    for key, usual in STARTING.items():
         given = [each[key] for each in (config, *entries) if each.get(key) is not None]
         if any(value != given[0] for value in given):
             raise ValueError(f"method.{key} must be one for all composed methods, got {', '.join(map(str, given))}")
@@ -98,10 +101,6 @@ def _starting(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     if entries and (start or any(key in entry for entry in entries for key in STARTING)):
         kept["compose"] = [{key: value for key, value in entry.items() if key not in STARTING} for entry in entries]
     return kept, start
-
-
-STARTING = ("over", "layers")
-"""Parameters of every method."""
 
 
 def with_factor(config: Mapping[str, Any], factor: float) -> dict[str, Any] | None:
