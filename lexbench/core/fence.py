@@ -21,6 +21,7 @@ def fenced(what: str) -> Iterator[None]:
         yield
     except (Refused, ValueError, OSError):
         raise
+    # A plug-in may call sys.exit; Ctrl-C is the user's and rises.
     except (Exception, SystemExit) as error:
         if os.environ.get("LEXBENCH_TRACEBACK"):
             traceback.print_exception(error, file=sys.stderr)

@@ -97,6 +97,7 @@ class Cell:
     @functools.cached_property
     def id(self) -> str:
         """Hash of the identity, and name of the cell's files."""
+        # Sorted: the order in which a version states the identity names no other cell.
         return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:16]
 
 

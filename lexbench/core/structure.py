@@ -41,6 +41,7 @@ def properties(stated: Mapping[str, Any]) -> dict[str, str]:
     if kind not in transformers.CONFIG_MAPPING:
         return {}
     try:
+        # The class of the config fills in what the file leaves out.
         config = transformers.CONFIG_MAPPING[kind].from_dict(_floats(found)).get_text_config()
     except Exception as error:  # each class checks its entries in its own way
         said = " ".join(str(error).split())[:120]

@@ -30,6 +30,7 @@ class Optimizers:
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._optimizers = optimizers
+        # The optimizers' own rates are overwritten at each step.
         self._peaks = [group["lr"] for group in self.param_groups]
 
     @property

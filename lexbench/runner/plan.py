@@ -87,6 +87,7 @@ def _fitted(task: Named, job: Job, tokenizer: Tokenizer) -> tuple[Named, Mapping
     seed.
     """
     lengths, too_long = sorted(job.lengths), dict[int, Refused]()
+    # The longest length decides what the others ask, too: it is dropped as long as it has no questions.
     while (
         task.stated is not None
         and len(lengths) > 1

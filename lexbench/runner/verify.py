@@ -66,6 +66,7 @@ def verify(backend: Backend, attention: Attention, length: int) -> list[Check]:
     alone = backend.logits(half, [len(half)], len(half))
     again = backend.logits(tokens, [length], length)
     change = first_change(attention, backend.model, length)
+    # `first_change` tries powers of two: the change lies above half of what it found.
     begin = length if change is None else change // 2  # up to here all tokens see the model's own attention
     grows = any(part.dynamic is not None for part in attention.parts())
     history = "frequencies follow the longest text so far, " if grows else ""

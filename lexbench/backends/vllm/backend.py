@@ -191,6 +191,7 @@ class Vllm(Completions, Backend):
         with self._at_work():
             assert self._engine is not None, "attend must come first"
             replies = self._engine.ask([_piece(request) for request in requests])
+            # All that go on, in one batch again.
             while unfinished := [place for place, each in enumerate(requests) if self._goes_on(each, replies[place])]:
                 following = self._engine.ask([_piece(requests[place], replies[place]) for place in unfinished])
                 for place, reply in zip(unfinished, following, strict=True):
