@@ -89,7 +89,7 @@ def test_every_suite_of_the_registry_is_settled(name: str) -> None:
 
 
 def test_what_no_suite_or_run_can_be_is_said_in_one_line() -> None:
-    with pytest.raises(ValueError, match=r"suite.s task needs its name, got"):
+    with pytest.raises(ValueError, match=r"a suite must list tasks by name, got"):
         labels({"name": "inner", "suite": [{"nam": "needle"}]})
     with pytest.raises(ValueError, match=r"lengths must be a list, got 128: e.g. lengths=\[128\]"):
         job("passkey", lengths=128)

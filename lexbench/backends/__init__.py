@@ -133,6 +133,7 @@ def capabilities(backend: Any) -> Capabilities:
     stated = getattr(backend, "capabilities", Capabilities())
 
     def defines(*names: str) -> bool:
+        # A plug-in may inherit from Backend, which has every optional method: only methods of its own count.
         own = (getattr(type(backend), name, None) for name in names)
         return all(each not in (None, getattr(Backend, name)) for each, name in zip(own, names, strict=True))
 

@@ -1,6 +1,6 @@
-"""Reuse of the previous prompt, and a check of the caches of transformers."""
+"""Reuse of the previous prompt."""
 
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ class PrefixCache(Generic[State]):
 
         The last token of the prompt never counts: the model must read at least one token to give logits.
         """
+        # Taken, not copied: whoever goes on from the state changes it.
         count, kept, self._kept = self.shares(prompt), self._kept, None
         return (kept[1], count) if kept is not None and count else None
 
@@ -41,19 +42,3 @@ def in_common(one: Tokens, other: Tokens) -> int:
     size = min(len(one), len(other))
     different = np.flatnonzero(one[:size] != other[:size])
     return int(different[0]) if len(different) else size
-
-
-def keeps_all(cache: Any, tokens: int) -> bool:
-    """Whether a cache made by the model holds keys and values of all `tokens` tokens, and nothing else.
-
-    Only such a cache can be cropped: the state of a recurrent or convolutional layer cannot go back to an earlier
-    token. Layers that share the keys and values of another layer are not initialized and are left out.
-    """
-    from transformers import DynamicCache
-    from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
-
-    if type(cache) is not DynamicCache:  # subclasses hold more than keys and values
-        return False
-    plain = all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers)
-    read = {layer.get_seq_length() for layer in cache.layers if layer.is_initialized} if plain else set()
-    return read == {tokens}

@@ -7,7 +7,7 @@ import numpy as np
 
 from lexbench.backends import Backend
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import locate
+from lexbench.core.checkpoint import folder_of
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import Choose, Chosen, Mark, Marked, Probe, Probed, Score, Scored, Write, Written
@@ -27,11 +27,9 @@ class Chance(Backend):
     revision = "chance"
 
     def __init__(self, model: Model) -> None:
-        if model.path is None:
-            raise ValueError(f"model {model.name} has no tokenizer: give model.path=DIR or a hub name")
         self.model = model
         self.version = f"numpy {np.__version__}"
-        self.tokenizer = load_tokenizer(locate(model.path, model.revision, weights=False), model.bos)
+        self.tokenizer = load_tokenizer(folder_of(model, weights=False), model.bos)
         self._vocabulary = model.vocabulary or self.tokenizer.vocabulary
 
     def attend(self, attention: Attention) -> None:
@@ -39,6 +37,7 @@ class Chance(Backend):
 
     def write(self, question: Write) -> Written:
         """Fill the room with uniformly drawn tokens, seeded by the question's index and prompt."""
+        # In one order of bytes, so that answers are the same on every machine.
         key = hashlib.sha256(f"{question.index}:".encode() + question.prompt.astype("<i8").tobytes()).digest()
         rng = np.random.default_rng(np.frombuffer(key, dtype="<u4"))
         known = min(self._vocabulary, self.tokenizer.vocabulary)  # ids that the tokenizer can decode

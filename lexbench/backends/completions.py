@@ -123,13 +123,7 @@ class Completions:
         raise AssertionError("probe must raise Refused")
 
     def _answered(self, question: AnyQuestion) -> Answer:
-        steps = self.steps(question)
-        requests = next(steps)
-        while True:
-            try:
-                requests = steps.send(self.ask(requests))
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
+        return next(in_turn(self, [question], at_once=1))
 
     def _writing(self, question: Write) -> Steps:
         if not question.thought:
@@ -152,10 +146,12 @@ class Completions:
     def _choosing(self, question: Choose) -> Steps:
         """With a prefix cache: all first tokens in one request, later tokens one by one; else whole options."""
         prompt, options = question.prompt, question.options
+        # Without a prefix cache each further token would read the prompt again: a whole option reads it once.
         if not self.by_prefix and max(map(len, options)) > 1:
             wholes = [np.concatenate([prompt, option]) for option in options]
             replies = yield [Likely(tokens=whole, start=len(prompt)) for whole in wholes]
             return Chosen(nll=np.array([_losses(reply).astype(np.float64).sum() for reply in replies]))
+        # Options often begin alike: each first token is asked once. `unique` sorts, as `searchsorted` needs it.
         first = np.unique(np.array([option[0] for option in options]))
         [heads] = yield [Next(tokens=prompt, options=first)]
         sums = _losses(heads)[np.searchsorted(first, [option[0] for option in options])].astype(np.float64)

@@ -85,6 +85,7 @@ class Function(Backend):
             given = given if isinstance(given, Tensor) else getattr(given, "logits", given)
         else:
             given = self._function(ids)
+        # A copy: arrays of JAX cannot be written to, of which torch warns.
         found = given.detach() if isinstance(given, Tensor) else torch.from_numpy(np.array(given))
         found = found[0] if found.ndim == 3 and len(found) == 1 else found
         if found.ndim != 2 or len(found) != len(ids):
@@ -141,6 +142,7 @@ def weights_hash(module: nn.Module) -> str:
     digest = hashlib.sha256(type(module).__qualname__.encode())
     for name, tensor in sorted(module.state_dict().items()):
         digest.update(f"{name}:{tensor.dtype}:{list(tensor.shape)}:".encode())
+        # As bytes: NumPy has no bfloat16.
         digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
     return digest.hexdigest()[:16]
 

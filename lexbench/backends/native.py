@@ -13,7 +13,7 @@ from lexbench.backends import Backend, Capabilities
 from lexbench.backends.caches import PrefixCache
 from lexbench.backends.devices import device_of
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import end_tokens, fingerprint, locate, weight_files
+from lexbench.core.checkpoint import end_tokens, fingerprint, folder_of, weight_files
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import Choose, Chosen, Mark, Marked, Probe, Probed, Score, Scored, Tokens, Write, Written
@@ -52,7 +52,7 @@ class Native(Backend):
         if device == "all":
             raise ValueError("backend.device all needs backend=hf: native holds a model on one device, name it")
         self._device = device_of(device)
-        folder = locate(str(model.path), model.revision)
+        folder = folder_of(model)
         weight_files(folder)
         self.model = model
         self.dtype = dtype
@@ -93,6 +93,7 @@ class Native(Backend):
         if "positions" in encoding.hooks and any(part.keep_first is not None for part in parts):
             raise Refused(f"{encoding.name} defines its own positions: use a method without keep_first")
         try:
+            # Settle every layer now: slots that clash are refused here, not in the middle of a question.
             for one in passes:
                 for layer in range(shape.layers):
                     self._settled(one, layer)
@@ -155,6 +156,7 @@ class Native(Backend):
         prompt, last = self._prompted(question.prompt, question.length)
         sums = []
         for option in map(self._ids, question.options):
+            # The first token follows from the end of the prompt, and nothing follows from the last one: it is not read.
             logits = torch.cat([last, prompt.forked()(option[:-1])]) if len(option) > 1 else last
             sums.append(F.cross_entropy(logits, option, reduction="none").double().sum())
         return Chosen(nll=torch.stack(sums).cpu().numpy())

@@ -100,6 +100,7 @@ def behind(frame: Frame, prompt: Tokens) -> int:
         prompt: of a task.
     """
     size = len(frame.after)
+    # From the end: a conversation has the template around each of its messages, and only the last one is open.
     for place in range(len(prompt), size - 1, -1) if size else ():
         if np.array_equal(prompt[place - size : place], frame.after):
             return place
@@ -127,13 +128,16 @@ def in_stages(question: Write, tokenizer: FastTokenizer, form: Form) -> Generato
     place = behind(frame, question.prompt)
     asked, begun = question.prompt[:place], question.prompt[place:]
     stage = replace(question, thought=0, messages=())
+    # The tokens that end a thought count in its budget.
     first = yield replace(stage, prompt=asked, room=question.thought - len(close), until=(end,))
     ids = first.tokens
     ended = end in first.text
     if ended:
+        # The marker may be several tokens, or share one with the text: the shortest beginning that spells it.
         sizes = range(1, len(ids) + 1)
         ids = ids[: sizes[bisect.bisect_left(sizes, True, key=lambda size: end in tokenizer.decode(ids[:size]))]]
     thought = tokenizer.decode(ids).partition(end)[0].strip().removeprefix(begin).strip()
+    # The template or the model may have opened the thought.
     opened = tokenizer.decode(frame.after).rstrip().endswith(begin) or first.text.lstrip().startswith(begin)
     if not (ended or first.hit_room or opened):
         size = min(len(ids), question.room)  # no thought

@@ -24,12 +24,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def call(options: argparse.Namespace, words: list[str]) -> int:
     """Print what the server turns by; 1 where that cannot be named, is not what was expected, or is served wrongly."""
     from lexbench.backends import Backend
-    from lexbench.core.checkpoint import locate, read_model
+    from lexbench.core.checkpoint import folder_of, read_model
     from lexbench.core.method import read_method
     from lexbench.core.record import Refused
     from lexbench.core.scaled import attention_of
     from lexbench.core.tokenizer import load_tokenizer
-    from lexbench.runner.backend_pool import checkpoint_of, done_with, opened
+    from lexbench.runner.backend_pool import done_with, opened
     from lexbench.studies.identify import identify, pack, probes
 
     if "=" in options.pack.name and not options.pack.exists():
@@ -38,8 +38,7 @@ def call(options: argparse.Namespace, words: list[str]) -> int:
     reference = pack.read(options.pack)
     expected = None if options.expect is None else identify.setup_named(reference, options.expect)
     model = read_model(config["model"])
-    folder = locate(checkpoint_of(model), model.revision, weights=False)
-    if load_tokenizer(folder, model.bos).vocabulary != reference.about["vocabulary"]:
+    if load_tokenizer(folder_of(model, weights=False), model.bos).vocabulary != reference.about["vocabulary"]:
         raise ValueError(f"{options.pack} is of {reference.about['model']}, another tokenizer: give its model=NAME")
     _, method, _ = read_method(part(config, choices, "method"))
 

@@ -171,6 +171,7 @@ class Stairs:
 
 def _stair(begin: int, end: float, level: int, repeat: int, rest: int) -> Region:
     return Region(
+        # level + floor((i - begin - j) / m), with i = m floor(i / m) + rest.
         Line(divisor=repeat, offset=level, floor=True),
         lambda j: -np.floor((rest - begin - j) / repeat),
         lambda i, j: (i - j >= begin) & (i - j < end) & (i % repeat == rest),
@@ -327,6 +328,7 @@ class Growing:
 
     def inv_freq(self, positions: Positions) -> Floats:
         """[n, pairs] radians per token, for queries at these positions."""
+        # (b s^(d/(d-2)))^(-2p/d) = b^(-2p/d) s^(-2p/(d-2)), where s is the stretch.
         stretch = np.maximum(1.0, self.factor * (positions + 1) / self.trained_length - (self.factor - 1))
         pairs, d = np.arange(self.pairs), 2 * self.pairs
         return np.asarray(self.base ** (-2 * pairs / d) * stretch[:, None] ** (-2 * pairs / (d - 2)))
@@ -362,6 +364,7 @@ class Attention:
             values = np.array(self.inv_freq, dtype=np.float64)
             if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any():
                 raise ValueError(f"inv_freq must be finite, at least 0 and of one dimension, got {values}")
+            # Attentions are shared and cached: nobody may change the numbers of one.
             values.setflags(write=False)
             object.__setattr__(self, "inv_freq", values)
         if self.scale is not None and not (math.isfinite(self.scale) and self.scale > 0):
@@ -415,6 +418,7 @@ class Attention:
                 return Attention(mixture=tuple(part.merged(two) for part in one.mixture))
         for one, two in ((self, other), (other, self)):
             if one.layers is not None and two.layers is None:
+                # What holds for all layers joins both groups.
                 others = (one.otherwise or Attention()).merged(two)
                 held = replace(one, layers=None, otherwise=None).merged(two)
                 return replace(held, layers=one.layers, otherwise=others)
@@ -452,6 +456,7 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
+    # JSON has no infinity.
     if isinstance(value, float) and math.isinf(value):
         return "inf"
     if isinstance(value, Mapping):

@@ -1,6 +1,5 @@
 """Checkpoints on disk or on the hub: find them, read their config, fingerprint their weights."""
 
-import difflib
 import functools
 import hashlib
 import json
@@ -12,6 +11,7 @@ from typing import Any, cast
 from lexbench.core.files import parse_object, read_object, sha256
 from lexbench.core.gguf import gguf_folder, is_gguf
 from lexbench.core.model import Model
+from lexbench.core.registry import suggest
 from lexbench.core.values import fits
 
 FILES = ["*.json", "*.jinja", "tokenizer.model"]
@@ -57,6 +57,13 @@ def locate(path: str, revision: str | None = None, weights: bool = True) -> Path
     )
 
 
+def folder_of(model: Model, weights: bool = True) -> Path:
+    """The folder of a model's checkpoint, as `locate` finds it; ValueError if the model names none."""
+    if model.path is None:
+        raise ValueError(f"model {model.name} has no checkpoint to run: give model.path=DIR or a hub name")
+    return locate(model.path, model.revision, weights)
+
+
 class FetchError(ValueError):
     """A checkpoint of the hub is not here, and cannot be had now."""
 
@@ -78,15 +85,11 @@ def _fetched(path: str, fetch: Callable[[bool], str]) -> Path:
     try:
         return Path(fetch(not reached))
     except errors.GatedRepoError:
-        reason, remedy = (
-            "its licence is not accepted here",
-            f"accept it on the model's page, then hf auth login, or {FOLDER}",
-        )
+        reason = "its licence is not accepted here"
+        remedy = f"accept it on the model's page, then hf auth login, or {FOLDER}"
     except errors.RepositoryNotFoundError:
-        reason, remedy = (
-            "the hub shows no such repository",
-            f"check the name, hf auth login if it is private, or {FOLDER}",
-        )
+        reason = "the hub shows no such repository"
+        remedy = f"check the name, hf auth login if it is private, or {FOLDER}"
     except (OSError, ValueError, errors.EntryNotFoundError, transport) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         remedy = f"check name and network, or {FOLDER}"
@@ -148,9 +151,7 @@ def read_model(stated: Mapping[str, Any], offline: bool = False) -> Model:
     known = sorted(f.name for f in fields(Model))
     for key in stated:
         if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            raise ValueError(f"unknown parameter model.{key}: {hint}choose from {', '.join(known)}")
+            raise ValueError(f"unknown parameter model.{key}: {suggest(key, known)}")
     given = {key: value for key, value in stated.items() if value is not None}
     found: dict[str, Any] = {}
     if given.get("path") and not offline:
@@ -191,6 +192,7 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
     parameters.
     """
     section = "text_config" if config.get("text_config") else None
+    # The last one wins: defaults of transformers, the file, its section for text.
     config = {**config, **(config.get("text_config") or {})}
     config = {**IMPLIED.get(config.get("model_type", ""), {}), **config}
     heads = _first(config, "num_attention_heads", "n_head", "n_heads")
@@ -298,6 +300,7 @@ def _rope(config: Mapping[str, Any]) -> tuple[float | None, dict[str, Any] | Non
     base = base or IMPLIED_BASE.get(config.get("model_type", ""))
     kind = _first(rope, "rope_type", "type") or "default"
     kind = "default" if kind == "mrope" else kind  # one axis for text, and nothing is scaled
+    # Facts of their own; of a proportional RoPE the share is part of its formula.
     apart = ("rope_theta", "type", *(() if kind == "proportional" else ("partial_rotary_factor",)))
     rest = {key: value for key, value in rope.items() if key not in apart}
     original = config.get("original_max_position_embeddings")
@@ -385,17 +388,17 @@ def stored_dtype(folder: Path) -> str:
 
 def weight_bytes(folder: Path, dtype: str) -> int:
     """Bytes of all weights in a dtype: float64, float32, float16 or bfloat16."""
-    wide = NUMBERS[dtype]
     numbers = sum(
         size // NUMBERS.get(STORED.get(kind, ""), 1) for f in weight_files(folder) for kind, size in _tensors(f)
     )
-    return numbers * wide
+    return numbers * NUMBERS[dtype]
 
 
 def _tensors(file: Path) -> list[tuple[str, int]]:
     """(dtype, bytes) of each tensor in a safetensors file, from its header."""
     try:
         with file.open("rb") as stream:
+            # 8 bytes of length, little-endian, then a JSON header.
             header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
         tensors = [tensor for name, tensor in header.items() if name != "__metadata__"]
         return [(tensor["dtype"], tensor["data_offsets"][1] - tensor["data_offsets"][0]) for tensor in tensors]
@@ -448,6 +451,7 @@ def fingerprint(folder: Path) -> str:
     digest = hashlib.sha256()
     for file in [*sorted(folder.glob("*.json")), *folder.glob("tokenizer.model"), *weight_files(folder)]:
         size = file.stat().st_size
+        # Names and sizes part the files: no byte can move from one to the next unseen.
         digest.update(f"{file.name}:{size}:".encode())
         if size <= LARGE:
             with file.open("rb") as stream:
@@ -456,3 +460,8 @@ def fingerprint(folder: Path) -> str:
         else:
             digest.update(sha256(file).encode())
     return digest.hexdigest()[:16]
+
+
+def revision_of(model: Model, folder: Path) -> str:
+    """What tells a model's weights from others: the hub's commit, which names the folder in its cache; else a hash."""
+    return fingerprint(folder) if on_disk(str(model.path)) else folder.name

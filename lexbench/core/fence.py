@@ -21,11 +21,14 @@ def fenced(what: str) -> Iterator[None]:
         yield
     except (Refused, ValueError, OSError):
         raise
+    # A plug-in may call sys.exit; Ctrl-C is the user's and rises.
     except (Exception, SystemExit) as error:
         if os.environ.get("LEXBENCH_TRACEBACK"):
             traceback.print_exception(error, file=sys.stderr)
+        # The innermost frame: the line that failed.
         where = traceback.extract_tb(error.__traceback__)[-1]
         file, line = where.filename, where.lineno
+        # A syntax error is raised by the importer, and names its own line.
         if isinstance(error, SyntaxError) and error.filename:
             file, line = error.filename, error.lineno
         place = f"{Path(file).name}, line {line}"

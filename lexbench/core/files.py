@@ -41,13 +41,16 @@ def _written(file: Path, content: bytes | memoryview) -> bool:
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     temporary = Path(name)
     with os.fdopen(handle, "wb") as stream:
+        # The lock says that its process lives: `clear_leftovers` removes what nobody has locked.
         locked(handle, wait=True)
         if not temporary.exists():
             return False
         try:
             stream.write(content)
             stream.flush()
+            # Before the rename: after a power cut, the new name must not stand for an empty file.
             os.fsync(handle)
+            # mkstemp lets the owner alone read.
             temporary.chmod(0o644)
             temporary.replace(file)
         except BaseException:

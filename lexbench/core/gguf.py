@@ -37,6 +37,7 @@ def gguf_folder(path: str) -> Path:
     folder = cache_folder() / "gguf" / "-".join([Path(path).stem, *(sha256(piece)[:16] for piece in pieces)])
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
+        # On the same file system, where a rename is atomic.
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             _convert(pieces, Path(scratch), path)
             made = Path(scratch) / "made"
@@ -107,5 +108,4 @@ def _convert(pieces: list[Path], scratch: Path, name: str) -> None:
     for key in ("quantization_config", "transformers_version", "_name_or_path"):  # the fingerprint holds the model only
         stated.pop(key, None)
     config.write_text(json.dumps(stated, indent=2, sort_keys=True), encoding="utf-8")
-    generation = made / "generation_config.json"
-    generation.unlink(missing_ok=True)  # made up by transformers, with its version
+    (made / "generation_config.json").unlink(missing_ok=True)  # made up by transformers, with its version

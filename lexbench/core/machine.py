@@ -39,11 +39,16 @@ def gather() -> dict[str, Any]:
     }
 
 
+def _cuda() -> Any:
+    """torch.cuda, where torch is loaded and there is a GPU; else None."""
+    torch = sys.modules.get("torch")
+    return torch.cuda if torch is not None and torch.cuda.is_available() else None
+
+
 def forget_peak() -> bool:
     """Reset the peak of memory use; returns whether the system supports it."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
+    if cuda := _cuda():
+        cuda.reset_peak_memory_stats()
         return True
     try:
         Path("/proc/self/clear_refs").write_text("5")  # Linux: the resident set's peak
@@ -54,17 +59,16 @@ def forget_peak() -> bool:
 
 def peak_bytes() -> int:
     """Peak memory of the accelerator, else of the process; since `forget_peak` if the system supports it."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        return int(torch.cuda.max_memory_allocated())
+    if cuda := _cuda():
+        return int(cuda.max_memory_allocated())
+    # Linux counts it in KiB.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def free_bytes() -> int | None:
     """Free memory of the accelerator, else of the machine; None if unknown."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        return int(torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
+    if cuda := _cuda():
+        return int(cuda.mem_get_info()[0] + cuda.memory_reserved() - cuda.memory_allocated())
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
@@ -106,5 +110,5 @@ def _processor() -> str:
 
 
 def _accelerator() -> str | None:
-    torch = sys.modules.get("torch")
-    return str(torch.cuda.get_device_name(0)) if torch is not None and torch.cuda.is_available() else None
+    cuda = _cuda()
+    return str(cuda.get_device_name(0)) if cuda else None

@@ -9,6 +9,9 @@ from lexbench.core.attention import Attention
 from lexbench.core.model import Model
 from lexbench.core.scaled import OnScaled
 
+STARTING = {"over": "scaled", "layers": None}
+"""Parameters of every method, and their defaults."""
+
 
 class Method(Protocol):
     """A frozen dataclass whose fields are its parameters.
@@ -32,6 +35,7 @@ class Composed:
         """The slots of all methods; ValueError if two set the same slot, Refused if a method refuses."""
         whole = Attention()
         for number, (name, part) in enumerate(zip(self.names, self.parts, strict=True)):
+            # A modifier sees what stands before it, and gives back the whole.
             if modify := getattr(part, "over", None):
                 whole = modify(whole, model, length)
                 continue
@@ -68,8 +72,7 @@ def read_method(config: Mapping[str, Any]) -> tuple[str, Method, str]:
         return known, OnScaled(inner, **start), f"{label.removesuffix(')')}, {stated})"
     if "compose" not in config:
         name = str(config["name"])
-        plain = {key: value for key, value in config.items() if key != "name"}
-        method: Method = registry.build(plain, "method")
+        method: Method = registry.build(config, "method")
         return name, method, registry.label(method, name, "method")
     if extra := sorted(set(config) - {"compose", "name", "_target_"}):
         raise ValueError(
@@ -88,7 +91,7 @@ def _starting(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     """
     entries = method_entries(config["compose"]) if "compose" in config else []
     start: dict[str, Any] = {}
-    for key, usual in (("over", "scaled"), ("layers", None)):
+    for key, usual in STARTING.items():
         given = [each[key] for each in (config, *entries) if each.get(key) is not None]
         if any(value != given[0] for value in given):
             raise ValueError(f"method.{key} must be one for all composed methods, got {', '.join(map(str, given))}")
@@ -98,10 +101,6 @@ def _starting(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     if entries and (start or any(key in entry for entry in entries for key in STARTING)):
         kept["compose"] = [{key: value for key, value in entry.items() if key not in STARTING} for entry in entries]
     return kept, start
-
-
-STARTING = ("over", "layers")
-"""Parameters of every method."""
 
 
 def with_factor(config: Mapping[str, Any], factor: float) -> dict[str, Any] | None:
@@ -118,11 +117,4 @@ def with_factor(config: Mapping[str, Any], factor: float) -> dict[str, Any] | No
 
 def method_entries(listed: Any) -> list[dict[str, Any]]:
     """For each entry, the method's yaml, overridden by the entry's parameters, with the name."""
-    if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
-        raise ValueError(f"compose must be a list of methods, got {listed!r}: e.g. [yarn,log_n]")
-    if wrong := [entry for entry in listed if not isinstance(entry, str | Mapping)]:
-        raise ValueError(f"compose must list methods by name, got {wrong[0]!r}: e.g. [yarn,{{name:rerope,window:64}}]")
-    given = [{"name": entry} if isinstance(entry, str) else dict(entry) for entry in listed]
-    if nameless := [entry for entry in given if not isinstance(entry.get("name"), str)]:
-        raise ValueError(f"a composed method needs a name, got {nameless[0]}: e.g. {{name:yarn,factor:8}}")
-    return [{**registry.read("method", entry["name"]), **entry} for entry in given]
+    return registry.listed("method", listed, "compose", "[yarn,{name:rerope,window:64}]")

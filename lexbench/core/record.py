@@ -97,6 +97,7 @@ class Cell:
     @functools.cached_property
     def id(self) -> str:
         """Hash of the identity, and name of the cell's files."""
+        # Sorted: the order in which a version states the identity names no other cell.
         return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -159,6 +160,7 @@ class Record:
     @property
     def floor_of(self) -> str | None:
         """Name of the floor: the best of uniform, unigram and bigram, or chance; None: no floor is known."""
+        # Likelihoods: the lowest is the best guess.
         known = {name: value for name in ("uniform", "unigram", "bigram") if (value := getattr(self, name)) is not None}
         return min(known, key=known.__getitem__) if known else None if self.chance is None else "chance"
 

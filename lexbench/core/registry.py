@@ -12,7 +12,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import ModuleType, UnionType
@@ -56,6 +56,21 @@ def read(group: str, name: str) -> dict[str, Any]:
             return _mapping(file)
     also = ", or give model=ORG/NAME of the hub or model=./FOLDER" if group == "model" else ""
     raise ValueError(f"unknown {group} {name!r}: {suggest(name, names(group))}{also}")
+
+
+def listed(group: str, given: Any, setting: str, example: str) -> list[dict[str, Any]]:
+    """Yamls given by name, or by name and parameters that override the yaml's: each with its name.
+
+    Raises ValueError for what is no list of these.
+    """
+    nouns = {"corpus": "corpora"}.get(group, f"{group}s")
+    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+        raise ValueError(f"{setting} must be a list of {nouns}, got {given!r}: e.g. {example}")
+    entries = [{"name": entry} if isinstance(entry, str) else entry for entry in given]
+    for entry in entries:
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+            raise ValueError(f"{setting} must list {nouns} by name, got {entry!r}: e.g. {example}")
+    return [{**read(group, entry["name"]), **entry} for entry in entries]
 
 
 def model_named(given: str) -> tuple[str, str | None]:
@@ -110,9 +125,8 @@ def build(config: Mapping[str, Any], noun: str, **inserted: Any) -> Any:
     Raises ValueError for an unknown or missing parameter, and whatever the class raises for a wrong value.
     """
     cls = checked(config, noun)
-    config = {key: value for key, value in config.items() if key not in ("_target_", "file")}
     known = parameters(cls)
-    values = {**{key: value for key, value in inserted.items() if key in known}, **config}
+    values = {**{key: value for key, value in inserted.items() if key in known}, **_given(config)}
     lacking = [key for key, required in known.items() if required and key not in values]
     if lacking:
         raise ValueError(f"{noun} needs {lacking[0]}: give {noun}.{lacking[0]}=...")
@@ -125,11 +139,11 @@ def checked(config: Mapping[str, Any], noun: str) -> type:
     cls = class_of(config, noun)
     if noun in DOES and not hasattr(cls, DOES[noun]):
         raise ValueError(f"{noun} class {cls.__name__} must have {DOES[noun]}: name another by _target_ or file")
-    config = {key: value for key, value in config.items() if key not in ("_target_", "file")}
-    known = parameters(cls)
+    config, known = _given(config), parameters(cls)
     for key in config:
         if key not in known:
             raise ValueError(f"unknown parameter {noun}.{key}: {suggest(key, known)}")
+        # The run puts the corpus object in its place; a user can only have written a value.
         if key == "corpus" and not hasattr(config[key], "documents"):
             raise ValueError(
                 f"{noun}.corpus is set by corpus=NAME for the whole run, got {config[key]!r}: leave it out"
@@ -138,6 +152,11 @@ def checked(config: Mapping[str, Any], noun: str) -> type:
     for key in config:
         _check(f"{noun}.{key}", config[key], hints.get(key, Any))
     return cls
+
+
+def _given(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters in a yaml: all but its own name and what names its class."""
+    return {key: value for key, value in config.items() if key not in ("_target_", "file", "name")}
 
 
 def _frozen(value: Any) -> Any:
@@ -284,6 +303,7 @@ def _class_in(file: Path, noun: str) -> type:
 
 @functools.cache
 def _module(file: Path, noun: str) -> ModuleType:
+    # By path: two files of one name are two modules.
     spec = importlib.util.spec_from_file_location(f"lexbench_{noun}_{abs(hash(file))}_{file.stem}", file)
     if spec is None or spec.loader is None or not file.is_file():
         raise ValueError(

@@ -167,14 +167,15 @@ class OnScaled:
         found = ropes(model)
         if len(found) <= 1:
             made = self._over(found[0], length) if found else self.method.attention(model, length)
-            return made if self.layers in (None, "all") else _in_layers(made, global_layers(model), model)
-        chosen = [rope for rope in found if self.layers == "all" or not rope.windowed]
-        if not chosen:
-            raise Refused(f"{model.name} has no layers that see all keys: give method.layers=all")
-        made_by_kind = [(rope, self._over(rope, length)) for rope in chosen]
-        by_layer: dict[int, Attention] = {}
-        for rope, made in made_by_kind:
-            by_layer |= dict.fromkeys(rope.layers or (), made)
+            if self.layers in (None, "all"):
+                return made
+            by_layer = dict.fromkeys(global_layers(model), made)
+        else:
+            chosen = [rope for rope in found if self.layers == "all" or not rope.windowed]
+            if not chosen:
+                raise Refused(f"{model.name} has no layers that see all keys: give method.layers=all")
+            made_by_kind = ((rope.layers or (), self._over(rope, length)) for rope in chosen)
+            by_layer = {layer: made for layers, made in made_by_kind for layer in layers}
         return joined([by_layer.get(layer, Attention()) for layer in range(len(model.layer_types or ()))])
 
     def _over(self, rope: Rope, length: int) -> Attention:
@@ -225,15 +226,11 @@ def _each(made: Attention, change: Callable[[Attention], Attention]) -> Attentio
     return replace(change(replace(made, layers=None, otherwise=None)), layers=made.layers, otherwise=others)
 
 
-def _in_layers(made: Attention, layers: tuple[int, ...], model: Model) -> Attention:
-    return joined([made if layer in layers else Attention() for layer in range(len(model.layer_types or ()))])
-
-
 def joined(by_layer: Sequence[Attention]) -> Attention:
     """One Attention from those of all layers."""
     if passes := max(len(made.mixture or ()) for made in by_layer):
-        parts = [[made.mixture or (Attention(),) * passes for made in by_layer]]
-        return Attention(mixture=tuple(joined([each[number] for each in parts[0]]) for number in range(passes)))
+        by_pass = zip(*(made.mixture or (Attention(),) * passes for made in by_layer), strict=True)
+        return Attention(mixture=tuple(map(joined, by_pass)))
     groups: dict[str, tuple[Attention, list[int]]] = {}
     for layer, made in enumerate(by_layer):
         part = made.at(layer)
@@ -262,6 +259,7 @@ def _dynamic(model: Model, parameters: Mapping[str, Any], length: int, nested: b
 
 
 def _proportional(model: Model, parameters: Mapping[str, Any], length: int, nested: bool) -> tuple[Floats, float]:
+    # The last pairs stand still, but their number counts in the exponent.
     count = int((parameters.get("partial_rotary_factor") or 1.0) * model.head_dim // 2)
     turning = np.arange(model.head_dim // 2) < count
     return np.where(turning, model.inv_freq(), 0.0) / (parameters.get("factor") or 1.0), 1.0
@@ -269,6 +267,7 @@ def _proportional(model: Model, parameters: Mapping[str, Any], length: int, nest
 
 def _llama3(model: Model, parameters: Mapping[str, Any], length: int, nested: bool) -> tuple[Floats, float]:
     plain, low, high = model.inv_freq(), parameters["low_freq_factor"], parameters["high_freq_factor"]
+    # Turns of each pair within the original length: many are kept, few are stretched, a ramp between.
     turns = _original(model, parameters) * plain / (2 * math.pi)
     kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
     return plain * (kept + (1 - kept) / parameters["factor"]), 1.0
@@ -282,11 +281,13 @@ def _yarn(model: Model, parameters: Mapping[str, Any], length: int, nested: bool
         by, over_all = parameters.get("mscale"), parameters.get("mscale_all_dim")
         scale = _mscale(factor, by) / _mscale(factor, over_all) if by and over_all else _mscale(factor, 1)
     turns = parameters.get("beta_fast") or 32, parameters.get("beta_slow") or 1
+    # YaRN (2309.00071): the pair p that turns beta times within the original length, L b^(-2p/d) / 2 pi = beta.
     low, high = (dims * math.log(original / (each * 2 * math.pi)) / (2 * math.log(base)) for each in turns)
     if nested or parameters.get("truncate", True):  # transformers 5.23 reads `truncate` beside the kinds of layers only
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, dims - 1)
     if low == high:
+        # As transformers does, against a division by zero.
         high += 0.001
     slowed = np.clip((np.arange(dims // 2) - low) / (high - low), 0.0, 1.0)
     return model.inv_freq() * (slowed / factor + 1 - slowed), float(scale)
@@ -300,6 +301,7 @@ def _longrope(model: Model, parameters: Mapping[str, Any], length: int, nested: 
     original = _original(model, parameters)
     factor, scale = parameters.get("factor") or _claimed(model) / original, parameters.get("attention_factor")
     if scale is None:
+        # LongRoPE (2402.13753): sqrt(1 + ln s / ln L).
         scale = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
     divisors = np.asarray(parameters["long_factor" if length > original else "short_factor"], dtype=np.float64)
     return model.inv_freq() / divisors, float(scale)

@@ -41,6 +41,7 @@ def properties(stated: Mapping[str, Any]) -> dict[str, str]:
     if kind not in transformers.CONFIG_MAPPING:
         return {}
     try:
+        # The class of the config fills in what the file leaves out.
         config = transformers.CONFIG_MAPPING[kind].from_dict(_floats(found)).get_text_config()
     except Exception as error:  # each class checks its entries in its own way
         said = " ".join(str(error).split())[:120]
@@ -121,6 +122,7 @@ def _positions(config: Any, kinds: Sequence[str]) -> Iterator[str]:
     if _of(config, "alibi") or config.model_type in ("bloom", "mpt"):
         yield "ALiBi: a bias per token of distance"
         return
+    # Their configs have rope_parameters, used or not.
     entry, value = ROPE_IF.get(config.model_type, ("", None))
     chosen = not entry or getattr(config, entry, None) == value
     if not rope or not chosen or _of(config, "position_embedding_type") in ("nope", "absolute"):

@@ -1,6 +1,6 @@
 """Suites: yamls of the group task that name other tasks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from lexbench.core import registry
@@ -34,12 +34,4 @@ def entries(config: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def parts(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The yamls that a suite names, each with the parameters that it gives them."""
-    if isinstance(config["suite"], str) or not isinstance(config["suite"], Sequence):
-        raise ValueError(f"a suite must be a list of tasks, got {config['suite']!r}: e.g. task=[passkey,needle]")
-    if wrong := [entry for entry in config["suite"] if not isinstance(entry, str | Mapping)]:
-        raise ValueError(f"a suite lists tasks by name, got {wrong[0]!r}: e.g. [passkey,{{name: needle, options: 4}}]")
-    given = [{"name": entry} if isinstance(entry, str) else dict(entry) for entry in config["suite"]]
-    for entry in given:
-        if "name" not in entry:
-            raise ValueError(f"a suite's task needs its name, got {entry}: e.g. {{name: needle, options: 4}}")
-    return [{**registry.read("task", entry["name"]), **entry} for entry in given]
+    return registry.listed("task", config["suite"], "a suite", "[passkey,{name: needle, options: 4}]")

@@ -229,6 +229,7 @@ class Encoded:
         begin = int(self.starts[first]) if first > 0 else 0
         end = int(self.starts[last]) if last < len(self.starts) else len(self.text)
         span = self.text[begin:end]
+        # Whether the span begins inside a word, which the span before has counted.
         inside = begin > 0 and not self.text[begin - 1].isspace() and span[:1].strip() != ""
         return len(span.encode()), len(span.split()) - inside
 

@@ -190,6 +190,7 @@ def given_tokenizer(given: Any) -> Tokenizer:
             f"tokenizer must be a fast tokenizer of transformers, a tokenizers.Tokenizer or a folder with "
             f"tokenizer.json, got {type(given).__name__}: lengths are counted in its tokens"
         )
+    # A copy: ours turns truncation and padding off.
     copy = tokenizers.Tokenizer.from_str(backend.to_str())
     if backend is given:
         return FastTokenizer(copy, None, False)
@@ -226,6 +227,7 @@ def _template(
     from jinja2 import TemplateError
     from transformers.utils.chat_template_utils import render_jinja_template
 
+    # Templates name special tokens: bos_token, eos_token, ...
     tokens = {key: _content(value) for key, value in settings.items() if key.endswith("_token") and value}
     values = {**{key: token for key, token in tokens.items() if isinstance(token, str)}, "enable_thinking": thinking}
     talk = [[{"role": role, "content": f"\u2402{place}\u2403"} for place, role in enumerate(roles)]]

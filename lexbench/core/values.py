@@ -44,6 +44,7 @@ def _rule(hint: Any) -> Rule:
     if kind is int:
         return _whole
     if kind is float:
+        # JSON writes 1.0 as 1 in some programs.
         return lambda value: isinstance(value, float) or (_integer(value) and abs(value) < LARGEST)
     if kind is str:
         return _text

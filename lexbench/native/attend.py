@@ -90,6 +90,8 @@ class Layer:
         return self.encoding.mix(logits, values[:, :, :last].to(logits.dtype), here, there)
 
     def _fits_fused(self) -> bool:
+        # Outside the fused kernel: distances that are remapped, scores that the encoding computes or changes itself,
+        # keys chosen by their logits.
         own = self.encoding.rescores or not self.encoding.hooks.isdisjoint(("products", "mix"))
         shaped = self.attention.remap is not None or own or isinstance(self.attention.mask, Middle)
         shaped = shaped or self.attention.growing is not None
@@ -112,6 +114,7 @@ class Layer:
         """The table, kept for the next text of this length where no gradient is needed and no weight has changed."""
         if torch.is_grad_enabled() or self.positions.dim() > 1 or "bias" not in self.encoding.hooks:
             return self._table(dtype)
+        # By versions, which torch counts at every change in place.
         weights, slots = weight_versions(self.encoding), (self.attention.mask, self.attention.bias)
         made_of = (dtype, self.n_queries, self.encoding.training, *slots, weights)
         kept = _tables.get(self.encoding)
@@ -209,11 +212,13 @@ class Layer:
     def _made(self, start: int, stop: int) -> Tensor:
         """[H, stop - start, stop] logits, in chunks of the size that `attended` takes."""
         few = max(1, dense.SCORES // (self.queries.shape[1] * self.total * self.encoding.held))
+        # Later keys than the last query of a chunk are not computed: they get -inf.
         parts = [self.logits(*some)[0] for some in itertools.pairwise([*range(start, stop, few), stop])]
         return torch.cat([F.pad(part, (0, stop - part.shape[-1]), value=-torch.inf) for part in parts], dim=1)
 
     def _bias_at(self, query_places: Tensor, key_places: Tensor) -> Tensor | None:
         """The encoding's bias at tokens given by their indices."""
+        # Statistics are of one text.
         positions = self.positions.reshape(-1, self.total)[0]
         bias = self.encoding.bias(positions[query_places.long()], positions[key_places.long()])
         return bias if bias is None or bias.dim() == 3 else bias[0]

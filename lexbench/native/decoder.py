@@ -5,6 +5,7 @@ Positions enter only through the hooks of an `Encoding`. A caller may replace th
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -155,6 +156,7 @@ class Decoder(nn.Module):
         """
         generator = torch.Generator().manual_seed(seed)
         for name, weight in self.named_parameters():
+            # Gains of norms keep their 1: they are vectors.
             if weight.dim() == 2 and not name.startswith("encoding."):
                 deviation, writes = DEVIATION, name.endswith(("o_proj.weight", "down_proj.weight"))
                 if name.startswith("embed_tokens."):
@@ -205,15 +207,7 @@ class Decoder(nn.Module):
             stream = layer(encoding.layer_input(stream, positions[..., new]), mix)
         return self.norm(stream)  # type: ignore[no-any-return]
 
-    def forward(
-        self,
-        tokens: Tensor,
-        attend: Attend = plain,
-        *,
-        cache: Cache | None = None,
-        generator: torch.Generator | None = None,
-        positions: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, tokens: Tensor, attend: Attend = plain, **given: Any) -> Tensor:
         """[B, T, vocabulary] logits of [B, T] token ids; arguments as in `hidden`."""
-        states = self.hidden(tokens, attend, cache=cache, generator=generator, positions=positions)
-        return F.linear(states, self.embed_tokens.weight)
+        # Tied: the embeddings are the head, too.
+        return F.linear(self.hidden(tokens, attend, **given), self.embed_tokens.weight)

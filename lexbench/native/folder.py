@@ -134,6 +134,7 @@ def _load(folder: Path, config: Mapping[str, Any], dtype: torch.dtype) -> Decode
         decoder = Decoder(shape, Rope(shape.head_dim, rope.get("rope_theta") or config.get("rope_theta") or 10000.0))
     files = sorted(folder.glob("*.safetensors"))
     weights = {name.removeprefix("model."): weight for file in files for name, weight in load_file(file).items()}
+    # Tied weights may be stored twice.
     weights.pop("lm_head.weight", None)
     for weight in decoder.parameters():  # not Module.to: frequencies stay in float64
         weight.data = weight.data.to(dtype)

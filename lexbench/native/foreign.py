@@ -92,6 +92,7 @@ def _only_within_layers(encoding: Encoding, shape: Shape, trained_length: int) -
         return False
     embedded = torch.ones(*tokens.shape, shape.width)
     positions = encoding.positions(tokens, tokens.shape[1])
+    # Beyond the trained length, too: there some encodings move their positions.
     counted = torch.arange(tokens.shape[1], dtype=torch.float64)
     return torch.equal(positions, counted) and torch.equal(encoding.embed(embedded, tokens, positions), embedded)
 
@@ -108,6 +109,7 @@ def _smollm3(decoder: Decoder, bases: list[float | None]) -> Written:
         raise ValueError(f"SmolLM3 has one RoPE base for all layers, got {known}: use backend=native")
     facts = sizes(shape) | {"hidden_act": "silu", "attention_bias": False}
     rope = {"rope_type": "default", "rope_theta": (known or [10000.0])[0]}
+    # SmolLM3 is Llama with layers without positions: 1 marks a layer that rotates.
     if None in bases:
         facts |= {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "pad_token_id": None}
         facts |= {"no_rope_layers": [int(base is not None) for base in bases], "rope_parameters": rope}
@@ -180,6 +182,7 @@ def _gpt2(decoder: Decoder, encoding: Learned) -> Written:
         weights |= {
             **_with_bias(f"{theirs}ln_1", ours[f"{own}input_layernorm.weight"]),
             **_with_bias(f"{theirs}ln_2", ours[f"{own}post_attention_layernorm.weight"]),
+            # transformers keeps GPT-2's weights as [inputs, outputs].
             **_with_bias(f"{theirs}attn.c_attn", _together(ours, own, shape).mT),
             **_with_bias(f"{theirs}attn.c_proj", ours[f"{own}self_attn.o_proj.weight"].mT),
             **_with_bias(f"{theirs}mlp.c_fc", ours[f"{own}mlp.up_proj.weight"].mT),
@@ -202,6 +205,7 @@ def _together(ours: Mapping[str, Tensor], layer: str, shape: Shape) -> Tensor:
     """[3 width, width] projections to queries, keys and values; shared key and value heads are repeated."""
     query, key, value = (ours[f"{layer}self_attn.{name}_proj.weight"] for name in "qkv")
     times = shape.heads // shape.kv_heads
+    # MPT and GPT-2 have a key head for each query head.
     shared = [w.view(shape.kv_heads, -1, shape.width).repeat_interleave(times, 0).flatten(0, 1) for w in (key, value)]
     return torch.cat([query, *shared])
 

@@ -30,6 +30,7 @@ class Optimizers:
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._optimizers = optimizers
+        # The optimizers' own rates are overwritten at each step.
         self._peaks = [group["lr"] for group in self.param_groups]
 
     @property
@@ -71,6 +72,7 @@ def optimizers(decoder: Decoder, recipe: Recipe, half: bool) -> Optimizers:
         dtype = torch.bfloat16 if half else torch.float32
         found.append(Muon(layers.values(), recipe.matrix_rate, weight_decay=recipe.decay, dtype=dtype))
         weights, matrices = {name: weights[name] for name in weights.keys() - layers.keys()}, {}
+    # Their own rate: see `Recipe.gain_rate`.
     gains = [name for name in weights if "norm" in name and not name.startswith("encoding.") and recipe.gain_rate]
     others = [weights[name] for name in sorted(weights.keys() - matrices.keys() - {*gains})]
     groups: list[dict[str, Any]] = [
@@ -121,6 +123,7 @@ class Learner:
     def gradient(self, rows: Tensor, step: int, kinds: Sequence[str] = ()) -> Tensor:
         """[B, T - 1] losses of [B, T] rows; adds the gradient of their mean to the weights."""
         weights = None if self.recipe.counted == "all" else self._weights(rows, kinds)
+        # Of a token and its complement one is below 0: the larger one is the token.
         rows = torch.maximum(rows, ~rows)
         found, first = [], 0
         for piece in rows.tensor_split(self.recipe.accumulate):
@@ -137,7 +140,9 @@ class Learner:
     def _weights(self, rows: Tensor, kinds: Sequence[str]) -> Tensor:
         """[B, T - 1] weights of the losses: equal where a row counts them, 0 elsewhere, with mean 1 in each row."""
         copies = torch.tensor([kind in COPIES for kind in kinds], device=rows.device)
+        # Complements ~t, below 0, stand where a task asks for nothing.
         counted = torch.where((rows < 0).any(1, keepdim=True), rows[:, 1:] >= 0, copied(rows) | ~copies[:, None])
+        # Mean 1, so that a row of few counted targets weighs as much as any other; one of none has weight 0, not NaN.
         return counted / counted.float().mean(1, keepdim=True).clamp(min=1 / rows.shape[1])
 
     def _positions(self, tokens: Tensor, step: int) -> Tensor:
@@ -179,6 +184,7 @@ class Learner:
 def copied(rows: Tensor) -> Tensor:
     """[B, T - 1] of [B, T] rows: whether the target and the token before it stood side by side earlier in the row."""
     pairs = torch.stack([rows[:, :-1], rows[:, 1:]], dim=-1)
+    # [B, i, j] whether pair i is pair j; below the diagonal, j came before i.
     same = (pairs[:, :, None] == pairs[:, None]).all(-1)
     return same.tril(-1).any(-1)
 

@@ -5,6 +5,7 @@ A lesson has at most `length` tokens; a training row is BOS and lessons of one k
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,7 @@ def growing_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int) 
 
 def distinct_blocks(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
     """Blocks of 2 to 32 different tokens, of symbols or of any: one token determines the next."""
-    symbols = [int(tokenizer.encode(symbol).ids[0]) for symbol in SYMBOLS]
-    alphabet = symbols if rng.random() < 0.5 else np.arange(3, tokenizer.vocabulary)
+    alphabet = _symbols(tokenizer) if rng.random() < 0.5 else np.arange(3, tokenizer.vocabulary)
     return np.resize(rng.choice(alphabet, size=int(2 ** rng.uniform(1, 5)), replace=False), length).astype(np.int64)
 
 
@@ -54,8 +54,8 @@ def block_pieces(rng: np.random.Generator, tokenizer: Tokenizer, length: int) ->
     Blocks that are repeated as a whole can be copied from a fixed distance: 24 tokens back for every block whose size
     divides 24. A head that learns this sees no token. Here the distance changes with every piece: only the token tells.
     """
-    symbols = [int(tokenizer.encode(symbol).ids[0]) for symbol in SYMBOLS]
-    return _block_pieces(rng, symbols if rng.random() < 0.5 else np.arange(3, tokenizer.vocabulary), length)
+    alphabet = _symbols(tokenizer) if rng.random() < 0.5 else np.arange(3, tokenizer.vocabulary)
+    return _block_pieces(rng, alphabet, length)
 
 
 def token_pieces(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
@@ -78,14 +78,17 @@ def string_pieces(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -
 
     One token does not determine the next: the pair before it does, nearly always.
     """
-    alphabet = [int(tokenizer.encode(symbol).ids[0]) for symbol in SYMBOLS]
-    string = rng.choice(alphabet, size=int(2 ** rng.uniform(2, np.log2(max(5, length // 2)))))
+    string = rng.choice(_symbols(tokenizer), size=int(2 ** rng.uniform(2, np.log2(max(5, length // 2)))))
     return repeated_pieces(rng, string, length)
 
 
 def _repeated_symbols(rng: np.random.Generator, tokenizer: Tokenizer, length: int, size: int) -> Tokens:
-    alphabet = [int(tokenizer.encode(symbol).ids[0]) for symbol in SYMBOLS]
-    return np.resize(rng.choice(alphabet, size=size), length).astype(np.int64)
+    return np.resize(rng.choice(_symbols(tokenizer), size=size), length).astype(np.int64)
+
+
+def _symbols(tokenizer: Tokenizer) -> list[int]:
+    """The token of each digit and letter; where a letter is two, its first."""
+    return [int(tokenizer.encode(symbol).ids[0]) for symbol in SYMBOLS]
 
 
 def key_values(rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
@@ -213,20 +216,15 @@ class TextLesson:
         """A stretch of one document."""
         place = int(rng.integers(len(self.tokens)))
         document = int(np.searchsorted(self.starts, place, side="right")) - 1
+        # A place near the end moves back, so that the stretch is whole where the document is long enough.
         first = max(int(self.starts[document]), min(place, int(self.starts[document + 1]) - length))
         return self.tokens[first : min(first + length, int(self.starts[document + 1]))]
 
 
-class TextPieces:
+def text_pieces(text: TextLesson, rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
     """A stretch of a document, up to half of the row, then pieces of it: names of code are copied in this way."""
-
-    def __init__(self, text: TextLesson) -> None:
-        self.text = text
-
-    def __call__(self, rng: np.random.Generator, tokenizer: Tokenizer, length: int) -> Tokens:
-        """A stretch and its pieces."""
-        size = int(2 ** rng.uniform(3, np.log2(max(9, length // 2))))
-        return repeated_pieces(rng, self.text(rng, tokenizer, size), length)
+    size = int(2 ** rng.uniform(3, np.log2(max(9, length // 2))))
+    return repeated_pieces(rng, text(rng, tokenizer, size), length)
 
 
 def gather(
@@ -244,7 +242,8 @@ def gather(
             lessons[kind] = TextLesson(corpora, tokenizer)
         elif kind == "text_pieces":
             text = lessons.get("text")
-            lessons[kind] = TextPieces(text if isinstance(text, TextLesson) else TextLesson(corpora, tokenizer))
+            text = text if isinstance(text, TextLesson) else TextLesson(corpora, tokenizer)
+            lessons[kind] = partial(text_pieces, text)
         elif kind in GENERATORS:
             lessons[kind] = GENERATORS[kind]
         elif kind in (tasks := registry.names("task")):
@@ -265,7 +264,7 @@ def _task_lesson(config: Mapping[str, Any], tokenizer: Tokenizer, length: int, a
     name = str(config["name"])
     if registry.parameters(registry.class_of(config, "task")).get("corpus"):
         raise ValueError(f"lesson {name} reads a corpus: use text in recipe.stages")
-    task = registry.build({key: value for key, value in config.items() if key != "name"}, "task")
+    task = registry.build(config, "task")
     lesson = TaskLesson(task, length, name, answers)
     lesson(np.random.default_rng(0), tokenizer, length)
     return lesson
@@ -285,6 +284,7 @@ def row(
     pieces = [np.asarray(tokenizer.prefix, dtype=np.int64)]
     space = length - len(tokenizer.prefix)
     while space > 0:
+        # Tasks refuse short texts: the last lesson is made longer than its space, and cut.
         piece = lessons[kind](rng, tokenizer, max(space, length // 2))[:space]
         pieces.append(piece)
         space -= len(piece)

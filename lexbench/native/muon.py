@@ -43,6 +43,7 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """Update all matrices that have a gradient."""
         for group in self.param_groups:
+            # `groupby` joins neighbours only.
             used = sorted((weight for weight in group["params"] if weight.grad is not None), key=_shape)
             for (rows, columns), some in groupby(used, key=_shape):
                 self._update(list(some), group, max(1.0, rows / columns) ** 0.5)
@@ -52,6 +53,7 @@ class Muon(torch.optim.Optimizer):
         gradients: list[Tensor] = [weight.grad for weight in weights if weight.grad is not None]
         torch._foreach_mul_(momentum, group["momentum"])
         torch._foreach_add_(momentum, gradients)
+        # Nesterov: G + m B, with B updated already.
         ahead = torch._foreach_add(gradients, momentum, alpha=group["momentum"])
         directions = orthogonal(torch.stack(list(ahead)).to(self.dtype))
         torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
@@ -66,9 +68,12 @@ def orthogonal(matrices: Tensor) -> Tensor:
     """[N, R, C] nearly orthogonal matrices with the singular vectors of [N, R, C] matrices, by Newton-Schulz."""
     a, b, c = COEFFICIENTS
     tall = matrices.shape[-2] > matrices.shape[-1]
+    # Wide, so that the Gram matrix X X^T is the smaller of the two.
     x = matrices.mT if tall else matrices
+    # The Frobenius norm bounds the largest singular value, which must be at most 1.
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(STEPS):
+        # X <- a X + b (X X^T) X + c (X X^T)^2 X: each singular value s becomes a s + b s^3 + c s^5.
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
     result: Tensor = x.mT if tall else x

@@ -32,6 +32,7 @@ def label(spec: Spec) -> str:
 def slug(said: str) -> str:
     """A label as part of a folder name: `kerple(form=power)` becomes kerple-form-power; long ones end in a hash."""
     plain = re.sub(r"[^\w.]+", "-", said).strip("-")
+    # File systems end names at 255 bytes, and folders of studies join several.
     return plain if len(plain) <= 80 else f"{plain[:70]}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
 
 

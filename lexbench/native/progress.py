@@ -1,6 +1,5 @@
 """Files of a running training: the checkpoint for resuming, the log, and the final record."""
 
-import fcntl
 import hashlib
 import importlib.metadata
 import io
@@ -16,7 +15,7 @@ from typing import Any
 
 import torch
 
-from lexbench.core.files import read_object, write_bytes, write_text
+from lexbench.core.files import locked, read_object, write_bytes, write_text
 from lexbench.native.learner import Optimizers
 
 DIGEST = hashlib.sha256().digest_size
@@ -28,12 +27,10 @@ def alone(folder: Path) -> Iterator[None]:
     """Create the folder if needed and lock it for this process; ValueError while another process holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not locked(lock.fileno(), wait=False):
             raise ValueError(
                 f"out={folder} is being trained by another process: wait until it ends, or give another folder"
-            ) from None
+            )
         yield
 
 
@@ -130,6 +127,7 @@ class Progress:
                 f"log {self.log} lacks step {min(lacking)}, its checkpoint has {state['step']} steps: "
                 "remove the folder to start again"
             )
+        # Steps behind the checkpoint are done again, and get their lines again.
         write_text(self.log, "".join(json.dumps(rows[step]) + "\n" for step in range(1, state["step"] + 1)))
         self._before = rows[state["step"]]["seconds"]
         return int(state["step"])

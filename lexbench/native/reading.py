@@ -44,6 +44,7 @@ class Pass:
                     asking, known = encoding.prepare(q[:, :, self._prompt - 1 : self._prompt], k[:, :, : self._prompt])
                     scaling, rule = encoding.scaling(q.shape[-1]), attention.head_ratios
                     self._ratios[layer] = rotations.ranked_ratios(asking, known, rotate, scaling, rule)
+                # Ranks stay for the whole answer, as Ms-PoE ranks heads once a prompt.
                 rotate = rotations.per_head(self._ratios[layer], rotate)
             settled = Layer(encoding, attention, q, k, positions, rotate)
             if observer is not None:

@@ -161,13 +161,10 @@ class Recipe:
         assert self.shape is not None and self.vocabulary is not None
         return Shape(vocabulary=self.vocabulary, **self.shape)
 
-    def learning_rate(self, step: int) -> float:
-        """The learning rate of AdamW in a step, counted from 0."""
-        return self.rate * self.share_of_rate(step)
-
     def share_of_rate(self, step: int) -> float:
         """The learning rate of a step, counted from 0, as a share of the peak."""
         boost = float(self.stage(step).get("boost", 1.0))
+        # From rate / warmup at the first step to the full rate at the last of the warm-up.
         if step < self.warmup:
             return boost * (step + 1) / self.warmup
         progress = (step - self.warmup) / max(1, (self.horizon or self.steps) - self.warmup)

@@ -4,7 +4,6 @@ KEY.npy          [steps, B * T] token ids: the rows of a step, one after the oth
 KEY.kinds.npy    [rows] index of each row's kind of lesson among `recipe.kinds`
 """
 
-import fcntl
 import functools
 import hashlib
 import io
@@ -18,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lexbench.core.files import write_bytes
+from lexbench.core.files import locked, write_bytes
 from lexbench.core.task import Encoded
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora import Corpus, hash_documents
@@ -101,15 +100,18 @@ class Rows:
         key = self._key()
         tokens, kinds = folder / f"{key}.npy", folder / f"{key}.kinds.npy"
         with (folder / ".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            locked(lock.fileno(), wait=True)
             if not tokens.exists():
                 every = [drawn(self._recipe, self._lessons, self._tokenizer, i) for i in range(self._recipe.steps)]  # type: ignore[arg-type]
+                # The smallest dtype that holds all ids; complements need a sign.
                 short = self._tokenizer.vocabulary <= 1 << (15 if self._answers else 16)
                 signed = (np.int16 if short else np.int32) if self._answers else None
                 dtype = signed or (np.uint16 if short else np.uint32)
                 names = self._recipe.kinds
+                # The tokens come last: where their file is, both are whole.
                 _write(kinds, np.array([names.index(kind) for some, _ in every for kind in some], np.uint8))
                 _write(tokens, np.stack([some.numpy().astype(dtype).ravel() for _, some in every]))
+        # Not into memory: trainings side by side share the pages.
         return np.load(tokens, mmap_mode="r"), np.load(kinds)
 
     def _key(self) -> str:

@@ -181,6 +181,7 @@ def scaling(method: Mapping[str, Any], start: Start | None, base: float | None, 
             f"method={name} needs a training that saves an ordinary Llama with plain RoPE, this encoding or "
             "shape.block saves another model: use method=none"
         )
+    # The training's base, which the encoding may have changed.
     model = replace(read_model({"path": str(start.folder)}), rope_base=base)
     try:
         attention = built.attention(model, length)

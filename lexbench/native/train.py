@@ -119,18 +119,8 @@ def _hash(corpora: Sequence[Corpus]) -> str:
 
 def texts(entries: Any, split: str, setting: str) -> list[Corpus]:
     """Corpora, each given by name or by name and parameters; their train or test split if they have splits."""
-    if not isinstance(entries, list) or not entries:
-        raise ValueError(f"{setting} must be a list of corpora, got {entries!r}: e.g. [stdlib,pydoc]")
-    found = []
-    for entry in entries:
-        given = {"name": entry} if isinstance(entry, str) else entry
-        if not isinstance(given, dict) or not isinstance(given.get("name"), str):
-            raise ValueError(
-                f"{setting} has names, or names and parameters, got {entry!r}: e.g. {{name: files, path: a}}"
-            )
-        own = {key: value for key, value in given.items() if key != "name"}
-        found.append(registry.build({**registry.read("corpus", given["name"]), **own}, "corpus", split=split))
-    return found
+    given = registry.listed("corpus", entries, setting, "[stdlib,{name: files, path: a}]")
+    return [registry.build(entry, "corpus", split=split) for entry in given]
 
 
 def train(prepared: Prepared, out: Path) -> None:
@@ -166,6 +156,7 @@ def _train(prepared: Prepared, out: Path) -> None:
     _learn(learner, progress, rows, unseen, tokenizer)
 
     # Save the model before the record: a folder with a record is finished.
+    # A new tokenizer has BOS and EOS first (`vocabulary.SPECIAL`).
     bos, eos = (0, 1) if begun is None else begun.ends
     _leave(decoder.cpu(), out, recipe, spec, scaling, (bos, eos))
     stated |= {"command": job.command, "encoding": stated["encoding"] | spec}
@@ -198,6 +189,7 @@ def counted(corpora: Sequence[Corpus], tokenizer: FastTokenizer) -> WittenBell:
 def _key(stated: Mapping[str, Any]) -> str:
     """Hash of everything that weights and losses depend on, whatever the path of the start."""
     start = stated["start"] and stated["start"]["fingerprint"]
+    # Without parameters at their defaults, a folder of an older version, which lacks them, has the same key.
     usual = {each.name: each.default for each in fields(Recipe) if each.name in LATER}
     recipe = {
         name: value
@@ -275,6 +267,7 @@ def held_out_rows(held_out: Sequence[Corpus], tokenizer: FastTokenizer, length: 
 
 def _target(decoder: Decoder, recipe: Recipe) -> tuple[float | None, int]:
     """RoPE base of the ordinary Llama that training saves (None: another model), and the length it is trained for."""
+    # Encodings for training may stand around one another.
     used = decoder.encoding
     while used.used is not used:
         used = used.used

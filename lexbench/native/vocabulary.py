@@ -38,6 +38,7 @@ def learnt(recipe: Recipe, corpora: Sequence[Corpus], folder: Path) -> FastToken
         vocab_size=size, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
     )
     bpe.train_from_iterator(_texts(recipe, corpora), trainer)
+    # So that other programs begin a text with BOS, too.
     bpe.post_processor = processors.TemplateProcessing(single=f"{SPECIAL[0]} $A", special_tokens=[(SPECIAL[0], 0)])
     settings: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -62,6 +62,7 @@ class LoadedModel:
 
     def attend(self, cell: OpenCell) -> None:
         """Apply the cell's method, once it has passed its checks and memory suffices."""
+        # First of all: what the method takes counts as the cell's.
         self._own_peak = machine.forget_peak()
         step, backend = cell.step, self.backend
         assert step.attention is not None, "a refused step is not measured"
@@ -120,6 +121,7 @@ def answers(backend: Backend, questions: Sequence[AnyQuestion]) -> Iterator[Answ
     if can.remote:
         yield from backend.answers(questions)
         return
+    # Neighbours only: the order of the questions is already the one that takes least work.
     for alike, group in itertools.groupby(questions, backend.alike if can.batches else lambda _: None):
         if alike is None:
             yield from (answer(backend, question) for question in group)

@@ -8,7 +8,7 @@ from typing import Any
 
 from lexbench.backends import Backend
 from lexbench.core import registry
-from lexbench.core.checkpoint import locate, modified
+from lexbench.core.checkpoint import folder_of, modified
 from lexbench.core.model import Model
 
 
@@ -24,13 +24,6 @@ class Shared:
 _shared: Shared | None = None
 
 
-def checkpoint_of(model: Model) -> str:
-    """Folder of a model, or its name on the hub; ValueError if the model has neither."""
-    if model.path is None:
-        raise ValueError(f"model {model.name} has no checkpoint to run: give model.path=DIR or a hub name")
-    return model.path
-
-
 def opened(model: Model, config: Mapping[str, Any], longest: int) -> Backend:
     """The backend of a config, with the model loaded, for questions of at most `longest` tokens.
 
@@ -39,10 +32,11 @@ def opened(model: Model, config: Mapping[str, Any], longest: int) -> Backend:
     """
     if _shared is None:
         return _built(model, config, longest)
-    folder = locate(checkpoint_of(model), model.revision, weights=False)
-    key = json.dumps([asdict(model), dict(config), modified(folder)], sort_keys=True, default=str)
+    files = modified(folder_of(model, weights=False))
+    key = json.dumps([asdict(model), dict(config), files], sort_keys=True, default=str)
     fits = longest <= _shared.longest if model.rope_scaling is None else longest == _shared.longest
     if _shared.backend is None or _shared.key != key or not fits:
+        # The old model goes first: memory may not hold both.
         before, _shared.backend = _shared.backend, None
         _end(before)
         _shared.backend = _built(model, config, longest)
@@ -69,9 +63,7 @@ def sharing() -> Iterator[None]:
 
 
 def _built(model: Model, config: Mapping[str, Any], longest: int) -> Backend:
-    checkpoint_of(model)
-    plain = {key: value for key, value in config.items() if key != "name"}
-    backend: Backend = registry.build(plain, "backend", model=model, longest=longest)
+    backend: Backend = registry.build(config, "backend", model=model, longest=longest)
     return backend
 
 

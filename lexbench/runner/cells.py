@@ -26,6 +26,7 @@ class Named:
 
     def identity(self) -> dict[str, Any]:
         """Name and every parameter, as plain JSON; a task's corpus is left out, a cell names it apart."""
+        # Through JSON, so that a cell read from a file has an equal identity: tuples become lists.
         values = {f.name: getattr(self.built, f.name) for f in fields(self.built) if f.name != "corpus"}
         return {"name": self.name, **json.loads(json.dumps(values, default=str))}
 

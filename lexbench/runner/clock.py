@@ -27,6 +27,7 @@ class Clock:
 
     def waits(self, answers: Iterable[Item]) -> Iterator[Item]:
         """The answers, each timed from the request for it."""
+        # Of a batch the first answer takes the time of all, and the others none.
         found = iter(answers)
         while True:
             asked = time.monotonic()

@@ -47,11 +47,13 @@ class Collapses:
 def _headline(records: Sequence[Record]) -> Record | None:
     """The metric that says whether there is a collapse: NLL, else accuracy, else the first score."""
     whole = {record.metric: record for record in records if record.part is None and record.metric}
+    # In the order of the headlines: a likelihood before a score.
     first = [name for name in HEADLINES if name in whole]
     return whole[first[0]] if first else next((each for name, each in whole.items() if is_score(name)), None)
 
 
 def _collapsed(metric: str | None, value: float, within: float) -> bool:
+    # Perplexity is e^nll: ten times of it is ln 10 nats more.
     if metric == "nll":
         return value - within >= math.log(FACTOR)
     return is_score(metric) and within > 0 and value <= within / FACTOR

@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from lexbench.backends import Backend
 from lexbench.core import registry
-from lexbench.core.checkpoint import FetchError, locate
+from lexbench.core.checkpoint import FetchError, folder_of
 from lexbench.core.model import Model
 from lexbench.core.record import Cell
 from lexbench.core.task import Tokenizer
@@ -17,7 +17,7 @@ from lexbench.core.tokenizer import load_tokenizer
 from lexbench.core.version import __version__
 from lexbench.runner import ray
 from lexbench.runner.answers import LoadedModel
-from lexbench.runner.backend_pool import checkpoint_of, done_with, opened
+from lexbench.runner.backend_pool import done_with, opened
 from lexbench.runner.cells import BackendFacts
 from lexbench.runner.job import Job
 from lexbench.runner.loop import measure
@@ -61,6 +61,7 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
         keep_job(store, job, models.facts, cells)
         with Run(job, store, cells, quiet) as run:
             models.measure(run, tokenizer)
+    # Records first: what is wrong with them can be seen in the folder.
     store.write_records(records_of)
     if odd := wrong(store.load({cell.id for cell in cells})):
         raise ValueError(next(iter(odd.values())))
@@ -69,11 +70,10 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
 
 def _tokenizer(model: Model, backend: Mapping[str, Any] | None = None) -> Tokenizer:
     """The checkpoint's; for a chat backend as it counts and frames questions."""
-    tokenizer = load_tokenizer(locate(checkpoint_of(model), model.revision, weights=False), model.bos)
-    if not (backend or {}).get("chat"):
+    tokenizer = load_tokenizer(folder_of(model, weights=False), model.bos)
+    if backend is None or not backend.get("chat"):
         return tokenizer
-    plain = {key: value for key, value in (backend or {}).items() if key != "name"}
-    dressed: Tokenizer = registry.checked(plain, "backend").as_chat(tokenizer, plain)  # type: ignore[attr-defined]
+    dressed: Tokenizer = registry.checked(backend, "backend").as_chat(tokenizer, backend)  # type: ignore[attr-defined]
     return dressed
 
 

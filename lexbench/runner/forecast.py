@@ -45,6 +45,7 @@ def workload(model: Model, questions: Sequence[AnyQuestion]) -> Workload:
         quadratic += times * a_pair * question.length**2
         if isinstance(question, Write):
             written = question.thought + question.room
+            # A written token meets all keys, where a causal text meets half of them: twice as much a pair.
             quadratic += 2.0 * a_pair * written * question.length
             steps += written
     tokens = sum(question.length for question in questions)
@@ -60,6 +61,7 @@ def speed(size: int = 1024) -> float:
         left: Any = torch.ones(size, size, device="cuda" if torch.cuda.is_available() else "cpu")
     else:
         left = np.ones((size, size), np.float32)
+    # The first product also starts threads and loads kernels; `item` waits for a GPU.
     (left @ left).sum().item()
     started = time.perf_counter()
     for _ in range(4):
@@ -104,12 +106,15 @@ class Forecast:
         rows, taken = np.array(self._rows), np.array(self._seconds)
         guess = self._guess * np.median(taken / (rows @ self._guess))  # the machine is as fast as it is
         pull = np.sqrt(TRUST)
+        # Rows by their seconds: relative errors count. Columns by the guess: all unknowns are near 1, and below the
+        # rows a term pulls them there, by the weight of `TRUST` cells.
         matrix = np.vstack([rows * guess / taken[:, None], pull * np.eye(len(guess))])
         found, _ = nnls(matrix, np.concatenate([np.ones(len(taken)), np.full(len(guess), pull)]))
         self._weights = found * guess
         ratios = defaultdict(list)
         for method, ratio in zip(self._methods, taken / (rows @ self._weights), strict=True):
             ratios[method].append(ratio)
+        # As if one more cell had been as fitted: a method of one cell has half of its deviation.
         self._factors = {name: (sum(each) + 1) / (len(each) + 1) for name, each in ratios.items()}
 
     def seconds(self, step: Step) -> float:

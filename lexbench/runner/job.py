@@ -11,7 +11,7 @@ from lexbench.core.checkpoint import read_model
 from lexbench.core.fence import fenced
 from lexbench.core.method import read_method, with_factor
 from lexbench.core.model import Model
-from lexbench.corpora import Corpus, for_lengths, usual_corpus
+from lexbench.corpora import for_lengths, usual_corpus
 from lexbench.runner.cells import Named
 
 MOST_SAMPLES = 1_000_000
@@ -93,8 +93,8 @@ class Job:
         tokens = _lengths(facts, lengths, multiples)
         corpus = _corpus(corpus or {}, max(tokens))
         text = _text(corpus, tokens)
-        suite = [part for config in tasks for part in _suite(config, text.built)]
-        settled = [_settled(task, tokens) for task in suite]
+        entries = [entry for config in tasks for entry in suites.entries(config)]
+        settled = [_settled(_named("task", entry, corpus=text.built), tokens) for entry in entries]
         config = {
             "model": asdict(facts),
             "method": [dict(config) for config in methods],
@@ -183,13 +183,8 @@ def _corpus(given: Mapping[str, Any], longest: int) -> Mapping[str, Any]:
 def _text(config: Mapping[str, Any], lengths: Sequence[int]) -> Named:
     """The corpus, made for all lengths of the run."""
     name = str(config["name"])
-    built = for_lengths(_built("corpus", config), lengths)
+    built = for_lengths(registry.build(config, "corpus"), lengths)
     return Named(name, built, registry.label(built, name, "corpus"))
-
-
-def _suite(config: Mapping[str, Any], corpus: Corpus) -> list[Named]:
-    """The tasks of a suite, or the one task itself."""
-    return [_named("task", entry, corpus=corpus) for entry in suites.entries(config)]
 
 
 USUAL: Mapping[str, Any] = {"n": 32, "multiples": [0.5, 1, 2, 4, 8]}
@@ -208,13 +203,9 @@ def _usual(name: str, tasks: Sequence[Mapping[str, Any]]) -> Any:
     return USUAL[name]
 
 
-def _built(noun: str, config: Mapping[str, Any], **inserted: Any) -> Any:
-    return registry.build({key: value for key, value in config.items() if key != "name"}, noun, **inserted)
-
-
 def _named(noun: str, config: Mapping[str, Any], **inserted: Any) -> Named:
     name = str(config["name"])
-    built = _built(noun, config, **inserted)
+    built = registry.build(config, noun, **inserted)
     return Named(name, built, registry.label(built, name, noun))
 
 

@@ -87,6 +87,7 @@ def _fitted(task: Named, job: Job, tokenizer: Tokenizer) -> tuple[Named, Mapping
     seed.
     """
     lengths, too_long = sorted(job.lengths), dict[int, Refused]()
+    # The longest length decides what the others ask, too: it is dropped as long as it has no questions.
     while (
         task.stated is not None
         and len(lengths) > 1
@@ -188,6 +189,7 @@ def keep_job(store: Store, job: Job, backend: BackendFacts, cells: Sequence[Open
     ]
     page = {"config": job.config, "provenance": {**machine.gather(), **measured}, "cells": planned}
     text = json.dumps(page, indent=1, sort_keys=True, default=str)
+    # By the settings alone: the same job has one page, whatever measures it.
     name = hashlib.sha256(json.dumps(job.config, sort_keys=True, default=str).encode()).hexdigest()[:16]
     store.write_text(f"jobs/{name}.json", f"{text}\n")
 
@@ -197,6 +199,8 @@ def cell_of(job: Job, step: Step, backend: BackendFacts) -> OpenCell:
     corpus = job.corpus if uses_corpus(step.task) else None
     form = getattr(backend.tokenizer, "form", "")  # of a chat server
     protocol = _protocol(step.task, backend.tokenizer)[0]
+    # Whatever changes a sample, and nothing else. Its hash names the cell: with a new key all cells that users have
+    # measured would be measured again.
     identity = {
         "model": {
             "name": job.model.name,

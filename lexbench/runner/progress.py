@@ -166,8 +166,10 @@ class Progress:
         forecast = self._sweep.forecast
         if now >= self._next or not self._left:
             self._to_go = forecast.left(self._left.values())
+            # The sum took this long: the next one waits 1 / SHARE times as long.
             self._next = now + (time.monotonic() - now) / SHARE
         done = sum(part * forecast.seconds(self._left[id]) for id, part in self._parts.items())
+        # Cells at work side by side share the time.
         return max(self._to_go - done, 0.0) / max(1, len(self._parts))
 
     def _text(self, cell: OpenCell, doing: str = "") -> str:

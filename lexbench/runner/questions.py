@@ -29,6 +29,7 @@ class Questions:
         """The questions of a cell; or none, and the reason."""
         key = (task, tokenizer, length, n, seed)
         with self._lock:
+            # Under the lock: several workers ask for the same questions at once, and one of them makes these.
             if key not in self._made:
                 made: Sequence[AnyQuestion]
                 refused: Refused | None
@@ -42,6 +43,7 @@ class Questions:
                             made = [replace(q, thought=thought) if isinstance(q, Write) else q for q in made]
                         check_questions(made, tokenizer, length)
                 except Refused as refusal:
+                    # Without its frames, which hold the texts that it was made of.
                     made, refused = [], refusal.with_traceback(None)
                 self._made[key] = made, refused
                 self._tokens += len(made) * length

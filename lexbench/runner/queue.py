@@ -58,6 +58,7 @@ class Queue:
                 self._busy.pop(cell.id, None)
                 self._held.pop(cell.id, None)
                 if failed and not self.closed:
+                    # To the front: its samples so far are kept, and it is the next one.
                     self._left = {cell.id: cell, **self._left}
                     self._of_method[cell.method] = {cell.id: cell, **self._of_method[cell.method]}
                 elif not mine and not self.closed:
@@ -93,6 +94,7 @@ class Queue:
                 in_order = self._by_method(method) if by_method else self._left.values()
                 cell = next((cell for cell in in_order if not self._must_wait(cell)), None)
                 if cell is None and not self._busy:
+                    # All others are done: wait for the other run, which may also give it up.
                     cell = next(iter(self._held.values()))
                 if cell is not None:
                     if self._left.pop(cell.id, None):
@@ -111,6 +113,7 @@ class Queue:
     def _must_wait(self, cell: Cell) -> bool:
         for other in self._busy.values():
             alike = (cell.method, cell.task, cell.seed) == (other.method, other.task, other.seed)
+            # Without an Attention a cell has no twin.
             if (self._ascending and alike) or (attended(cell) or cell.id) == attended(other):
                 return True
         return False

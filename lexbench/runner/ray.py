@@ -34,7 +34,8 @@ REACH = 10.0
 """Seconds in which a cluster's head must answer."""
 PASSED_ON = ("LEXBENCH_", "HF_", "OMP_NUM_THREADS")
 """Beginnings of environment variables that workers take over."""
-FACTS = ("name", "version", "dtype", "kernel", "revision")
+FACTS = [each.name for each in fields(BackendFacts) if each.name != "tokenizer"]
+"""What workers must agree in; the tokenizer is the driver's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +82,7 @@ class Worker:
 
     def __init__(self, environment: Mapping[str, str], path: list[str], folder: str) -> None:
         os.environ.update(environment)
+        # Plug-ins are found where the driver has found them, behind what this machine has itself.
         sys.path[:] = [*sys.path, *(each for each in path if each not in sys.path)]
         if Path(folder).is_dir():
             os.chdir(folder)
@@ -99,6 +101,7 @@ class Worker:
 
     def answers(self, cell: OpenCell, questions: Sequence[AnyQuestion]) -> Iterator[tuple[int, Answer]]:
         """Answer as `LoadedModel` does; yields the place of each question instead of the question."""
+        # Questions come back in another order, the very same objects.
         places = {id(question): place for place, question in enumerate(questions)}
         for question, answer in self._model.answers(cell, questions):
             yield places[id(question)], answer
@@ -148,6 +151,7 @@ class Cluster:
         memory = None if asked.memory_gb is None else int(asked.memory_gb * 2**30)
         environment = {key: value for key, value in os.environ.items() if key.startswith(PASSED_ON)}
         kind = self._worker.options(num_cpus=asked.cpus, num_gpus=asked.gpus, memory=memory)
+        # An empty entry is the folder of the driver, which goes along by name.
         return kind.remote(environment, [path for path in sys.path if path], str(Path.cwd()))
 
 
@@ -284,6 +288,7 @@ class Workers:
             for thread in threads:
                 thread.start()
             while any(thread.is_alive() for thread in threads) and not self._failures:
+                # A failure of any thread ends all: joining would wait for one of them.
                 time.sleep(0.02)
         finally:  # an error or Ctrl-C: what is not idle by now is ended
             run.queue.close()

@@ -117,6 +117,7 @@ def in_order(asked: Sequence[AnyQuestion], reuse: bool) -> list[AnyQuestion]:
     if not all(isinstance(question, Write | Choose) for question in asked):
         return list(asked)
     prompts = [question.prompt for question in asked if isinstance(question, Write | Choose)]
+    # Bytes of big-endian numbers sort as the numbers do, token by token.
     sorted_ = sorted(range(len(asked)), key=lambda place: prompts[place].astype(">u4").tobytes())
     shared = sum(in_common(prompts[one], prompts[other]) for one, other in itertools.pairwise(sorted_))
     if not (reuse and shared >= WORTH * sum(map(len, prompts))):

@@ -38,6 +38,7 @@ class Run:
         self.queue = Queue(left, store, ascending=job.stop_after_collapse)
         self.progress = Progress(left, quiet)
         self._collapses = Collapses() if job.stop_after_collapse else None
+        # What a cell has taken is what its twins would have taken.
         self._costs = costs.of_file(store.folder / "costs.jsonl") if left and job.reuse else {}
         self._lock = threading.RLock()
         if left:

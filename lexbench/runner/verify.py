@@ -12,10 +12,10 @@ import numpy as np
 from lexbench.backends import Backend, capabilities
 from lexbench.core.attention import Attention
 from lexbench.core.files import read_object, write_text
+from lexbench.core.task import Tokens
 from lexbench.kernels.reference import first_change
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from torch import Tensor
 
 CHEAP = 512
@@ -57,7 +57,7 @@ def verify(backend: Backend, attention: Attention, length: int) -> list[Check]:
     """
     if length < 2:
         raise ValueError(f"verify needs a text of at least 2 tokens, got {length}: raise length")
-    tokens = np.random.default_rng(0).integers(0, backend.model.vocabulary or backend.tokenizer.vocabulary, length)
+    tokens = _text(backend, length)
     half = tokens[: max(1, length // 2)]
     backend.attend(Attention())
     own = backend.logits(tokens, [length], length)
@@ -66,6 +66,7 @@ def verify(backend: Backend, attention: Attention, length: int) -> list[Check]:
     alone = backend.logits(half, [len(half)], len(half))
     again = backend.logits(tokens, [length], length)
     change = first_change(attention, backend.model, length)
+    # `first_change` tries powers of two: the change lies above half of what it found.
     begin = length if change is None else change // 2  # up to here all tokens see the model's own attention
     grows = any(part.dynamic is not None for part in attention.parts())
     history = "frequencies follow the longest text so far, " if grows else ""
@@ -86,14 +87,16 @@ def verify(backend: Backend, attention: Attention, length: int) -> list[Check]:
 
 def continues(backend: Backend, length: int) -> list[Check]:
     """Check that the present Attention, read in pieces with a cache, gives the logits of one full forward pass."""
-    tokens = np.random.default_rng(0).integers(
-        0, backend.model.vocabulary or backend.tokenizer.vocabulary, max(2, length)
-    )
     grows = "" if backend.sees_no_future() else "frequencies follow the longest text so far"
-    return [_cached(backend, tokens, grows)]
+    return [_cached(backend, _text(backend, max(2, length)), grows)]
 
 
-def _cached(backend: Backend, tokens: "NDArray[np.int64]", not_promised: str) -> Check:
+def _text(backend: Backend, length: int) -> Tokens:
+    """Random tokens, always the same ones."""
+    return np.random.default_rng(0).integers(0, backend.model.vocabulary or backend.tokenizer.vocabulary, length)
+
+
+def _cached(backend: Backend, tokens: Tokens, not_promised: str) -> Check:
     length = len(tokens)
     prompt = max(1, length - 8)
     ours = backend.logits(tokens, _pieces(prompt, length), prompt)

@@ -671,7 +671,7 @@ def test_a_server_that_cannot_be_asked_is_a_wrong_setting(monkeypatch: pytest.Mo
         OpenAI(MODEL, url=server.url.removesuffix("/v1"))
     monkeypatch.setenv("OPENAI_API_KEY", "two words")
     assert "the key in OPENAI_API_KEY must be printable ASCII" in said()
-    with pytest.raises(ValueError, match="no tokenizer"):
+    with pytest.raises(ValueError, match="model facts has no checkpoint"):
         OpenAI(lexbench.Model(name="facts", trained_length=8, head_dim=8))
 
 

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lexbench.core.checkpoint import locate
+from lexbench.core.checkpoint import folder_of
 from lexbench.core.model import Model
 from lexbench.core.tokenizer import load_tokenizer
-from lexbench.runner.backend_pool import checkpoint_of
 from lexbench.runner.cells import Step
 from lexbench.runner.forecast import Forecast, speed
 from lexbench.runner.job import Job
@@ -30,7 +29,7 @@ def measured(run: Path) -> list[tuple[Step, float]]:
     for file in sorted((run / "jobs").glob("*.json")):
         page = json.loads(file.read_text(encoding="utf-8"))
         job = job_of(page["config"])
-        folder = locate(checkpoint_of(job.model), job.model.revision, weights=False)
+        folder = folder_of(job.model, weights=False)
         planned = plan(job, load_tokenizer(folder, job.model.bos))
         by_name = {(each.method.label, each.task.label, each.length, each.seed): each for each in planned}
         for cell in page["cells"]:

@@ -3,9 +3,9 @@
 Prints a Markdown table of ratios, all from one run: time, as the median of repeats taken in turns, and memory beside
 the inputs at its peak, in tensors of the output's size. Plain is PyTorch's fused causal kernel on vectors that are
 rotated already; the others rotate them too, of which `sdpa` shows the price, but for masks, which take a model's own
-rotated vectors. With `--decode`, a call is a step of writing: the new token is rotated and joins the cache, and plain
-attention does that too. With `--asked`, queries are the last of a text that was begun, for which plain attention has a
-mask. On the CPU memory is the resident peak of a process of its own, on CUDA what the allocator held.
+rotated vectors. With `--decode`, a call is a step of writing in four layers: the new token is rotated and joins the
+cache, and plain attention does that too. With `--asked`, queries are the last of a text that was begun, for which plain
+attention has a mask. On the CPU memory is the resident peak of a process of its own, on CUDA what the allocator held.
 """
 
 import argparse
@@ -34,6 +34,8 @@ from lexbench.encodings.base import Rotate
 from lexbench.kernels import decode, dense, fast
 
 Call = Callable[[], Tensor]
+LAYERS = 4
+"""Layers of a step of writing."""
 
 
 def attentions(window: int) -> dict[str, Attention]:
@@ -104,23 +106,31 @@ def calls(options: argparse.Namespace, length: int) -> dict[str, Call]:
 
 
 def one_token(query: Tensor, keys: Tensor, values: Tensor, attention: Attention | None, width: int) -> Call:
-    """One token is appended to a cache of all others and attends to it; None: by PyTorch's fused kernel."""
+    """One token is appended to a cache of all others and attends to it; None: by PyTorch's fused kernel.
+
+    In `LAYERS` layers, each with a cache of its own, which share what is made once a step.
+    """
     total, spin = keys.shape[2], rotation(width)
     last, scaling = torch.tensor([total - 1], device=keys.device), 1 / math.sqrt(width)
     unrotated = attention is not None and attention.remap is not None
     before = keys if unrotated else spin(keys, torch.arange(total, device=keys.device))
-    layer = KeptLayer(room=2)
-    layer.update(before[:, :, :-1], values[:, :, :-1])
+    layers = [KeptLayer(room=2) for _ in range(LAYERS)]
+    for layer in layers:
+        layer.update(before[:, :, :-1], values[:, :, :-1])
     new, value = keys[:, :, -1:], values[:, :, -1:]
 
     def call() -> Tensor:
-        if layer.get_seq_length() == total:
-            layer.crop(-1)
-        layer.update(new if unrotated else spin(new, last), value)
-        if attention is None:
-            return F.scaled_dot_product_attention(spin(query, last), layer.keys, layer.values, enable_gqa=True)
-        state, asking = decode.Step(np.array([total])), query if unrotated else spin(query, last)
-        return decode.attend(asking, layer, state, attention, spin if unrotated else None, scaling)
+        state = decode.Step(np.array([total]))
+        for layer in layers:
+            if layer.get_seq_length() == total:
+                layer.crop(-1)
+            layer.update(new if unrotated else spin(new, last), value)
+            asking = query if unrotated else spin(query, last)
+            if attention is None:
+                found = F.scaled_dot_product_attention(asking, layer.keys, layer.values, enable_gqa=True)
+            else:
+                found = decode.attend(asking, layer, state, attention, spin if unrotated else None, scaling)
+        return found
 
     return call
 

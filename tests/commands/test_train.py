@@ -18,8 +18,8 @@ def test_convert_takes_folders_on_disk_only(tmp_path: Path, capsys: pytest.Captu
     [
         ("corpora=[]", "corpora must be a list of corpora, got []"),
         ("corpora=stdlib", "corpora must be a list of corpora, got 'stdlib'"),
-        ("corpora=[5]", "corpora has names, or names and parameters, got 5"),
-        ("corpora=[{path:x}]", "corpora has names, or names and parameters, got {'path': 'x'}"),
+        ("corpora=[5]", "corpora must list corpora by name, got 5"),
+        ("corpora=[{path:x}]", "corpora must list corpora by name, got {'path': 'x'}"),
         ("held_out=[]", "held_out must be a list of corpora, got []"),
     ],
 )

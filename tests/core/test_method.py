@@ -83,7 +83,7 @@ def test_a_part_that_refuses_refuses_for_all() -> None:
         ({"compose": "yarn"}, "compose must be a list of methods, got 'yarn'"),
         ({"compose": ["yarn", 5]}, "compose must list methods by name, got 5"),
         ({"compose": ["yarn", ["log_n"]]}, r"compose must list methods by name, got \['log_n'\]"),
-        ({"compose": [{"factor": 8}]}, "needs a name, got"),
+        ({"compose": [{"factor": 8}]}, "compose must list methods by name, got {"),
         ({"compose": ["yarn", "log_m"]}, "unknown method 'log_m': did you mean log_n"),
         ({"compose": [{"name": "yarn", "factr": 8}]}, "unknown parameter method.factr: did you mean factor"),
         ({"compose": ["yarn"], "factor": 8}, "a composed method has no parameters of its own, got method.factor"),

@@ -197,13 +197,13 @@ def test_every_encoding_gets_the_same_rows_and_shared_weights(tmp_path: Path, mo
 
 def test_the_learning_rate_warms_up_and_falls_to_a_tenth() -> None:
     schedule = recipe(stages=stages(100), warmup=10, rate=1.0)
-    assert schedule.learning_rate(0) == 0.1
-    assert schedule.learning_rate(9) == schedule.learning_rate(10) == 1.0
-    assert schedule.learning_rate(55) == pytest.approx(0.55)  # the middle of the cosine
-    assert schedule.learning_rate(99) == pytest.approx(0.1, abs=1e-3)
-    assert recipe(stages=stages(200), warmup=10, rate=1.0, horizon=100).learning_rate(150) == pytest.approx(0.1)
+    assert schedule.share_of_rate(0) == 0.1
+    assert schedule.share_of_rate(9) == schedule.share_of_rate(10) == 1.0
+    assert schedule.share_of_rate(55) == pytest.approx(0.55)  # the middle of the cosine
+    assert schedule.share_of_rate(99) == pytest.approx(0.1, abs=1e-3)
+    assert recipe(stages=stages(200), warmup=10, rate=1.0, horizon=100).share_of_rate(150) == pytest.approx(0.1)
     boosted = recipe(stages=({"steps": 100, "lessons": {"text": 1.0}, "boost": 3.0},), warmup=10, rate=1.0)
-    assert boosted.learning_rate(55) == pytest.approx(3 * 0.55)
+    assert boosted.share_of_rate(55) == pytest.approx(3 * 0.55)
 
 
 @pytest.mark.parametrize(

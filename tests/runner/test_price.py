@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from lexbench.core import registry
-from lexbench.core.checkpoint import locate
+from lexbench.core.checkpoint import folder_of
 from lexbench.core.tokenizer import load_tokenizer
-from lexbench.runner.backend_pool import checkpoint_of
 from lexbench.runner.job import Job
 from lexbench.runner.plan import plan
 from lexbench.stats.prices import without_factor
@@ -34,7 +33,7 @@ def job(*methods: Mapping[str, Any], lengths: Sequence[int] = LENGTHS, price: bo
 
 
 def planned(asked: Job) -> set[tuple[str, int]]:
-    tokenizer = load_tokenizer(locate(checkpoint_of(asked.model), None, weights=False))
+    tokenizer = load_tokenizer(folder_of(asked.model, weights=False))
     return {(step.method.label, step.length) for step in plan(asked, tokenizer)}
 
 

@@ -39,7 +39,7 @@ from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller, Placement
 from lexbench.backends.hf.state import Keys, State, Unkept, state_of
 from lexbench.backends.thinking import MARKERS, LocalForm, in_stages
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import dtype_of, end_tokens, fingerprint, locate, on_disk, weight_files
+from lexbench.core.checkpoint import dtype_of, end_tokens, folder_of, revision_of, weight_files
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import (
@@ -146,9 +146,7 @@ class Hf(Backend):
             )
         if attention not in ("auto", "lexbench", *FORMS):
             raise ValueError(f"backend.attention must be auto, lexbench, flex or triton, got {attention}")
-        if model.path is None:
-            raise ValueError(f"model {model.name} has no checkpoint: give model.path=DIR or a hub name")
-        folder = locate(model.path, model.revision)
+        folder = folder_of(model)
         weight_files(folder)
         self._device = device_of(device)
         if attention in FORMS and self._device.type == "cpu":
@@ -156,7 +154,7 @@ class Hf(Backend):
         if attention == "triton" and importlib.util.find_spec("triton") is None:
             raise ValueError("backend.attention=triton needs the package triton: pip install triton, or leave it out")
         dtype = self.dtype = dtype_of(dtype, folder, self._device.type != "cpu")
-        self.revision = fingerprint(folder) if on_disk(model.path) else folder.name
+        self.revision = revision_of(model, folder)
         self._form = LocalForm(chat, system, thinking, thought, markers=tuple(markers))
         self.tokenizer: Tokenizer = self._form.tokenizer(load_tokenizer(folder, model.bos))
         self._ends = end_tokens(folder)
@@ -210,10 +208,12 @@ class Hf(Backend):
         )
         self._passes = [self._installer.prepare(Attention())]
         self._continuing: dict[int, Placement] = {}
+        # Layers of the cache that transformers makes for this config, not the config, say whether it drops keys.
         self._windows = self._state is Keys and any(Keys(self._network.config).cache.is_sliding)
         self._prefix_cache = PrefixCache[list[Keys]]()
         self.reuse = False
         self._batch = batch if isinstance(batch, int) else None
+        # Tokens of a batch: running out of memory lowers it for all later ones.
         self._limit = sys.maxsize
         self._look = LOOK if self._device.type == "cuda" else 1
         self._pads: dict[bool, bool] = {}
@@ -251,6 +251,7 @@ class Hf(Backend):
     def _begun(self, prompt: Tokens, room: int = 0) -> tuple[Sequence[State], int]:
         """States for a prompt, and how many of its first tokens they already hold (from the previous prompt)."""
         if (taken := self._prefix_cache.take(prompt)) is None or taken[1] < WORTH * len(prompt):
+            # All keys, also behind windows: a cache that has dropped some cannot be cut.
             return [Keys(room=max(1, room)) if self._state is Keys else self._state() for _ in self._passes], 0
         for state in taken[0]:
             state.cut(taken[1])
@@ -294,6 +295,7 @@ class Hf(Backend):
     @torch.inference_mode()
     def _joins_right(self) -> bool:
         """Compare the states of two texts that are continued together with those of each alone."""
+        # The texts begin alike, so the kept prompt is set aside: neither may go on from the other.
         long, short = (self._sample(size)[0].cpu().numpy() for size in (6, 3))
         found, reuse = [], self.reuse
         self.reuse = False
@@ -328,6 +330,7 @@ class Hf(Backend):
             longest = max([question, *some], key=lambda each: each.length)
             if len(some) >= self._size(longest):
                 break
+            # Scored and marked texts stand beside padding that is read as text.
             texts = [_read_of(each) for each in (*some, question) if isinstance(each, Score | Mark)]
             if texts and not about_alike(texts):
                 break
@@ -340,6 +343,7 @@ class Hf(Backend):
 
     def _most(self, question: Batched) -> int:
         """Most questions like this one that are answered together; 0 where there may be no room for one."""
+        # Options of one token follow from the end of the prompt: they are no rows.
         rows = sum(len(option) > 1 for option in question.options) if isinstance(question, Choose) else 1
         length = question.length * max(1, rows)
         size = self._batch
@@ -347,6 +351,8 @@ class Hf(Backend):
             config, number = self._network.config.get_text_config(), DTYPES[self.dtype].itemsize
             passing, kept = ACTIVATIONS * config.hidden_size * number, self._kept_numbers(config) * number * length
             free = SHARE * free_memory(self._device)
+            # Scored texts pass at once, and nothing is kept of them. Prompts pass a few at a time (`READ`) where they
+            # can, and all caches stay.
             if not isinstance(question, Write | Choose):
                 size = int(free / (passing * length))
             elif self._reads_in_turn():
@@ -389,6 +395,7 @@ class Hf(Backend):
         done: dict[int, Written] = {}
         while waiting:
             asked = list(waiting.values())
+            # Thoughts end at different lengths: what stands behind them is joined only where padding is read rightly.
             alike = self._joins() or len({len(each.prompt) for each in asked}) == 1
             replies = self._continued(asked) if alike else [self._continued([each])[0] for each in asked]
             following = {}
@@ -410,6 +417,8 @@ class Hf(Backend):
             for step in range(1, room + 1):
                 logits = likelihood.mixed(self._head(last))
                 feed = logits.argmax(-1, keepdim=True)
+                # argmax of NaN is a token like any other. To read one waits for the device: look at several steps at
+                # once, and let `Draft` drop what was written behind an end.
                 unseen.append((feed, logits.isnan().any(-1, keepdim=True)))
                 if len(unseen) == self._look or step == room:
                     written, wrong = (torch.cat(each, dim=1).tolist() for each in zip(*unseen, strict=True))
@@ -419,6 +428,7 @@ class Hf(Backend):
                     live = [row for row, text in enumerate(rows) if not text.ended]
                     if not live:
                         break
+                    # To drop rows copies the cache: only where it halves it.
                     if 2 * len(live) <= len(rows) and self._reads_in_turn():
                         for state in caches:
                             cast(Keys, state).select(live)
@@ -435,6 +445,7 @@ class Hf(Backend):
         for read, states in self._in_turn(prompts, room):
             last.append(read)
             end = first + read.shape[1]
+            # All read at once, and none padded: go on from these states as they are.
             if end - first == len(prompts) and len({*map(len, prompts)}) == 1:
                 return read, states
             held = [cast(Keys, state) for state in states]
@@ -459,6 +470,7 @@ class Hf(Backend):
         first = 0
         while first < len(prompts):
             end = first + 1
+            # A prompt that goes on from the one before, or from which the next one goes on, is read alone.
             while end < len(prompts) and not any(shared[end - 1 : end + 2]):
                 sizes = [*map(len, prompts[first : end + 1])]
                 if not (about_alike(sizes) if any_length else len({*sizes}) == 1):
@@ -486,6 +498,7 @@ class Hf(Backend):
             return [self._choose_in_turn(question) for question in questions]
         options = [option for question in questions for option in question.options]
         rows = [(number, option) for number, each in enumerate(questions) for option in each.options if len(option) > 1]
+        # As many rows of a prompt's cache as it has such options.
         sizes, room = [len(questions[number].prompt) for number, _ in rows], max(map(len, options))
         with self._answering(max(question.length for question in questions)):
             last, wholes, number, first = list[Tensor](), list[Keys](), 0, 0
@@ -599,6 +612,7 @@ class Hf(Backend):
             passes = []
             for placement in self._passes:
                 self._installer.put(placement)
+                # Positions count real tokens, as `generate` of transformers counts them.
                 places = (real.cumsum(1) - 1).clamp_min(0)
                 read = self._base(input_ids=feed, attention_mask=real, position_ids=places, use_cache=False)
                 passes.append(states_of(read).to(self._head.device))
@@ -636,11 +650,14 @@ class Hf(Backend):
             own = placement
             if isinstance(state, Keys) and not (begins or state.pads) and tokens.shape[1] >= PIECE:
                 placement = self._continued_by(number)
+            # Not between pieces of one text: to install forgets what the prompt has set, ranks of heads and grown
+            # frequencies.
             if begins or len(self._passes) > 1 or placement is not own:
                 self._installer.put(placement)
             if begins:
                 self._installer.begin(prompt)
             if placement.hook is not None:
+                # Lengths and padding of the texts, known without reading a mask from the device.
                 placement.hook.text = state if isinstance(state, Keys) else None
             try:
                 found.append(
@@ -731,6 +748,7 @@ class Hf(Backend):
         found = towers(network)
         try:
             tokens = self._sample(min(8, positions_end(found[0], self._sample(1)) or 8))
+            # Another last token: in a causal model no logits before it change.
             other = torch.cat([tokens[:, :-1], tokens[:, :1]], dim=1)
             first, second = (precise(network(input_ids=each, use_cache=False).logits) for each in (tokens, other))
         except Exception as error:  # whatever a family's code raises without an image, an encoder's states, ...

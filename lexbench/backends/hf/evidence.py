@@ -28,6 +28,7 @@ def of_weights(hook: Hook, own: Mapping[int, Angles], device: torch.device, leng
         device: of the vectors.
         length: in tokens.
     """
+    # Reversed, so that of equal layers the first one stays.
     kinds = {id(held): layer for layer, held in reversed([*enumerate(hook.layers)]) if layer in hook.modules}
     rows = sorted({max(0, round(share * length) - 1) for share in SHARES})
     return max(
@@ -41,6 +42,7 @@ def _of_query(hook: Hook, layer: int, own: Angles, device: torch.device, length:
     module, held = hook.modules[layer], hook.layers[layer]
     heads, kv_heads, size = hook.shapes[layer]
     rng = np.random.default_rng([layer, length])
+    # Logits of deviation 4: weights far from equal, in which a wrong angle shows.
     queries = rng.standard_normal((heads, length, size)) * 2
     keys = rng.standard_normal((kv_heads, length, size)) * 2
     attention = within(held.attention, held.view, length)

@@ -79,6 +79,7 @@ def _at(method: Method, model: Model, length: int | None) -> Attention:
     """The Attention at a length; without a length, ValueError if it is not the same at all lengths."""
     if length is not None:
         return attention_of(method, model, length)
+    # Within the trained length and far beyond it: a method that follows the length differs in these.
     near, far = (attention_of(method, model, times * model.trained_length) for times in (1, 4))
     if near.as_data() != far.as_data():
         raise ValueError("the method depends on the length: give length=..., the tokens of prompt and answer")

@@ -83,6 +83,7 @@ class Hook:
 
     def mask(self, attention_mask: Tensor | None, **unused: Any) -> Tensor | None:
         """Mask function for transformers: the plain [B, K] padding mask, not a 4D mask; None without padding."""
+        # Our function is causal by itself, and knows the padding of its own texts.
         if attention_mask is None or self.text is not None or bool(attention_mask.all()):
             return None
         return attention_mask
@@ -123,21 +124,26 @@ class Hook:
         more = {name: given for name, given in (("sinks", s_aux), ("cap", softcap)) if given is not None}
         attention = self._inside(held, total)
         scaling = scaling if scaling is not None else 1 / math.sqrt(query.shape[3])
+        # A new pass over the layers has new positions.
         if layer == self._first:
             self._angles.clear()
+        # One token of each text: by the rotated keys that the cache keeps, without a look at masks.
         kept = self._kept(layer, held, attention, query, key, value) if softcap is None and not probed else None
         if kept is not None and self.text is not None and self.text.step is not None:
             rotate = None if self.rotated and held.attention.keep_first is None else self._rotation(held)
             mixed = decode.attend(query, kept, self.text.step, attention, rotate, scaling, s_aux)
             return mixed.transpose(1, 2).contiguous(), None
         if self.text is not None and self.text.pads:
+            # Padding on the left, as our own state knows it: a mask would have to be read from the device.
             begins = (total - self.text.lengths()).tolist()
             rows = [(slice(row, row + 1), (begin, total)) for row, begin in enumerate(begins)]
         else:
             rows = _rows(attention_mask, query, total)
+        # Heads are ranked in each text by itself.
         if held.attention.head_ratios is not None and attention_mask is None:
             rows = [(slice(row, row + 1), (0, total)) for row in range(len(query))]
         drops = held.view is not None and is_relative(attention)
+        # To check positions waits for the device: not at every token of a text that we have placed ourselves.
         trusted = self.text is not None and (query.shape[2] == 1 or bool(self.text.pads))
         if not trusted and (layer == self._first or (held.view is not None and not drops)):
             _check_positions(position_ids, key, rows, drops)
@@ -198,6 +204,7 @@ class Hook:
         """The Attention in a layer that may see a part of `total` keys by itself; the same object for every step."""
         if held.view is None or total <= held.view.size:
             return held.attention
+        # Attentions are hashed by identity, and kernels keep their plans by them.
         if id(held) not in self._windowed:
             self._windowed[id(held)] = within(held.attention, held.view, total)
         return self._windowed[id(held)]
@@ -217,6 +224,7 @@ class Hook:
         kept = layers[layer] if layer < len(layers) else None
         if not isinstance(kept, KeptLayer) or not kept.is_initialized or query.shape[3] != value.shape[3]:
             return None
+        # Some code casts or repeats keys behind the cache: then the buffers are not what attention is to see.
         if kept.keys.data_ptr() != key.data_ptr() or kept.keys.shape != key.shape:
             return None
         return None if decode.reaches(attention) is None else kept
@@ -239,6 +247,7 @@ def _rows(mask: Tensor | None, query: Tensor, total: int) -> list[tuple[slice, t
     for row, real in enumerate(mask.bool().cpu()):
         places = real.nonzero()[:, 0]
         begin, end = (int(places[0]), int(places[-1]) + 1) if len(places) else (total, total)
+        # Padding on the right stands behind a whole text, but inside one that goes on from a cache.
         if end - begin != len(places) or (end < total and query.shape[2] < total):
             raise Unrealisable("a row of the batch has padding inside its text: pad on the left")
         if begin < end:
@@ -284,6 +293,8 @@ def rotation(held: LayerAttention, rotary: nn.Module | None, made: dict[Any, tup
         return no_rotation
 
     def rotate(vectors: Tensor, positions: Tensor) -> Tensor:
+        # By identity: comparing positions would wait for the device. The tensor is kept beside its angles, so that no
+        # other one gets its id.
         name = (id(rotary), kind, id(positions), vectors.dtype, vectors.device)
         known = made.get(name)
         if known is None:

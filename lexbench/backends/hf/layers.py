@@ -33,6 +33,7 @@ def kinds_of(rotary: Any) -> list[str | None]:
     """Kinds of layers with frequencies of their own in a rotary module; [None] if all share them, [] if it has none."""
     if hasattr(rotary, "inv_freq"):
         return [None]
+    # transformers names the buffers of a kind KIND_inv_freq, and keeps copies under two further endings.
     ends = ("_inv_freq", "_original_inv_freq", "_long_inv_freq")
     found = [name for name, _ in rotary.named_buffers(recurse=False)]
     return [name.removesuffix(ends[0]) for name in found if name.endswith(ends[0]) and not name.endswith(ends[1:])]
@@ -122,12 +123,14 @@ class Turn:
             return rotated if width == vectors.shape[-1] else torch.cat([rotated, vectors[..., width:]], dim=-1)
         tables = cos_sin(made)
         assert tables is not None, "the rotary module returns what it returned before"
+        # Tables hold the number of a pair twice: side by side, or in two halves.
         places = slice(0, None, 2) if self.alternating else slice(self.pairs)
         cos, sin = (t[..., places][..., : self.pairs].to(vectors.device, vectors.dtype)[:, None] for t in tables)
         end = self.offset + 2 * self.pairs
         inside = vectors[..., self.offset : end]
         half = self.layout == "half"
         one, two = inside.chunk(2, dim=-1) if half else (inside[..., ::2], inside[..., 1::2])
+        # Pair (x, y) at angle t: (x cos t - y sin t, y cos t + x sin t).
         spun = one * cos - two * sin, two * cos + one * sin
         joined = torch.cat(spun, dim=-1) if half else torch.stack(spun, dim=-1).flatten(-2)
         whole = joined.shape[-1] == vectors.shape[-1]
@@ -136,6 +139,7 @@ class Turn:
 
 def turn_of(module: nn.Module, before: Tensor, after: Tensor, made: Any, pairs: int, tolerance: float) -> Turn | None:
     """The Turn that makes queries `after` [B, H, T, D] from those `before`; None if none does."""
+    # Rotated dimensions stand first in a head, or last.
     ends = dict.fromkeys([0, before.shape[3] - 2 * pairs])
     plain = [
         Turn(pairs, layout, offset, alternating)
@@ -146,6 +150,7 @@ def turn_of(module: nn.Module, before: Tensor, after: Tensor, made: Any, pairs: 
     ]
     found = next((turn for turn in plain if _agrees(turn, before, after, made, tolerance)), None)
     theirs = vars(sys.modules[type(module).__module__]).get("apply_rotary_pos_emb")
+    # The family's own function rounds as the model does: it goes first where it fits.
     if theirs is not None:
         family = replace(found or plain[0], apply=theirs)
         if _agrees(family, before, after, made, tolerance):
@@ -158,6 +163,7 @@ def _agrees(turn: Turn, before: Tensor, after: Tensor, made: Any, tolerance: flo
         found = turn(before, made)
     except (RuntimeError, TypeError, ValueError, IndexError):  # another signature, or other sizes
         return False
+    # As a share of what the rotation has moved: beside whole queries, errors of small angles would not show.
     moved = after - before
     return found.shape == after.shape and bool((found - after).std() <= tolerance * moved.std())
 
@@ -259,6 +265,7 @@ def within(attention: Attention, view: Window | Segments | None, total: int) -> 
 
 def changes_nothing(attention: Attention, view: Window | Segments | None, rotates: bool) -> bool:
     """Whether a layer that sees `view` by itself computes the same under an Attention, however long the text."""
+    # Longer than any text.
     inside = within(attention, view, 1 << 60)
     left = set(inside.slots()) - ({"mask"} if inside.mask is view else set())
     return not (left if rotates else left - {"inv_freq", "scale", "keep_first", "head_ratios", "remap"})

@@ -1,6 +1,5 @@
 """Load a network of transformers, complete and unchanged, onto a device."""
 
-import contextlib
 import importlib.util
 import inspect
 import re
@@ -13,17 +12,11 @@ import transformers
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
+from lexbench.backends.hf.layers import WINDOWS, stated
 from lexbench.backends.hf.memory import is_out_of_memory
 from lexbench.core.checkpoint import check_architecture, weight_bytes
 
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
-
-
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")}
 WAYS = (
     (AutoModelForCausalLM, transformers.MODEL_FOR_CAUSAL_LM_MAPPING),
     (AutoModelForImageTextToText, transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING),
@@ -61,6 +54,7 @@ def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         network, missing = None, []
         for auto, known in WAYS:
+            # The next way only where the one before leaves weights missing.
             if type(config) in known and (network is None or missing):
                 network, found = auto.from_pretrained(
                     folder,
@@ -93,6 +87,7 @@ def load(folder: Path, dtype: torch.dtype, spread: bool = False) -> Any:
     if missing:
         raise ValueError(f"checkpoint {folder} lacks {len(missing)} weights ({missing[0]}, ...): download it again")
     known = network.state_dict().keys()
+    # transformers only warns of such weights: the model would be shorter than the one that was trained.
     if extra := sorted(name for name in found["unexpected_keys"] if _of_a_layer(name, known)):
         raise ValueError(
             f"checkpoint {folder} holds weights of more layers than config.json states ({extra[0]}, ...): "
@@ -127,8 +122,12 @@ def language_models(network: Any) -> list[Any]:
     """
     if network.config.is_encoder_decoder:
         return [network]
-    inside = [module for module in network.modules() if isinstance(module, PreTrainedModel) and module is not network]
-    return [network, *(module for module in inside if module.get_output_embeddings() is not None)]
+    return [network, *(model for model in _inside(network) if model.get_output_embeddings() is not None)]
+
+
+def _inside(network: Any) -> list[Any]:
+    """The models that a network is made of, without itself."""
+    return [module for module in network.modules() if isinstance(module, PreTrainedModel) and module is not network]
 
 
 def needs(network: Any, error: Exception) -> str:
@@ -146,11 +145,8 @@ def needs(network: Any, error: Exception) -> str:
 
 def windows_of(config: Any) -> list[int]:
     """Sizes of the sliding and chunked windows that a text config states."""
-    found = []
-    for name in ("sliding_window", "attention_chunk_size", "attention_window_size"):
-        with contextlib.suppress(RuntimeError):  # transformers' error for a size that layers differ in
-            found.append(getattr(config, name, None))
-    return [size for size in found if isinstance(size, int) and size > 0]
+    found = [stated(config, name) for name in (*WINDOWS, "attention_window_size")]
+    return [size for size in found if size is not None and size > 0]
 
 
 def towers(network: Any) -> list[Any]:
@@ -159,8 +155,7 @@ def towers(network: Any) -> list[Any]:
     Those that read the network's own embeddings.
     """
     own = _embeddings(network)
-    inside = [module for module in network.modules() if isinstance(module, PreTrainedModel) and module is not network]
-    found = [module for module in inside if own is not None and _embeddings(module) is own]
+    found = [module for module in _inside(network) if own is not None and _embeddings(module) is own]
     return found[::-1] or [network.base_model]
 
 

@@ -114,13 +114,16 @@ class AttentionInstaller:
         self._always, self._form = always, form
         self._trained_length = trained_length
         self._end = end
+        # Towers inside have configs of their own, each with its kernel, which `set_attn_implementation` changes.
         models = [module for module in self._base.modules() if isinstance(module, PreTrainedModel)]
         self._kernels = [(model.config, model.config._attn_implementation) for model in (self._base, *models)]
         # A registry name of its own: several networks in one process may have different methods.
         self._registered = f"lexbench_{next(_numbers)}"
         places = [place for place, module in self._base.named_modules() if kinds_of(module)]
+        # Of several modules with frequencies it is not known which layers use which: none is changed.
         self._place = places[0] if len(places) == 1 else None
         self._original: nn.Module | None = self._base.get_submodule(self._place) if self._place else None
+        # As loaded: modules of dynamic and longrope change their own frequencies when they are called.
         self._stock = copy.deepcopy(self._original)
         self._kinds = self._kinds_of_layers()
         self._own = Placement(Attention(), self._original)
@@ -150,13 +153,17 @@ class AttentionInstaller:
         by_kind: dict[str | None, dict[Any, Attention]] = {}
         for kind, part in zip(self._kinds, parts, strict=True):
             by_kind.setdefault(kind, {}).setdefault(_angles(part), part)
+        # The model's own attention suffices where all layers of a kind have the same angles.
         one_each = all(len(different) == 1 for different in by_kind.values())
         wanted = self._wanted(attention)
         if one_each and None not in by_kind and wanted == ["layers"]:
             wanted = []  # the stock attention takes frequencies by kinds of layers
+        # One module rotates for all layers, before our function sees their vectors; else each layer's own module,
+        # inside it.
         alike = {kind: next(iter(different.values())) for kind, different in by_kind.items()}
         rotated = one_each and not set(UNROTATED) & set(wanted)
         if rotated and any(part.scale not in (None, 1.0) for part in parts) and self._erases_scale():
+            # A norm behind the rotation takes the scale away: rotate behind the norm, in our function.
             rotated, wanted = False, [*wanted, "scale"]
         changed = self._changed(alike) if rotated else None
         if not (wanted or always or self._always) and watch is None and rotated:
@@ -173,6 +180,7 @@ class AttentionInstaller:
             raise self._refusal(
                 wanted, f"its layers with positions see {size} tokens at most, where it changes nothing"
             )
+        # Equal layers share one object and one module: the hook keeps what it makes by their ids.
         rotaries: dict[Any, nn.Module | None] = {}
         same: dict[Any, LayerAttention] = {}
         held_layers = []
@@ -193,6 +201,7 @@ class AttentionInstaller:
         if placement.hook is not None:
             AttentionInterface.register(self._registered, placement.hook)
             AttentionMaskInterface.register(self._registered, placement.hook.mask)
+            # Once: it goes through all models inside.
             if self._base.config._attn_implementation != self._registered:
                 self._base.set_attn_implementation(self._registered)
         else:
@@ -268,6 +277,7 @@ class AttentionInstaller:
                 device = layers.frequencies(changed, kind).device
                 values = torch.from_numpy(attention.inv_freq.copy()).to(device, torch.float32)
                 setattr(changed, entry(kind, "inv_freq"), values)
+                # transformers goes back to this copy on short texts.
                 setattr(changed, entry(kind, "original_inv_freq"), values.clone())
             if attention.scale is not None:
                 setattr(changed, entry(kind, "attention_scaling"), attention.scale)
@@ -351,6 +361,7 @@ class AttentionInstaller:
         scale = layers.scale(rotary, kind)
         places = np.unique(np.linspace(0, length, 9).astype(np.int64))
         angles = places[:, None] * frequencies
+        # In float32 a frequency and its product with the position are each off by 2^-24 of themselves at most.
         slack = scale * (angles * 2.0**-23 + 1e-6)
         largest = 0.0
         for values, function in zip(self._cos_sin(rotary, places, kind), (np.cos, np.sin), strict=True):
@@ -374,6 +385,7 @@ class AttentionInstaller:
         """Refused unless our attention function with an empty Attention gives the model's own logits; tried once."""
         if rotated not in self._obstacles:
             before, learning = self._placement, self._network.training
+            # Dropout would part the two passes that are compared.
             self._network.eval()
             try:
                 self._obstacles[rotated] = self._try_hook(rotated)
@@ -399,6 +411,7 @@ class AttentionInstaller:
         """
         count, idle = self._config.num_hidden_layers, without_attention(self._config)
         limit = min(24, self._end or 24)
+        # Multiples of a prime: ids from all parts of the vocabulary.
         tokens = (torch.arange(limit) * 7919 % self._config.vocab_size)[None].to(self._network.device)
         if not rotated and (why := self._trace(tokens[:, :6])):
             return why
@@ -422,11 +435,13 @@ class AttentionInstaller:
                 got, pieces = [self._network(input_ids=tokens, use_cache=False).logits.double()], [tokens]
             else:
                 cache = whole_cache(self._config)
+                # What a text is continued by: a prompt, a single token, several at once.
                 pieces = tokens.split([limit - 3, 1, 2], dim=1)
                 got = [
                     self._network(input_ids=piece, past_key_values=cache, use_cache=True).logits.double()
                     for piece in pieces
                 ]
+        # Each layer calls our function once in each pass: fewer calls leave some to another attention.
         if not hook.modules or hook.calls != len(pieces) * (count - len(idle)):
             return UNREGISTERED
         if set(hook.modules) != set(range(count)) - idle:
@@ -458,6 +473,7 @@ class AttentionInstaller:
                 self.put(before)
             once, twice, never = seen
             both = once.keys() & twice.keys() & never.keys()
+            # Layers without rotation are the same in all three.
             turning = [layer for layer in both if not torch.equal(once[layer], never[layer])]
             self._erases = any(torch.allclose(once[layer], twice[layer], rtol=1e-2) for layer in turning)
         return self._erases

@@ -18,7 +18,6 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from lexbench.backends.caches import keeps_all
 from lexbench.backends.hf.head import states_of
 from lexbench.backends.hf.memory import trying
 from lexbench.kernels.decode import Step
@@ -76,6 +75,7 @@ class KeptLayer(DynamicLayer):  # type: ignore[misc]
         end = begin + key_states.shape[2]
         if not self._buffers or end > self._buffers[0].shape[2]:
             given = key_states, value_states
+            # A full buffer grows by an eighth at least: what is copied stays a constant share of what is written.
             buffers = [x.new_empty(*x.shape[:2], end + max(self._room, end // 8), x.shape[3]) for x in given]
             if begin:
                 for buffer, held in zip(buffers, (self.keys, self.values), strict=True):
@@ -83,6 +83,7 @@ class KeptLayer(DynamicLayer):  # type: ignore[misc]
             self._buffers, self._room = buffers, GROWTH
         for buffer, new in zip(self._buffers, (key_states, value_states), strict=True):
             buffer[:, :, begin:end] = new
+        # Behind `begin` a view may hold keys of tokens that have been cut: they are rotated anew.
         self._views = {line: (view, min(filled, begin)) for line, (view, filled) in self._views.items()}
         self._show(end)
         return self.keys, self.values
@@ -130,6 +131,7 @@ class Keys(State):
         """Columns of padding before each text; empty: there is none."""
         self._rows = 1
         if config is None:
+            # transformers has no public way to choose the class of layers that a cache makes when it meets them.
             self.cache.layer_class_to_replicate = functools.partial(KeptLayer, room)
         else:
             layers = self.cache.layers
@@ -260,6 +262,19 @@ class Unkept(State):
         yield copy.copy(self)
 
 
+def keeps_all(cache: Any, tokens: int) -> bool:
+    """Whether a cache made by the model holds keys and values of all `tokens` tokens, and nothing else.
+
+    Only such a cache can be cropped: the state of a recurrent or convolutional layer cannot go back to an earlier
+    token. Layers that share the keys and values of another layer are not initialized and are left out.
+    """
+    if type(cache) is not DynamicCache:  # subclasses hold more than keys and values
+        return False
+    plain = all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers)
+    read = {layer.get_seq_length() for layer in cache.layers if layer.is_initialized} if plain else set()
+    return read == {tokens}
+
+
 def state_of(tower: Any, tokens: Tensor, tolerance: float) -> Callable[[], State]:
     """What makes an empty state of the first kind that reads `tokens` in pieces as at once.
 
@@ -272,6 +287,7 @@ def state_of(tower: Any, tokens: Tensor, tolerance: float) -> Callable[[], State
     """
     whole = states_of(tower(input_ids=tokens, use_cache=False))
     size = tokens.shape[1]
+    # A prompt, two single tokens, and the rest at once: each is a path of its own in some code.
     pieces = [size - size // 2, *[1] * min(2, size // 2), max(0, size // 2 - 2)]
     parts = tokens.split([piece for piece in pieces if piece], dim=1)  # type: ignore[no-untyped-call]
 
@@ -293,6 +309,7 @@ def state_of(tower: Any, tokens: Tensor, tolerance: float) -> Callable[[], State
         names = tuple(name for name, value in given.items() if name in taken and value is not None)
     kinds: list[Callable[[], State]] = [Keys] if keeps_all(cache, size) else []
     if names:
+        # The fewest helps first: no positions told, several tokens at once.
         ways = itertools.product((False, True) if "position_ids" in taken else (False,), (False, True))
         kinds += [functools.partial(Handed, names, *way) for way in ways]
     return next((kind for kind in kinds if fits(kind)), Unkept)

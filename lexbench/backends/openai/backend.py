@@ -16,7 +16,7 @@ from lexbench.backends.openai.http import Rejected, Server
 from lexbench.backends.openai.replies import models
 from lexbench.backends.thinking import MARKERS, Form
 from lexbench.core.attention import Attention
-from lexbench.core.checkpoint import end_tokens, locate
+from lexbench.core.checkpoint import end_tokens, folder_of
 from lexbench.core.method import method_entries, read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Deferred, Refused
@@ -77,8 +77,6 @@ class OpenAI(Completions, Backend):
         prefill: bool = True,
         markers: Sequence[str] = MARKERS,
     ) -> None:
-        if model.path is None:
-            raise ValueError(f"model {model.name} has no tokenizer: give model.path=DIR or a hub name")
         _check("concurrency", concurrency, concurrency >= 1, "at least 1")
         _check("timeout", timeout, 0 < timeout < math.inf, "seconds above 0")
         _check("retries", retries, retries >= 0, "at least 0")
@@ -86,7 +84,7 @@ class OpenAI(Completions, Backend):
         _check("serves_length", serves_length, serves_length is None or serves_length >= 1, "at least 1 token")
         self.model, self.dtype = model, dtype
         self._serves, self._slots = started_with(serves, serves_length, model)
-        folder = locate(model.path, model.revision, weights=False)
+        folder = folder_of(model, weights=False)
         self.tokenizer = load_tokenizer(folder, model.bos)
         form = Form(chat, system, thinking, thought, prefill, tuple(markers))
         if chat:
@@ -96,6 +94,7 @@ class OpenAI(Completions, Backend):
         entry = _entry(self._server, served)
         self.version = _version(self._server, entry)
         ends, vocabulary = sorted(end_tokens(folder)), max(model.vocabulary or 0, self.tokenizer.vocabulary)
+        # Only vLLM's fingerprint is of its arguments; those of others may change from answer to answer.
         steady = self.version.startswith("vLLM")
         asked = (self._server, entry["id"], self.tokenizer, ends, vocabulary, steady)
         try:

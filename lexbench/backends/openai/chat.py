@@ -10,7 +10,7 @@ from lexbench.backends.openai.dialect import STOPS, Abilities, Dialect
 from lexbench.backends.openai.http import Rejected
 from lexbench.backends.openai.replies import found, malformed
 from lexbench.backends.thinking import Form, behind
-from lexbench.core.record import Deferred, Refused
+from lexbench.core.record import Refused
 from lexbench.core.task import Tokens, Write, Written
 from lexbench.core.tokenizer import FastTokenizer
 
@@ -38,21 +38,16 @@ class ChatDialect(Dialect):
 
         Refused if the server has read another number of tokens than asked, beyond `SPARE`.
         """
-        answer = self._chat(self._messages(question), question.thought + question.room, question.until)
+        answer, choice = self._chat(self._messages(question), question.thought + question.room, question.until)
         read = (answer.get("usage") or {}).get("prompt_tokens")
         if isinstance(read, int) and abs(read - len(question.prompt)) > SPARE:
             raise Refused(
                 f"{self._server.url} has read {read} tokens, the question has {len(question.prompt)}: it truncates "
                 "prompts, or its template is not the model's here"
             )
-        choice = found(self._server, answer, dict, "choices", 0)
-        cut = choice.get("finish_reason") == "length"
-        if choice.get("finish_reason") not in ("stop", "length"):
-            said = self._server.words(str(choice.get("finish_reason")))
-            raise Deferred(f"{self._server.url} cut an answer short ({said}): repeat the command")
+        cut = self._is_cut(choice)
         thought, text = self._parted(found(self._server, choice, dict, "message"), cut)
-        if self._server.holds_key(f"{thought} {text}"):
-            raise Refused(f"{self._server.url} wrote the API key that was sent to it: a record must not hold the key")
+        self._check_secret(f"{thought} {text}")
         tokens = self._tokenizer.encode(text).ids if text else np.empty(0, np.int64)
         if len(tokens) > question.room:  # what the thought has left over is not the answer's
             tokens, cut = tokens[: question.room], True
@@ -72,6 +67,7 @@ class ChatDialect(Dialect):
         for name in ("reasoning", "reasoning_content"):  # vLLM's newer and older name
             if isinstance(message.get(name), str) and message[name]:
                 return message[name], text.lstrip()
+        # From the right: a thought may speak of its own marker.
         thought, ended, answer = text.rpartition(end)
         if ended:
             return thought.strip().removeprefix(begin).strip(), answer.lstrip()
@@ -99,8 +95,11 @@ class ChatDialect(Dialect):
         begun = self._tokenizer.decode(prompt[end:])
         return [*system, *user, *([("assistant", begun)] if begun else [])]
 
-    def _chat(self, messages: Sequence[Mapping[str, str]], most: int, until: Sequence[str] = ()) -> dict[str, Any]:
-        body: dict[str, Any] = {"model": self._served, "messages": messages, "temperature": 0, self._most: most}
+    def _chat(
+        self, messages: Sequence[Mapping[str, str]], most: int, until: Sequence[str] = ()
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The answer to messages, and its only choice."""
+        body: dict[str, Any] = {"messages": messages, self._most: most}
         if stops := [text for text in until if text][:STOPS]:
             body["stop"] = stops
         if messages[-1]["role"] == "assistant":
@@ -109,18 +108,12 @@ class ChatDialect(Dialect):
             body["chat_template_kwargs"] = {"enable_thinking": self._form.thinking != "none"}
         if self._form.thinking == "budget":
             body["thinking_token_budget"] = self._form.thought
-        try:
-            answer = self._server.post("chat/completions", body)
-        except Rejected as no:
-            raise self._gone(no) if no.status == 404 else no from None
-        self._check_same(answer)
-        if len(found(self._server, answer, list, "choices")) != 1:
-            raise malformed(self._server, "it must have exactly one choice")
-        return answer
+        return self._posted("chat/completions", body)
 
     def _abilities(self) -> Abilities:
         """Find the fields that the server knows, by trial requests; Refused if it answers none."""
         trial = [{"role": "user", "content": "Hi"}]
+        # OpenAI's newer models take max_completion_tokens only, and some servers reject the switch for thinking.
         for self._most, self.switches in itertools.product(("max_tokens", "max_completion_tokens"), (True, False)):
             try:
                 self._chat(trial, 1 + self._form.thought)

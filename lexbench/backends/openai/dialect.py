@@ -42,15 +42,6 @@ class Abilities:
     """Why its likelihoods are not believed."""
 
 
-@dataclass(frozen=True)
-class Completion:
-    """The only choice of an answer; the server has read all tokens."""
-
-    choice: dict[str, Any]
-    written: int | None
-    """Number of new tokens, if the server reports it."""
-
-
 class Dialect:
     """Completions of one model on a server; `able` holds what it supports, `fingerprint` its own fingerprint.
 
@@ -78,33 +69,28 @@ class Dialect:
         """Greedy continuation of the tokens."""
         until = [text for text in request.until if text][:STOPS]
         fields = {**(self._exactly() if self.able.exact else {}), **({"stop": until} if until else {})}
-        answer = self._complete(self.able.ids, request.tokens, max_tokens=request.room, **fields)
-        reason = answer.choice.get("finish_reason")
-        if reason not in ("stop", "length"):
-            raise Deferred(
-                f"{self._server.url} cut an answer short ({self._server.words(str(reason))}): repeat the command"
-            )
+        choice, counted = self._complete(self.able.ids, request.tokens, max_tokens=request.room, **fields)
+        cut = self._is_cut(choice)
         if self.able.exact:
-            tokens = self._replies.new_tokens(answer.choice, request.room)
+            tokens = self._replies.new_tokens(choice, request.room)
             written: int | None = len(tokens)
         else:  # only text: its tokens may differ from the ones written, the server's count is kept
-            tokens = self._tokenizer.encode(found(self._server, answer.choice, str, "text")).ids
-            written = answer.written
+            tokens = self._tokenizer.encode(found(self._server, choice, str, "text")).ids
+            written = counted
             if written is not None and written > request.room:
                 raise Refused(
                     f"{self._server.url} wrote {written} tokens of at most {request.room}: it ignores max_tokens"
                 )
             tokens = tokens[: request.room]
-        if reason == "length" and written is not None and written < request.room:
+        if cut and written is not None and written < request.room:
             raise Refused(
                 f"{self._server.url} stopped after {written} of {request.room} tokens: raise its limit on new tokens"
             )
-        if self._server.holds_key(self._tokenizer.decode(tokens)):
-            raise Refused(f"{self._server.url} wrote the API key that was sent to it: a record must not hold the key")
+        self._check_secret(self._tokenizer.decode(tokens))
         [ends] = np.nonzero(np.isin(tokens, self._ends))
         if len(ends):
             return Continued(tokens=tokens[: ends[0]], hit_room=False)
-        return Continued(tokens=tokens, hit_room=reason == "length")
+        return Continued(tokens=tokens, hit_room=cut)
 
     def likely(self, tokens: Tokens, start: int) -> Losses:
         """NLL of tokens[start:]."""
@@ -125,6 +111,7 @@ class Dialect:
         if not self.able.options:
             wholes = [np.append(tokens, option) for option in options]
             return np.concatenate([self.likely(whole, len(tokens)) for whole in wholes])
+        # Each part reads the prompt again, but for what the server's prefix cache holds.
         parts = [options[begin : begin + MOST_OPTIONS] for begin in range(0, len(options), MOST_OPTIONS)]
         return np.concatenate([self._ahead(tokens, part, len(tokens)) for part in parts])
 
@@ -142,7 +129,7 @@ class Dialect:
     def _ahead(self, tokens: Tokens, options: Tokens, start: int) -> Losses:
         """NLL of tokens[start:] and of each option as the next token, in one request to vLLM."""
         scoring = {"prompt_logprobs": 0} if start < len(tokens) else {}
-        choice = self._complete(
+        choice, _ = self._complete(
             True,
             tokens,
             max_tokens=1,
@@ -150,24 +137,20 @@ class Dialect:
             logprob_token_ids=options.tolist(),
             return_tokens_as_token_ids=True,
             **scoring,
-        ).choice
+        )
         before = self._replies.of_prompt(choice, tokens, start) if scoring else []
         return np.array([*before, *self._replies.of_next(choice, options)], dtype=np.float32)
 
     def _scored(self, ids: bool, form: Mapping[str, Any], tokens: Tokens, start: int) -> Losses:
         """NLL of tokens[start:], by one of the forms of `SCORING`."""
-        choice = self._complete(ids, tokens, **form).choice
+        choice, _ = self._complete(ids, tokens, **form)
         read = self._replies.of_echo if "echo" in form else self._replies.of_prompt
         return np.array(read(choice, tokens, start), dtype=np.float32)
 
-    def _complete(self, ids: bool, tokens: Tokens, **fields: Any) -> Completion:
-        """Request a completion and validate its token count and the server's fingerprint."""
+    def _complete(self, ids: bool, tokens: Tokens, **fields: Any) -> tuple[dict[str, Any], int | None]:
+        """The only choice of an answer, whose prompt was read whole, and its new tokens, if the server counts them."""
         prompt = tokens.tolist() if ids else self._text(tokens)
-        body = {"model": self._served, "prompt": prompt, "temperature": 0, **fields}
-        try:
-            answer = self._server.post("completions", body)
-        except Rejected as no:
-            raise self._gone(no) if no.status == 404 else no from None
+        answer, choice = self._posted("completions", {"prompt": prompt, **fields})
         usage = answer.get("usage")
         usage = usage if isinstance(usage, dict) else {}
         read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
@@ -178,11 +161,30 @@ class Dialect:
                 f"{self._server.url} has read {shown} of {len(tokens)} tokens: it truncates prompts, "
                 "has another tokenizer, or another BOS policy (model.bos)"
             )
+        return choice, written if isinstance(written, int) else None
+
+    def _posted(self, path: str, fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """A greedy answer and its only choice, by the server that this run began with."""
+        try:
+            answer = self._server.post(path, {"model": self._served, "temperature": 0, **fields})
+        except Rejected as no:
+            raise self._gone(no) if no.status == 404 else no from None
         self._check_same(answer)
         if len(found(self._server, answer, list, "choices")) != 1:
             raise malformed(self._server, "it must have exactly one choice")
-        choice = found(self._server, answer, dict, "choices", 0)
-        return Completion(choice, written if isinstance(written, int) else None)
+        return answer, found(self._server, answer, dict, "choices", 0)
+
+    def _is_cut(self, choice: Mapping[str, Any]) -> bool:
+        """Whether the answer filled its room; Deferred if it ended neither so nor by itself."""
+        reason = choice.get("finish_reason")
+        if reason not in ("stop", "length"):
+            said = self._server.words(str(reason))
+            raise Deferred(f"{self._server.url} cut an answer short ({said}): repeat the command")
+        return bool(reason == "length")
+
+    def _check_secret(self, text: str) -> None:
+        if self._server.holds_key(text):
+            raise Refused(f"{self._server.url} wrote the API key that was sent to it: a record must not hold the key")
 
     def _check_same(self, answer: Mapping[str, Any]) -> None:
         """Raise Deferred if the server's fingerprint has changed: it was restarted with other arguments."""
@@ -221,6 +223,7 @@ class Dialect:
     def _abilities(self) -> Abilities:
         tokens = np.array([*self._tokenizer.prefix, *self._tokenizer.encode(PROBE).ids], dtype=np.int64)
         ids, exact = self._prompts(tokens)
+        # Tried, not told: the same server answers otherwise by its version and by how it was started.
         scoring = next((form for form in SCORING if _understood(self._scored, ids, form, tokens, 1)), None)
         options = ids and _understood(self._ahead, tokens, tokens[-2:], len(tokens))
         odd = self._contradiction(ids, scoring, tokens) if scoring and "echo" in scoring else ""
@@ -229,7 +232,7 @@ class Dialect:
     def _contradiction(self, ids: bool, form: Mapping[str, Any], tokens: Tokens) -> str:
         """Words for a token whose likelihood differs between being written and being read; empty: none was seen."""
         try:
-            choice = self._complete(ids, tokens, max_tokens=1, logprobs=1).choice
+            choice, _ = self._complete(ids, tokens, max_tokens=1, logprobs=1)
             new = found(self._server, choice, list, "logprobs", "token_logprobs")
             text = self._tokenizer.decode(tokens[len(self._tokenizer.prefix) :]) + str(choice.get("text"))
             whole = np.array([*self._tokenizer.prefix, *self._tokenizer.encode(text).ids], dtype=np.int64)
@@ -253,7 +256,7 @@ class Dialect:
         ways: Sequence[tuple[bool, Mapping[str, Any]]] = ((True, self._exactly()), (True, {}), (False, {}))
         for ids, fields in ways:
             try:
-                choice = self._complete(ids, tokens, max_tokens=1, **fields).choice
+                choice, _ = self._complete(ids, tokens, max_tokens=1, **fields)
                 return ids, bool(fields) and isinstance(choice.get("token_ids"), list)
             except Deferred:
                 raise

@@ -96,6 +96,7 @@ class Server:
 
         `path` is relative to the url; with a leading slash it is relative to the server's root, e.g. /version.
         """
+        # vLLM has its version beside the interface, not in it.
         root = self.url.removesuffix("/v1") if path.startswith("/") else f"{self.url}/"
         return self._attempt("GET", f"{root}{path}", None, min(self._timeout, CONNECT))
 
@@ -153,6 +154,7 @@ class Server:
     def _wait(self, fault: Fault, attempt: int) -> None:
         """Wait until the next attempt; the server's Retry-After holds back all threads."""
         pause = min(FIRST_PAUSE * 2.0**attempt, LONGEST_PAUSE) * random.uniform(0.75, 1.25)
+        # For all threads: each of them would be turned away, too.
         self._pace.hold(fault.wait)
         self._sleep(pause, fault.reason)
 
@@ -224,6 +226,7 @@ class Server:
             answer = None
         if not isinstance(answer, dict):
             raise Fault(f"malformed answer of {self.url}: {self.words(text)!r} is no JSON object")
+        # A server that cuts text by bytes may send half a character, as an escape that JSON allows.
         return _with_whole_characters(answer) if "\\ud" in text.lower() else answer
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from lexbench.backends.vllm.engine import Table
 from lexbench.core.attention import Attention, Positions
-from lexbench.core.checkpoint import locate
+from lexbench.core.checkpoint import folder_of
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.kernels.reference import Angles
@@ -32,10 +32,8 @@ def _scaled(model: Model, length: int) -> list[Angles]:
     from transformers import AutoConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    assert model.path is not None and model.rope_scaling is not None
-    config = AutoConfig.from_pretrained(
-        locate(model.path, model.revision, weights=False), trust_remote_code=False
-    ).get_text_config()
+    assert model.rope_scaling is not None
+    config = AutoConfig.from_pretrained(folder_of(model, weights=False), trust_remote_code=False).get_text_config()
     kinds = [None] if "rope_type" in model.rope_scaling else list(model.rope_scaling)
     found = []
     for kind in kinds:
@@ -46,6 +44,7 @@ def _scaled(model: Model, length: int) -> list[Angles]:
             continue
         if parameters["rope_type"] not in ROPE_INIT_FUNCTIONS:
             raise Refused(f"transformers does not know how {model.name} scales its angles ({parameters['rope_type']})")
+        # In float32, as the engine has them: they come from the same formulas.
         inv_freq, scale = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, "cpu", seq_len=length, layer_type=kind)
         found.append(Angles(inv_freq.double().numpy(), float(scale), model.rotary_layout))
     return found

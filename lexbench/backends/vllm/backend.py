@@ -21,9 +21,8 @@ from lexbench.core.checkpoint import (
     check_architecture,
     dtype_of,
     end_tokens,
-    fingerprint,
-    locate,
-    on_disk,
+    folder_of,
+    revision_of,
     weight_files,
 )
 from lexbench.core.model import Model
@@ -108,10 +107,8 @@ class Vllm(Completions, Backend):
                 raise ValueError(f"backend.{name} must be at least 1, got {count}")
         if memory_share is not None and not 0 < memory_share <= 1:
             raise ValueError(f"backend.memory_share must be above 0 and at most 1, got {memory_share}: e.g. 0.9")
-        if model.path is None:
-            raise ValueError(f"model {model.name} has no checkpoint: give model.path=DIR or a hub name")
         self.version = _version()
-        folder = locate(model.path, model.revision)
+        folder = folder_of(model)
         weight_files(folder)
         check_architecture(folder)
         self.model = model
@@ -120,11 +117,12 @@ class Vllm(Completions, Backend):
         settings = dict(engine or {})
         caching = ["prefix_cache"] if prefix_caching else []
         self.kernel = "+".join(["vllm", *caching, *_marked(self._overrides), *_named(settings)])
-        self.revision = fingerprint(folder) if on_disk(model.path) else folder.name
+        self.revision = revision_of(model, folder)
         self.form = LocalForm(chat, system, thinking, thought, markers=tuple(markers))
         self.tokenizer = self.form.tokenizer(load_tokenizer(folder, model.bos))
         self._longest = longest
         self._at_once = at_once
+        # Rope parameters of the user are in the table: no method may write over it.
         self._restart = restart or "rope_parameters" in self._overrides
         self._arguments: dict[str, Any] = {
             "folder": str(folder),
@@ -136,6 +134,7 @@ class Vllm(Completions, Backend):
             "enable_prefix_caching": prefix_caching,
             "tensor_parallel_size": tensor_parallel,
             "max_num_seqs": at_once,
+            # vLLM refuses fewer tokens a step than sequences.
             "max_num_batched_tokens": max(chunk, at_once),
         }
         if taken := sorted(settings.keys() & {*self._arguments, *SET}):
@@ -169,6 +168,7 @@ class Vllm(Completions, Backend):
                 self.close()
             if self._engine is None:
                 stated = self._stated(attention)
+                # What vLLM's config cannot state is written into the table of an engine of the plain model.
                 self._start(stated or self._stated(Attention()) or {})
                 changed = stated is None
             if changed:
@@ -191,6 +191,7 @@ class Vllm(Completions, Backend):
         with self._at_work():
             assert self._engine is not None, "attend must come first"
             replies = self._engine.ask([_piece(request) for request in requests])
+            # All that go on, in one batch again.
             while unfinished := [place for place, each in enumerate(requests) if self._goes_on(each, replies[place])]:
                 following = self._engine.ask([_piece(requests[place], replies[place]) for place in unfinished])
                 for place, reply in zip(unfinished, following, strict=True):
@@ -309,18 +310,17 @@ def _key(data: Any) -> str:
 
 def _marked(overrides: Mapping[str, Any]) -> list[str]:
     """A short hash of the overrides, part of the kernel's name; empty without overrides."""
-    return [f"overrides {hashlib.sha256(_key(overrides).encode()).hexdigest()[:8]}"] if overrides else []
+    return [f"overrides {_short(overrides)}"] if overrides else []
 
 
 def _named(settings: Mapping[str, Any]) -> list[str]:
     """Settings of the engine as parts of the kernel's name; of a mapping, a short hash."""
     plain = (str, int, float, bool)
-    return [
-        f"{name} {value}"
-        if isinstance(value, plain)
-        else f"{name} {hashlib.sha256(_key(value).encode()).hexdigest()[:8]}"
-        for name, value in sorted(settings.items())
-    ]
+    return [f"{name} {v if isinstance(v, plain) else _short(v)}" for name, v in sorted(settings.items())]
+
+
+def _short(data: Any) -> str:
+    return hashlib.sha256(_key(data).encode()).hexdigest()[:8]
 
 
 def _piece(request: Request, before: Reply | None = None) -> Request:

@@ -72,6 +72,7 @@ class Engine:
         for name, value in SETTINGS.items():
             os.environ.setdefault(name, value)
         self._ends = list(ends)
+        # The engine does not name its processes, and its memory is free only when they have ended.
         before = multiprocessing.active_children()
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the engine runs)
         try:
@@ -175,6 +176,7 @@ def _prompt(request: Request) -> Tokens:
 def _reply(request: Request, output: Any) -> Reply:
     [written] = output.outputs
     if isinstance(request, Continue):
+        # vLLM picks a token from NaN as from any other logits.
         drawn = [each[token].logprob for token, each in zip(written.token_ids, written.logprobs, strict=True)]
         if not np.isfinite(drawn).all():
             raise Refused("vllm's logits are NaN: use another dtype")
@@ -213,6 +215,7 @@ def _interruptible() -> Iterator[None]:
     if threading.current_thread() is not main or before is not signal.default_int_handler:
         yield
         return
+    # The main thread, the only one that sets handlers, under Python's own handler.
     heard = threading.Event()
 
     def insist() -> None:

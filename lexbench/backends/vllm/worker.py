@@ -44,12 +44,14 @@ class Turning:
         for module in self._lexbench_modules():
             table = _table(module)
             assert table is not None, f"{type(module).__name__} has no table to write"
+            # In float64, rounded once to the dtype of the table.
             places = torch.arange(len(table), dtype=torch.float64)[:, None]
             angles = places * torch.tensor(inv_freq, dtype=torch.float64)
             values = scale * torch.cat([angles.cos(), angles.sin()], dim=-1)
             plain = places[:first] * torch.tensor(own, dtype=torch.float64)
             values[:first] = torch.cat([plain.cos(), plain.sin()], dim=-1)
             table.copy_(values)  # in place: CUDA graphs hold the address of the table
+            # Some platforms read a second table, in bfloat16.
             if (twin := getattr(module, "cos_sin_cache_bf16", None)) is not None:
                 twin.copy_(values)
 

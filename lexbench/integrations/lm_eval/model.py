@@ -11,13 +11,13 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm
 
-from lexbench.core.checkpoint import locate
+from lexbench.core.checkpoint import folder_of
 from lexbench.core.console import without_bar
 from lexbench.core.task import Score, Scored, Tokens, Write, Written
 from lexbench.core.version import __version__
 from lexbench.integrations.lm_eval.arguments import greedy, identity, loaded, settle
 from lexbench.integrations.lm_eval.asking import answers, likelihoods
-from lexbench.runner.backend_pool import checkpoint_of, done_with
+from lexbench.runner.backend_pool import done_with
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +44,7 @@ class LexbenchModel(TemplateLM):  # type: ignore[misc]
         # The harness never closes a model.
         atexit.register(done_with, self._running)
         self._prefix = [*self._running.tokenizer.prefix]
-        model = self.setting.model
-        folder = locate(checkpoint_of(model), model.revision, weights=False)
+        folder = folder_of(self.setting.model, weights=False)
         self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         self._truncated: dict[str, Counter[str]] = {}
 

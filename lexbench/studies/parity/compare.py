@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from lexbench.backends import Backend
 from lexbench.core import machine, registry
-from lexbench.core.checkpoint import end_tokens, locate
+from lexbench.core.checkpoint import end_tokens, folder_of
 from lexbench.core.console import without_bar
 from lexbench.core.record import Refused
 from lexbench.core.task import Answer, AnyQuestion, Probe, Tokenizer, Tokens
@@ -21,7 +21,7 @@ from lexbench.core.tokenizer import load_tokenizer
 from lexbench.report.formats import markdown
 from lexbench.report.grid import Entry, Grid, Line
 from lexbench.runner.answers import answers
-from lexbench.runner.backend_pool import checkpoint_of, done_with, opened
+from lexbench.runner.backend_pool import done_with, opened
 from lexbench.runner.cells import Step
 from lexbench.runner.job import Job
 from lexbench.runner.plan import plan
@@ -174,7 +174,7 @@ def compare(job: Job, others: Sequence[Mapping[str, Any]]) -> Parity:
     labels = [_label(config) for config in others]
     if not labels or len(set(labels)) < len(labels):
         raise ValueError(f"--against needs backends, each once, got {', '.join(labels)}: e.g. --against native vllm")
-    folder = locate(checkpoint_of(job.model), job.model.revision, weights=False)
+    folder = folder_of(job.model, weights=False)
     tokenizer = load_tokenizer(folder, job.model.bos)
     ends = np.array(sorted(end_tokens(folder)), dtype=np.int64)
     tasks, methods = [task.label for task in job.tasks], [method.label for method in job.methods]

@@ -14,13 +14,14 @@ from typing import Any
 
 from lexbench.backends import Backend
 from lexbench.core import registry
+from lexbench.core.checkpoint import folder_of
 from lexbench.core.files import read_object, write_text
 from lexbench.core.method import read_method
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.version import __version__
 from lexbench.runner.answers import answer, scored
-from lexbench.runner.backend_pool import checkpoint_of, opened
+from lexbench.runner.backend_pool import opened
 from lexbench.runner.cells import BackendFacts
 from lexbench.runner.job import Job
 from lexbench.runner.plan import keep_job
@@ -106,7 +107,7 @@ def tune(
 
 def _checked(model: Model, settings: Settings) -> tuple[Path, int]:
     """Folder and length; ValueError for wrong settings."""
-    checkpoint_of(model)
+    folder_of(model, weights=False)
     length = settings.length
     if length is None or length <= model.trained_length:
         raise ValueError(
