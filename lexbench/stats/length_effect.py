@@ -9,7 +9,7 @@ is given from a score whose interval at the shortest length reaches chance.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from lexbench.core.record import Sample
@@ -68,4 +68,4 @@ def _score(sample: Sample, metric: str) -> float:
 def rows_of(table: Table, found: Sequence[LengthEffect]) -> list[dict[str, Any]]:
     """One row per method and length, in full precision."""
     shared = {"metric": table.metric, "from_length": table.lengths[0]}
-    return [{**asdict(each), "multiple": each.length / table.cell.trained_length, **shared} for each in found]
+    return [{**vars(each), "multiple": each.length / table.cell.trained_length, **shared} for each in found]

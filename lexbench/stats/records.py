@@ -5,7 +5,7 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -262,4 +262,4 @@ def dataframe(records: Sequence[Record]) -> "pd.DataFrame":
 
 def rows_of(records: Sequence[Record]) -> list[dict[str, Any]]:
     """One row per record, with `multiple`: length / trained_length."""
-    return [{**asdict(record), "multiple": record.multiple} for record in records]
+    return [{**vars(record), "multiple": record.multiple} for record in records]

@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +223,7 @@ class Store:
             before, kept = (None, {}) if afresh else self._kept(now)
             self.problems = []
             read = self.load(now.keys() - kept.keys())
-            new = [asdict(record) for each in read for record in records_of(each)]
+            new = [vars(record) for each in read for record in records_of(each)]
             rows = sorted([*new, *(row for rows in kept.values() for row in rows)], key=_order)
             if rows != before:
                 write_text(records, "".join(f"{as_json(row)}\n" for row in rows))

@@ -11,7 +11,7 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from lexbench.report.plots.style import BACKED, HATCHED, STYLE, characters, said, save, save_numbers
+from lexbench.report.plots.style import BACKED, HATCHED, STYLE, characters, place_empty_labels, said, save, save_numbers
 from lexbench.stats.differences import Difference, Differences, digits
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.values import number
@@ -99,6 +99,7 @@ def _figure(found: Differences, rows: Sequence[str]) -> Figure:
             if (method, length) in found.entries:
                 _field(axes, found, found.entries[method, length], (column, row), (norm, colours))
     _axes(axes, found, labels)
+    place_empty_labels([axes])
     figure.supxlabel(notes, fontsize=8)
     figure.suptitle(heading, fontsize=9.5)
     bar = figure.colorbar(

@@ -16,7 +16,7 @@ from matplotlib.textpath import TextPath
 from matplotlib.transforms import Affine2D
 
 from lexbench.core.record import Sample
-from lexbench.report.plots.style import BACKED, HATCHED, STYLE, characters, said, save, save_numbers
+from lexbench.report.plots.style import BACKED, HATCHED, STYLE, characters, place_empty_labels, said, save, save_numbers
 from lexbench.stats.intervals import Interval, wilson
 from lexbench.stats.tables import Table
 
@@ -124,6 +124,7 @@ def _figure(table: Table, strata: Sequence[Stratum], look: Look) -> Figure:
         fontsize=7,
     )
     axes.tick_params(length=0)
+    place_empty_labels([axes])
     small = " (small: samples, 95 %)" if look.numbers else ""
     bar = figure.colorbar(
         mpl.cm.ScalarMappable(mpl.colors.Normalize(0, 1), "cividis"),

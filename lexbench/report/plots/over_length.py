@@ -124,12 +124,12 @@ def _length_axis(axes: Axes, table: Table) -> None:
 def floor_of(table: Table, method: str, length: int) -> float | None:
     """What needs no model at this cell: the score of guessing, or the loss of counting; None where not known."""
     record = table.entries.get((method, length))
-    return None if record is None else getattr(record, "floor", record.chance)
+    return None if record is None else record.floor
 
 
 def floor_name(table: Table) -> str:
     """What the floor is: chance, or the best of the models that only count."""
-    known = (getattr(record, "floor_of", "chance") for record in table.entries.values())
+    known = (record.floor_of for record in table.entries.values())
     return next((f"{name} floor" if name != "chance" else name for name in known if name), "chance")
 
 

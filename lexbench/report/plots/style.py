@@ -166,12 +166,23 @@ def panels_for(
         axes.set_title(name, fontsize=9, pad=12)
     for axes in panels[len(shown) :]:
         axes.set_axis_off()
+    place_empty_labels(panels)
     figure.supxlabel(x, fontsize=9)
     figure.supylabel(y, fontsize=9)
     width = characters(figure.get_figwidth() - 0.4, 10.0)
     heading += "\ngrey: the methods of the other panels"
     figure.suptitle("\n".join(said(text, width, lines=2) for text in heading.split("\n")), fontsize=10)
     return figure, panels[: len(shown)]
+
+
+def place_empty_labels(panels: Iterable[Axes]) -> None:
+    """Fix the places of axis labels that stay empty.
+
+    To find a place for one, matplotlib measures all tick labels of its axis, several times a drawing.
+    """
+    for axes in panels:
+        axes.xaxis.set_label_coords(0.5, 0.0)
+        axes.yaxis.set_label_coords(0.0, 0.5)
 
 
 def behind(axes: Axes, curves: Sequence[ArrayLike]) -> None:
