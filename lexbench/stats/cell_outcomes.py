@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lexbench.core.groups import grouped
 from lexbench.core.record import Cell, Sample
 from lexbench.stats import floors, metrics
 from lexbench.stats.pairs import Outcome, outcomes
@@ -108,7 +109,7 @@ def matched(
     found: list[tuple[Kept, Kept]] = []
     rest = [_ordered(left), _ordered(right)]
     for key in keys:
-        groups = [_grouped(side, key) for side in rest]
+        groups = [grouped(side, _of_cell(key)) for side in rest]
         pairs = [pair for name in groups[0] for pair in zip(groups[0][name], groups[1].get(name, []), strict=False)]
         taken = {id(each) for pair in pairs for each in pair}
         rest = [[each for each in side if id(each) not in taken] for side in rest]
@@ -118,14 +119,11 @@ def matched(
 
 def doubled(cells: Iterable[Kept], key: Key) -> list[Kept]:
     """The first group of several cells with one key; empty without one."""
-    return next((group for group in _grouped(cells, key).values() if len(group) > 1), [])
+    return next((group for group in grouped(cells, _of_cell(key)).values() if len(group) > 1), [])
 
 
-def _grouped(cells: Iterable[Kept], key: Key) -> dict[Hashable, list[Kept]]:
-    groups: dict[Hashable, list[Kept]] = {}
-    for each in cells:
-        groups.setdefault(key(each.cell), []).append(each)
-    return groups
+def _of_cell(key: Key) -> Callable[[Kept], Hashable]:
+    return lambda each: key(each.cell)
 
 
 def _ordered(cells: Iterable[Kept]) -> list[Kept]:

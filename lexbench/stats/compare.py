@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lexbench.core.groups import grouped
 from lexbench.core.record import Cell
 from lexbench.stats import metrics, records
 from lexbench.stats.cell_outcomes import (
@@ -183,9 +184,7 @@ def _named(cell: Cell) -> str:
 
 def _by_task(pairs: Sequence[tuple[Kept, Kept]]) -> list[Compared]:
     """The pairs of each task, by length and seed."""
-    groups: dict[tuple[str, str | None], list[tuple[Kept, Kept]]] = {}
-    for one, other in pairs:
-        groups.setdefault((one.cell.task, one.cell.corpus), []).append((one, other))
+    groups = grouped(pairs, lambda pair: (pair[0].cell.task, pair[0].cell.corpus))
     made = []
     for (task, corpus), group in groups.items():
         ordered = sorted(group, key=lambda pair: (pair[0].cell.length, pair[0].cell.seed))

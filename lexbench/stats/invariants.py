@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core import registry
+from lexbench.core.groups import grouped
 from lexbench.core.record import Sample
 from lexbench.stats.metrics import is_score
 from lexbench.stats.wording import plain
@@ -111,12 +112,9 @@ def _apart(finished: Finished) -> Iterator[str]:
 
 def unlike(cells: Iterable[Finished]) -> dict[str, str]:
     """By cell id what is wrong among cells that were asked the same: other questions than most of them."""
-    groups: dict[str, list[Finished]] = {}
-    for each in cells:
-        if each.refused is None and not each.again:
-            groups.setdefault(question_key(each), []).append(each)
+    measured = (each for each in cells if each.refused is None and not each.again)
     found = {}
-    for group in groups.values():
+    for group in grouped(measured, question_key).values():
         if len(group) < 2:
             continue
         questions = [_questions(each) for each in group]

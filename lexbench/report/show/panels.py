@@ -56,7 +56,7 @@ class Shown:
     model: Model
     length: int
     parts: Mapping[str, Attention]
-    """By name: methods; or of one method its passes, or its layers where they differ."""
+    """By name: the method; or its passes, or its layers where they differ."""
 
     def places(self, *slots: str) -> list[tuple[int, str, Attention]]:
         """The parts that use one of the slots, with their place; 0 is the model's."""
