@@ -108,7 +108,7 @@ def tables(finished: Iterable[Finished], highlight: Iterable[str] = ()) -> list[
                     cell=cell,
                     differs=", ".join(f"{name} {own.get(name)}" for name in differing[about]),
                     entries={place: _of_metric(records, metric) for place, records in entries.items()},
-                    methods=sorted({row for row, _ in entries}, key=lambda row: (row.split(" #")[0] != "none", row)),
+                    methods=by_name({row for row, _ in entries}),
                     lengths=sorted({length for _, length in entries}),
                     deployed=deployed,
                     follows=frozenset(
@@ -120,6 +120,11 @@ def tables(finished: Iterable[Finished], highlight: Iterable[str] = ()) -> list[
                 )
             )
     return made
+
+
+def by_name(rows: Iterable[str]) -> list[str]:
+    """Rows by name, the baseline first."""
+    return sorted(rows, key=lambda row: (row.split(" #")[0] != "none", row))
 
 
 def _setting(cell: Cell) -> str:

@@ -227,7 +227,7 @@ def _scores(task: Task | None, sample: Sample) -> dict[str, float]:
         if not isinstance(place, int) or not 0 <= place < len(options):
             return {"accuracy": math.nan}
         chosen = Choose(**about, prompt=nowhere, options=options, expected=place)
-        return dict(task.score(chosen, Chosen(nll=losses)).scores) if task else {}
+        return dict(task.score(chosen, Chosen(nll=losses)).scores)
     if sample.output is not None:
         answer = Written(tokens=nowhere[:1], text=sample.output, hit_room=bool(sample.hit_room))
         try:  # the flawless answer is not kept: what depends on it cannot be told

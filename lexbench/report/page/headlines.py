@@ -7,7 +7,7 @@ from typing import Any
 
 from lexbench.core.record import Record
 from lexbench.report import looks
-from lexbench.report.grid import EMPTY, Entry, difference_entry, value_entry
+from lexbench.report.grid import EMPTY, Entry, difference_entry, ends_of, value_entry
 from lexbench.report.headline import grid_of
 from lexbench.report.leaderboard import best
 from lexbench.report.page.data import Measured, past, ranked, text
@@ -194,8 +194,7 @@ def _tokens(each: Summary) -> Entry:
 
 def _change(each: Summary, places: str) -> Entry:
     """A difference with its sign and interval."""
-    known = each.low is not None and each.high is not None
-    ends = (signed(each.low or 0.0, places), signed(each.high or 0.0, places)) if known else None
+    ends = ends_of(each.low, each.high, lambda end: signed(end, places))
     return Entry(text=signed(each.value or 0.0, places), ends=ends)
 
 
