@@ -52,7 +52,7 @@ def kept(finished: Finished, expected: Iterable[str] = ()) -> Kept:
     """
     cell, samples = finished.cell, finished.samples
     names = metrics_of(samples)
-    if samples and all(sample.failed is not None for sample in samples):
+    if samples and all(sample.failed is not None for sample in samples):  # failed samples name no score
         names = sorted({*names, *expected}, key=metrics.order)
     attention = hashlib.sha256(json.dumps(cell.identity.get("attention"), sort_keys=True).encode()).hexdigest()[:16]
     try:

@@ -82,7 +82,7 @@ def prove(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, ma
         cap=cap,
         mean=float(losses.mean()),
         above=int((losses > cap).sum()),
-        wealth=math.exp(min(float(logs.max()), 700.0)),
+        wealth=math.exp(min(float(logs.max()), 700.0)),  # beyond 709 it is no float64
         at=int(reached[0]) + 1 if len(reached) else None,
         more=more,
     )
@@ -98,6 +98,7 @@ def cluster_losses(baseline: Sequence[Outcome], other: Sequence[Outcome], metric
     sums: dict[str, list[float]] = {}
     last = None
     for each in gaps(baseline, other):
+        # A later question of a cluster that has ended would change a stake that is placed already: it is left out.
         if each.cluster == last or each.cluster not in sums:
             total = sums.setdefault(each.cluster, [0.0, 0.0])
             total[0] -= better(metric) * (each.amount or 0.0)

@@ -72,7 +72,7 @@ def levels(groups: Mapping[Key, Sequence[Outcome]], scored: bool) -> dict[Key, L
             amounts = [each.amount or 0.0 for each in group]
             sums = np.zeros((len(places), 2))
             np.add.at(sums, [places[name] for name in clusters], np.array([amounts, [e.units for e in group]]).T)
-            value, influence = ratio(sums)
+            value, influence = ratio(sums)  # one place for each cluster of the family: 0 where this group lacks it
             found[key] = Level(
                 value=value,
                 own=mean_interval(amounts, clusters) if scored else None,
@@ -104,7 +104,7 @@ def combination(terms: Sequence[tuple[float, Level]], scored: bool) -> Estimate:
         return Estimate(value, value, value, "mover" if scored else "cluster_bootstrap")
     if scored:
         return _recovered(value, weights)
-    if any(level.influence is None for level in weights):
+    if any(level.influence is None for level in weights):  # a single cluster has no spread to resample
         return Estimate(value)
     below, above = reaches(_by_family(weights))
     return Estimate(value, value - float(below), value + float(above), "cluster_bootstrap")
@@ -126,7 +126,7 @@ def _recovered(value: float, weights: Mapping[Level, float]) -> Estimate:
     values, lows, highs = [], [], []
     for level, weight in weights.items():
         assert level.own is not None
-        low, high = sorted((weight * level.own.low, weight * level.own.high))
+        low, high = sorted((weight * level.own.low, weight * level.own.high))  # a negative weight swaps the ends
         values.append(weight * level.value)
         lows.append(low)
         highs.append(high)

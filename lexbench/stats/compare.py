@@ -104,7 +104,7 @@ def compare(
     the same on both sides.
     """
     folders = [[side] if isinstance(side, Path) else list(side) for side in (a, b)]
-    once = {tuple(side): records.load(side) for side in folders}
+    once = {tuple(side): records.load(side) for side in folders}  # both sides may be the same folders
     loaded = [once[tuple(side)] for side in folders]
     given = [select_a, select_b]
     sides = []

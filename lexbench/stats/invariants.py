@@ -119,6 +119,7 @@ def unlike(cells: Iterable[Finished]) -> dict[str, str]:
             continue
         questions = [_questions(each) for each in group]
         counts = Counter(questions)
+        # Longest first: cells cut short by the same fault must not outvote a whole one.
         most = max(counts, key=lambda asked: (len(asked), counts[asked]))
         for each, asked in zip(group, questions, strict=True):
             if asked != most:

@@ -51,6 +51,7 @@ def length_effects(table: Table, samples: Mapping[str, Sequence[Sample]]) -> lis
             if not floored:
                 interval = cluster_bootstrap(scores[1], scores[0], [left.cluster for left, _ in pairs])
             value = None if floored else sum(scores[1]) / sum(scores[0]) - 1
+            # The interval is that of the ratio of both scores, the effect this ratio minus 1.
             low, high = (interval.low - 1, interval.high - 1) if interval else (None, None)
             found.append(LengthEffect(row, length, value, low, high, len(pairs)))
     return found

@@ -177,7 +177,8 @@ def collapse_position(values: Floats, level: ArrayLike, begins: NDArray[np.int64
 
     A bin without targets (NaN) is skipped, and is no start; NaN where there is no level.
     """
-    stays = ~(values <= np.asarray(level)[..., None] + RISE)
+    stays = ~(values <= np.asarray(level)[..., None] + RISE)  # not `>`: NaN, a bin without targets, must stay
+    # From the back: a bin stays where it and all bins behind it do.
     stays = np.logical_and.accumulate(stays[..., ::-1], axis=-1)[..., ::-1] & ~np.isnan(values)
     places = np.where(stays.any(axis=-1), begins[stays.argmax(axis=-1)], math.inf)
     return np.where(np.isnan(level), math.nan, places)

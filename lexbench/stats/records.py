@@ -59,7 +59,7 @@ def load(folders: Iterable[Path], afresh: bool = False) -> Loaded:
             if cell.cell.id in odd:
                 continue
             known = finished.get(cell.cell.id)
-            if known is None or (known.again and not cell.again):
+            if known is None or (known.again and not cell.again):  # a measured cell replaces its deferred twin
                 finished[cell.cell.id] = cell
         left.update({cell.id: cell for cell in store.unfinished()})
         problems += store.problems
@@ -160,6 +160,7 @@ def _likelihood(finished: Finished, part: str | None) -> list[Record]:
             interval = _turned(per_target if units is targets else cluster_bootstrap(nats, units, clusters), turn)
         record = _record(finished, part, metric, value, interval if value is not None else None, used)
         ratio = float(targets.sum() / units.sum()) if value is not None else 0.0
+        # Floors are in nats per target: times targets per unit they are in nats per unit.
         ends = {name: None if value is None else _finite(turn, each * ratio) for name, each in floors.items()}
         uniform, unigram, bigram = (ends.get(name) for name in ("uniform", "unigram", "bigram"))
         records.append(replace(record, uniform=uniform, unigram=unigram, bigram=bigram))

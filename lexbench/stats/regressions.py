@@ -240,6 +240,7 @@ def _settled(verdict: Verdict, found: Paired, comparisons: int) -> Verdict:
     """The verdict on a comparison among others."""
     metric = verdict.metric or ""
     assert found.difference is not None
+    # In this order: a significant loss counts even where both sides are at a floor or the ceiling; nothing else does.
     if found.p_holm is not None and found.p_holm <= LEVEL:
         return replace(verdict, status="regressed")
     if found.limit:

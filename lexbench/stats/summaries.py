@@ -171,7 +171,7 @@ def _last(judged: Judged) -> int:
 def _largest(estimates: Sequence[Estimate]) -> Estimate:
     """The largest value, lower end and upper end."""
     low, high = (max(_end(each, side) for each in estimates) for side in ("low", "high"))
-    whole = not math.isnan(sum(_end(each, "low") for each in estimates))
+    whole = not math.isnan(sum(_end(each, "low") for each in estimates))  # max() passes over NaN by chance
     return Estimate(max(each.value for each in estimates), low if whole else None, high if whole else None)
 
 
@@ -377,6 +377,7 @@ def _pooled(
         scale = weights[length] / math.fsum(each.units for each in pairs[length])
         for each in pair[side]:
             amount = None if each.amount is None else scale * each.amount
+            # Question i of one length is another than question i of the next: each gets an index of its own.
             pooled.append(replace(each, index=each.index * len(sides) + place, amount=amount, targets=None))
     return pooled
 

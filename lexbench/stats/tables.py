@@ -129,6 +129,7 @@ def by_name(rows: Iterable[str]) -> list[str]:
 
 def _setting(cell: Cell) -> str:
     """Hash of everything that cells of one table must share: the identity without method and length."""
+    # The attention is the method at one length.
     shared = {key: value for key, value in cell.identity.items() if key not in ("method", "attention", "length")}
     names = ("model", "task", "protocol", "backend", "dtype", "kernel", "corpus", "n", "seed", "trained_length")
     shown = [getattr(cell, name) for name in names]

@@ -171,7 +171,7 @@ class Store:
         self.problems = []
         cells = self.folder / "cells"
         wanted = states(cells, ids)
-        found = Packed(self.folder).load(wanted) if len(wanted) > FEW else {}
+        found = self._packed.load(wanted) if len(wanted) > FEW else {}
         for name in sorted(wanted.keys() - found.keys()):
             try:
                 found[name] = format.read(cells / f"{name}.parquet")
@@ -208,7 +208,7 @@ class Store:
         cells, records = self.folder / "cells", self.folder.resolve() / "records.jsonl"
         self._check_folder()
         cells.mkdir(parents=True, exist_ok=True)
-        held = os.open(cells, os.O_RDONLY)
+        held = os.open(cells, os.O_RDONLY)  # the folder itself is locked: no lock file stays behind
         try:
             locked(held, wait=True)
             for file in cells.glob("*.jsonl"):
@@ -261,6 +261,7 @@ class Store:
             before = [dict(json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
             for row in before:
                 found.setdefault(str(row["cell"]), []).append(row)
+            # A cell that finished in the same tick of the clock counts as younger: it is read once more.
             old = {name for name, state in now.items() if state.changed < written}
             rows = {name: each for name, each in found.items() if name in old}
             known = {field.name for field in fields(Record)}
