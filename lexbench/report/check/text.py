@@ -8,19 +8,7 @@ from lexbench.report.check.check import Check
 from lexbench.report.grid import Entry, Grid, Line
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.regressions import Verdict
-from lexbench.stats.wording import (
-    change,
-    escaped,
-    listed,
-    plain,
-    scale,
-    several,
-    short_unit,
-    small,
-    some,
-    unit,
-    value,
-)
+from lexbench.stats.wording import change, escaped, listed, plain, scale, several, short_unit, small, some, unit, value
 
 STATUSES = ("proven", "held", "improved", "regressed", "not proven", "not comparable", "new")
 ROWS = 24

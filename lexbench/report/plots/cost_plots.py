@@ -22,17 +22,7 @@ from lexbench.report import looks
 from lexbench.report.looks import Look
 from lexbench.report.plots import value_axis
 from lexbench.report.plots.over_length import FLOOR, SEEN, floor_name, floor_of, told_apart
-from lexbench.report.plots.style import (
-    LEAVES,
-    STYLE,
-    characters,
-    legend,
-    mark,
-    said,
-    save,
-    save_numbers,
-    title,
-)
+from lexbench.report.plots.style import LEAVES, STYLE, characters, legend, mark, said, save, save_numbers, title
 from lexbench.report.plots.value_axis import Scale
 from lexbench.stats.costs import Cost, prices
 from lexbench.stats.tables import Table, at_length

@@ -145,11 +145,7 @@ def _level(axes: Axes, found: Differences, length: int, column: int) -> None:
 
 
 def _field(
-    axes: Axes,
-    found: Differences,
-    each: Difference,
-    place: tuple[int, int],
-    scale: tuple[Normalize, Colormap],
+    axes: Axes, found: Differences, each: Difference, place: tuple[int, int], scale: tuple[Normalize, Colormap]
 ) -> None:
     """A difference on its colour, bold and starred where significant; hatched where refused."""
     if each.refused:
