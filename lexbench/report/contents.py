@@ -116,14 +116,14 @@ def _beside(draw: Callable[[], None], aside: bool) -> Callable[[], None]:
     sys.stdout.flush()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads: those of BLAS take care of them
-        child = os.fork()
+        child = os.fork()  # a fork has tables and samples in memory: nothing is sent to it
     if child == 0:
         failed = 1
         try:
             draw()
             failed = 0
         finally:
-            os._exit(failed)
+            os._exit(failed)  # no exit handler of the parent runs twice
 
     def ended() -> None:
         if os.waitpid(child, 0)[1]:  # whatever it was, here it says so

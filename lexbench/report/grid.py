@@ -54,6 +54,7 @@ class Grid:
 
         def rest(entry: Entry) -> str:
             interval = f"[{entry.ends[0]}, {entry.ends[1]}]" if entry.ends else ""
+            # Equal notes share a number.
             marks = ", ".join(str(notes.setdefault(note, len(notes) + 1)) for note in entry.notes)
             return " ".join(filter(None, [interval, entry.more, f"({marks})" if marks else ""]))
 

@@ -115,17 +115,11 @@ def grid(layout: Layout) -> Grid:
     rows.append(["average", *last])
     cell, sizes = layout.cell, len(LONGBENCH_E) if layout.e else len(DATASETS)
     absent = sizes - len([name for name in DATASETS if name in layout.rows])
-    below = [
-        "Official scores x 100; n: examples. Buckets: words of the whole example, as stored in the data."
-        if layout.e
-        else "Official scores x 100; n: examples.",
-        "Average: over the data sets of the column, each with the same weight.",
-        *(
-            [f"{absent} of {sizes} data sets have no score: averages do not compare with published ones."]
-            if absent
-            else []
-        ),
-    ]
+    buckets = " Buckets: words of the whole example, as stored in the data." if layout.e else ""
+    below = [f"Official scores x 100; n: examples.{buckets}"]
+    below.append("Average: over the data sets of the column, each with the same weight.")
+    if absent:
+        below.append(f"{absent} of {sizes} data sets have no score: averages do not compare with published ones.")
     return Grid(
         head=["data set", *layout.columns],
         rows=rows,

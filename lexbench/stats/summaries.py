@@ -291,13 +291,9 @@ def _mean_height(curves: Curves, row: str, name: str, lengths: Sequence[int], of
     if not curves.valued(row):
         return curves.summary(row, name, NOTHING)
     if len(lengths) < 2:
-        return curves.summary(row, name, _no_area(lengths))
+        return curves.summary(row, name, f"an area needs two lengths that all methods have, here {len(lengths)}")
     terms = [(weight, curves.levels[row, length]) for length, weight in _trapezoids(lengths).items()]
     return curves.summary(row, name, combination(terms, curves.scored), _covers(lengths, of))
-
-
-def _no_area(lengths: Sequence[int]) -> str:
-    return f"an area needs two lengths that all methods have, here {len(lengths)}"
 
 
 def _trapezoids(lengths: Sequence[int]) -> dict[int, float]:

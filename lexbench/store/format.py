@@ -256,10 +256,10 @@ def _parsed(line: bytes, file: Path) -> dict[str, Any]:
 
 def as_json(value: Any) -> str:
     """JSON in one line, with sorted keys; numpy's numbers and arrays become plain ones."""
-    return json.dumps(value, sort_keys=True, default=_plain)
+    return json.dumps(value, sort_keys=True, default=plain_value)
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Numpy's numbers and arrays as plain ones, because tasks may put them into facts."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()

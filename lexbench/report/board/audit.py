@@ -170,7 +170,7 @@ def check(job: tuple[Path, Path | None]) -> "Checked | str":
     losses = [sample.nll.tobytes() for sample in held if sample.nll is not None]
     return Checked(
         cell=finished.cell,
-        record=min(records, key=_headline),
+        record=min(records, key=lambda each: (each.part is not None, metrics.order(each.metric))),
         values={(each.metric, each.part): each.value for each in records},
         key=invariants.question_key(finished),
         questions={sample.index: _question(sample) for sample in held if sample.failed is None},
@@ -179,10 +179,6 @@ def check(job: tuple[Path, Path | None]) -> "Checked | str":
         checkable=_checkable(finished),
         samples=script.stem if script and held else None,
     )
-
-
-def _headline(record: Record) -> tuple[Any, ...]:
-    return record.part is not None, metrics.order(record.metric)
 
 
 def _changed(run: Path, submission: Submission) -> dict[str, str]:

@@ -12,7 +12,7 @@ from lexbench.report.leaderboard.best import Mark, Samples, exponentiated, marks
 from lexbench.report.tables import floor_lines, realised_line
 from lexbench.stats import metrics
 from lexbench.stats.floors import all_alike
-from lexbench.stats.intervals import LEVEL
+from lexbench.stats.intervals import LEVEL, least_p
 from lexbench.stats.tables import by_name
 from lexbench.stats.wording import some
 
@@ -204,7 +204,7 @@ def _limits(column: Column, shown: Mapping[str, Record], found: Mapping[str, Mar
         yield f"At {column.head} not tested, as the questions are not those of the best: {some(untested, 3)}."
     tests = sum(mark.p_holm is not None for mark in found.values())
     clusters = max((shown[row].clusters for row in found), default=0)
-    if tests and tests * 2.0 ** (1 - clusters) > LEVEL:
+    if tests and tests * least_p(clusters) > LEVEL:  # Holm multiplies the smallest p by the number of tests
         named = "1 document or haystack is" if clusters == 1 else f"{clusters} documents or haystacks are"
         yield f"At {column.head}, {named} too few to tell any row from the best."
 

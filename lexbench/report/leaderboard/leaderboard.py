@@ -263,7 +263,7 @@ def _across(shown: dict[str, Table], method: str) -> tuple[list[Column], dict[Bo
     if not by_length and not by_multiple:
         grids = "; ".join(f"{name} at {', '.join(str(each.length) for each in of)}" for name, of in found.items())
         raise ValueError(f"models share no length and no multiple of their trained length under {method} ({grids})")
-    lengths = len(by_length) >= len(by_multiple)
+    lengths = len(by_length) >= len(by_multiple)  # models trained at 2k and 4k may share 2x and no length
     trained = {table.cell.trained_length for table in shown.values()}
     columns, records = {}, {}
     for name, of in found.items():

@@ -119,6 +119,7 @@ def _curve(method: str, length: int, known: Sequence[Mapping[str, NDArray[np.flo
     curve = np.mean([each["curve"] for each in known], axis=0, dtype=np.float64)
     mass = np.mean([each["mass"].mean((0, 1), dtype=np.float64) for each in known], axis=0)
     begins, seen = points(length), np.isfinite(curve)
+    # Mean of the distances between two points that any query saw; a masked distance has no logit.
     sums = np.add.reduceat(np.where(seen, curve, 0.0), begins)
     counts = np.add.reduceat(seen.astype(np.float64), begins)
     return AttentionCurve(

@@ -25,6 +25,7 @@ from lexbench.report.plots.over_length import FLOOR, SEEN, floor_name, floor_of,
 from lexbench.report.plots.style import LEAVES, STYLE, characters, legend, mark, said, save, save_numbers, title
 from lexbench.report.plots.value_axis import Scale
 from lexbench.stats.costs import Cost, prices
+from lexbench.stats.metrics import direction
 from lexbench.stats.tables import Table, at_length
 
 NOTE = "answers timed one by one; comparable within one run on one machine only"
@@ -123,8 +124,7 @@ def _figure(table: Table, points: Sequence[Point], length: int) -> Figure:
     axes = figure.add_subplot()
     scale = _scale(table, points)
     value_axis.draw(axes, scale)
-    side = "higher is better" if table.better > 0 else "lower is better"
-    axes.set_ylabel(said(f"{table.label}, {side}", characters(3.4, 9.0)))
+    axes.set_ylabel(said(table.label + direction(table.metric), characters(3.4, 9.0)))
     _time_axis(axes, points)
     known = looks.looks(table.methods, table.highlight)
     shown = told_apart(table)
@@ -135,7 +135,8 @@ def _figure(table: Table, points: Sequence[Point], length: int) -> Figure:
     for point in others:
         _point(axes, point, scale, None)
     for number, point in enumerate(numbered, 1):
-        _number(axes, 1e3 * point.seconds, min(point.value, scale.value(scale.top)), str(number))
+        at = 1e3 * point.seconds, min(point.value, scale.value(scale.top))
+        axes.annotate(str(number), at, (5, 4), textcoords="offset points", fontsize=7.5, color="0.2", zorder=6)
         handles.append(Line2D([], [], label=f"{number}: {point.method}", **GREY))
     if rest := len(others) - len(numbered):
         handles.append(Line2D([], [], label=f"{rest} others", **GREY))
@@ -199,10 +200,6 @@ def _point(axes: Axes, point: Point, scale: Scale, look: Look | None) -> Line2D:
         axes.hlines(point.value, 1e3 * point.fast, 1e3 * point.slow, **bars)
         axes.plot(x, point.value, **{**style, "zorder": order})
     return Line2D([], [], label=point.method, **style)
-
-
-def _number(axes: Axes, x: float, y: float, number: str) -> None:
-    axes.annotate(number, (x, y), (5, 4), textcoords="offset points", fontsize=7.5, color="0.2", zorder=6)
 
 
 def _front(axes: Axes, points: Sequence[Point], scale: Scale) -> None:

@@ -14,6 +14,7 @@ from matplotlib.patches import Rectangle
 from lexbench.report.plots.style import BACKED, HATCHED, STYLE, characters, place_empty_labels, said, save, save_numbers
 from lexbench.stats.differences import Difference, Differences, digits
 from lexbench.stats.intervals import LEVEL
+from lexbench.stats.metrics import direction
 from lexbench.stats.values import number
 from lexbench.stats.wording import signed
 
@@ -71,6 +72,7 @@ def ranked(found: Differences) -> list[str]:
 def limit(found: Differences) -> float:
     """Limit of the colour scale: 9 of 10 differences lie within it, a few collapsed methods beyond."""
     sizes = [abs(each.difference) for each in found.entries.values() if each.difference is not None]
+    # `higher`: one of the differences, not a value between two. Where nine of ten are 0, the largest ends the colours.
     robust = float(np.quantile(sizes, INSIDE, method="higher")) or max(sizes)
     return max(robust, LEAST.get(found.unit, 0.0)) or 1.0
 
@@ -111,8 +113,7 @@ def _figure(found: Differences, rows: Sequence[str]) -> Figure:
         aspect=18,
     )
     bar.outline.set_visible(False)
-    better = {1: ", higher is better", -1: ", lower is better", 0: ""}[table.better]
-    bar.set_label(f"{found.unit}{better}", fontsize=8)
+    bar.set_label(found.unit + direction(table.metric), fontsize=8)
     bar.ax.tick_params(labelsize=7.5)
     return figure
 

@@ -156,6 +156,7 @@ def depth_strata(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Itera
         return
     for (method, length), group in sorted(found.items()):
         for part in range(count):
+            # Depth 1, the end of the text, belongs to the last stratum.
             inside = [each for each in group if min(int((each.depth or 0.0) * count), count - 1) == part]
             value = interval = None
             if inside:

@@ -74,7 +74,7 @@ def save(figure: Figure, stem: Path, png: bool = True) -> None:
 
     Its layout is fixed from here on.
     """
-    FigureCanvasAgg(figure)
+    FigureCanvasAgg(figure)  # the layout measures words with its renderer, whatever the format
     if engine := figure.get_layout_engine():
         engine.execute(figure)
         figure.set_layout_engine(None)  # otherwise each format is laid out again, with a drawing of its own

@@ -248,6 +248,7 @@ def _map(name: str, part: Attention) -> Panel:
                 extent=edges,
                 aspect="auto",
             )
+            # imshow knows no hatches: contours draw them over it, for prints without colour.
             far = np.where(np.isnan(seen), 0.0, seen)
             axes.contourf(places, places, far, levels=[trained - 1, far.max() + 1], colors="none", hatches=["////"])
             handles.append(Patch(label=f"as {trained} or more, never trained", **BEYOND))
