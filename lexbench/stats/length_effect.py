@@ -45,10 +45,7 @@ def length_effects(table: Table, samples: Mapping[str, Sequence[Sample]]) -> lis
             pairs = [(short[index], long[index]) for index in short if index in long]
             if not pairs or any(_asked(left) is None or _asked(left) != _asked(right) for left, right in pairs):
                 return []
-            scores = [
-                [0.0 if each.failed else each.scores[table.metric] for each in side]
-                for side in zip(*pairs, strict=True)
-            ]
+            scores = [[_score(each, table.metric) for each in side] for side in zip(*pairs, strict=True)]
             floored = base.low is None or base.low <= (base.chance or 0.0)
             interval = None
             if not floored:
@@ -63,6 +60,10 @@ def length_effects(table: Table, samples: Mapping[str, Sequence[Sample]]) -> lis
 def _asked(sample: Sample) -> Any:
     """What a sample asks for; None where its task does not tell."""
     return sample.facts.get("expected")
+
+
+def _score(sample: Sample, metric: str) -> float:
+    return 0.0 if sample.failed else sample.scores[metric]
 
 
 def rows_of(table: Table, found: Sequence[LengthEffect]) -> list[dict[str, Any]]:
