@@ -159,11 +159,11 @@ def _likelihood(finished: Finished, part: str | None) -> list[Record]:
             value = _finite(turn, float(nats.sum() / units.sum()))
             interval = _turned(per_target if units is targets else cluster_bootstrap(nats, units, clusters), turn)
         record = _record(finished, part, metric, value, interval if value is not None else None, used)
-        ratio = float(targets.sum() / units.sum()) if value is not None else 0.0
-        # Floors are in nats per target: times targets per unit they are in nats per unit.
-        ends = {name: None if value is None else _finite(turn, each * ratio) for name, each in floors.items()}
-        uniform, unigram, bigram = (ends.get(name) for name in ("uniform", "unigram", "bigram"))
-        records.append(replace(record, uniform=uniform, unigram=unigram, bigram=bigram))
+        ends: dict[str, Any] = {}
+        if value is not None:  # floors are in nats per target: times targets per unit they are in nats per unit
+            ratio = float(targets.sum() / units.sum())
+            ends = {name: _finite(turn, each * ratio) for name, each in floors.items()}
+        records.append(replace(record, **ends))
 
     add("nll", targets, float)
     add("perplexity", targets, math.exp)

@@ -110,14 +110,8 @@ def judge(
 
 def _order(verdict: Verdict) -> tuple[Any, ...]:
     cell = verdict.cell
-    return (
-        cell.model,
-        cell.task,
-        metrics.order(verdict.metric),
-        cell.method != "none",
-        cell.method,
-        *same_cell(cell)[3:5],
-    )
+    about = cell.model, cell.task, metrics.order(verdict.metric), cell.method != "none", cell.method
+    return *about, cell.length, cell.seed
 
 
 def _some(cells: Sequence[Kept]) -> str:
