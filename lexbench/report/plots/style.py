@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import LineCollection
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.path import Path as MarkerPath
@@ -28,6 +28,8 @@ SHAPES = {
 """Markers by the names of `report.looks`."""
 MARKERS = tuple(SHAPES.values())[:8]
 STROKES = ("-", "--", "-.", ":")
+Field = tuple[float, float, float, float]
+"""x, y, width and height in data units."""
 GREY: dict[str, Any] = {"color": "0.82", "linewidth": 0.8, "zorder": 1}
 """A line in the background."""
 ARROW = MarkerPath([(0, 1), (-0.7, 0.1), (-0.2, 0.1), (-0.2, -1), (0.2, -1), (0.2, 0.1), (0.7, 0.1), (0, 1)])
@@ -173,6 +175,13 @@ def panels_for(
     heading += "\ngrey: the methods of the other panels"
     figure.suptitle("\n".join(said(text, width, lines=2) for text in heading.split("\n")), fontsize=10)
     return figure, panels[: len(shown)]
+
+
+def fill(axes: Axes, fields: Sequence[tuple[Field, Any]]) -> None:
+    """Fields with their colours and white edges as one artist: each by itself would take half a millisecond."""
+    boxes = [((x, y), (x + width, y), (x + width, y + height), (x, y + height)) for (x, y, width, height), _ in fields]
+    colours = [colour for _, colour in fields]
+    axes.add_collection(PolyCollection(boxes, facecolors=colours, edgecolors="white"), autolim=False)
 
 
 def place_empty_labels(panels: Iterable[Axes]) -> None:
