@@ -104,7 +104,9 @@ def test_fields_have_the_colour_of_their_difference(tmp_path: Path) -> None:
     found = compared(TWO)
     [fields] = axes_of(found, tmp_path).collections
     corners = [path.get_extents().get_points()[0].astype(int).tolist() for path in fields.get_paths()]
-    patches = {(x, y): tuple(colour) for (x, y), colour in zip(corners, fields.get_facecolor(), strict=True)}
+    patches = {
+        (x, y): tuple(colour) for (x, y), colour in zip(corners, np.asarray(fields.get_facecolor()), strict=True)
+    }
     assert limit(found) == 2.0
     blue, white, red = to_rgba("#005F9E"), to_rgba("#FFFFFF"), to_rgba("#C04E00")
     assert patches[1, 2] == pytest.approx(red, abs=0.01)
