@@ -72,10 +72,11 @@ def _heads(table: Table) -> list[str]:
 def grid_of(table: Table) -> Grid:
     """Methods down, lengths across, the best of each column bold."""
     best = {length: best_of(table.at(length)) for length in table.lengths}
+    truncated = table.truncated
 
     def at(row: str, length: int) -> Entry:
         record = table.entries.get((row, length))
-        more = cut(record) if record and table.truncated else ""
+        more = cut(record) if record and truncated else ""
         return value_entry(record, best=best[length], more=more, n=table.cell.n)
 
     rows: list[Line] = [[row, *(at(row, length) for length in table.lengths)] for row in table.methods]
@@ -84,7 +85,7 @@ def grid_of(table: Table) -> Grid:
     columns = {str(length): table.at(length) for length in table.lengths}
     silent = unspoken(table.of(table.methods[0])) if table.methods else None  # none, where it was measured
     below = [*floor_lines(columns), *([silent] if silent else [])]
-    below += [*([CUT] if table.truncated else []), *realised_line(columns)]
+    below += [*([CUT] if truncated else []), *realised_line(columns)]
     return Grid(head=["method", *_heads(table)], rows=rows, below=below)
 
 

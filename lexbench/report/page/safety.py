@@ -9,13 +9,11 @@ policy      a content security policy allows the scripts and styles of this pack
 import base64
 import hashlib
 import json
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from lexbench.report.formats import finite
 from lexbench.store.format import plain_value
 
 HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
@@ -44,19 +42,8 @@ def _dumped(value: Any, **form: Any) -> str:
     try:
         text = json.dumps(value, **form)
     except ValueError:  # a number that is not finite: rare, so values are not searched for one beforehand
-        text = json.dumps(_finite(value), **form)
+        text = json.dumps(finite(value, str), **form)
     return visible(ESCAPES.sub(lambda found: f"⟨U+{found[1].upper()}⟩" if found[1] else found[0], text))
-
-
-def _finite(value: Any) -> Any:
-    """A value whose infinite and undefined numbers are texts."""
-    if isinstance(value, np.generic | np.ndarray):
-        return _finite(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
-    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def fingerprint(content: str) -> str:
