@@ -125,7 +125,7 @@ def csv(rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None, *
     import pandas as pd
 
     frame = pd.DataFrame(list(rows), columns=pd.Index(names) if names else None, dtype=object if as_is else None)
-    return str(frame.to_csv(index=False, lineterminator="\n"))
+    return str(frame.to_csv(index=False, lineterminator="\n"))  # the same bytes on every system
 
 
 def as_json(data: Any, *, ascii_only: bool = True) -> str:

@@ -61,6 +61,7 @@ def _sentences(table: Table, folder: Path, cells: Collection[str], mine: str) ->
     rivals = [each for each in others if each.method != BASELINE]
     best = max(rivals, key=lambda each: table.better * (each.value or 0.0), default=None)
     for rival in [each for each in others if each.method == BASELINE] + ([best] if best else []):
+        # Compared with each rival alone: so Holm's correction does not count the other methods.
         task = next(
             task
             for task in compare(folder, folder, [f"method={rival.method}"], [f"method={mine}"], cells).tasks

@@ -54,6 +54,7 @@ def kept(finished: Finished, expected: Iterable[str] = ()) -> Kept:
     names = metrics_of(samples)
     if samples and all(sample.failed is not None for sample in samples):  # failed samples name no score
         names = sorted({*names, *expected}, key=metrics.order)
+    # Thousands of numbers, of which a comparison only asks whether they are the same.
     attention = hashlib.sha256(json.dumps(cell.identity.get("attention"), sort_keys=True).encode()).hexdigest()[:16]
     try:
         found = {name: [_finite(each, name) for each in outcomes(samples, name)] for name in names}
@@ -110,6 +111,7 @@ def matched(
     rest = [_ordered(left), _ordered(right)]
     for key in keys:
         groups = [grouped(side, _of_cell(key)) for side in rest]
+        # Of groups of two sizes the rest of the larger one waits for the next key.
         pairs = [pair for name in groups[0] for pair in zip(groups[0][name], groups[1].get(name, []), strict=False)]
         taken = {id(each) for pair in pairs for each in pair}
         rest = [[each for each in side if id(each) not in taken] for side in rest]

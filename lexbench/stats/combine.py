@@ -86,6 +86,7 @@ def _families(clusters: Mapping[Key, set[str]]) -> list[list[Key]]:
     """Groups of keys that share clusters, directly or through others, in the given order."""
     families: list[tuple[list[Key], set[str]]] = []
     for key, names in clusters.items():
+        # A key that shares clusters with two families makes them one.
         joined = [family for family in families if family[1] & names]
         families = [family for family in families if not family[1] & names]
         keys = [each for family in joined for each in family[0]]
@@ -100,7 +101,7 @@ def combination(terms: Sequence[tuple[float, Level]], scored: bool) -> Estimate:
         weights[level] = weights.get(level, 0.0) + weight
     weights = {level: weight for level, weight in weights.items() if weight}
     value = math.fsum(weight * level.value for level, weight in weights.items())
-    if not weights:
+    if not weights:  # a level against itself
         return Estimate(value, value, value, "mover" if scored else "cluster_bootstrap")
     if scored:
         return _recovered(value, weights)

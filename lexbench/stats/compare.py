@@ -191,6 +191,7 @@ def _by_task(pairs: Sequence[tuple[Kept, Kept]]) -> list[Compared]:
         metric = headline({name for one, other in group for name in one.outcomes.keys() & other.outcomes.keys()})
         made.append(
             Compared(
+                # The corpus is said only where it tells two tables apart.
                 task=f"{task} on {corpus}" if [name for name, _ in groups].count(task) > 1 else task,
                 metric=metric,
                 trained_length=ordered[0][0].cell.trained_length,

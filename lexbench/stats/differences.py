@@ -82,6 +82,7 @@ def _difference(
     if found.unlike is not None:
         reason = f"sample {found.unlike} is not the question that {baseline} was asked: run both anew"
         return replace(blank, apart=reason)
+    # A cell of which every sample failed has no record of the metric: its zeros make no difference.
     if not (_valued(table, base) and _valued(table, record)):
         found = Paired(failed=found.failed, truncated=found.truncated, unpaired=found.unpaired)
     limit = both_at_floor(base, record)

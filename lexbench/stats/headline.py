@@ -79,7 +79,7 @@ def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headlin
     longest = max((at for at in table.lengths if any(_valued(table, row, at) for row in table.methods)), default=0)
     if not inside or longest <= table.cell.trained_length:
         return None
-    silent = unspoken(table.of(table.methods[0]))
+    silent = unspoken(table.of(table.methods[0]))  # none, where it was measured
     start = inside[-1]
     found = {row: _gain(table, samples, row, start, longest) for row in table.methods}
     if not any(found.values()):

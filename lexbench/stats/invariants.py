@@ -45,7 +45,7 @@ def sample_faults(sample: Sample, length: int | None = None) -> Iterator[str]:
     for name, floor in sample.floors.items():
         if not (math.isfinite(floor) and floor >= 0):
             yield f"{name} floor {floor:g}, which must be finite and at least 0"
-    if sample.failed is not None:
+    if sample.failed is not None:  # it has no answer to judge
         return
     for name, value in sample.scores.items():
         if not possible(name, value):

@@ -43,6 +43,7 @@ def length_effects(table: Table, samples: Mapping[str, Sequence[Sample]]) -> lis
                 continue
             short, long = ({each.index: each for each in samples.get(r.cell, ())} for r in (base, record))
             pairs = [(short[index], long[index]) for index in short if index in long]
+            # One pair that asks for other things: questions of this task are drawn anew for each length.
             if not pairs or any(_asked(left) is None or _asked(left) != _asked(right) for left, right in pairs):
                 return []
             scores = [[_score(each, table.metric) for each in side] for side in zip(*pairs, strict=True)]

@@ -121,7 +121,7 @@ def _targets(table: Table, samples: Sequence[Sample]) -> _Targets | None:
     numbers = {name: number for number, name in enumerate(dict.fromkeys(cluster for *_, cluster in used))}
     positions, values = (np.concatenate([each[place] for each in used]) for place in (0, 1))
     owners = np.concatenate([np.full(len(positions), numbers[cluster]) for positions, _, cluster in used])
-    order = np.argsort(positions, kind="stable")
+    order = np.argsort(positions, kind="stable")  # bins are found by bisection
     return _Targets(positions[order], values[order], owners[order], len(used), len(numbers))
 
 

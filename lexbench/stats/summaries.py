@@ -201,6 +201,7 @@ def _inverted(
 
 
 def _effective_length(curves: Curves, row: str, rule: str, margin: float) -> Summary:
+    # Against a level of 0 the loss is minus the score: 85.6 points or more are a loss of -85.6 or less.
     slack = (-margin if rule == "fixed" else margin) / (100.0 if curves.scored else 1.0)
     judged = _judged(curves, row, 0.0 if rule == "fixed" else 1.0)
     if why := _unjudged(curves, row, judged, slack):
@@ -239,6 +240,7 @@ def _collapse(curves: Curves, row: str) -> Summary:
             end = None if behind is None else _end(behind, side)
             if end is not None and math.isnan(end):
                 return math.nan
+            # Of a score: at least the middle between chance and the level.
             if end is not None and end <= rise - (1 - share) * curves.chance(length) + ROUNDED:
                 break
             begins = begins if end is None else length
@@ -300,6 +302,7 @@ def _trapezoids(lengths: Sequence[int]) -> dict[int, float]:
     """Weights of heights in the mean over log2 length."""
     places = np.log2(lengths)
     spans = np.diff(places) / (places[-1] - places[0])
+    # A length has half of the span to each of its neighbours.
     weights = (np.append(spans, 0.0) + np.insert(spans, 0, 0.0)) / 2
     return dict(zip(lengths, weights.tolist(), strict=True))
 
@@ -354,6 +357,7 @@ def _paired_price(
         index, place = divmod(whole.unlike, len(weights))
         where = f"sample {index} at {list(weights)[place]}"
         return curves.summary(row, name, f"{where} is not the question that {BASELINE} was asked: run both anew")
+    # Gained and lost apart: so a difference has a width even where no question changed.
     parts = {(length, sign): halves(found[length])[sign < 0] for length in found for sign in (1, -1)}
     known = levels(parts, curves.right_or_wrong)
     terms = [(sign * weights[length], level) for (length, sign), level in known.items()]

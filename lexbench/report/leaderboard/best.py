@@ -131,6 +131,7 @@ def against(best: Sequence[Sequence[Outcome]], other: Sequence[Sequence[Outcome]
             return found
         for side, part in zip(pooled, _weighted(left, right, len(pooled[0])), strict=True):
             side.extend(part)
+    # A length's amounts sum to its value, and `paired` divides by the questions of all: so the result is the mean.
     scale = len(pooled[0]) / len(best)
     one, two = ([replace(each, amount=scale * (each.amount or 0.0)) for each in side] for side in pooled)
     return paired(one, two, metric)

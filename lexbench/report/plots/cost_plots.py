@@ -191,7 +191,7 @@ def _point(axes: Axes, point: Point, scale: Scale, look: Look | None) -> Line2D:
     style = GREY if look is None else mark(look)
     inked = "0.85" if look is None else look.colour
     order = 2 if look is None else style["zorder"]
-    bars: dict[str, Any] = {"color": inked, "alpha": 0.7, "linewidth": 0.9, "zorder": order - 0.5}
+    bars: dict[str, Any] = {"color": inked, "alpha": 0.7, "linewidth": 0.9, "zorder": order - 0.5}  # under its own mark
     if scale.beyond(point.value):
         axes.plot(x, 0.97, **{**LEAVES, "color": style["color"]}, transform=axes.get_xaxis_transform(), zorder=order)
     else:
@@ -209,7 +209,7 @@ def _front(axes: Axes, points: Sequence[Point], scale: Scale) -> None:
     y = np.array([point.value for point in found])
     seen = [not scale.beyond(value) for value in y]
     axes.plot(x[seen], y[seen], zorder=3, **{**RING, "linestyle": "none"})
-    ends = np.append(x, axes.get_xlim()[1])
+    ends = np.append(x, axes.get_xlim()[1])  # on to the right edge: with more time the best so far stays
     axes.plot(ends, np.append(y, y[-1]), drawstyle="steps-post", zorder=1, **FRONT)
 
 

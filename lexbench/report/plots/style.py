@@ -36,7 +36,7 @@ ARROW = MarkerPath([(0, 1), (-0.7, 0.1), (-0.2, 0.1), (-0.2, -1), (0.2, -1), (0.
 """Marker where a curve leaves the axis: no method has it."""
 LEAVES: dict[str, Any] = {"marker": ARROW, "markersize": 8, "linestyle": "none", "markeredgewidth": 0.0}
 STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "lexbench",
+    "svg.hashsalt": "lexbench",  # without it the ids of clip paths are random
     "pdf.fonttype": 42,  # text stays text
     "text.parse_math": False,
     "text.hinting": "none",
@@ -245,6 +245,7 @@ def legend(axes: Axes, handles: Sequence[Line2D], band: bool) -> None:
     labels = [str(handle.get_label()).split("\n") for handle in handles]
     longest = max((len(line) for lines in labels for line in lines), default=0)
     points = sum(4.5 + 10.8 * len(lines) for lines in labels)
+    # An axes alone gives the legend room by a larger figure, instead of becoming narrow beside it.
     if alone:
         width, height = figure.get_size_inches()
         figure.set_size_inches(width + max(0, longest - 20) * EM * 9 / 72, max(height, points / 72 + 1.2))
