@@ -74,7 +74,7 @@ def prove(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, ma
     reached = np.flatnonzero(logs >= least)
     won = margin - np.minimum(losses, cap)
     grown = np.log(1 + _stakes(margin, cap)[:, None] * won).sum(axis=1)  # of each stake by itself
-    # Further clusters until a stake's own share of the wealth is 20, if it goes on growing at its rate; the fastest decides.
+    # Further clusters until a stake's own share of the wealth is 20, if it grows on at its rate; the fastest decides.
     ways = (least - np.log(SHARES) - grown)[grown > 0] / grown[grown > 0] * len(losses)
     more = None if len(reached) or not len(ways) else max(1, math.ceil(ways.min()))
     return Proof(
