@@ -167,9 +167,9 @@ def _summaries(
     every: Sequence[Table], samples: Mapping[str, Sequence[Sample]], spent: Mapping[str, Cost], out: Out
 ) -> list[str]:
     """Write the summaries of all curves; the line that links them."""
-    if not any(table.metric == "nll" or table.scored for table in every):
-        return []
     boards = by_method(every, samples, "summary", costs=spent)
+    if not boards:
+        return []
     found = page.Leaderboard(rows="method", columns="summary", boards=boards)
     out.table("summaries.md", f"# Summaries of the curves\n\n{page.markdown(found)}")
     out.table("summaries.csv", page.as_csv(found))

@@ -80,6 +80,8 @@ def leaderboard(
         boards = by_method(every, samples, columns, *ruled, costs_of_runs.load(folders))
     else:
         boards = by_model(every, samples, columns, *ruled)
+    if not boards:
+        raise ValueError("these runs hold no likelihood and no score, so no curve to sum up: take columns=length")
     return FORMATS[form](
         Leaderboard(
             rows=rows,
@@ -153,8 +155,6 @@ def by_method(
                 asked=cell.n,
             )
         )
-    if not boards:
-        raise ValueError("these runs hold no likelihood and no score, so no curve to sum up: take columns=length")
     return boards
 
 
@@ -176,8 +176,6 @@ def by_model(
         if not alike:
             raise ValueError(_mixed(task, method, found))
         boards += [board for group in alike for board in _of_models(group, method, samples, columns, rule, margin)]
-    if not boards:
-        raise ValueError("these runs hold no likelihood and no score, so no curve to sum up: take columns=length")
     return boards
 
 
