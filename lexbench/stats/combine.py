@@ -16,6 +16,7 @@ The second has a width at accuracies of 0 and 1, unlike resampling. Of two level
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -200,7 +201,7 @@ class Curves:
         """Whether the metric is a score."""
         return self.table.scored
 
-    @property
+    @cached_property
     def right_or_wrong(self) -> bool:
         """Whether every answer is."""
         return self.scored and all(each.amount in (0.0, 1.0) for group in self.outcomes.values() for each in group)

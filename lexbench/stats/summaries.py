@@ -358,7 +358,9 @@ def _paired_price(
         where = f"sample {index} at {list(weights)[place]}"
         return curves.summary(row, name, f"{where} is not the question that {BASELINE} was asked: run both anew")
     # Gained and lost apart: so a difference has a width even where no question changed.
-    parts = {(length, sign): halves(found[length])[sign < 0] for length in found for sign in (1, -1)}
+    parts: dict[tuple[int, int], list[Outcome]] = {}
+    for length, each in found.items():
+        parts[length, 1], parts[length, -1] = halves(each)
     known = levels(parts, curves.right_or_wrong)
     terms = [(sign * weights[length], level) for (length, sign), level in known.items()]
     note = f"{covers}; {whole.pairs} pairs"
