@@ -21,7 +21,7 @@ from lexbench.core.record import Sample
 from lexbench.report import looks
 from lexbench.report.looks import Look
 from lexbench.report.plots.over_length import told_apart
-from lexbench.report.plots.style import GREY, LABEL, STYLE, characters, line, said, save, save_numbers
+from lexbench.report.plots.style import GREY, LABEL, STYLE, line, said, save, save_numbers, wrapped
 from lexbench.stats.tables import Table, at_length
 
 COLUMNS = 6
@@ -191,8 +191,7 @@ def _title(figure: Figure, table: Table, found: Sequence[AttentionCurve]) -> Non
     differs = f"\n{table.differs}" if table.differs else ""
     texts = f"{count} text{'s' if count > 1 else ''}"
     about = f"attention over distance of {table.cell.model}, mean over all heads and {texts}{differs}"
-    width = characters(figure.get_figwidth() - 0.4, 10.0)
-    figure.suptitle("\n".join(said(line, width, lines=2) for line in about.split("\n")), fontsize=10)
+    figure.suptitle(wrapped(about, figure.get_figwidth() - 0.4, 10.0), fontsize=10)
 
 
 def _legend(figure: Figure, methods: Sequence[str], drawn: Mapping[str, Look], others: int, beyond: bool) -> None:

@@ -135,12 +135,17 @@ def characters(inches: float, points: float) -> int:
     return int(inches * 72 / (EM * points))
 
 
+def wrapped(text: str, inches: float, points: float, lines: int = 2) -> str:
+    """A text whose lines fit into so many inches at a font size, each broken into a few lines at most."""
+    width = characters(inches, points)
+    return "\n".join(said(line, width, lines) for line in text.split("\n"))
+
+
 def title(axes: Axes, text: str, pad: float = 6.0) -> None:
     """Over the axes and what is beside them; each of the text's lines wrapped."""
     figure = axes.get_figure(root=True)
     assert figure is not None
-    width = characters(figure.get_figwidth() - 0.8, 10.0)
-    axes.set_title("\n".join(said(line, width, lines=2) for line in text.split("\n")), pad=pad)
+    axes.set_title(wrapped(text, figure.get_figwidth() - 0.8, 10.0), pad=pad)
 
 
 def panels_for(
@@ -171,9 +176,8 @@ def panels_for(
     place_empty_labels(panels)
     figure.supxlabel(x, fontsize=9)
     figure.supylabel(y, fontsize=9)
-    width = characters(figure.get_figwidth() - 0.4, 10.0)
     heading += "\ngrey: the methods of the other panels"
-    figure.suptitle("\n".join(said(text, width, lines=2) for text in heading.split("\n")), fontsize=10)
+    figure.suptitle(wrapped(heading, figure.get_figwidth() - 0.4, 10.0), fontsize=10)
     return figure, panels[: len(shown)]
 
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
 from lexbench.core.structure import ranges
-from lexbench.report.plots.style import LABEL, STYLE, characters, said, save_as
+from lexbench.report.plots.style import LABEL, STYLE, said, save_as, wrapped
 from lexbench.report.show.panels import Panel, Row, Shown, legend_columns, panels_of
 from lexbench.report.show.table import as_data, headline, in_words
 
@@ -59,15 +59,15 @@ def _figure(shown: Shown, panels: Sequence[Panel], heading: str) -> tuple[Figure
     columns = min(COLUMNS, len(panels))
     lines = math.ceil(len(panels) / columns)
     width = 0.4 + 3.6 * max(columns, 1.4)
-    heads = [said(line, characters(width - 0.3, 9.5)) for line in heading.split("\n")]
+    heads = wrapped(heading, width - 0.3, 9.5, lines=3)
     labels = [said(name, LABEL) for name in shown.parts]
     beside = legend_columns(labels)
     entries = math.ceil((sum(1 + label.count("\n") for label in labels) + 5) / beside)
-    height = 0.4 + 0.17 * sum(1 + head.count("\n") for head in heads) + lines * (2.9 + 0.16 * entries)
+    height = 0.4 + 0.17 * (1 + heads.count("\n")) + lines * (2.9 + 0.16 * entries)
     made = Figure(figsize=(width, height), layout="constrained")
     places = made.subplots(lines, columns, squeeze=False).ravel()
     rows = [row for axes, panel in zip(places, panels, strict=False) for row in panel(axes, shown)]
     for axes in places[len(panels) :]:
         axes.set_axis_off()
-    made.suptitle("\n".join(heads), fontsize=9.5)
+    made.suptitle(heads, fontsize=9.5)
     return made, rows
