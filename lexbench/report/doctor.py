@@ -42,7 +42,7 @@ def examine(folders: Sequence[Path]) -> Diagnosis:
         seconds += time.perf_counter() - start
         good = [each for each in found if each.cell.id not in said]
         stale = store.stale(records_of, good)
-        left = store.unfinished()
+        left = store.unfinished()  # adds to the problems of `load`
         faults += [f"{folder}: {each}" for each in (*unread, *said.values(), *stale, *store.problems[len(unread) :])]
         cells += len(found)
         unfinished += len(left)

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from lexbench.report.grid import Entry, Grid
 from lexbench.stats.wording import escaped
 
@@ -123,7 +125,7 @@ def csv(rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None, *
     import pandas as pd
 
     frame = pd.DataFrame(list(rows), columns=pd.Index(names) if names else None, dtype=object if as_is else None)
-    return str(frame.to_csv(index=False, lineterminator="\n"))
+    return str(frame.to_csv(index=False, lineterminator="\n"))  # the same bytes on every system
 
 
 def as_json(data: Any, *, ascii_only: bool = True) -> str:
@@ -131,13 +133,15 @@ def as_json(data: Any, *, ascii_only: bool = True) -> str:
     return json.dumps(finite(data), indent=1, ensure_ascii=ascii_only, allow_nan=False, default=str)
 
 
-def finite(value: Any) -> Any:
-    """Plain data without infinities and NaN, which JSON does not know."""
+def finite(value: Any, instead: Callable[[float], str | None] = lambda number: None) -> Any:
+    """Plain data in which infinities and NaN, which JSON does not know, are replaced."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
     if isinstance(value, Mapping):
-        return {key: finite(each) for key, each in value.items()}
+        return {key: finite(each, instead) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return [finite(each, instead) for each in value]
+    return instead(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def emphasised(text: str) -> str:

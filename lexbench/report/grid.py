@@ -1,6 +1,6 @@
 """A grid of values with intervals, marks and notes, which `formats` writes as Markdown, LaTeX or HTML."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lexbench.core.record import Record
@@ -54,6 +54,7 @@ class Grid:
 
         def rest(entry: Entry) -> str:
             interval = f"[{entry.ends[0]}, {entry.ends[1]}]" if entry.ends else ""
+            # Equal notes share a number.
             marks = ", ".join(str(notes.setdefault(note, len(notes) + 1)) for note in entry.notes)
             return " ".join(filter(None, [interval, entry.more, f"({marks})" if marks else ""]))
 
@@ -82,9 +83,13 @@ def value_entry(record: Record | None, *, best: str | None = None, more: str = "
     if record.value is None:
         return Entry(text="refused" if record.refused else "no value", notes=notes)
     text = number(record, record.value)
-    known = record.low is not None and record.high is not None
-    ends = (number(record, record.low or 0.0), number(record, record.high or 0.0)) if known else None
+    ends = ends_of(record.low, record.high, lambda end: number(record, end))
     return Entry(text=text, ends=ends, best=text == best and not at_floor(record), more=more, notes=notes)
+
+
+def ends_of(low: float | None, high: float | None, text: Callable[[float], str]) -> tuple[str, str] | None:
+    """The ends of an interval as text; None where there is none."""
+    return None if low is None or high is None else (text(low), text(high))
 
 
 def cut(record: Record) -> str:
@@ -114,8 +119,7 @@ def difference_entry(
     """A paired difference with its sign, interval, star and notes; `missing` where there is none."""
     if found is None or found.difference is None:
         return Entry(text=missing, more=more, notes=tuple(notes))
-    at = found.interval
-    ends = (signed(scale * at.low, digits), signed(scale * at.high, digits)) if at else None
+    ends = ends_of(found.low, found.high, lambda end: signed(scale * end, digits))
     text = signed(scale * found.difference, digits)
     return Entry(text=text, ends=ends, star=star, more=more, notes=tuple(notes))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from lexbench.report.grid import EMPTY, Entry, Grid, Line, best_of, value_entry
+from lexbench.report.grid import EMPTY, Entry, Grid, Line, best_of, ends_of, value_entry
 from lexbench.stats.headline import Headline, Row
 from lexbench.stats.summaries import Summary
 from lexbench.stats.tables import caption
@@ -67,9 +67,8 @@ def _gain(row: Row, best: Sequence[str]) -> Entry:
     if gain is None:
         refused = row.level is not None and row.level.refused is not None
         return Entry(text="refused" if refused else "no value")
-    ends = (signed(gain.low), signed(gain.high)) if gain.low is not None and gain.high is not None else None
     text = signed(gain.value)
-    return Entry(text=text, ends=ends, best=row.gains and text in best, star=row.gains)
+    return Entry(text=text, ends=ends_of(gain.low, gain.high, signed), best=row.gains and text in best, star=row.gains)
 
 
 def _price(each: Summary | None) -> Entry:
@@ -77,6 +76,6 @@ def _price(each: Summary | None) -> Entry:
         return EMPTY
     if each.value is None:
         return Entry(text="no value", notes=(each.note,))
-    ends = (signed(each.low), signed(each.high)) if each.low is not None and each.high is not None else None
     factor = next((part for part in each.note.split("; ") if part.startswith("factor ")), "")
+    ends = ends_of(each.low, each.high, signed)
     return Entry(text=signed(each.value), ends=ends, notes=(factor,) if factor else ())

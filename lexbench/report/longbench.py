@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lexbench.core.groups import grouped
 from lexbench.core.record import Cell, Record
 from lexbench.report.grid import Entry, Grid, Line
 from lexbench.stats.records import records_of
@@ -50,13 +51,20 @@ class Layout:
 
 def layouts(finished: Iterable[Finished]) -> list[Layout]:
     """The tables of LongBench: one per model, method, length, seed and wording; none of a single data set."""
-    groups: dict[str, list[Finished]] = {}
-    for each in sorted(finished, key=lambda each: (each.cell.model, each.cell.method, each.cell.length, each.cell.id)):
-        task = each.cell.identity.get("task")
-        if isinstance(task, Mapping) and {"dataset", "e", "similarity", "data"} <= task.keys():
-            shared = {**each.cell.identity, "task": {name: task[name] for name in task if name not in OWN}}
-            groups.setdefault(json.dumps([shared, each.cell.n], sort_keys=True), []).append(each)
-    return [_layout(group) for group in groups.values() if len({_task(each)["dataset"] for each in group}) > 1]
+    ordered = sorted(finished, key=lambda each: (each.cell.model, each.cell.method, each.cell.length, each.cell.id))
+    groups = grouped(filter(_is_longbench, ordered), _shared).values()
+    return [_layout(group) for group in groups if len({_task(each)["dataset"] for each in group}) > 1]
+
+
+def _is_longbench(finished: Finished) -> bool:
+    task = finished.cell.identity.get("task")
+    return isinstance(task, Mapping) and {"dataset", "e", "similarity", "data"} <= task.keys()
+
+
+def _shared(finished: Finished) -> str:
+    """All that the cells of one table share, as text."""
+    task = {name: value for name, value in _task(finished).items() if name not in OWN}
+    return json.dumps([{**finished.cell.identity, "task": task}, finished.cell.n], sort_keys=True)
 
 
 def _layout(group: Sequence[Finished]) -> Layout:
@@ -107,17 +115,11 @@ def grid(layout: Layout) -> Grid:
     rows.append(["average", *last])
     cell, sizes = layout.cell, len(LONGBENCH_E) if layout.e else len(DATASETS)
     absent = sizes - len([name for name in DATASETS if name in layout.rows])
-    below = [
-        "Official scores x 100; n: examples. Buckets: words of the whole example, as stored in the data."
-        if layout.e
-        else "Official scores x 100; n: examples.",
-        "Average: over the data sets of the column, each with the same weight.",
-        *(
-            [f"{absent} of {sizes} data sets have no score: averages do not compare with published ones."]
-            if absent
-            else []
-        ),
-    ]
+    buckets = " Buckets: words of the whole example, as stored in the data." if layout.e else ""
+    below = [f"Official scores x 100; n: examples.{buckets}"]
+    below.append("Average: over the data sets of the column, each with the same weight.")
+    if absent:
+        below.append(f"{absent} of {sizes} data sets have no score: averages do not compare with published ones.")
     return Grid(
         head=["data set", *layout.columns],
         rows=rows,

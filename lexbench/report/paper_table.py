@@ -22,6 +22,8 @@ SIZES = (("\\small", 9.0, 6.0), ("\\small", 9.0, 3.0), ("\\footnotesize", 8.0, 3
 """Commands of a 10-point class, their points, and points between a column and its rule (\\tabcolsep)."""
 TINY = 5.0
 """Points of \\tiny."""
+INCH = 72.27
+"""TeX's points in an inch."""
 BOLD = 1.15
 WIDER = {9.0: (1.028, 1.028), 8.0: (1.063, 1.063), 7.0: (1.139, 1.165), 5.0: (1.362, 1.45)}
 """By points, widths of the digits of cmr9, cmr8, cmr7 and cmr5 as multiples of cmr10's scaled to their size, and the
@@ -66,7 +68,7 @@ def latex(
     if odd := sorted(set(lengths) - set(known)):
         raise ValueError(f"--length {odd[0]} was not measured: choose from {', '.join(map(str, known))}")
     shown = [length for length in known if not lengths or length in lengths]
-    blocks = [(_title(table), _rows(table, shown, digits, highlight)) for table in tables]
+    blocks = [(f"{table.cell.task}, {table.label}", _rows(table, shown, digits, highlight)) for table in tables]
     needed = 0.0
     for command, points, gap in SIZES:
         columns = [
@@ -78,10 +80,10 @@ def latex(
             for head, column in zip(heads, columns, strict=True)
         ]
         needed = max(sum(sizes) + 2 * gap * len(shown), *(breadth(title, points) for title, _ in blocks))
-        if needed <= 72.27 * width:
+        if needed <= INCH * width:
             return "\n".join(_lines(blocks, heads, command, gap, interval))
     raise ValueError(
-        f"the table is {needed:.0f} points wide at {points:.0f} points, and the column {72.27 * width:.0f}: "
+        f"the table is {needed:.0f} points wide at {points:.0f} points, and the column {INCH * width:.0f}: "
         "choose fewer lengths (--length), or --interval none"
     )
 
@@ -99,7 +101,8 @@ def _advance(font: str, letter: str) -> float:
     """Advance of a letter, as a share of the font's size."""
     face = _face(font)
     if not face.get_char_index(ord(letter)):
-        return 1.0
+        return 1.0  # a letter that the font lacks: as wide as the font is high
+    # linearHoriAdvance is in 16.16 fixed point, of a face set to 1000 points.
     return float(face.load_char(ord(letter), flags=LoadFlags.NO_HINTING).linearHoriAdvance) / 65536 / 1000
 
 
@@ -115,10 +118,6 @@ def _breadth(cell: Cell, points: float, interval: str) -> float:
     if interval == "below":
         return max(value, breadth(cell.interval, TINY))
     return value + (breadth(f" {cell.interval}", TINY) if interval == "beside" and cell.interval else 0.0)
-
-
-def _title(table: Table) -> str:
-    return f"{table.cell.task}, {table.label}"
 
 
 def _rows(table: Table, lengths: Sequence[int], digits: int | None, highlight: Collection[str]) -> list[list[Cell]]:

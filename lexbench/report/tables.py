@@ -15,6 +15,7 @@ from lexbench.report.grid import (
     cut,
     difference_entry,
     difference_notes,
+    ends_of,
     value_entry,
 )
 from lexbench.report.longbench import grid, layouts
@@ -71,25 +72,21 @@ def _heads(table: Table) -> list[str]:
 def grid_of(table: Table) -> Grid:
     """Methods down, lengths across, the best of each column bold."""
     best = {length: best_of(table.at(length)) for length in table.lengths}
+    truncated = table.truncated
 
     def at(row: str, length: int) -> Entry:
         record = table.entries.get((row, length))
-        more = cut(record) if record and table.truncated else ""
+        more = cut(record) if record and truncated else ""
         return value_entry(record, best=best[length], more=more, n=table.cell.n)
 
     rows: list[Line] = [[row, *(at(row, length) for length in table.lengths)] for row in table.methods]
     for row in dict.fromkeys(name for name, _ in table.prices):
         rows.append([row, *(value_entry(table.prices.get((row, length)), n=table.cell.n) for length in table.lengths)])
-    below = [*_floors(table), *([CUT] if table.truncated else []), *_realised(table)]
+    columns = {str(length): table.at(length) for length in table.lengths}
+    silent = unspoken(table.of(table.methods[0])) if table.methods else None  # none, where it was measured
+    below = [*floor_lines(columns), *([silent] if silent else [])]
+    below += [*([CUT] if truncated else []), *realised_line(columns)]
     return Grid(head=["method", *_heads(table)], rows=rows, below=below)
-
-
-def _floors(table: Table) -> Iterator[str]:
-    """Floors, and that the model does not speak the text."""
-    yield from floor_lines({str(length): table.at(length) for length in table.lengths})
-    for row in table.methods[:1]:  # none, where it was measured
-        if said := unspoken(table.of(row)):
-            yield said
 
 
 def floor_lines(records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
@@ -113,10 +110,6 @@ def _by_head(shown: Mapping[str, str], between: str = ", ") -> str:
     if len(set(shown.values())) == 1:
         return next(iter(shown.values()))
     return between.join(f"{text} at {head}" for head, text in shown.items())
-
-
-def _realised(table: Table) -> Iterator[str]:
-    return realised_line({str(length): table.at(length) for length in table.lengths})
 
 
 def realised_line(records: Mapping[str, Sequence[Record]]) -> Iterator[str]:
@@ -284,8 +277,8 @@ def _gain(each: Gain | None, shortest: int) -> Entry:
     gain = each.gain
     if gain is None:
         return Entry(text="no pairs", notes=(f"no value at this length or at {shortest}",))
-    ends = (signed(gain.low), signed(gain.high)) if gain.low is not None and gain.high is not None else None
     failed = f"{gain.left_out} of {gain.left_out + gain.targets} targets failed, left out"
+    ends = ends_of(gain.low, gain.high, signed)
     return Entry(text=signed(gain.value), ends=ends, notes=(failed,) if gain.left_out else ())
 
 
@@ -308,8 +301,7 @@ def _effect(each: LengthEffect | None) -> Entry:
         return EMPTY
     if each.value is None:
         return Entry(text="at its floor")
-    low, high = each.low, each.high
-    ends = (f"{100 * low:+.1f}", f"{100 * high:+.1f}") if low is not None and high is not None else None
+    ends = ends_of(each.low, each.high, lambda end: f"{100 * end:+.1f}")
     return Entry(text=f"{100 * each.value:+.1f} %", ends=ends)
 
 

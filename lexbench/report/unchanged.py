@@ -55,6 +55,7 @@ def _files(folder: Path, without: Path | None = None) -> Iterator[Path]:
     if folder.is_file():
         yield folder.resolve()
     for place, inner, names in os.walk(folder.resolve()):
+        # In place: os.walk then leaves them out.
         inner[:] = [name for name in inner if name != "__pycache__" and Path(place, name) != without]
         yield from (Path(place, name) for name in names)
 

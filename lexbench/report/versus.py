@@ -11,7 +11,7 @@ from lexbench.report import formats, headline
 from lexbench.report.plots import paper
 from lexbench.report.plots.style import STYLE, save_as
 from lexbench.report.tables import headline_tables
-from lexbench.stats.compare import Compared, compare
+from lexbench.stats.compare import compare
 from lexbench.stats.differences import BASELINE
 from lexbench.stats.headline import headlines
 from lexbench.stats.tables import Table, tables
@@ -61,13 +61,14 @@ def _sentences(table: Table, folder: Path, cells: Collection[str], mine: str) ->
     rivals = [each for each in others if each.method != BASELINE]
     best = max(rivals, key=lambda each: table.better * (each.value or 0.0), default=None)
     for rival in [each for each in others if each.method == BASELINE] + ([best] if best else []):
+        # Compared with each rival alone: so Holm's correction does not count the other methods.
         task = next(
             task
             for task in compare(folder, folder, [f"method={rival.method}"], [f"method={mine}"], cells).tasks
             if task.task == table.cell.task and task.metric == table.metric
         )
         role = rival.method if rival.method == BASELINE else f"the best of the others, {rival.method},"
-        said += f"; {role} has {_value(rival, table)}: {_verdict(task, mine)}"
+        said += f"; {role} has {_value(rival, table)}: {task.verdict.replace('B is', f'{mine} is')}"
     yield f"{said}."
 
 
@@ -75,8 +76,3 @@ def _value(record: Record, table: Table) -> str:
     digits = 2 if table.scored else 3
     ends = f" [{record.low:.{digits}f}, {record.high:.{digits}f}]" if None not in (record.low, record.high) else ""
     return f"{record.value:.{digits}f}{ends}"
-
-
-def _verdict(task: Compared, mine: str) -> str:
-    """The verdict of B against A, with the method's name for B."""
-    return task.verdict.replace("B is", f"{mine} is")

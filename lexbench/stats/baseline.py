@@ -101,6 +101,7 @@ def as_text(cells: Sequence[Kept], measured: Sequence[Mapping[str, Any]]) -> str
         more = {"refused": each.refused, "failure": each.failure}
         lines.append(_json({**about, **{key: text for key, text in more.items() if text is not None}}))
     asked_lines = [f'"{name}":{text}' for name, text in sorted(questions.items())]
+    # Written by hand for a line a cell: the diff of a commit then shows which cells changed.
     head = f'"schema":{SCHEMA},\n"measured":[\n'
     blocks = [",\n".join(map(_json, measured)), ",\n".join(asked_lines), ",\n".join(lines)]
     return f'{{\n{head}{blocks[0]}\n],\n"questions":{{\n{blocks[1]}\n}},\n"cells":[\n{blocks[2]}\n]\n}}\n'

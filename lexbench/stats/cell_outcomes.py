@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lexbench.core.groups import grouped
 from lexbench.core.record import Cell, Sample
 from lexbench.stats import floors, metrics
 from lexbench.stats.pairs import Outcome, outcomes
@@ -51,8 +52,9 @@ def kept(finished: Finished, expected: Iterable[str] = ()) -> Kept:
     """
     cell, samples = finished.cell, finished.samples
     names = metrics_of(samples)
-    if samples and all(sample.failed is not None for sample in samples):
+    if samples and all(sample.failed is not None for sample in samples):  # failed samples name no score
         names = sorted({*names, *expected}, key=metrics.order)
+    # Thousands of numbers, of which a comparison only asks whether they are the same.
     attention = hashlib.sha256(json.dumps(cell.identity.get("attention"), sort_keys=True).encode()).hexdigest()[:16]
     try:
         found = {name: [_finite(each, name) for each in outcomes(samples, name)] for name in names}
@@ -108,7 +110,8 @@ def matched(
     found: list[tuple[Kept, Kept]] = []
     rest = [_ordered(left), _ordered(right)]
     for key in keys:
-        groups = [_grouped(side, key) for side in rest]
+        groups = [grouped(side, _of_cell(key)) for side in rest]
+        # Of groups of two sizes the rest of the larger one waits for the next key.
         pairs = [pair for name in groups[0] for pair in zip(groups[0][name], groups[1].get(name, []), strict=False)]
         taken = {id(each) for pair in pairs for each in pair}
         rest = [[each for each in side if id(each) not in taken] for side in rest]
@@ -118,14 +121,11 @@ def matched(
 
 def doubled(cells: Iterable[Kept], key: Key) -> list[Kept]:
     """The first group of several cells with one key; empty without one."""
-    return next((group for group in _grouped(cells, key).values() if len(group) > 1), [])
+    return next((group for group in grouped(cells, _of_cell(key)).values() if len(group) > 1), [])
 
 
-def _grouped(cells: Iterable[Kept], key: Key) -> dict[Hashable, list[Kept]]:
-    groups: dict[Hashable, list[Kept]] = {}
-    for each in cells:
-        groups.setdefault(key(each.cell), []).append(each)
-    return groups
+def _of_cell(key: Key) -> Callable[[Kept], Hashable]:
+    return lambda each: key(each.cell)
 
 
 def _ordered(cells: Iterable[Kept]) -> list[Kept]:

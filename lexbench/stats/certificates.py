@@ -74,6 +74,7 @@ def prove(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, ma
     reached = np.flatnonzero(logs >= least)
     won = margin - np.minimum(losses, cap)
     grown = np.log(1 + _stakes(margin, cap)[:, None] * won).sum(axis=1)  # of each stake by itself
+    # Further clusters until a stake's own share of the wealth is 20, if it grows on at its rate; the fastest decides.
     ways = (least - np.log(SHARES) - grown)[grown > 0] / grown[grown > 0] * len(losses)
     more = None if len(reached) or not len(ways) else max(1, math.ceil(ways.min()))
     return Proof(
@@ -82,7 +83,7 @@ def prove(baseline: Sequence[Outcome], other: Sequence[Outcome], metric: str, ma
         cap=cap,
         mean=float(losses.mean()),
         above=int((losses > cap).sum()),
-        wealth=math.exp(min(float(logs.max()), 700.0)),
+        wealth=math.exp(min(float(logs.max()), 700.0)),  # beyond 709 it is no float64
         at=int(reached[0]) + 1 if len(reached) else None,
         more=more,
     )
@@ -98,6 +99,7 @@ def cluster_losses(baseline: Sequence[Outcome], other: Sequence[Outcome], metric
     sums: dict[str, list[float]] = {}
     last = None
     for each in gaps(baseline, other):
+        # A later question of a cluster that has ended would change a stake that is placed already: it is left out.
         if each.cluster == last or each.cluster not in sums:
             total = sums.setdefault(each.cluster, [0.0, 0.0])
             total[0] -= better(metric) * (each.amount or 0.0)
@@ -143,6 +145,7 @@ def _deployments(losses: Floats, metric: str, most: int, loss: float | None, cou
     drawn = pool[rng.choice(len(pool), p=chances, size=(count, most))]
     wanted = mean if loss is None else loss
     turned = rng.random(drawn.shape)
+    # Turned with chance q, the mean becomes mean + q (1 - mean), or mean - q (1 + mean).
     if wanted > mean:  # every cluster may be lost instead
         return np.where(turned < (wanted - mean) / (1 - mean), 1.0, drawn)
     return np.where(turned < (mean - wanted) / (1 + mean), -1.0, drawn)
@@ -158,6 +161,7 @@ def fixed(losses: ArrayLike, metric: str, margin: float, loss: float = 0.0) -> i
     values = np.asarray(losses, np.float64)
     variance = float(values.var(ddof=1)) if len(values) > 1 else 0.0
     if is_score(metric):
+        # Half a lost cluster and half a gained one add 1 to the squares, and to the count.
         variance = (float(np.square(values).sum()) + 1.0) / (len(values) + 1)
     quantiles = NormalDist().inv_cdf(1 - LEVEL) + NormalDist().inv_cdf(0.9)
     return max(2, math.ceil(quantiles**2 * variance / (margin - loss) ** 2))

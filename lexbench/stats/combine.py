@@ -16,6 +16,7 @@ The second has a width at accuracies of 0 and 1, unlike resampling. Of two level
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -72,7 +73,7 @@ def levels(groups: Mapping[Key, Sequence[Outcome]], scored: bool) -> dict[Key, L
             amounts = [each.amount or 0.0 for each in group]
             sums = np.zeros((len(places), 2))
             np.add.at(sums, [places[name] for name in clusters], np.array([amounts, [e.units for e in group]]).T)
-            value, influence = ratio(sums)
+            value, influence = ratio(sums)  # one place for each cluster of the family: 0 where this group lacks it
             found[key] = Level(
                 value=value,
                 own=mean_interval(amounts, clusters) if scored else None,
@@ -86,6 +87,7 @@ def _families(clusters: Mapping[Key, set[str]]) -> list[list[Key]]:
     """Groups of keys that share clusters, directly or through others, in the given order."""
     families: list[tuple[list[Key], set[str]]] = []
     for key, names in clusters.items():
+        # A key that shares clusters with two families makes them one.
         joined = [family for family in families if family[1] & names]
         families = [family for family in families if not family[1] & names]
         keys = [each for family in joined for each in family[0]]
@@ -100,11 +102,11 @@ def combination(terms: Sequence[tuple[float, Level]], scored: bool) -> Estimate:
         weights[level] = weights.get(level, 0.0) + weight
     weights = {level: weight for level, weight in weights.items() if weight}
     value = math.fsum(weight * level.value for level, weight in weights.items())
-    if not weights:
+    if not weights:  # a level against itself
         return Estimate(value, value, value, "mover" if scored else "cluster_bootstrap")
     if scored:
         return _recovered(value, weights)
-    if any(level.influence is None for level in weights):
+    if any(level.influence is None for level in weights):  # a single cluster has no spread to resample
         return Estimate(value)
     below, above = reaches(_by_family(weights))
     return Estimate(value, value - float(below), value + float(above), "cluster_bootstrap")
@@ -126,7 +128,7 @@ def _recovered(value: float, weights: Mapping[Level, float]) -> Estimate:
     values, lows, highs = [], [], []
     for level, weight in weights.items():
         assert level.own is not None
-        low, high = sorted((weight * level.own.low, weight * level.own.high))
+        low, high = sorted((weight * level.own.low, weight * level.own.high))  # a negative weight swaps the ends
         values.append(weight * level.value)
         lows.append(low)
         highs.append(high)
@@ -199,7 +201,7 @@ class Curves:
         """Whether the metric is a score."""
         return self.table.scored
 
-    @property
+    @cached_property
     def right_or_wrong(self) -> bool:
         """Whether every answer is."""
         return self.scored and all(each.amount in (0.0, 1.0) for group in self.outcomes.values() for each in group)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lexbench.core.groups import grouped
 from lexbench.core.record import Cell
 from lexbench.stats import metrics, records
 from lexbench.stats.cell_outcomes import (
@@ -103,7 +104,7 @@ def compare(
     the same on both sides.
     """
     folders = [[side] if isinstance(side, Path) else list(side) for side in (a, b)]
-    once = {tuple(side): records.load(side) for side in folders}
+    once = {tuple(side): records.load(side) for side in folders}  # both sides may be the same folders
     loaded = [once[tuple(side)] for side in folders]
     given = [select_a, select_b]
     sides = []
@@ -183,15 +184,14 @@ def _named(cell: Cell) -> str:
 
 def _by_task(pairs: Sequence[tuple[Kept, Kept]]) -> list[Compared]:
     """The pairs of each task, by length and seed."""
-    groups: dict[tuple[str, str | None], list[tuple[Kept, Kept]]] = {}
-    for one, other in pairs:
-        groups.setdefault((one.cell.task, one.cell.corpus), []).append((one, other))
+    groups = grouped(pairs, lambda pair: (pair[0].cell.task, pair[0].cell.corpus))
     made = []
     for (task, corpus), group in groups.items():
         ordered = sorted(group, key=lambda pair: (pair[0].cell.length, pair[0].cell.seed))
         metric = headline({name for one, other in group for name in one.outcomes.keys() & other.outcomes.keys()})
         made.append(
             Compared(
+                # The corpus is said only where it tells two tables apart.
                 task=f"{task} on {corpus}" if [name for name, _ in groups].count(task) > 1 else task,
                 metric=metric,
                 trained_length=ordered[0][0].cell.trained_length,

@@ -114,7 +114,7 @@ def load(folders: Iterable[Path]) -> dict[str, Cost]:
     """
     found: dict[str, Cost] = {}
     for folder in run_folders(folders):
-        found = {**of_file(folder / "costs.jsonl"), **found}
+        found = {**of_file(folder / "costs.jsonl"), **found}  # the first folder's cost of a cell stays
     return found
 
 

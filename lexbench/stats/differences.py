@@ -12,7 +12,7 @@ from lexbench.stats.intervals import LEVEL, least_p
 from lexbench.stats.metrics import LIKELIHOODS
 from lexbench.stats.pairs import Paired, corrected, outcomes, paired
 from lexbench.stats.tables import Place, Table
-from lexbench.stats.wording import several
+from lexbench.stats.wording import scale, several, unit
 
 BASELINE = "none"
 
@@ -43,7 +43,7 @@ class Differences:
     @property
     def unit(self) -> str:
         """Unit of values and differences; a point is a hundredth of a score."""
-        return "points" if self.table.scored else "nats per token" if self.table.metric == "nll" else "as measured"
+        return unit(self.table.metric or "")
 
 
 def differences(table: Table, samples: Mapping[str, Sequence[Sample]], baseline: str = BASELINE) -> Differences | None:
@@ -82,10 +82,11 @@ def _difference(
     if found.unlike is not None:
         reason = f"sample {found.unlike} is not the question that {baseline} was asked: run both anew"
         return replace(blank, apart=reason)
+    # A cell of which every sample failed has no record of the metric: its zeros make no difference.
     if not (_valued(table, base) and _valued(table, record)):
         found = Paired(failed=found.failed, truncated=found.truncated, unpaired=found.unpaired)
     limit = both_at_floor(base, record)
-    untold = replace(found.scaled(100.0 if table.scored else 1.0), limit=limit or both_at_ceiling(base, record))
+    untold = replace(found.scaled(scale(metric)), limit=limit or both_at_ceiling(base, record))
     return replace(blank, **vars(untold))
 
 

@@ -50,6 +50,7 @@ def of_outcomes(found: Sequence[Outcome], metric: str, floors: Mapping[str, floa
     if value is not None:
         scored = metrics.is_score(metric)
         interval = mean_interval(amounts, clusters) if scored else cluster_bootstrap(amounts, units, clusters)
+    # Of likelihoods the best floor is the lowest; a score has chance alone.
     name = min(floors, key=floors.__getitem__) if floors else None
     ends = (interval.low, interval.high) if interval else (None, None)
     floor = floors[name] if name else None

@@ -94,7 +94,7 @@ def _targets(samples: Sequence[Sample]) -> Targets:
         places = np.asarray(facts.get("targets", ()), np.int64)
         if "targets" not in facts:
             places = np.arange(facts["first_target"], facts["end"])
-        nll = np.full(len(places), math.nan)
+        nll = np.full(len(places), math.nan)  # failed: its targets keep their places, so that cells stay comparable
         if sample.nll is not None and not sample.failed:
             nll[:] = sample.nll
         pieces.setdefault((sample.cluster, facts["document"]), []).append((places, nll))

@@ -79,7 +79,7 @@ def _headline(table: Table, every: Sequence[Table], samples: Samples) -> Headlin
     longest = max((at for at in table.lengths if any(_valued(table, row, at) for row in table.methods)), default=0)
     if not inside or longest <= table.cell.trained_length:
         return None
-    silent = unspoken(table.of(table.methods[0]))
+    silent = unspoken(table.of(table.methods[0]))  # none, where it was measured
     start = inside[-1]
     found = {row: _gain(table, samples, row, start, longest) for row in table.methods}
     if not any(found.values()):
@@ -176,23 +176,20 @@ def _mean(records: Sequence[Record | None], samples: Samples) -> Record | None:
 def _sentence(rows: Sequence[Row], tasks: Sequence[str], gains: str, longest: int) -> str:
     """What the table says: the gains, then the retrieval."""
     told = [gains]
-    needles = [row.retrieval for row in rows if row.retrieval is not None and row.retrieval.value is not None]
+    needles = {row.method: row.retrieval for row in rows if row.retrieval and row.retrieval.value is not None}
     if needles:
         name = some(tasks, 3)
-        if why := all_alike(needles):
+        above = {method: each.value for method, each in needles.items() if not at_floor(each)}
+        if why := all_alike(list(needles.values())):
             told.append(f"Retrieval at {longest:,} tokens ({name}) cannot be told: {why}.")
-        elif above := [row for row in rows if row.retrieval in needles and not at_floor(_record(row.retrieval))]:
-            top = max(_record(row.retrieval).value or 0.0 for row in above)
-            best = [row.method for row in above if _record(row.retrieval).value == top]
+        elif above:
+            top = max(value or 0.0 for value in above.values())
+            best = [method for method, value in above.items() if value == top]
             told.append(f"Best retrieval at {longest:,} tokens ({name}): {some(best, 3)}, {top:.2f}.")
         else:
-            told.append(f"Retrieval at {longest:,} tokens ({name}): {floor_text(needles[0])} for the only method.")
+            floor = floor_text(next(iter(needles.values())))
+            told.append(f"Retrieval at {longest:,} tokens ({name}): {floor} for the only method.")
     return " ".join(told)
-
-
-def _record(record: Record | None) -> Record:
-    assert record is not None, "a row with a value has a record"
-    return record
 
 
 def _gains_said(table: Table, rows: Sequence[Row], start: int, longest: int) -> str:

@@ -54,6 +54,7 @@ def wilson(successes: float, n: float) -> Interval:
     middle = share + z**2 / (2 * n)
     spread = z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
     low, high = ((middle + sign * spread) / (1 + z**2 / n) for sign in (-1, 1))
+    # Exactly 0 and 1 at the ends: rounding would leave 1e-17 there.
     return Interval(low if successes > 0 else 0.0, high if successes < n else 1.0, "wilson")
 
 
@@ -106,6 +107,7 @@ def reaches(families: Sequence[Floats]) -> tuple[Floats, Floats]:
         drawn = resampled(np.concatenate([own, own**2], axis=1))
         if number:  # the same draws in another order: apart from those of other families
             drawn = drawn[np.random.default_rng(number).permutation(len(drawn))]
+        # With w_c the times that cluster c is drawn: sum w l, and sum w l^2 for the error of the resample itself.
         moved, squares = (part.reshape(len(drawn), *np.shape(each)[1:]) for part in np.split(drawn, 2, axis=1))
         shift = shift + moved
         spread = spread + len(own) / (len(own) - 1) * np.maximum(squares - moved**2 / len(own), 0.0)
@@ -114,9 +116,11 @@ def reaches(families: Sequence[Floats]) -> tuple[Floats, Floats]:
     flat = spread <= 1e-12 * error  # all drawn clusters are alike
     with np.errstate(divide="ignore", invalid="ignore"):
         studentised = np.where(flat, np.copysign(np.inf, shift), shift / np.sqrt(spread))
+    # A resample of nearly equal clusters has hardly any spread, and its t would be an end by itself: hence the clip.
     studentised = np.where(np.abs(shift) <= 1e-9 * level, 0.0, np.clip(studentised, -FAR * usual, FAR * usual))
     tail = (1 - CONFIDENCE) / 2 * (1 - CALIBRATED / 2 / max(CALIBRATED, few))
     low, high = np.quantile(studentised, [tail, 1 - tail], axis=0)
+    # The upper quantile makes the lower end: resamples far above the value say that it may lie as far above the truth.
     return np.maximum(high, 0.0) * level, np.maximum(-low, 0.0) * level
 
 
@@ -134,7 +138,7 @@ def mean_interval(values: Sequence[float], clusters: Sequence[str]) -> Interval 
     """
     groups, total = len(set(clusters)), math.fsum(values)
     whole = all(value in (0.0, 1.0) for value in values)
-    if groups == len(clusters) and whole:
+    if groups == len(clusters) and whole:  # independent Bernoulli trials
         return wilson(total, len(values))
     if len(set(values)) == 1 and 0 <= values[0] <= 1:
         return wilson(values[0] * groups, groups)
@@ -217,7 +221,7 @@ def sign_flip_p(sums: ArrayLike) -> float:
     values = np.asarray(sums, np.float64)
     values = values[values != 0]
     least = abs(values.sum()) - 1e-9 * np.abs(values).sum()  # rounding makes no tie a miss
-    if least <= 0:
+    if least <= 0:  # the sum is 0: every choice of signs reaches it
         return 1.0
     if len(values) <= EXACT:
         return _counted(values.tobytes(), float(least))
@@ -229,9 +233,10 @@ def sign_flip_p(sums: ArrayLike) -> float:
 def _counted(differences: bytes, least: float) -> float:
     """The exact p-value of differences; kept, because tables, gains and prices of one report test the same ones."""
     values = np.frombuffer(differences)
+    # Meet in the middle: for each of 2^16 sums of one half, count those of the other that lift it to the least.
     one, two = (_signed_sums(half) for half in (values[::2], values[1::2]))
     above = len(one) * len(two) - int(np.searchsorted(two, least - one[::-1]).sum())
-    return 2 * above / (len(one) * len(two))
+    return 2 * above / (len(one) * len(two))  # turning all signs maps one tail onto the other
 
 
 def _signed_sums(values: Floats) -> Floats:
@@ -299,7 +304,7 @@ def least_p(clusters: int) -> float:
 
 def _flips(clusters: int) -> Iterator[NDArray[np.int8]]:
     """Blocks of [flips, clusters]: 1 where a cluster's sign is turned."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(0)  # one seed everywhere: a report made again has the same p-values
     rows = max(1, BLOCK // clusters)
     for start in range(0, FLIPS, rows):
         yield rng.integers(2, size=(min(rows, FLIPS - start), clusters), dtype=np.int8)
@@ -350,6 +355,7 @@ def _draws(clusters: int) -> Iterator[Floats]:
     rows = max(1, BLOCK // clusters)
     for start in range(0, RESAMPLES, rows):
         count = min(rows, RESAMPLES - start)
+        # Row r counts clusters from r * clusters on, so that one bincount serves all rows.
         drawn = rng.integers(clusters, size=(count, clusters)) + clusters * np.arange(count)[:, None]
         yield np.bincount(drawn.ravel(), minlength=count * clusters).reshape(count, clusters).astype(np.float64)
 
@@ -399,5 +405,6 @@ def _welch(left: ArrayLike, right: ArrayLike) -> tuple[float, float, float] | No
     ]
     if not sum(variances) > 0:
         return None
+    # Welch-Satterthwaite: (v1 + v2)^2 / (v1^2 / (k1 - 1) + v2^2 / (k2 - 1))
     freedom = sum(variances) ** 2 / sum(each**2 / (count - 1) for each, count in zip(variances, counts, strict=True))
     return float(ratios[1] - ratios[0]), math.sqrt(sum(variances)), float(freedom)

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexbench.core import registry
+from lexbench.core.groups import grouped
 from lexbench.core.record import Sample
 from lexbench.stats.metrics import is_score
 from lexbench.stats.wording import plain
@@ -44,7 +45,7 @@ def sample_faults(sample: Sample, length: int | None = None) -> Iterator[str]:
     for name, floor in sample.floors.items():
         if not (math.isfinite(floor) and floor >= 0):
             yield f"{name} floor {floor:g}, which must be finite and at least 0"
-    if sample.failed is not None:
+    if sample.failed is not None:  # it has no answer to judge
         return
     for name, value in sample.scores.items():
         if not possible(name, value):
@@ -111,16 +112,14 @@ def _apart(finished: Finished) -> Iterator[str]:
 
 def unlike(cells: Iterable[Finished]) -> dict[str, str]:
     """By cell id what is wrong among cells that were asked the same: other questions than most of them."""
-    groups: dict[str, list[Finished]] = {}
-    for each in cells:
-        if each.refused is None and not each.again:
-            groups.setdefault(question_key(each), []).append(each)
+    measured = (each for each in cells if each.refused is None and not each.again)
     found = {}
-    for group in groups.values():
+    for group in grouped(measured, question_key).values():
         if len(group) < 2:
             continue
         questions = [_questions(each) for each in group]
         counts = Counter(questions)
+        # Longest first: cells cut short by the same fault must not outvote a whole one.
         most = max(counts, key=lambda asked: (len(asked), counts[asked]))
         for each, asked in zip(group, questions, strict=True):
             if asked != most:

@@ -9,7 +9,7 @@ is given from a score whose interval at the shortest length reaches chance.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from lexbench.core.record import Sample
@@ -43,6 +43,7 @@ def length_effects(table: Table, samples: Mapping[str, Sequence[Sample]]) -> lis
                 continue
             short, long = ({each.index: each for each in samples.get(r.cell, ())} for r in (base, record))
             pairs = [(short[index], long[index]) for index in short if index in long]
+            # One pair that asks for other things: questions of this task are drawn anew for each length.
             if not pairs or any(_asked(left) is None or _asked(left) != _asked(right) for left, right in pairs):
                 return []
             scores = [[_score(each, table.metric) for each in side] for side in zip(*pairs, strict=True)]
@@ -51,6 +52,7 @@ def length_effects(table: Table, samples: Mapping[str, Sequence[Sample]]) -> lis
             if not floored:
                 interval = cluster_bootstrap(scores[1], scores[0], [left.cluster for left, _ in pairs])
             value = None if floored else sum(scores[1]) / sum(scores[0]) - 1
+            # The interval is that of the ratio of both scores, the effect this ratio minus 1.
             low, high = (interval.low - 1, interval.high - 1) if interval else (None, None)
             found.append(LengthEffect(row, length, value, low, high, len(pairs)))
     return found
@@ -68,4 +70,4 @@ def _score(sample: Sample, metric: str) -> float:
 def rows_of(table: Table, found: Sequence[LengthEffect]) -> list[dict[str, Any]]:
     """One row per method and length, in full precision."""
     shared = {"metric": table.metric, "from_length": table.lengths[0]}
-    return [{**asdict(each), "multiple": each.length / table.cell.trained_length, **shared} for each in found]
+    return [{**vars(each), "multiple": each.length / table.cell.trained_length, **shared} for each in found]

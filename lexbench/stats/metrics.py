@@ -36,6 +36,11 @@ def better(metric: str | None) -> int:
     return int(is_score(metric) or metric in RESOLUTIONS)
 
 
+def direction(metric: str | None) -> str:
+    """`, higher is better`, `, lower is better`, or nothing where neither is: said behind a metric's name."""
+    return {1: ", higher is better", -1: ", lower is better", 0: ""}[better(metric)]
+
+
 def label(metric: str | None) -> str:
     """The metric, with its unit."""
     return {**LIKELIHOODS, **MEASURES}.get(metric, metric) if metric else "nothing scored"

@@ -210,6 +210,7 @@ def paired(
         else cluster_bootstrap(differences, units, clusters),
         p=max(flips, skewed),
         p_flips=flips,
+        # Of a ratio, linearised: C / (C - 1) sum l_c^2 over the influences of C clusters.
         error=math.sqrt(count / (count - 1) * float(np.square(ratio(sums)[1]).sum())) if count > 1 else 0.0,
         pairs=len(used),
         clusters=count,
@@ -234,6 +235,7 @@ def _beyond(
     units, clusters = [each.units for each in rest], [each.cluster for each in rest]
     sums = cluster_sums([each.amount or 0.0 for each in rest], units, clusters)[:, 0]
     flips = sign_flip_p(sums) / 2
+    # The gift makes several sizes of one, so whether differences are right and wrong answers is asked without it.
     plain = gaps(baseline, other)
     skewed = 0.0 if balanced(cluster_sums([e.amount or 0.0 for e in plain], units, clusters)[:, 0]) else skewed_p(sums)
     return flips, max(flips, skewed)

@@ -121,7 +121,7 @@ def _targets(table: Table, samples: Sequence[Sample]) -> _Targets | None:
     numbers = {name: number for number, name in enumerate(dict.fromkeys(cluster for *_, cluster in used))}
     positions, values = (np.concatenate([each[place] for each in used]) for place in (0, 1))
     owners = np.concatenate([np.full(len(positions), numbers[cluster]) for positions, _, cluster in used])
-    order = np.argsort(positions, kind="stable")
+    order = np.argsort(positions, kind="stable")  # bins are found by bisection
     return _Targets(positions[order], values[order], owners[order], len(used), len(numbers))
 
 
@@ -177,7 +177,8 @@ def collapse_position(values: Floats, level: ArrayLike, begins: NDArray[np.int64
 
     A bin without targets (NaN) is skipped, and is no start; NaN where there is no level.
     """
-    stays = ~(values <= np.asarray(level)[..., None] + RISE)
+    stays = ~(values <= np.asarray(level)[..., None] + RISE)  # not `>`: NaN, a bin without targets, must stay
+    # From the back: a bin stays where it and all bins behind it do.
     stays = np.logical_and.accumulate(stays[..., ::-1], axis=-1)[..., ::-1] & ~np.isnan(values)
     places = np.where(stays.any(axis=-1), begins[stays.argmax(axis=-1)], math.inf)
     return np.where(np.isnan(level), math.nan, places)

@@ -8,6 +8,7 @@ the row `ntk`, and take part in no mean.
 
 import re
 
+# Not the end of another name, as in `beta_factor=`; with the comma behind it, so that nothing is left of it.
 FACTOR = re.compile(r"(?<!\w)factor=([\d.e+]+)(?:, )?")
 
 

@@ -5,7 +5,7 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -59,7 +59,7 @@ def load(folders: Iterable[Path], afresh: bool = False) -> Loaded:
             if cell.cell.id in odd:
                 continue
             known = finished.get(cell.cell.id)
-            if known is None or (known.again and not cell.again):
+            if known is None or (known.again and not cell.again):  # a measured cell replaces its deferred twin
                 finished[cell.cell.id] = cell
         left.update({cell.id: cell for cell in store.unfinished()})
         problems += store.problems
@@ -159,10 +159,11 @@ def _likelihood(finished: Finished, part: str | None) -> list[Record]:
             value = _finite(turn, float(nats.sum() / units.sum()))
             interval = _turned(per_target if units is targets else cluster_bootstrap(nats, units, clusters), turn)
         record = _record(finished, part, metric, value, interval if value is not None else None, used)
-        ratio = float(targets.sum() / units.sum()) if value is not None else 0.0
-        ends = {name: None if value is None else _finite(turn, each * ratio) for name, each in floors.items()}
-        uniform, unigram, bigram = (ends.get(name) for name in ("uniform", "unigram", "bigram"))
-        records.append(replace(record, uniform=uniform, unigram=unigram, bigram=bigram))
+        ends: dict[str, Any] = {}
+        if value is not None:  # floors are in nats per target: times targets per unit they are in nats per unit
+            ratio = float(targets.sum() / units.sum())
+            ends = {name: _finite(turn, each * ratio) for name, each in floors.items()}
+        records.append(replace(record, **ends))
 
     add("nll", targets, float)
     add("perplexity", targets, math.exp)
@@ -262,4 +263,4 @@ def dataframe(records: Sequence[Record]) -> "pd.DataFrame":
 
 def rows_of(records: Sequence[Record]) -> list[dict[str, Any]]:
     """One row per record, with `multiple`: length / trained_length."""
-    return [{**asdict(record), "multiple": record.multiple} for record in records]
+    return [{**vars(record), "multiple": record.multiple} for record in records]

@@ -110,14 +110,8 @@ def judge(
 
 def _order(verdict: Verdict) -> tuple[Any, ...]:
     cell = verdict.cell
-    return (
-        cell.model,
-        cell.task,
-        metrics.order(verdict.metric),
-        cell.method != "none",
-        cell.method,
-        *same_cell(cell)[3:5],
-    )
+    about = cell.model, cell.task, metrics.order(verdict.metric), cell.method != "none", cell.method
+    return *about, cell.length, cell.seed
 
 
 def _some(cells: Sequence[Kept]) -> str:
@@ -240,6 +234,7 @@ def _settled(verdict: Verdict, found: Paired, comparisons: int) -> Verdict:
     """The verdict on a comparison among others."""
     metric = verdict.metric or ""
     assert found.difference is not None
+    # In this order: a significant loss counts even where both sides are at a floor or the ceiling; nothing else does.
     if found.p_holm is not None and found.p_holm <= LEVEL:
         return replace(verdict, status="regressed")
     if found.limit:

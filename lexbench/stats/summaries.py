@@ -171,7 +171,7 @@ def _last(judged: Judged) -> int:
 def _largest(estimates: Sequence[Estimate]) -> Estimate:
     """The largest value, lower end and upper end."""
     low, high = (max(_end(each, side) for each in estimates) for side in ("low", "high"))
-    whole = not math.isnan(sum(_end(each, "low") for each in estimates))
+    whole = not math.isnan(sum(_end(each, "low") for each in estimates))  # max() passes over NaN by chance
     return Estimate(max(each.value for each in estimates), low if whole else None, high if whole else None)
 
 
@@ -201,6 +201,7 @@ def _inverted(
 
 
 def _effective_length(curves: Curves, row: str, rule: str, margin: float) -> Summary:
+    # Against a level of 0 the loss is minus the score: 85.6 points or more are a loss of -85.6 or less.
     slack = (-margin if rule == "fixed" else margin) / (100.0 if curves.scored else 1.0)
     judged = _judged(curves, row, 0.0 if rule == "fixed" else 1.0)
     if why := _unjudged(curves, row, judged, slack):
@@ -239,6 +240,7 @@ def _collapse(curves: Curves, row: str) -> Summary:
             end = None if behind is None else _end(behind, side)
             if end is not None and math.isnan(end):
                 return math.nan
+            # Of a score: at least the middle between chance and the level.
             if end is not None and end <= rise - (1 - share) * curves.chance(length) + ROUNDED:
                 break
             begins = begins if end is None else length
@@ -291,19 +293,16 @@ def _mean_height(curves: Curves, row: str, name: str, lengths: Sequence[int], of
     if not curves.valued(row):
         return curves.summary(row, name, NOTHING)
     if len(lengths) < 2:
-        return curves.summary(row, name, _no_area(lengths))
+        return curves.summary(row, name, f"an area needs two lengths that all methods have, here {len(lengths)}")
     terms = [(weight, curves.levels[row, length]) for length, weight in _trapezoids(lengths).items()]
     return curves.summary(row, name, combination(terms, curves.scored), _covers(lengths, of))
-
-
-def _no_area(lengths: Sequence[int]) -> str:
-    return f"an area needs two lengths that all methods have, here {len(lengths)}"
 
 
 def _trapezoids(lengths: Sequence[int]) -> dict[int, float]:
     """Weights of heights in the mean over log2 length."""
     places = np.log2(lengths)
     spans = np.diff(places) / (places[-1] - places[0])
+    # A length has half of the span to each of its neighbours.
     weights = (np.append(spans, 0.0) + np.insert(spans, 0, 0.0)) / 2
     return dict(zip(lengths, weights.tolist(), strict=True))
 
@@ -358,7 +357,10 @@ def _paired_price(
         index, place = divmod(whole.unlike, len(weights))
         where = f"sample {index} at {list(weights)[place]}"
         return curves.summary(row, name, f"{where} is not the question that {BASELINE} was asked: run both anew")
-    parts = {(length, sign): halves(found[length])[sign < 0] for length in found for sign in (1, -1)}
+    # Gained and lost apart: so a difference has a width even where no question changed.
+    parts: dict[tuple[int, int], list[Outcome]] = {}
+    for length, each in found.items():
+        parts[length, 1], parts[length, -1] = halves(each)
     known = levels(parts, curves.right_or_wrong)
     terms = [(sign * weights[length], level) for (length, sign), level in known.items()]
     note = f"{covers}; {whole.pairs} pairs"
@@ -377,6 +379,7 @@ def _pooled(
         scale = weights[length] / math.fsum(each.units for each in pairs[length])
         for each in pair[side]:
             amount = None if each.amount is None else scale * each.amount
+            # Question i of one length is another than question i of the next: each gets an index of its own.
             pooled.append(replace(each, index=each.index * len(sides) + place, amount=amount, targets=None))
     return pooled
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lexbench.core.groups import grouped
 from lexbench.core.record import Cell, Record
 from lexbench.stats import metrics
 from lexbench.stats.prices import without_factor
@@ -85,12 +86,9 @@ class Table:
 def tables(finished: Iterable[Finished], highlight: Iterable[str] = ()) -> list[Table]:
     """Tables by model and task; headline metrics first. `highlight` names methods as in `Table.highlight`."""
     shown = frozenset(highlight)
-    groups: dict[str, list[Finished]] = {}
-    for each in sorted(finished, key=lambda each: (each.cell.model, each.cell.task, each.cell.seed, each.cell.id)):
-        groups.setdefault(_setting(each.cell), []).append(each)
-    rivals: dict[tuple[str, str], list[Cell]] = {}
-    for group in groups.values():
-        rivals.setdefault((group[0].cell.model, group[0].cell.task), []).append(group[0].cell)
+    ordered = sorted(finished, key=lambda each: (each.cell.model, each.cell.task, each.cell.seed, each.cell.id))
+    groups = grouped(ordered, lambda each: _setting(each.cell))
+    rivals = grouped((group[0].cell for group in groups.values()), lambda cell: (cell.model, cell.task))
     differing = {about: _odd(cells) for about, cells in rivals.items()}
     made = []
     for setting, group in groups.items():
@@ -110,7 +108,7 @@ def tables(finished: Iterable[Finished], highlight: Iterable[str] = ()) -> list[
                     cell=cell,
                     differs=", ".join(f"{name} {own.get(name)}" for name in differing[about]),
                     entries={place: _of_metric(records, metric) for place, records in entries.items()},
-                    methods=sorted({row for row, _ in entries}, key=lambda row: (row.split(" #")[0] != "none", row)),
+                    methods=by_name({row for row, _ in entries}),
                     lengths=sorted({length for _, length in entries}),
                     deployed=deployed,
                     follows=frozenset(
@@ -124,8 +122,14 @@ def tables(finished: Iterable[Finished], highlight: Iterable[str] = ()) -> list[
     return made
 
 
+def by_name(rows: Iterable[str]) -> list[str]:
+    """Rows by name, the baseline first."""
+    return sorted(rows, key=lambda row: (row.split(" #")[0] != "none", row))
+
+
 def _setting(cell: Cell) -> str:
     """Hash of everything that cells of one table must share: the identity without method and length."""
+    # The attention is the method at one length.
     shared = {key: value for key, value in cell.identity.items() if key not in ("method", "attention", "length")}
     names = ("model", "task", "protocol", "backend", "dtype", "kernel", "corpus", "n", "seed", "trained_length")
     shown = [getattr(cell, name) for name in names]

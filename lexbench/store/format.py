@@ -58,13 +58,12 @@ def parquet(
     cell: Cell, samples: list[Sample], refused: str | None, again: bool = False, asked: int | None = None
 ) -> bytes:
     """The file of a finished cell, or with `again` of a deferred one; the same samples give the same bytes."""
+    # Without locks on its file system two processes may append one question: the later answer counts.
     once = {sample.index: sample for sample in samples}
     rows = []
     for _, sample in sorted(once.items()):
-        row = {field.name: getattr(sample, field.name) for field in fields(sample)}
-        texts = {"scores": dict(sample.scores), "facts": dict(sample.facts), "statistics": _packed(sample.statistics)}
-        texts["floors"] = dict(sample.floors)
-        rows.append({**row, "parts": list(sample.parts), **{name: as_json(value) for name, value in texts.items()}})
+        row = _sample_row(sample)
+        rows.append(row | {name: as_json(row[name]) for name in ("scores", "floors", "statistics", "facts")})
     about = {"cell": as_json(_cell_row(cell)), "refused": as_json(refused), **({"again": "true"} if again else {})}
     if asked is not None:
         about["asked"] = str(asked)
@@ -95,7 +94,7 @@ def table_of(file: Path) -> pa.Table:
     with pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True) as stored:
         table = stored.read(use_threads=False)
     about = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
-    if about.pop("digest", None) not in (None, _digest(about)):
+    if about.pop("digest", None) not in (None, _digest(about)):  # None: written before there was a digest
         raise ValueError("its metadata has changed")
     return table
 
@@ -118,7 +117,7 @@ def finished(
     if not fits(reason, str | None):
         raise ValueError("its refusal must be a text")
     found = _cell(json.loads(cell), file)
-    if found.id != file.stem:
+    if found.id != file.stem:  # the name is the hash of the identity
         raise ValueError("its cell does not match its name")
     return Finished(found, held, reason, again, asked)
 
@@ -145,7 +144,7 @@ DAMAGED = (
 def samples(table: pa.Table) -> list[Sample]:
     """Samples from rows with the fields of `COLUMNS`; raises one of `DAMAGED`."""
     found = []
-    losses = table.column("nll")
+    losses = table.column("nll")  # to_pylist would make a Python float of every token
     for place, row in enumerate(table.drop_columns(["nll"]).to_pylist()):
         row.update(scores=json.loads(row["scores"]), facts=json.loads(row["facts"]))
         row.update(parts=tuple(row.get("parts") or ()), floors=json.loads(row.get("floors") or "{}"))
@@ -180,34 +179,35 @@ def _cell(row: Mapping[str, Any], file: Path) -> Cell:
 
 
 def _sample_row(sample: Sample) -> dict[str, Any]:
+    """The fields of a sample as values that JSON can hold, but for `nll`."""
     row = {field.name: getattr(sample, field.name) for field in fields(sample)}
-    if sample.nll is not None:
-        assert sample.nll.dtype == np.float32, f"nll of {sample.nll.dtype}"
-        row["nll"] = base64.b64encode(sample.nll.astype("<f4").tobytes()).decode()
     more = {"parts": list(sample.parts), "floors": dict(sample.floors), "statistics": _packed(sample.statistics)}
     return {**row, "scores": dict(sample.scores), "facts": dict(sample.facts), **more}
 
 
 def _packed(arrays: Mapping[str, NDArray[np.float32]]) -> dict[str, Any]:
-    """Arrays as JSON: shape, and little-endian float32 in base64."""
-    return {
-        name: {"shape": list(array.shape), "data": base64.b64encode(array.astype("<f4").tobytes()).decode()}
-        for name, array in arrays.items()
-    }
+    """Arrays by name: shape, and numbers."""
+    return {name: {"shape": list(array.shape), "data": _base64(array)} for name, array in arrays.items()}
 
 
 def _unpacked(packed: Mapping[str, Any]) -> dict[str, NDArray[np.float32]]:
-    return {
-        name: np.frombuffer(base64.b64decode(each["data"]), "<f4").astype(np.float32).reshape(each["shape"])
-        for name, each in packed.items()
-    }
+    return {name: _from_base64(each["data"]).reshape(each["shape"]) for name, each in packed.items()}
+
+
+def _base64(array: NDArray[np.float32]) -> str:
+    """Little-endian float32 on every processor, so that a cell's bytes and hash are the same everywhere."""
+    return base64.b64encode(array.astype("<f4").tobytes()).decode()
+
+
+def _from_base64(text: str) -> NDArray[np.float32]:
+    return np.frombuffer(base64.b64decode(text), "<f4").astype(np.float32)
 
 
 def check_sample(sample: Sample) -> None:
     """AssertionError unless the sample's fields have their types, and can be written: JSON values, whole characters."""
     try:
         fitting(Sample, {field.name: getattr(sample, field.name) for field in fields(sample)}, "a sample")
-        as_json([dict(sample.scores), dict(sample.facts), dict(sample.floors), _packed(sample.statistics)])
+        as_json({**_sample_row(sample), "nll": None})
         for text in (sample.cluster, sample.failed, sample.output, sample.prompt, *sample.parts):
             (text or "").encode()
     except (*DAMAGED, UnicodeEncodeError) as error:
@@ -221,7 +221,11 @@ def cell_line(cell: Cell) -> bytes:
 
 def sample_line(sample: Sample) -> bytes:
     """A further line of an unfinished cell's file."""
-    return as_json(_sample_row(sample)).encode() + b"\n"
+    row = _sample_row(sample)
+    if sample.nll is not None:
+        assert sample.nll.dtype == np.float32, f"nll of {sample.nll.dtype}"
+        row["nll"] = _base64(sample.nll)
+    return as_json(row).encode() + b"\n"
 
 
 def cell_of(line: bytes, file: Path) -> Cell:
@@ -236,7 +240,7 @@ def sample_of(line: bytes, file: Path) -> Sample:
     try:
         row.update(parts=tuple(row.get("parts", ())), statistics=_unpacked(row.get("statistics", {})))
         if row["nll"] is not None:
-            row["nll"] = np.frombuffer(base64.b64decode(row["nll"]), "<f4").astype(np.float32)
+            row["nll"] = _from_base64(row["nll"])
         return Sample(**fitting(Sample, row, "a sample"))
     except DAMAGED as error:
         said = " ".join(str(error).split())[:80]
@@ -252,10 +256,10 @@ def _parsed(line: bytes, file: Path) -> dict[str, Any]:
 
 def as_json(value: Any) -> str:
     """JSON in one line, with sorted keys; numpy's numbers and arrays become plain ones."""
-    return json.dumps(value, sort_keys=True, default=_plain)
+    return json.dumps(value, sort_keys=True, default=plain_value)
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Numpy's numbers and arrays as plain ones, because tasks may put them into facts."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()

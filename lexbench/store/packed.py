@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +127,7 @@ def _row(file: Path, state: State) -> pa.Table | None:
     try:
         table = format.table_of(file)
         about = table.schema.metadata or {}
+        # An older file lacks later columns; beside an empty table that has them they become null.
         held = pa.concat_tables([COLUMNS.empty_table(), table.replace_schema_metadata()], promote_options="default")
         rows = held.cast(COLUMNS).combine_chunks().to_struct_array()
         values: dict[str, Any] = {
@@ -138,6 +139,7 @@ def _row(file: Path, state: State) -> pa.Table | None:
             "cell": about[b"cell"].decode(),
             "refused": about[b"refused"].decode(),
         }
+        # One list, from 0 to the last row: all samples of the cell in a single value.
         packed = pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows.combine_chunks())
         columns = [pa.array([value], ROWS.field(name).type) for name, value in values.items()]
         return pa.Table.from_arrays([*columns, packed], schema=ROWS)
@@ -151,13 +153,11 @@ def _finished(cells: Path, table: pa.Table) -> Iterator[Finished]:
 
     held = pa.chunked_array(table.column("samples").chunks, ROWS.field("samples").type)
     counts = pc.list_value_length(held).to_pylist()
-    ends = [0]
-    for count in counts:
-        ends.append(ends[-1] + count)
+    ends = [0, *accumulate(counts)]
     try:
         flat = pa.Table.from_struct_array(pc.list_flatten(held)) if ends[-1] else COLUMNS.empty_table()
         samples = format.samples(flat)
-    except DAMAGED:
+    except DAMAGED:  # rows are read at once, so a damaged one leaves all cells to their own files
         return
     heads = (table.column(name).to_pylist() for name in ("name", "cell", "refused", "again", "asked"))
     for (start, stop), (name, cell, refused, again, asked) in zip(

@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +171,7 @@ class Store:
         self.problems = []
         cells = self.folder / "cells"
         wanted = states(cells, ids)
-        found = Packed(self.folder).load(wanted) if len(wanted) > FEW else {}
+        found = self._packed.load(wanted) if len(wanted) > FEW else {}
         for name in sorted(wanted.keys() - found.keys()):
             try:
                 found[name] = format.read(cells / f"{name}.parquet")
@@ -208,7 +208,7 @@ class Store:
         cells, records = self.folder / "cells", self.folder.resolve() / "records.jsonl"
         self._check_folder()
         cells.mkdir(parents=True, exist_ok=True)
-        held = os.open(cells, os.O_RDONLY)
+        held = os.open(cells, os.O_RDONLY)  # the folder itself is locked: no lock file stays behind
         try:
             locked(held, wait=True)
             for file in cells.glob("*.jsonl"):
@@ -223,7 +223,7 @@ class Store:
             before, kept = (None, {}) if afresh else self._kept(now)
             self.problems = []
             read = self.load(now.keys() - kept.keys())
-            new = [asdict(record) for each in read for record in records_of(each)]
+            new = [vars(record) for each in read for record in records_of(each)]
             rows = sorted([*new, *(row for rows in kept.values() for row in rows)], key=_order)
             if rows != before:
                 write_text(records, "".join(f"{as_json(row)}\n" for row in rows))
@@ -261,6 +261,7 @@ class Store:
             before = [dict(json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
             for row in before:
                 found.setdefault(str(row["cell"]), []).append(row)
+            # A cell that finished in the same tick of the clock counts as younger: it is read once more.
             old = {name for name, state in now.items() if state.changed < written}
             rows = {name: each for name, each in found.items() if name in old}
             known = {field.name for field in fields(Record)}

@@ -102,10 +102,10 @@ def test_what_is_not_significant_after_holm_has_no_star(tmp_path: Path) -> None:
 
 def test_fields_have_the_colour_of_their_difference(tmp_path: Path) -> None:
     found = compared(TWO)
+    [fields] = axes_of(found, tmp_path).collections
+    corners = [path.get_extents().get_points()[0].astype(int).tolist() for path in fields.get_paths()]
     patches = {
-        (int(patch.get_x()), int(patch.get_y())): patch.get_facecolor()
-        for patch in axes_of(found, tmp_path).patches
-        if isinstance(patch, Rectangle)
+        (x, y): tuple(colour) for (x, y), colour in zip(corners, np.asarray(fields.get_facecolor()), strict=True)
     }
     assert limit(found) == 2.0
     blue, white, red = to_rgba("#005F9E"), to_rgba("#FFFFFF"), to_rgba("#C04E00")

@@ -20,6 +20,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Rectangle
 
 from lexbench.core.record import Sample
+from lexbench.report.plots import style
 from lexbench.report.plots.heatmaps import depth_strata, heatmap
 from lexbench.report.plots.over_length import labelled, plot, told_apart
 from lexbench.report.plots.style import DPI, STYLE, value_limits
@@ -46,6 +47,17 @@ def test_figures_are_the_same_bytes_every_time(tmp_path: Path, metric: str) -> N
     assert "date" not in (tmp_path / "a.svg").read_text()
     width, height = struct.unpack(">II", (tmp_path / "a.png").read_bytes()[16:24])
     assert (width, height) == (1152, 640)  # 7.2 x 4.0 inches at 160 dots
+
+
+def test_a_fixed_place_of_an_empty_label_changes_no_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("fixed", "found"):
+        with mpl.rc_context(STYLE):
+            figure, panels = style.panels_for([("a", "x"), ("b", "y")], "heading", "across", "up")
+            for axes in panels:
+                axes.plot([1, 2, 3], [10, 2000, 30])
+            style.save(figure, tmp_path / name, png=False)
+        monkeypatch.setattr(style, "place_empty_labels", lambda _: None)
+    assert (tmp_path / "fixed.svg").read_bytes() == (tmp_path / "found.svg").read_bytes()
 
 
 @pytest.mark.parametrize("word", ["NLL (nats per token), lower is better", "self_extend(window=64)", "0.50"])

@@ -15,7 +15,7 @@ import pytest
 
 from lexbench.core.files import write_text
 from lexbench.core.record import Sample
-from lexbench.report import report, unchanged
+from lexbench.report import contents, report, unchanged
 from lexbench.report.leaderboard.leaderboard import leaderboard
 from lexbench.report.report import write_report
 from lexbench.stats.records import build, dataframe
@@ -134,7 +134,7 @@ def test_figures_are_drawn_beside_and_by_the_parent_where_the_child_fails(
         drawn.write_text(str(os.getpid()))
 
     for aside, able, own in ((True, True, sys.platform != "linux"), (True, False, True), (False, True, True)):
-        report._beside(partial(draw, able), aside)()
+        contents._beside(partial(draw, able), aside)()
         assert (int(drawn.read_text()) == parent) == own
 
 

@@ -1,6 +1,5 @@
 """Pictures of methods show the numbers of their Attentions, against formulas."""
 
-import csv
 import math
 from collections import defaultdict
 from pathlib import Path
@@ -12,7 +11,7 @@ from matplotlib.patches import PathPatch, Rectangle
 
 from lexbench import Attention, Model, method
 from lexbench.core.attention import Blocks, Dynamic, HeadRatios, Line, LogScale, Remap, Slopes, Window
-from lexbench.report.show.plots import method_figure, methods_figure, parts_of, plot
+from lexbench.report.show.plots import figure, parts_of, plot
 from tests.report.pictures import assert_legible, drawn
 from tests.report.test_show import EVERYTHING, GROUPED, LAYERED, LEARNED, LLAMA2, SCALED, TINY
 
@@ -22,12 +21,13 @@ METHODS = sorted(
 )
 
 
-def numbers(stem: Path) -> dict[tuple[str, str], dict[tuple[float, int | None], float]]:
+def numbers(
+    attention: Attention, label: str = "made up", model: Model = TINY, length: int = 64
+) -> dict[tuple[str, str], dict[tuple[float, int | None], float]]:
     """y of each panel and name, by x and the query."""
     found: dict[tuple[str, str], dict[tuple[float, int | None], float]] = defaultdict(dict)
-    for row in csv.DictReader(stem.with_suffix(".csv").open()):
-        query = int(row["query"]) if row["query"] else None
-        found[row["panel"], row["name"]][float(row["x"]), query] = float(row["y"])
+    for panel, name, x, y, query in figure(model, label, attention, length)[1]:
+        found[panel, name][x, query] = y
     return found
 
 
@@ -38,9 +38,8 @@ def panels(attention: Attention, tmp_path: Path) -> list[str]:
     return [axes.get_title("left") for axes in figures[0].axes if axes.get_title("left")]
 
 
-def test_wavelengths_are_those_of_the_formula(tmp_path: Path) -> None:
-    method_figure(TINY, "pi", method("pi").attention(TINY, 64), 64, tmp_path / "a")
-    found = numbers(tmp_path / "a")
+def test_wavelengths_are_those_of_the_formula() -> None:
+    found = numbers(method("pi").attention(TINY, 64), "pi")
     # base 10^4 and four pairs: 1, 10, 100, 1000 tokens a radian; four times as many under a stretch by four
     own = {(pair, None): 2 * math.pi * 10**pair for pair in range(4)}
     assert found["wavelength", "tiny, plain RoPE"] == pytest.approx(own)
@@ -49,25 +48,26 @@ def test_wavelengths_are_those_of_the_formula(tmp_path: Path) -> None:
 
 
 def test_a_pair_that_never_turns_is_marked_at_the_edge(tmp_path: Path) -> None:
-    method_figure(TINY, "still", Attention(inv_freq=np.array([1, 0.1, 0.01, 0.0])), 64, tmp_path / "a")
-    assert numbers(tmp_path / "a")["wavelength", "still"][3.0, None] == math.inf
-    assert (3.0, None) not in numbers(tmp_path / "a")["slower", "still"]
+    attention = Attention(inv_freq=np.array([1, 0.1, 0.01, 0.0]))
+    found = numbers(attention)
+    assert found["wavelength", "made up"][3.0, None] == math.inf
+    assert (3.0, None) not in found["slower", "made up"]
+    plot(TINY, "still", attention, 64, tmp_path / "a.svg")
     assert "<!-- never turns -->" in (tmp_path / "a.svg").read_text()
 
 
-def test_dynamic_frequencies_are_those_at_the_length(tmp_path: Path) -> None:
-    method_figure(TINY, "dynamic", Attention(dynamic=Dynamic(2.0, 16)), 64, tmp_path / "a")
+def test_dynamic_frequencies_are_those_at_the_length() -> None:
+    found = numbers(Attention(dynamic=Dynamic(2.0, 16)))
     # d = 8, rate 2, n / L = 4: base 10^4 (2 * 4 - 1)^(8 / 6), whose last pair turns 7 times slower
-    waves = numbers(tmp_path / "a")["wavelength", "dynamic"]
+    waves = found["wavelength", "made up"]
     assert [waves[pair, None] for pair in range(4)] == pytest.approx(
         [2 * math.pi * (1e4 * 7 ** (8 / 6)) ** (2 * pair / 8) for pair in range(4)]
     )
-    assert numbers(tmp_path / "a")["slower", "dynamic"][3.0, None] == pytest.approx(7.0)
+    assert found["slower", "made up"][3.0, None] == pytest.approx(7.0)
 
 
-def test_the_last_query_sees_what_the_definition_says(tmp_path: Path) -> None:
-    method_figure(TINY, "grouped", Attention(remap=GROUPED, mask=Window(20, sinks=1)), 64, tmp_path / "a")
-    found = numbers(tmp_path / "a")
+def test_the_last_query_sees_what_the_definition_says() -> None:
+    found = numbers(Attention(remap=GROUPED, mask=Window(20, sinks=1)), "grouped")
     # query 63 rotates at 63 // 2 + 2 = 33 and key j at j // 2, from distance 4 on; 20 keys and the first are seen
     last = {distance: distance if distance < 4 else 33 - (63 - distance) // 2 for distance in [*range(20), 63]}
     assert found["distance", "grouped"] == {(distance, 63): seen for distance, seen in last.items()}
@@ -93,10 +93,8 @@ def test_distances_that_were_never_trained_are_hatched(window: int, beyond: bool
     assert hatched(figures) == beyond
 
 
-def test_biases_and_scales_of_queries_are_those_of_the_formulas(tmp_path: Path) -> None:
-    attention = Attention(bias=Slopes((0.5, 0.25)), query_scale=LogScale(trained_length=16))
-    method_figure(TINY, "both", attention, 64, tmp_path / "a")
-    found = numbers(tmp_path / "a")
+def test_biases_and_scales_of_queries_are_those_of_the_formulas() -> None:
+    found = numbers(Attention(bias=Slopes((0.5, 0.25)), query_scale=LogScale(trained_length=16)), "both")
     assert found["bias", "both, head 0"] == {(0.0, None): 0.0, (63.0, None): -31.5}
     assert found["bias", "both, head 1"] == {(0.0, None): 0.0, (63.0, None): -15.75}
     assert found["query_scale", "both"][63.0, None] == pytest.approx(1.5)  # ln 64 / ln 16
@@ -122,7 +120,7 @@ def test_there_is_a_panel_for_each_thing_to_see(attention: Attention, shown: lis
 
 @pytest.mark.slow
 def test_what_has_no_panel_is_said_in_words(tmp_path: Path) -> None:
-    method_figure(TINY, "both", Attention(scale=1.5, inv_freq=np.ones(4), keep_first=4), 64, tmp_path / "a")
+    plot(TINY, "both", Attention(scale=1.5, inv_freq=np.ones(4), keep_first=4), 64, tmp_path / "a.svg")
     picture = (tmp_path / "a.svg").read_text()
     assert "scale: cos and sin times 1.5, so logits times 2.25" in picture
     assert "keep_first: the first 4 tokens turn as in the model itself" in picture
@@ -137,30 +135,19 @@ def test_passes_and_layers_are_parts_of_their_own() -> None:
     assert [part.slots() for part in layered.values()] == [("mask",), ("scale",), ()]
 
 
-@pytest.mark.slow
-def test_several_methods_share_their_panels(tmp_path: Path) -> None:
-    names = ("pi", "ntk", "streaming_llm", "none")
-    attentions = {name: method(name).attention(LLAMA2, 16384) for name in names}
-    assert methods_figure(LLAMA2, attentions, 16384, tmp_path / "a")
-    found = numbers(tmp_path / "a")
-    assert {name for panel, name in found if panel == "slower"} == {"pi", "ntk"}
-    assert {name for panel, name in found if panel == "distance"} == {"streaming_llm"}
-    assert found["slower", "pi"][0.0, None] == pytest.approx(4.0)
-    assert found["slower", "ntk"][63.0, None] == pytest.approx(4.0)  # the last pair, by construction
-
-
-def test_of_methods_without_anything_to_compare_there_is_no_figure(tmp_path: Path) -> None:
-    assert not methods_figure(TINY, {}, 64, tmp_path / "a")
-    assert not methods_figure(TINY, {"none": Attention(), "masked": Attention(mask=Window(4))}, 64, tmp_path / "a")
-    assert list(tmp_path.iterdir()) == []
+def test_methods_of_the_registry_are_drawn_as_they_are() -> None:
+    drawn = {name: numbers(method(name).attention(LLAMA2, 16384), name, LLAMA2, 16384) for name in ("pi", "ntk")}
+    assert drawn["pi"]["slower", "pi"][0.0, None] == pytest.approx(4.0)
+    assert drawn["ntk"]["slower", "ntk"][63.0, None] == pytest.approx(4.0)  # the last pair, by construction
 
 
 @pytest.mark.slow
 def test_the_same_picture_is_the_same_file(tmp_path: Path) -> None:
     attention = Attention(inv_freq=np.ones(4), mask=Window(8, sinks=2))
     for name in ("one", "deeper/two"):
-        method_figure(TINY, "made up", attention, 64, tmp_path / name)
-    for suffix in (".svg", ".png", ".csv"):
+        for suffix in (".svg", ".png"):
+            plot(TINY, "made up", attention, 64, tmp_path / f"{name}{suffix}")
+    for suffix in (".svg", ".png"):
         assert (tmp_path / f"one{suffix}").read_bytes() == (tmp_path / f"deeper/two{suffix}").read_bytes()
 
 

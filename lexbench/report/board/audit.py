@@ -170,7 +170,7 @@ def check(job: tuple[Path, Path | None]) -> "Checked | str":
     losses = [sample.nll.tobytes() for sample in held if sample.nll is not None]
     return Checked(
         cell=finished.cell,
-        record=min(records, key=_headline),
+        record=min(records, key=lambda each: (each.part is not None, metrics.order(each.metric))),
         values={(each.metric, each.part): each.value for each in records},
         key=invariants.question_key(finished),
         questions={sample.index: _question(sample) for sample in held if sample.failed is None},
@@ -179,10 +179,6 @@ def check(job: tuple[Path, Path | None]) -> "Checked | str":
         checkable=_checkable(finished),
         samples=script.stem if script and held else None,
     )
-
-
-def _headline(record: Record) -> tuple[Any, ...]:
-    return record.part is not None, metrics.order(record.metric)
 
 
 def _changed(run: Path, submission: Submission) -> dict[str, str]:
@@ -227,7 +223,7 @@ def _scores(task: Task | None, sample: Sample) -> dict[str, float]:
         if not isinstance(place, int) or not 0 <= place < len(options):
             return {"accuracy": math.nan}
         chosen = Choose(**about, prompt=nowhere, options=options, expected=place)
-        return dict(task.score(chosen, Chosen(nll=losses)).scores) if task else {}
+        return dict(task.score(chosen, Chosen(nll=losses)).scores)
     if sample.output is not None:
         answer = Written(tokens=nowhere[:1], text=sample.output, hit_room=bool(sample.hit_room))
         try:  # the flawless answer is not kept: what depends on it cannot be told

@@ -28,6 +28,7 @@ MOST = 500
 
 def write_site(ledger: Path, submissions: Sequence[Submission], out: Path) -> tuple[Path, Audited]:
     """Audit all submissions and write the site; the path of its page. The folder's samples are replaced."""
+    # Samples of a submission that is gone would stay otherwise.
     shutil.rmtree(out / "samples", ignore_errors=True)
     (out / "samples").mkdir(parents=True)
     audited = audit(ledger, submissions, out / "samples")

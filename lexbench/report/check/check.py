@@ -75,6 +75,7 @@ def check(
     """
     base = baseline.read(file)
     loaded = records.load(folders)
+    # A cell of which every sample failed does not name its metrics: the baseline does.
     expected = sorted({name for each in base.cells for name in each.outcomes})
     new = [kept(finished, expected) for finished in loaded.finished]
     baseline.single(new, "the run")

@@ -49,10 +49,6 @@ def _differs(found: Comparison) -> Iterator[str]:
         yield f"{plain(each.name)}: A {plain(each.one)}, B {plain(each.other)}"
 
 
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
-
-
 def _section(task: Compared) -> list[str]:
     """One task: its verdict, its table, its notes."""
     metric = task.metric or ""
@@ -60,7 +56,8 @@ def _section(task: Compared) -> list[str]:
     seeds = len({entry.seed for entry in task.entries}) > 1
     head = ["length", "A", "B", "B - A", "p (Holm)", "pairs"]
     grid = Grid(head=head, rows=[_row(task, entry, seeds) for entry in task.entries])
-    return [title, "", f"**{escaped(_sentence(task.verdict))}**", "", formats.markdown(grid)]
+    verdict = escaped(f"{task.verdict[:1].upper()}{task.verdict[1:]}.")
+    return [title, "", f"**{verdict}**", "", formats.markdown(grid)]
 
 
 def _row(task: Compared, entry: AtLength, seeds: bool) -> Line:

@@ -11,7 +11,7 @@ from lexbench.report.check.certificate import certificate, proof_of
 from lexbench.report.check.check import Check, check, tolerances_of
 from lexbench.report.check.text import markdown, notes, numbers, text
 from lexbench.stats import baseline
-from lexbench.stats.intervals import LEVEL
+from lexbench.stats.intervals import LEVEL, least_p
 from lexbench.stats.regressions import Verdict
 from lexbench.stats.wording import escaped, plain, scale, several, small, unit
 
@@ -67,8 +67,9 @@ def updated(written: baseline.Baseline, file: Path) -> str:
     lines = [f"{file}: {several(len(written.cells), 'cell')}, {refused} of them refused, {file.stat().st_size} bytes"]
     clusters = [len({one.cluster for one in found}) for each in written.cells for found in each.outcomes.values()]
     fewest = min(clusters, default=0)
-    if fewest and 2.0**-fewest * len(written.cells) > LEVEL:
-        few = f"with {several(fewest, 'cluster')} no p is below {small(2.0**-fewest)}"
+    least = least_p(fewest) / 2  # one-sided
+    if fewest and least * len(written.cells) > LEVEL:
+        few = f"with {several(fewest, 'cluster')} no p is below {small(least)}"
         lines.append(f"no power: {few}, too much for {several(len(written.cells), 'cell')}: raise n")
     return "\n".join(lines)
 

@@ -1,32 +1,18 @@
 """A check as text: one table of differences, and notes."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from lexbench.core.groups import grouped
 from lexbench.report import formats
 from lexbench.report.check.check import Check
 from lexbench.report.grid import Entry, Grid, Line
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.regressions import Verdict
-from lexbench.stats.wording import (
-    change,
-    escaped,
-    listed,
-    plain,
-    scale,
-    several,
-    short_unit,
-    small,
-    some,
-    unit,
-    value,
-)
+from lexbench.stats.wording import change, escaped, listed, plain, scale, several, short_unit, small, some, unit, value
 
 STATUSES = ("proven", "held", "improved", "regressed", "not proven", "not comparable", "new")
 ROWS = 24
 """Maximum rows on a terminal; a longer table is cut to rows with a change beyond the tolerance."""
-
-Name = TypeVar("Name", bound=Hashable)
 
 
 def text(found: Check) -> str:
@@ -62,7 +48,7 @@ def table_rows(found: Check) -> list[tuple[str, list[Verdict]]]:
         seed = f" seed {of.seed}" if len(seeds) > 1 else ""
         return f"{model}{of.task} {metric} ({unit(metric)}): {of.method}{seed}"
 
-    return _grouped(shown, row)
+    return list(grouped(shown, row).items())
 
 
 def _tells(verdict: Verdict) -> bool:
@@ -142,14 +128,14 @@ def numbers(verdict: Verdict) -> str:
 
 def _by_reason(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """A line per reason, with its cells."""
-    for reason, group in _grouped(verdicts, lambda each: each.reason):
+    for reason, group in grouped(verdicts, lambda each: each.reason).items():
         yield f"{_places(group)}: {plain(reason)}"
 
 
 def _places(verdicts: Iterable[Verdict]) -> str:
     """`passkey accuracy of ntk on lexlet at 512, 1024; ...`; seeds other than 0 are said."""
     found = []
-    for (task, metric, method, model), group in _grouped(verdicts, _line):
+    for (task, metric, method, model), group in grouped(verdicts, _line).items():
         lengths, seeds = (listed([getattr(each.cell, name) for each in group]) for name in ("length", "seed"))
         seed = f", seed {seeds}" if seeds != "0" else ""
         found.append(plain(f"{task} {metric} of {method} on {model} at {lengths}{seed}"))
@@ -160,17 +146,9 @@ def _line(verdict: Verdict) -> tuple[str, str, str, str]:
     return verdict.cell.task, verdict.metric or "", verdict.cell.method, verdict.cell.model
 
 
-def _grouped(verdicts: Iterable[Verdict], key: Callable[[Verdict], Name]) -> list[tuple[Name, list[Verdict]]]:
-    """In the order in which their keys are met."""
-    groups: dict[Name, list[Verdict]] = {}
-    for each in verdicts:
-        groups.setdefault(key(each), []).append(each)
-    return list(groups.items())
-
-
 def _unpaired(found: Check) -> Iterator[str]:
     others = [each for each in found.compared if each.unpaired]
-    for reason, group in _grouped(others, lambda each: str(each.unpaired)):
+    for reason, group in grouped(others, lambda each: str(each.unpaired)).items():
         yield f"other questions, compared unpaired, with less power: {_places(group)}: {reason}"
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from lexbench.core.record import Record, Sample
 from lexbench.stats import metrics
@@ -38,16 +39,14 @@ def mean(records: Sequence[Record], samples: Samples) -> Record:
     scored = metrics.is_score(metric)
     known = levels({record.length: outcomes_of(record, samples) for record in records}, scored)
     found = combination([(1 / len(records), known[record.length]) for record in records], scored)
+    limits: dict[str, Any] = {name: _level(records, name) for name in ("chance", *NGRAMS)}
     return replace(
         records[0],
         value=found.value,
         low=found.low,
         high=found.high,
         interval=found.kind,
-        chance=_level(records, "chance"),
-        uniform=_level(records, "uniform"),
-        unigram=_level(records, "unigram"),
-        bigram=_level(records, "bigram"),
+        **limits,
         n=sum(record.n for record in records),
         clusters=max(record.clusters for record in records),
         truncated=sum(record.truncated for record in records),
@@ -67,11 +66,8 @@ def exponentiated(record: Record) -> Record:
     def turned(nats: float | None) -> float | None:
         return None if nats is None or nats > 709 else math.exp(nats)
 
-    names = ("value", "low", "high", *NGRAMS)
-    value, low, high, uniform, unigram, bigram = (turned(getattr(record, name)) for name in names)
-    return replace(
-        record, metric="perplexity", value=value, low=low, high=high, uniform=uniform, unigram=unigram, bigram=bigram
-    )
+    values: dict[str, Any] = {name: turned(getattr(record, name)) for name in ("value", "low", "high", *NGRAMS)}
+    return replace(record, metric="perplexity", **values)
 
 
 def outcomes_of(record: Record, samples: Samples) -> list[Outcome]:
@@ -135,6 +131,7 @@ def against(best: Sequence[Sequence[Outcome]], other: Sequence[Sequence[Outcome]
             return found
         for side, part in zip(pooled, _weighted(left, right, len(pooled[0])), strict=True):
             side.extend(part)
+    # A length's amounts sum to its value, and `paired` divides by the questions of all: so the result is the mean.
     scale = len(pooled[0]) / len(best)
     one, two = ([replace(each, amount=scale * (each.amount or 0.0)) for each in side] for side in pooled)
     return paired(one, two, metric)

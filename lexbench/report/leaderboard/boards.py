@@ -12,7 +12,8 @@ from lexbench.report.leaderboard.best import Mark, Samples, exponentiated, marks
 from lexbench.report.tables import floor_lines, realised_line
 from lexbench.stats import metrics
 from lexbench.stats.floors import all_alike
-from lexbench.stats.intervals import LEVEL
+from lexbench.stats.intervals import LEVEL, least_p
+from lexbench.stats.tables import by_name
 from lexbench.stats.wording import some
 
 MEAN, PERPLEXITY = "mean", "perplexity"
@@ -203,7 +204,7 @@ def _limits(column: Column, shown: Mapping[str, Record], found: Mapping[str, Mar
         yield f"At {column.head} not tested, as the questions are not those of the best: {some(untested, 3)}."
     tests = sum(mark.p_holm is not None for mark in found.values())
     clusters = max((shown[row].clusters for row in found), default=0)
-    if tests and tests * 2.0 ** (1 - clusters) > LEVEL:
+    if tests and tests * least_p(clusters) > LEVEL:  # Holm multiplies the smallest p by the number of tests
         named = "1 document or haystack is" if clusters == 1 else f"{clusters} documents or haystacks are"
         yield f"At {column.head}, {named} too few to tell any row from the best."
 
@@ -212,15 +213,15 @@ def _sorted(
     named: Sequence[str], shared: Sequence[Column], shown: Mapping[BoardPlace, Record]
 ) -> tuple[list[str], str]:
     """Rows, and their order in a sentence."""
-    by_name = sorted(named, key=lambda row: (row.split(" #")[0] != "none", row))
+    names = by_name(named)
     side = metrics.better(next((record.metric for record in shown.values() if record.metric), None))
     if not shared or not side:
-        return by_name, "Rows by name."
+        return names, "Rows by name."
     by = MEAN if len(shared) > 1 else shared[0].name
     values = {row: shown[row, by].value for row in named if (row, by) in shown}
     known = {row: value for row, value in values.items() if value is not None}
-    rows = sorted(known, key=lambda row: (-side * known[row], by_name.index(row)))
-    last = [row for row in by_name if row not in known]
+    rows = sorted(known, key=lambda row: (-side * known[row], names.index(row)))
+    last = [row for row in names if row not in known]
     below = f"; last, without a value: {some(last, 3)}" if last else ""
     return rows + last, f"Rows by {'the mean' if by == MEAN else f'the value at {shared[0].head}'}, best first{below}."
 

@@ -2,9 +2,10 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from lexbench.core.groups import grouped
 from lexbench.core.record import Cell, Record
 from lexbench.report.headline import grid_of
 from lexbench.report.leaderboard.best import Samples
@@ -79,6 +80,8 @@ def leaderboard(
         boards = by_method(every, samples, columns, *ruled, costs_of_runs.load(folders))
     else:
         boards = by_model(every, samples, columns, *ruled)
+    if not boards:
+        raise ValueError("these runs hold no likelihood and no score, so no curve to sum up: take columns=length")
     return FORMATS[form](
         Leaderboard(
             rows=rows,
@@ -101,12 +104,9 @@ def _of_tasks(finished: Iterable[Finished], tasks: Sequence[str]) -> Iterator[Fi
 
 def headlines(every: Iterable[Table], instead_of_nll: str | None = None) -> list[Table]:
     """Keep the table of the first metric of each setting; for likelihoods another metric on request."""
-    settings: dict[str, list[Table]] = {}
-    for table in every:
-        settings.setdefault(table.setting, []).append(table)
     return [
         next((table for table in group if group[0].metric == "nll" and table.metric == instead_of_nll), group[0])
-        for group in settings.values()
+        for group in grouped(every, lambda table: table.setting).values()
     ]
 
 
@@ -155,8 +155,6 @@ def by_method(
                 asked=cell.n,
             )
         )
-    if not boards:
-        raise ValueError("these runs hold no likelihood and no score, so no curve to sum up: take columns=length")
     return boards
 
 
@@ -173,15 +171,11 @@ def by_model(
         raise ValueError(_alone(every))
     boards = []
     for (task, method), found in several.items():
-        groups: dict[str, list[Table]] = {}
-        for table in found:
-            groups.setdefault(_apart_from_model(table.cell), []).append(table)
-        alike = [group for group in groups.values() if len({table.cell.model for table in group}) > 1]
+        groups = grouped(found, lambda table: _apart_from_model(table.cell)).values()
+        alike = [group for group in groups if len({table.cell.model for table in group}) > 1]
         if not alike:
             raise ValueError(_mixed(task, method, found))
         boards += [board for group in alike for board in _of_models(group, method, samples, columns, rule, margin)]
-    if not boards:
-        raise ValueError("these runs hold no likelihood and no score, so no curve to sum up: take columns=length")
     return boards
 
 
@@ -259,22 +253,20 @@ def _of_models(
 
 def _across(shown: dict[str, Table], method: str) -> tuple[list[Column], dict[BoardPlace, Record]]:
     """Records of several models by length where they share lengths, or else by multiple of the trained length."""
-    by_length: Callable[[Record], float] = lambda record: record.length  # noqa: E731
-    by_multiple: Callable[[Record], float] = lambda record: record.multiple  # noqa: E731
     found = {name: table.of(method) for name, table in shown.items()}
-    common = []
-    for key in (by_length, by_multiple):
-        common.append(set.intersection(*({key(record) for record in records} for records in found.values())))
-    if not any(common):
+    by_length, by_multiple = (
+        set.intersection(*({getattr(record, key) for record in records} for records in found.values()))
+        for key in ("length", "multiple")
+    )
+    if not by_length and not by_multiple:
         grids = "; ".join(f"{name} at {', '.join(str(each.length) for each in of)}" for name, of in found.items())
         raise ValueError(f"models share no length and no multiple of their trained length under {method} ({grids})")
-    lengths = len(common[0]) >= len(common[1])
-    key = by_length if lengths else by_multiple
+    lengths = len(by_length) >= len(by_multiple)  # models trained at 2k and 4k may share 2x and no length
     trained = {table.cell.trained_length for table in shown.values()}
     columns, records = {}, {}
     for name, of in found.items():
         for record in of:
-            value = key(record)
+            value = record.length if lengths else record.multiple
             label = f"{value:.6g}x" if not lengths else str(record.length)
             multiple = record.multiple if not lengths or len(trained) == 1 else None
             head = f"{label} ({multiple:.3g}x)" if lengths and multiple else label

@@ -4,11 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from lexbench.report.grid import ends_of
 from lexbench.report.leaderboard.best import Mark, Samples
 from lexbench.report.leaderboard.boards import Board, BoardPlace, Column, Value
 from lexbench.stats.costs import Cost, cost_summaries
 from lexbench.stats.summaries import RULES, THE_BASELINE, Summary, effective_lengths, summaries
-from lexbench.stats.tables import Table
+from lexbench.stats.tables import Table, by_name
 from lexbench.stats.values import FATES, samples_of
 from lexbench.stats.wording import signed, some
 
@@ -196,9 +197,6 @@ def _notes(each: Summary) -> list[str]:
 
 
 def _entry(each: Summary, usual: Sequence[str]) -> Value:
-    ends = None
-    if each.low is not None and each.high is not None:
-        ends = _text(each, each.low), _text(each, each.high)
     unit = 100 if each.unit == "points" else 1  # as data, scores are shares on every board
     value, low, high = (None if end is None else end / unit for end in (each.value, each.low, each.high))
     return Value(
@@ -206,7 +204,7 @@ def _entry(each: Summary, usual: Sequence[str]) -> Value:
         value=value,
         low=low,
         high=high,
-        ends=ends,
+        ends=ends_of(each.low, each.high, lambda end: _text(each, end)),
         interval=each.interval,
         notes=tuple(note for note in _notes(each) if note not in usual),
     )
@@ -224,13 +222,13 @@ def _text(each: Summary, value: float) -> str:
 
 def _sorted(rows: Sequence[str], found: Mapping[BoardPlace, Summary], better: int) -> tuple[list[str], str]:
     """Rows, and their order in a sentence."""
-    by_name = sorted(rows, key=lambda row: (row.split(" #")[0] != "none", row))
+    names = by_name(rows)
     for name in ORDER:
         values = _ranked({row: found[row, name] for row in rows if (row, name) in found})
         if values:
             side = 1 if name in LONGER else better
-            ranked = sorted(values, key=lambda row: (-side * values[row], by_name.index(row)))
-            last = [row for row in by_name if row not in values]
+            ranked = sorted(values, key=lambda row: (-side * values[row], names.index(row)))
+            last = [row for row in names if row not in values]
             below = f"; last, without a value: {some(last, 3)}" if last else ""
             return ranked + last, f"Rows by {_head(name)}, best first{below}."
-    return by_name, "Rows by name."
+    return names, "Rows by name."

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lexbench.core.groups import grouped
 from lexbench.core.record import Record, Sample
 from lexbench.report import looks
 from lexbench.report.grid import difference_entry, value_entry
@@ -14,6 +15,7 @@ from lexbench.stats import differences, values
 from lexbench.stats.combine import shared_lengths
 from lexbench.stats.floors import NGRAMS, at_floor
 from lexbench.stats.tables import Table, caption, tables
+from lexbench.stats.wording import digits
 from lexbench.store.format import Finished
 
 DIGITS = 6
@@ -39,10 +41,7 @@ class Measured:
     @property
     def settings(self) -> list[list[Table]]:
         """Tables of one setting together: one task and model, and all else that they share; metrics in order."""
-        groups: dict[str, list[Table]] = {}
-        for table in self.tables:
-            groups.setdefault(table.setting, []).append(table)
-        return list(groups.values())
+        return list(grouped(self.tables, lambda table: table.setting).values())
 
     def name(self, table: Table) -> str:
         """A setting's name: the task, and what tells it from the others."""
@@ -190,7 +189,7 @@ def _difference(table: Table, each: differences.Difference) -> dict[str, Any]:
     if each.difference is None:
         why = f"refused: {each.refused}" if each.refused else each.apart
         return {"text": "refused" if each.refused else "no pairs", "why": why}
-    shown = difference_entry(each, decimals(table))
+    shown = difference_entry(each, digits(table.metric or ""))
     row: dict[str, Any] = {
         "value": rounded(each.difference),
         "text": shown.text,
@@ -206,8 +205,3 @@ def _difference(table: Table, each: differences.Difference) -> dict[str, Any]:
         row["p"] = f"p {each.p:.2g}, {each.p_holm:.2g} after Holm's correction"
     dropped = {"failed": each.failed, "truncated": each.truncated, "unpaired": each.unpaired}
     return row | {word: count for word, count in dropped.items() if count}
-
-
-def decimals(table: Table) -> str:
-    """Format of a difference: points with one decimal, nats with three, measures with four digits."""
-    return ".1f" if table.scored else ".3f" if table.metric == "nll" else ".4g"

@@ -7,10 +7,10 @@ from typing import Any
 
 from lexbench.core.record import Record
 from lexbench.report import looks
-from lexbench.report.grid import EMPTY, Entry, difference_entry, value_entry
+from lexbench.report.grid import EMPTY, Entry, difference_entry, ends_of, value_entry
 from lexbench.report.headline import grid_of
 from lexbench.report.leaderboard import best
-from lexbench.report.page.data import Measured, decimals, past, ranked, text
+from lexbench.report.page.data import Measured, past, ranked, text
 from lexbench.stats import headline
 from lexbench.stats.combine import shared_lengths
 from lexbench.stats.differences import BASELINE
@@ -18,7 +18,7 @@ from lexbench.stats.floors import all_alike, unspoken
 from lexbench.stats.intervals import LEVEL
 from lexbench.stats.summaries import Summary, summaries
 from lexbench.stats.tables import Table
-from lexbench.stats.wording import signed
+from lexbench.stats.wording import digits, signed
 
 BEST = 3
 """Methods besides the baseline and the reader's own."""
@@ -153,7 +153,7 @@ def _levels(measured: Measured, table: Table, rows: Sequence[str], means: Means,
             f"minus {BASELINE}",
             f"{paired.unit}, at {longest:,}",
             {
-                row: difference_entry(each, decimals(table), star=bool(each.significant))
+                row: difference_entry(each, digits(table.metric or ""), star=bool(each.significant))
                 for row, each in gaps.items()
                 if each.difference is not None
             },
@@ -170,7 +170,7 @@ def _summed(table: Table, rows: Sequence[str], said: dict[tuple[str, str], Summa
         if unit == "tokens":
             entries = {row: _tokens(each) for row, each in known.items()}
         else:
-            entries = {row: _change(each, decimals(table)) for row, each in known.items()}
+            entries = {row: _change(each, digits(table.metric or "")) for row, each in known.items()}
         if name == "price":
             entries.pop(BASELINE, None)
             unit = f"{unit}, minus {BASELINE}"
@@ -192,11 +192,10 @@ def _tokens(each: Summary) -> Entry:
     return Entry(text=value or "", ends=None if alone else (low, high))
 
 
-def _change(each: Summary, digits: str) -> Entry:
+def _change(each: Summary, places: str) -> Entry:
     """A difference with its sign and interval."""
-    known = each.low is not None and each.high is not None
-    ends = (signed(each.low or 0.0, digits), signed(each.high or 0.0, digits)) if known else None
-    return Entry(text=signed(each.value or 0.0, digits), ends=ends)
+    ends = ends_of(each.low, each.high, lambda end: signed(end, places))
+    return Entry(text=signed(each.value or 0.0, places), ends=ends)
 
 
 def _sentence(table: Table, means: Means, marks: Marks) -> str:

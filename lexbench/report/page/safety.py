@@ -9,12 +9,12 @@ policy      a content security policy allows the scripts and styles of this pack
 import base64
 import hashlib
 import json
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
+from lexbench.report.formats import finite
+from lexbench.store.format import plain_value
 
 HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """Control characters but tab and line feed, marks of direction (Unicode TR 9), and halves of surrogate pairs."""
@@ -38,30 +38,12 @@ def indented(value: Any) -> str:
 
 
 def _dumped(value: Any, **form: Any) -> str:
-    form |= {"ensure_ascii": False, "allow_nan": False, "default": _listed}
+    form |= {"ensure_ascii": False, "allow_nan": False, "default": plain_value}
     try:
         text = json.dumps(value, **form)
-    except ValueError:
-        text = json.dumps(_finite(value), **form)
+    except ValueError:  # a number that is not finite: rare, so values are not searched for one beforehand
+        text = json.dumps(finite(value, str), **form)
     return visible(ESCAPES.sub(lambda found: f"⟨U+{found[1].upper()}⟩" if found[1] else found[0], text))
-
-
-def _listed(value: Any) -> Any:
-    """Numbers and arrays of numpy as plain ones."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} is no JSON: facts must hold plain values, got {value!r}")
-
-
-def _finite(value: Any) -> Any:
-    """A value whose infinite and undefined numbers are texts."""
-    if isinstance(value, np.generic | np.ndarray):
-        return _finite(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
-    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def fingerprint(content: str) -> str:

@@ -128,7 +128,7 @@ def embedded(finished: Sequence[Finished], budget: int = BUDGET) -> tuple[dict[s
     for step in itertools.count():
         most = FIRST << step
         for each in cells:
-            known = rows[each.cell.id]
+            known = rows[each.cell.id]  # of the try before: only further samples are written
             known += [safety.as_json(_row(sample)) for sample in each.samples[len(known) : most]]
         tried = _compressed(cells, rows, budget)
         if tried is None:

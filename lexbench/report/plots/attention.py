@@ -21,7 +21,7 @@ from lexbench.core.record import Sample
 from lexbench.report import looks
 from lexbench.report.looks import Look
 from lexbench.report.plots.over_length import told_apart
-from lexbench.report.plots.style import GREY, LABEL, STYLE, characters, line, said, save, save_numbers
+from lexbench.report.plots.style import GREY, LABEL, STYLE, line, said, save, save_numbers, wrapped
 from lexbench.stats.tables import Table, at_length
 
 COLUMNS = 6
@@ -119,6 +119,7 @@ def _curve(method: str, length: int, known: Sequence[Mapping[str, NDArray[np.flo
     curve = np.mean([each["curve"] for each in known], axis=0, dtype=np.float64)
     mass = np.mean([each["mass"].mean((0, 1), dtype=np.float64) for each in known], axis=0)
     begins, seen = points(length), np.isfinite(curve)
+    # Mean of the distances between two points that any query saw; a masked distance has no logit.
     sums = np.add.reduceat(np.where(seen, curve, 0.0), begins)
     counts = np.add.reduceat(seen.astype(np.float64), begins)
     return AttentionCurve(
@@ -190,8 +191,7 @@ def _title(figure: Figure, table: Table, found: Sequence[AttentionCurve]) -> Non
     differs = f"\n{table.differs}" if table.differs else ""
     texts = f"{count} text{'s' if count > 1 else ''}"
     about = f"attention over distance of {table.cell.model}, mean over all heads and {texts}{differs}"
-    width = characters(figure.get_figwidth() - 0.4, 10.0)
-    figure.suptitle("\n".join(said(line, width, lines=2) for line in about.split("\n")), fontsize=10)
+    figure.suptitle(wrapped(about, figure.get_figwidth() - 0.4, 10.0), fontsize=10)
 
 
 def _legend(figure: Figure, methods: Sequence[str], drawn: Mapping[str, Look], others: int, beyond: bool) -> None:

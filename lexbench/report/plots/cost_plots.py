@@ -22,19 +22,10 @@ from lexbench.report import looks
 from lexbench.report.looks import Look
 from lexbench.report.plots import value_axis
 from lexbench.report.plots.over_length import FLOOR, SEEN, floor_name, floor_of, told_apart
-from lexbench.report.plots.style import (
-    LEAVES,
-    STYLE,
-    characters,
-    legend,
-    mark,
-    said,
-    save,
-    save_numbers,
-    title,
-)
+from lexbench.report.plots.style import LEAVES, STYLE, characters, legend, mark, said, save, save_numbers, title
 from lexbench.report.plots.value_axis import Scale
 from lexbench.stats.costs import Cost, prices
+from lexbench.stats.metrics import direction
 from lexbench.stats.tables import Table, at_length
 
 NOTE = "answers timed one by one; comparable within one run on one machine only"
@@ -133,8 +124,7 @@ def _figure(table: Table, points: Sequence[Point], length: int) -> Figure:
     axes = figure.add_subplot()
     scale = _scale(table, points)
     value_axis.draw(axes, scale)
-    side = "higher is better" if table.better > 0 else "lower is better"
-    axes.set_ylabel(said(f"{table.label}, {side}", characters(3.4, 9.0)))
+    axes.set_ylabel(said(table.label + direction(table.metric), characters(3.4, 9.0)))
     _time_axis(axes, points)
     known = looks.looks(table.methods, table.highlight)
     shown = told_apart(table)
@@ -145,7 +135,8 @@ def _figure(table: Table, points: Sequence[Point], length: int) -> Figure:
     for point in others:
         _point(axes, point, scale, None)
     for number, point in enumerate(numbered, 1):
-        _number(axes, 1e3 * point.seconds, min(point.value, scale.value(scale.top)), str(number))
+        at = 1e3 * point.seconds, min(point.value, scale.value(scale.top))
+        axes.annotate(str(number), at, (5, 4), textcoords="offset points", fontsize=7.5, color="0.2", zorder=6)
         handles.append(Line2D([], [], label=f"{number}: {point.method}", **GREY))
     if rest := len(others) - len(numbered):
         handles.append(Line2D([], [], label=f"{rest} others", **GREY))
@@ -200,7 +191,7 @@ def _point(axes: Axes, point: Point, scale: Scale, look: Look | None) -> Line2D:
     style = GREY if look is None else mark(look)
     inked = "0.85" if look is None else look.colour
     order = 2 if look is None else style["zorder"]
-    bars: dict[str, Any] = {"color": inked, "alpha": 0.7, "linewidth": 0.9, "zorder": order - 0.5}
+    bars: dict[str, Any] = {"color": inked, "alpha": 0.7, "linewidth": 0.9, "zorder": order - 0.5}  # under its own mark
     if scale.beyond(point.value):
         axes.plot(x, 0.97, **{**LEAVES, "color": style["color"]}, transform=axes.get_xaxis_transform(), zorder=order)
     else:
@@ -211,10 +202,6 @@ def _point(axes: Axes, point: Point, scale: Scale, look: Look | None) -> Line2D:
     return Line2D([], [], label=point.method, **style)
 
 
-def _number(axes: Axes, x: float, y: float, number: str) -> None:
-    axes.annotate(number, (x, y), (5, 4), textcoords="offset points", fontsize=7.5, color="0.2", zorder=6)
-
-
 def _front(axes: Axes, points: Sequence[Point], scale: Scale) -> None:
     """Rings, and the steps that no method is beyond."""
     found = sorted(points, key=lambda point: point.seconds)
@@ -222,7 +209,7 @@ def _front(axes: Axes, points: Sequence[Point], scale: Scale) -> None:
     y = np.array([point.value for point in found])
     seen = [not scale.beyond(value) for value in y]
     axes.plot(x[seen], y[seen], zorder=3, **{**RING, "linestyle": "none"})
-    ends = np.append(x, axes.get_xlim()[1])
+    ends = np.append(x, axes.get_xlim()[1])  # on to the right edge: with more time the best so far stays
     axes.plot(ends, np.append(y, y[-1]), drawstyle="steps-post", zorder=1, **FRONT)
 
 

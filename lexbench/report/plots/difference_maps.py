@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -11,9 +12,21 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from lexbench.report.plots.style import BACKED, HATCHED, STYLE, characters, said, save, save_numbers
+from lexbench.report.plots.style import (
+    BACKED,
+    HATCHED,
+    STYLE,
+    Field,
+    characters,
+    fill,
+    place_empty_labels,
+    said,
+    save,
+    save_numbers,
+)
 from lexbench.stats.differences import Difference, Differences, digits
 from lexbench.stats.intervals import LEVEL
+from lexbench.stats.metrics import direction
 from lexbench.stats.values import number
 from lexbench.stats.wording import signed
 
@@ -71,6 +84,7 @@ def ranked(found: Differences) -> list[str]:
 def limit(found: Differences) -> float:
     """Limit of the colour scale: 9 of 10 differences lie within it, a few collapsed methods beyond."""
     sizes = [abs(each.difference) for each in found.entries.values() if each.difference is not None]
+    # `higher`: one of the differences, not a value between two. Where nine of ten are 0, the largest ends the colours.
     robust = float(np.quantile(sizes, INSIDE, method="higher")) or max(sizes)
     return max(robust, LEAST.get(found.unit, 0.0)) or 1.0
 
@@ -93,12 +107,16 @@ def _figure(found: Differences, rows: Sequence[str]) -> Figure:
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot()
     norm, colours = Normalize(-limit(found), limit(found)), colours_of(found)
+    fields: list[tuple[Field, Any]] = []
     for column, length in enumerate(table.lengths):
         _level(axes, found, length, column)
         for row, method in enumerate(rows, 1):
             if (method, length) in found.entries:
-                _field(axes, found, found.entries[method, length], (column, row), (norm, colours))
+                colour = _entry(axes, found, found.entries[method, length], (column, row), (norm, colours))
+                fields += [((column, row, 1, 1), colour)] if colour is not None else []
+    fill(axes, fields)
     _axes(axes, found, labels)
+    place_empty_labels([axes])
     figure.supxlabel(notes, fontsize=8)
     figure.suptitle(heading, fontsize=9.5)
     bar = figure.colorbar(
@@ -110,8 +128,7 @@ def _figure(found: Differences, rows: Sequence[str]) -> Figure:
         aspect=18,
     )
     bar.outline.set_visible(False)
-    better = {1: ", higher is better", -1: ", lower is better", 0: ""}[table.better]
-    bar.set_label(f"{found.unit}{better}", fontsize=8)
+    bar.set_label(found.unit + direction(table.metric), fontsize=8)
     bar.ax.tick_params(labelsize=7.5)
     return figure
 
@@ -143,28 +160,23 @@ def _level(axes: Axes, found: Differences, length: int, column: int) -> None:
         _text(axes, column, 0, text, color="0.2", fontsize=7.5)
 
 
-def _field(
-    axes: Axes,
-    found: Differences,
-    each: Difference,
-    place: tuple[int, int],
-    scale: tuple[Normalize, Colormap],
-) -> None:
-    """A difference on its colour, bold and starred where significant; hatched where refused."""
+def _entry(
+    axes: Axes, found: Differences, each: Difference, place: tuple[int, int], scale: tuple[Normalize, Colormap]
+) -> Any:
+    """Write a difference, bold and starred where significant, and give its colour; hatch a refused one instead."""
     if each.refused:
         axes.add_patch(Rectangle(place, 1, 1, **HATCHED))
         _text(axes, *place, "refused", color="0.2", fontsize=6.5, bbox=BACKED)
-        return
+        return None
     if each.difference is None:
-        axes.add_patch(Rectangle(place, 1, 1, facecolor="0.9", edgecolor="white"))
         _text(axes, *place, "no pairs", color="0.3", fontsize=6.5)
-        return
+        return "0.9"
     norm, colours = scale
-    fill = colours(float(norm(each.difference)))
-    axes.add_patch(Rectangle(place, 1, 1, facecolor=fill, edgecolor="white"))
+    colour = colours(float(norm(each.difference)))
     text = f"{signed(each.difference, digits(found))}{'*' if each.significant else ''}"
     weight = "bold" if each.significant else "normal"
-    _text(axes, *place, text, color=ink(fill), fontsize=7.5, fontweight=weight)
+    _text(axes, *place, text, color=ink(colour), fontsize=7.5, fontweight=weight)
+    return colour
 
 
 def ink(fill: tuple[float, float, float, float]) -> str:

@@ -9,14 +9,24 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.textpath import TextPath
 from matplotlib.transforms import Affine2D
 
 from lexbench.core.record import Sample
-from lexbench.report.plots.style import BACKED, HATCHED, STYLE, characters, said, save, save_numbers
+from lexbench.report.plots.style import (
+    BACKED,
+    HATCHED,
+    STYLE,
+    Field,
+    characters,
+    fill,
+    place_empty_labels,
+    said,
+    save,
+    save_numbers,
+)
 from lexbench.stats.intervals import Interval, wilson
 from lexbench.stats.tables import Table
 
@@ -33,8 +43,6 @@ INK = 0.47
 
 Spot = tuple[float, float]
 """x and y in inches."""
-Field = tuple[float, float, float, float]
-"""x, y, width and height in inches."""
 
 
 @dataclass(frozen=True)
@@ -112,9 +120,7 @@ def _figure(table: Table, strata: Sequence[Stratum], look: Look) -> Figure:
         _refused(at, table, method, count)
         if place + columns >= len(table.methods):
             _lengths(at, table, count)
-    corners, colours = zip(*fields, strict=True) if fields else ((), ())
-    boxes = [((x, y), (x + width, y), (x + width, y + height), (x, y + height)) for x, y, width, height in corners]
-    axes.add_collection(PolyCollection(boxes, facecolors=colours, edgecolors="white"), autolim=False)
+    fill(axes, fields)
     _stamp(axes, written, 6)
     starts = [over + row * (over + look.height * count) for row in range(rows)]
     axes.set_xticks([])
@@ -124,6 +130,7 @@ def _figure(table: Table, strata: Sequence[Stratum], look: Look) -> Figure:
         fontsize=7,
     )
     axes.tick_params(length=0)
+    place_empty_labels([axes])
     small = " (small: samples, 95 %)" if look.numbers else ""
     bar = figure.colorbar(
         mpl.cm.ScalarMappable(mpl.colors.Normalize(0, 1), "cividis"),
@@ -155,6 +162,7 @@ def depth_strata(table: Table, samples: Mapping[str, Sequence[Sample]]) -> Itera
         return
     for (method, length), group in sorted(found.items()):
         for part in range(count):
+            # Depth 1, the end of the text, belongs to the last stratum.
             inside = [each for each in group if min(int((each.depth or 0.0) * count), count - 1) == part]
             value = interval = None
             if inside:

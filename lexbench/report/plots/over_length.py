@@ -29,6 +29,7 @@ from lexbench.report.plots.style import (
     save_numbers,
 )
 from lexbench.report.plots.value_axis import Scale
+from lexbench.stats.metrics import direction
 from lexbench.stats.tables import Table
 
 FLOOR: dict[str, Any] = {"color": "0.35", "linewidth": 1.1, "linestyle": ":"}
@@ -60,16 +61,11 @@ def figure(table: Table) -> Shown:
     scale = value_axis.of_table(table)
     heading = f"{table.cell.task} on {table.cell.model}, {table.cell.n} samples a cell"
     heading += f"\n{table.differs}" if table.differs else ""
-    made, panels = panels_for(shown, heading, LENGTH, _value(table))
+    made, panels = panels_for(shown, heading, LENGTH, table.label + direction(table.metric))
     for axes, (_, methods) in zip(panels, shown, strict=True):
         panel(axes, table, methods, known, scale)
         _legend(axes, table, methods, known, scale)
     return made
-
-
-def _value(table: Table) -> str:
-    """The name of the value axis."""
-    return table.label + {1: ", higher is better", -1: ", lower is better", 0: ""}[table.better]
 
 
 def panel(axes: Axes, table: Table, methods: Sequence[str], known: Mapping[str, Look], scale: Scale) -> None:
@@ -103,6 +99,7 @@ def told_apart(table: Table) -> list[str]:
 def labelled(lengths: Sequence[int], trained_length: int) -> list[int]:
     """The lengths that have room for a label on a log axis; the trained length always, if it is one of them."""
     gap = (ROOM**2 * lengths[-1] / lengths[0]) ** 0.1
+    # A label takes a tenth of the logarithmic axis, so of two neighbours one is `gap` times the other at least.
     kept: list[int] = []
     for length in lengths:
         if length == trained_length:
@@ -124,12 +121,12 @@ def _length_axis(axes: Axes, table: Table) -> None:
 def floor_of(table: Table, method: str, length: int) -> float | None:
     """What needs no model at this cell: the score of guessing, or the loss of counting; None where not known."""
     record = table.entries.get((method, length))
-    return None if record is None else getattr(record, "floor", record.chance)
+    return None if record is None else record.floor
 
 
 def floor_name(table: Table) -> str:
     """What the floor is: chance, or the best of the models that only count."""
-    known = (getattr(record, "floor_of", "chance") for record in table.entries.values())
+    known = (record.floor_of for record in table.entries.values())
     return next((f"{name} floor" if name != "chance" else name for name in known if name), "chance")
 
 
@@ -178,6 +175,7 @@ def _step(table: Table, count: int) -> float:
     octaves = np.log2(table.lengths)
     if len(octaves) < 2:
         return STEP
+    # Points between the two closest lengths, on axes some 300 points wide.
     closest = 300 * float(np.diff(octaves).min()) / max(1.0, float(octaves[-1] - octaves[0]))
     return min(STEP, 0.3 * closest / count)
 
@@ -196,7 +194,7 @@ def _edge(axes: Axes, x: Sequence[float], height: float, look: Mapping[str, Any]
     where = blended_transform_factory(_moved(axes, aside), axes.transAxes)
     style: dict[str, Any] = {"linestyle": "none", **look}
     [marks] = axes.plot(x, [height] * len(x), transform=where, zorder=6, clip_on=False, **style)
-    marks.set_in_layout(False)
+    marks.set_in_layout(False)  # above the frame on purpose: the layout must not shrink the axes for them
 
 
 def _legend(axes: Axes, table: Table, methods: Sequence[str], known: Mapping[str, Look], scale: Scale) -> None:

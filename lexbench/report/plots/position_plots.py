@@ -29,6 +29,7 @@ from lexbench.report.plots.style import (
     save_numbers,
 )
 from lexbench.report.plots.value_axis import Scale
+from lexbench.stats.metrics import direction
 from lexbench.stats.positions import WIDTH, PositionCurve
 from lexbench.stats.tables import Table, at_length
 
@@ -60,7 +61,8 @@ def _figure(table: Table, found: Mapping[str, PositionCurve], length: int) -> Fi
     clusters = f"{most} cluster{'s' if most > 1 else ''}"
     heading = f"{table.cell.task} on {table.cell.model} at {at_length(table, length)}, {clusters}"
     heading += f"\n{table.differs}" if table.differs else ""
-    figure, panels = panels_for(shown, heading, LENGTH, _value(table))
+    value = ("accuracy of marks" if table.scored else table.label) + direction(table.metric)
+    figure, panels = panels_for(shown, heading, LENGTH, value)
     scale = _scale(table, found)
     for axes, (_, methods) in zip(panels, shown, strict=True):
         _axes(axes, table, scale, length)
@@ -82,10 +84,6 @@ def _scale(table: Table, found: Mapping[str, PositionCurve]) -> Scale:
 
 def _known(end: float) -> float | None:
     return None if math.isnan(end) else end
-
-
-def _value(table: Table) -> str:
-    return "accuracy of marks, higher is better" if table.scored else f"{table.label}, lower is better"
 
 
 def _middles(curve: PositionCurve) -> np.ndarray:

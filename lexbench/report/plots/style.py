@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import LineCollection
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.path import Path as MarkerPath
@@ -28,13 +28,15 @@ SHAPES = {
 """Markers by the names of `report.looks`."""
 MARKERS = tuple(SHAPES.values())[:8]
 STROKES = ("-", "--", "-.", ":")
+Field = tuple[float, float, float, float]
+"""x, y, width and height in data units."""
 GREY: dict[str, Any] = {"color": "0.82", "linewidth": 0.8, "zorder": 1}
 """A line in the background."""
 ARROW = MarkerPath([(0, 1), (-0.7, 0.1), (-0.2, 0.1), (-0.2, -1), (0.2, -1), (0.2, 0.1), (0.7, 0.1), (0, 1)])
 """Marker where a curve leaves the axis: no method has it."""
 LEAVES: dict[str, Any] = {"marker": ARROW, "markersize": 8, "linestyle": "none", "markeredgewidth": 0.0}
 STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "lexbench",
+    "svg.hashsalt": "lexbench",  # without it the ids of clip paths are random
     "pdf.fonttype": 42,  # text stays text
     "text.parse_math": False,
     "text.hinting": "none",
@@ -74,7 +76,7 @@ def save(figure: Figure, stem: Path, png: bool = True) -> None:
 
     Its layout is fixed from here on.
     """
-    FigureCanvasAgg(figure)
+    FigureCanvasAgg(figure)  # the layout measures words with its renderer, whatever the format
     if engine := figure.get_layout_engine():
         engine.execute(figure)
         figure.set_layout_engine(None)  # otherwise each format is laid out again, with a drawing of its own
@@ -133,12 +135,17 @@ def characters(inches: float, points: float) -> int:
     return int(inches * 72 / (EM * points))
 
 
+def wrapped(text: str, inches: float, points: float, lines: int = 2) -> str:
+    """A text whose lines fit into so many inches at a font size, each broken into a few lines at most."""
+    width = characters(inches, points)
+    return "\n".join(said(line, width, lines) for line in text.split("\n"))
+
+
 def title(axes: Axes, text: str, pad: float = 6.0) -> None:
     """Over the axes and what is beside them; each of the text's lines wrapped."""
     figure = axes.get_figure(root=True)
     assert figure is not None
-    width = characters(figure.get_figwidth() - 0.8, 10.0)
-    axes.set_title("\n".join(said(line, width, lines=2) for line in text.split("\n")), pad=pad)
+    axes.set_title(wrapped(text, figure.get_figwidth() - 0.8, 10.0), pad=pad)
 
 
 def panels_for(
@@ -166,12 +173,29 @@ def panels_for(
         axes.set_title(name, fontsize=9, pad=12)
     for axes in panels[len(shown) :]:
         axes.set_axis_off()
+    place_empty_labels(panels)
     figure.supxlabel(x, fontsize=9)
     figure.supylabel(y, fontsize=9)
-    width = characters(figure.get_figwidth() - 0.4, 10.0)
     heading += "\ngrey: the methods of the other panels"
-    figure.suptitle("\n".join(said(text, width, lines=2) for text in heading.split("\n")), fontsize=10)
+    figure.suptitle(wrapped(heading, figure.get_figwidth() - 0.4, 10.0), fontsize=10)
     return figure, panels[: len(shown)]
+
+
+def fill(axes: Axes, fields: Sequence[tuple[Field, Any]]) -> None:
+    """Fields with their colours and white edges as one artist: each by itself would take half a millisecond."""
+    boxes = [((x, y), (x + width, y), (x + width, y + height), (x, y + height)) for (x, y, width, height), _ in fields]
+    colours = [colour for _, colour in fields]
+    axes.add_collection(PolyCollection(boxes, facecolors=colours, edgecolors="white"), autolim=False)
+
+
+def place_empty_labels(panels: Iterable[Axes]) -> None:
+    """Fix the places of axis labels that stay empty.
+
+    To find a place for one, matplotlib measures all tick labels of its axis, several times a drawing.
+    """
+    for axes in panels:
+        axes.xaxis.set_label_coords(0.5, 0.0)
+        axes.yaxis.set_label_coords(0.0, 0.5)
 
 
 def behind(axes: Axes, curves: Sequence[ArrayLike]) -> None:
@@ -225,6 +249,7 @@ def legend(axes: Axes, handles: Sequence[Line2D], band: bool) -> None:
     labels = [str(handle.get_label()).split("\n") for handle in handles]
     longest = max((len(line) for lines in labels for line in lines), default=0)
     points = sum(4.5 + 10.8 * len(lines) for lines in labels)
+    # An axes alone gives the legend room by a larger figure, instead of becoming narrow beside it.
     if alone:
         width, height = figure.get_size_inches()
         figure.set_size_inches(width + max(0, longest - 20) * EM * 9 / 72, max(height, points / 72 + 1.2))

@@ -62,6 +62,7 @@ class Scale:
 
     @property
     def _slope(self) -> float:
+        # What lies beyond the fold gets the rest of the height: (1 - SHARE) / SHARE of what lies below it.
         assert self.fold is not None
         return (self.fold - self.low) * (1 / SHARE - 1) / (self.top - self.fold)
 
@@ -118,6 +119,7 @@ def of_table(table: Table) -> Scale:
 
 def draw(axes: Axes, scale: Scale) -> None:
     """Set up the y axis: ends, ticks, and the compressed part on grey."""
+    # Made of functions even where it is logarithmic: matplotlib's own logarithmic scale cannot be folded.
     axes.set_yscale("function", functions=(scale.forward, scale.inverse))
     axes.set_ylim(scale.value(scale.low), scale.value(scale.top))
     bend = scale.top if scale.fold is None else scale.fold

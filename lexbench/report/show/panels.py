@@ -56,7 +56,7 @@ class Shown:
     model: Model
     length: int
     parts: Mapping[str, Attention]
-    """By name: methods; or of one method its passes, or its layers where they differ."""
+    """By name: the method; or its passes, or its layers where they differ."""
 
     def places(self, *slots: str) -> list[tuple[int, str, Attention]]:
         """The parts that use one of the slots, with their place; 0 is the model's."""
@@ -248,6 +248,7 @@ def _map(name: str, part: Attention) -> Panel:
                 extent=edges,
                 aspect="auto",
             )
+            # imshow knows no hatches: contours draw them over it, for prints without colour.
             far = np.where(np.isnan(seen), 0.0, seen)
             axes.contourf(places, places, far, levels=[trained - 1, far.max() + 1], colors="none", hatches=["////"])
             handles.append(Patch(label=f"as {trained} or more, never trained", **BEYOND))

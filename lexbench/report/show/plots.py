@@ -1,7 +1,7 @@
-"""Pictures of methods at one length: everything that one changes, or several methods in the same panels."""
+"""Pictures of a method at one length: everything that it changes."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,25 +11,12 @@ from matplotlib.figure import Figure
 from lexbench.core.attention import Attention
 from lexbench.core.model import Model
 from lexbench.core.structure import ranges
-from lexbench.report.plots.style import LABEL, STYLE, characters, said, save, save_as, save_numbers
-from lexbench.report.show.panels import (
-    Panel,
-    Row,
-    Shown,
-    distances_seen,
-    legend_columns,
-    panels_of,
-    query_scales,
-    slower,
-    wavelengths,
-)
+from lexbench.report.plots.style import LABEL, STYLE, said, save_as, wrapped
+from lexbench.report.show.panels import Panel, Row, Shown, legend_columns, panels_of
 from lexbench.report.show.table import as_data, headline, in_words
 
 COLUMNS = 3
 """Panels side by side, at most."""
-COMPARED = {"inv_freq", "dynamic", "growing", "remap", "query_scale"}
-"""Slots of which several methods can be drawn over one another; their panels."""
-COMPARABLE = (wavelengths, slower, distances_seen, query_scales)
 SAID = ("scale", "keep_first", "dynamic")
 """Slots that are told in words."""
 
@@ -40,32 +27,7 @@ def plot(model: Model, label: str, attention: Attention, length: int, file: Path
     Raises ValueError unless the file's suffix is .png, .svg or .pdf.
     """
     with mpl.rc_context(STYLE):
-        save_as(_of_one(model, label, attention, length)[0], file)
-
-
-def method_figure(model: Model, label: str, attention: Attention, length: int, stem: Path) -> None:
-    """The same as stem.svg and stem.png, its numbers as stem.csv."""
-    with mpl.rc_context(STYLE):
-        figure, rows = _of_one(model, label, attention, length)
-        save(figure, stem)
-    _save_rows(stem, rows)
-
-
-def methods_figure(model: Model, attentions: Mapping[str, Attention], length: int, stem: Path) -> bool:
-    """Several methods' frequencies, distances and scales of queries, in the same panels: stem.svg, .png and .csv.
-
-    False, and none, where no method changes any of them.
-    """
-    every = {name: part for label, each in attentions.items() for name, part in parts_of(label, each).items()}
-    shown = Shown(model, length, {name: part for name, part in every.items() if COMPARED & set(part.slots())})
-    if not shown.parts:
-        return False
-    panels = [panel for panel in panels_of(shown) if panel in COMPARABLE]
-    with mpl.rc_context(STYLE):
-        figure, rows = _figure(shown, panels, f"{model.name} at {length} tokens, trained on {model.trained_length}")
-        save(figure, stem)
-    _save_rows(stem, rows)
-    return True
+        save_as(figure(model, label, attention, length)[0], file)
 
 
 def parts_of(label: str, attention: Attention) -> dict[str, Attention]:
@@ -82,7 +44,8 @@ def parts_of(label: str, attention: Attention) -> dict[str, Attention]:
     return {**found, f"{label}, other layers": rest}
 
 
-def _of_one(model: Model, label: str, attention: Attention, length: int) -> tuple[Figure, list[Row]]:
+def figure(model: Model, label: str, attention: Attention, length: int) -> tuple[Figure, list[Row]]:
+    """The figure of one method, and the numbers drawn in it."""
     parts = parts_of(label, attention)
     lines = [headline(model, label, length).replace("**", "")]
     for name, part in parts.items():
@@ -96,19 +59,15 @@ def _figure(shown: Shown, panels: Sequence[Panel], heading: str) -> tuple[Figure
     columns = min(COLUMNS, len(panels))
     lines = math.ceil(len(panels) / columns)
     width = 0.4 + 3.6 * max(columns, 1.4)
-    heads = [said(line, characters(width - 0.3, 9.5)) for line in heading.split("\n")]
+    heads = wrapped(heading, width - 0.3, 9.5, lines=3)
     labels = [said(name, LABEL) for name in shown.parts]
     beside = legend_columns(labels)
     entries = math.ceil((sum(1 + label.count("\n") for label in labels) + 5) / beside)
-    height = 0.4 + 0.17 * sum(1 + head.count("\n") for head in heads) + lines * (2.9 + 0.16 * entries)
-    figure = Figure(figsize=(width, height), layout="constrained")
-    places = figure.subplots(lines, columns, squeeze=False).ravel()
+    height = 0.4 + 0.17 * (1 + heads.count("\n")) + lines * (2.9 + 0.16 * entries)
+    made = Figure(figsize=(width, height), layout="constrained")
+    places = made.subplots(lines, columns, squeeze=False).ravel()
     rows = [row for axes, panel in zip(places, panels, strict=False) for row in panel(axes, shown)]
     for axes in places[len(panels) :]:
         axes.set_axis_off()
-    figure.suptitle("\n".join(heads), fontsize=9.5)
-    return figure, rows
-
-
-def _save_rows(stem: Path, rows: Sequence[Row]) -> None:
-    save_numbers(stem, ("panel", "name", "x", "y", "query"), rows)
+    made.suptitle(heads, fontsize=9.5)
+    return made, rows

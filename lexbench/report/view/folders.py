@@ -104,7 +104,7 @@ class Watch:
             for place, below, _ in os.walk(folder):
                 if "cells" in below or "jobs" in below:
                     found[Path(place)] = None
-                if Path(place) == folder and Path(place) in found:
+                if Path(place) == folder and Path(place) in found:  # a run folder itself: nothing below it is one
                     break
                 below[:] = sorted(name for name in below if name not in INSIDE)
         return list(found)

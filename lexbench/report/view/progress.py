@@ -23,6 +23,7 @@ def progress(runs: Sequence[Run], now: float | None = None) -> dict[str, Any]:
     jobs = [_job(run, job, moment) for run in runs for job in run.jobs]
     planned = {cell for run in runs for job in run.jobs for cell in job.planned}
     finished = {cell for run in runs for cell in run.finished}
+    # A job of an older version lists no cells: then nobody knows how many are planned in all.
     told = all(job.planned for run in runs for job in run.jobs)
     spans = [job["remaining"] for job in jobs if job["state"] == "running"]
     return {
