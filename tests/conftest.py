@@ -18,6 +18,7 @@ from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora import synthetic
 from lexbench.corpora.synthetic import Synthetic
 from lexbench.taskkit import perplexity
+from lexbench.taskkit.perplexity import EncodedCorpus
 from tests import texts
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _documents_once() -> Iterator[None]:
 def documents_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes and encodes them each time, for tests that compare them."""
     monkeypatch.setattr(synthetic, "_document", texts.document)
-    monkeypatch.setattr(perplexity, "EncodedCorpus", texts.EncodedCorpus)
+    monkeypatch.setattr(perplexity, "EncodedCorpus", EncodedCorpus)
 
 
 @pytest.fixture

@@ -28,7 +28,8 @@ def once() -> Iterator[None]:
         if not isinstance(corpus, Synthetic | Stdlib) or type(tokenizer) is not FastTokenizer:
             return EncodedCorpus(corpus, tokenizer)
         key = (corpus, tokenizer.fingerprint, tokenizer.bos, tokenizer.prefix)
-        found = corpora[key] = corpora.pop(key, None) or EncodedCorpus(corpus, tokenizer)
+        found = corpora.pop(key) if key in corpora else EncodedCorpus(corpus, tokenizer)
+        corpora[key] = found  # the last one used
         if len(corpora) > CORPORA:
             del corpora[next(iter(corpora))]
         return found
