@@ -1,6 +1,5 @@
 """What many tests need: a tokenizer with BOS, trained here, and real data where there is some."""
 
-import functools
 import gc
 import os
 import shutil
@@ -18,6 +17,9 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from lexbench.core.tokenizer import FastTokenizer
 from lexbench.corpora import synthetic
 from lexbench.corpora.synthetic import Synthetic
+from lexbench.taskkit import perplexity
+from lexbench.taskkit.perplexity import EncodedCorpus
+from tests import texts
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -65,21 +67,18 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-document = synthetic._document
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _documents_once() -> Iterator[None]:
     """Makes each document of the synthetic corpus once for all tests of a process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(synthetic, "_document", functools.cache(document))
+    with texts.once():
         yield
 
 
 @pytest.fixture
 def documents_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes them each time, for tests that compare them."""
-    monkeypatch.setattr(synthetic, "_document", document)
+    """Makes and encodes them each time, for tests that compare them."""
+    monkeypatch.setattr(synthetic, "_document", texts.document)
+    monkeypatch.setattr(perplexity, "EncodedCorpus", EncodedCorpus)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The command line: parse the words, call the command, report errors in one line."""
 
 import errno
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -49,6 +50,9 @@ COMMANDS: dict[str, Command] = {module.COMMAND.name: module.COMMAND for module i
 RENAMED = {"suite": "study"}
 LONGEST = 1000
 """Characters of a message at most: a file or a setting may put very much into it."""
+COLLECT = (100_000, 20, 20)
+"""Objects after which Python looks for garbage. By its usual 700, torch and transformers are looked through so often
+while they load that it takes a seventh of a short command."""
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -56,6 +60,8 @@ def main(given: Sequence[str] | None = None) -> int:
 
     Returns 0 if it succeeded, 2 for wrong input (reported in one line), 130 if interrupted, or the command's own code.
     """
+    if given is None:  # a process of our own
+        gc.set_threshold(*COLLECT)
     words = list(sys.argv[1:] if given is None else given)
     if words[:1] == ["-sc"]:
         return _complete(words)

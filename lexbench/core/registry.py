@@ -5,6 +5,7 @@ passkey.py` (beside the yaml, in our `tasks/`, or an absolute path). Every other
 """
 
 import ast
+import copy
 import difflib
 import functools
 import importlib
@@ -108,10 +109,16 @@ def _count(node: Any, counts: dict[int, int]) -> int:
     return counts[id(node)]
 
 
+@functools.lru_cache(maxsize=256)
+def _parsed(text: str) -> Any:
+    """What a yaml holds. The same few are read again and again, and yaml's parser takes milliseconds."""
+    return yaml.safe_load(text)
+
+
 def _mapping(file: Path) -> dict[str, Any]:
     check_aliases(file)
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        content = copy.deepcopy(_parsed(file.read_text(encoding="utf-8"))) or {}
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # also: no text, a wrong date, nested too deeply
         raise ValueError(f"config {file} must be valid yaml ({' '.join(str(error).split())}): correct it") from None
     if not isinstance(content, dict):

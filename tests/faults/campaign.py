@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import gc
 import io
 import os
 import random
@@ -23,6 +24,7 @@ from lexbench.commands import main
 from lexbench.runner.forecast import speed
 from lexbench.store.format import table_of
 from lexbench.store.store import Store
+from tests import texts
 
 TASKS = ("passkey", "last_segment")
 LENGTHS = (128, 200, 256)
@@ -88,6 +90,7 @@ def rehearse(folder: Path) -> None:
     """Load also what a run loads on its way, by a run: copies of this process are then hit at its work."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         assert run(folder) == 0, "a run that nothing happens to ends well"
+    gc.freeze()  # copies would look through what is loaded, and have all its memory copied
 
 
 def child(work: Callable[[], int]) -> int:
@@ -329,6 +332,11 @@ def _judge(found: Outcome, folder: Path, whole: dict[str, bytes]) -> None:
 
 def campaign(folder: Path, seed: int, kills: int, tries: int) -> list[Outcome]:
     """Every kind of fault, `kills` times SIGKILL and `tries` times each other one."""
+    with texts.once():  # the copies find the questions' texts made
+        return _campaign(folder, seed, kills, tries)
+
+
+def _campaign(folder: Path, seed: int, kills: int, tries: int) -> list[Outcome]:
     warm()
     rng, hit = random.Random(seed), folder / "hit"
     assert ended(child(lambda: run(folder / "whole"))) == 0, "a run that nothing happens to ends well"
