@@ -5,7 +5,6 @@ Positions enter only through the hooks of an `Encoding`. A caller may replace th
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -207,7 +206,16 @@ class Decoder(nn.Module):
             stream = layer(encoding.layer_input(stream, positions[..., new]), mix)
         return self.norm(stream)  # type: ignore[no-any-return]
 
-    def forward(self, tokens: Tensor, attend: Attend = plain, **given: Any) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        attend: Attend = plain,
+        *,
+        cache: Cache | None = None,
+        generator: torch.Generator | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
         """[B, T, vocabulary] logits of [B, T] token ids; arguments as in `hidden`."""
+        states = self.hidden(tokens, attend, cache=cache, generator=generator, positions=positions)
         # Tied: the embeddings are the head, too.
-        return F.linear(self.hidden(tokens, attend, **given), self.embed_tokens.weight)
+        return F.linear(states, self.embed_tokens.weight)
