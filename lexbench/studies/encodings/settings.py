@@ -272,7 +272,8 @@ def named(entry: Any) -> dict[str, Any]:
 
 def _entry(given: Mapping[str, Any]) -> Entry:
     _keyed("entries", given)
-    entry: Entry = registry.build({"_target_": f"{__name__}.Entry", **given}, "entry")
+    name = named(given)["name"]  # an entry's own parameter, which yamls of the registry do not have
+    entry: Entry = registry.build({"_target_": f"{__name__}.Entry", **given}, "entry", name=name)
     return entry
 
 
