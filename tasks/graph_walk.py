@@ -1,6 +1,7 @@
 """Graph walks: the nodes that lead to a node, or that are reached from it in a number of steps."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,11 +15,11 @@ HEADER = "Remember which word leads to which.\n"
 LINE = " {tail} leads to {head}."
 ASKS = {
     "parents": "\nWhich words lead directly to {node}?",
-    "bfs": "\nWhich words does one reach from {node} in exactly {steps} steps?",
+    "bfs": "\nWhich words does one reach from {node} in exactly {steps}?",
 }
 BEGINS = {
     "parents": " The words that lead directly to {node} are",
-    "bfs": " The words that one reaches from {node} in exactly {steps} steps are",
+    "bfs": " The words that one reaches from {node} in exactly {steps} are",
 }
 
 
@@ -40,7 +41,7 @@ class GraphWalk(Spread):
     Scores: `accuracy`: exactly the set, in any order. `f1`: of the written and the right set. Chance: a model that
     picks the right kind of nodes of some tree has 1 / trees; all of them together have an f1 of 2 / (1 + trees).
     With width=1 a choice is possible, among the right kind of nodes of all trees; in its control among words that the
-    text does not hold, as the left out one would be the only such one.
+    text does not hold, as the left out one would be the only such one. (Up to version 1, one step was "1 steps".)
 
     Args:
         ask: parents, or bfs.
@@ -49,6 +50,7 @@ class GraphWalk(Spread):
         trees: alike, one is asked for.
     """
 
+    version: ClassVar[int] = 2
     ask: str = "parents"
     width: int = 2
     steps: int = 2
@@ -86,7 +88,7 @@ class GraphWalk(Spread):
         edges = [(number, edge) for number, tree in enumerate(trees) for edge in self._edges(tree)]
         order = [edges[each] for each in rng.permutation(len(edges))]
         asked = trees[0]
-        filled = {"node": asked[0], "steps": self.steps}
+        filled = {"node": asked[0], "steps": f"{self.steps} step{'s' if self.steps > 1 else ''}"}
         return Puzzle(
             header=HEADER,
             lines=[LINE.format(tail=tail, head=head) for _, (tail, head) in order],

@@ -42,12 +42,15 @@ def test_a_reference_table_is_the_report_of_its_records(
 
 
 def test_puzzles_of_today_are_above_chance_as_their_page_says() -> None:
-    """Real weights inside their trained length: the interval of at least four made tasks lies above chance."""
+    """Real weights inside their trained length: on one model the intervals of four made tasks lie above chance."""
     folder = REFERENCE / "today"
-    found = {row["task"]: row for row in rows(folder / "records.jsonl") if row["metric"] == "accuracy"}
+    found = [row for row in rows(folder / "records.jsonl") if row["metric"] == "accuracy"]
     page = (folder / "README.md").read_text()
-    above = [task for task, row in found.items() if row["low"] > row["chance"]]
-    assert len(above) >= 4 and all(row["length"] <= row["trained_length"] for row in found.values())
-    for task, row in found.items():
-        cells = [f"`{task}`", *(f"{row[name]:.2f}" for name in ("value", "low", "high", "chance")), str(row["n"])]
-        assert f"| {' | '.join([*cells, 'yes' if task in above else 'no'])} |" in page
+    above = [(row["model"], row["length"], row["task"]) for row in found if row["low"] > row["chance"]]
+    assert len([each for each in above if each[:2] == ("gemma-3-270m", 256)]) >= 4
+    assert all(row["length"] <= row["trained_length"] for row in found)
+    for row in found:
+        cells = [row["model"], f"`{row['task']}`", str(row["length"])]
+        cells += [f"{row[name]:.2f}" for name in ("value", "low", "high", "chance")]
+        marked = "yes" if (row["model"], row["length"], row["task"]) in above else "no"
+        assert f"| {' | '.join([*cells, str(row['n']), marked])} |" in page
