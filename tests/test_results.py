@@ -1,13 +1,17 @@
 """Committed results are what the committed records give: nothing in them is typed."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lexbench.commands import main
+from lexbench.core.record import Sample
+from lexbench.store.store import Store
 from tests.report.pictures import drawn
 
 REFERENCE = Path(__file__).parent.parent / "results" / "reference"
@@ -54,3 +58,19 @@ def test_puzzles_of_today_are_above_chance_as_their_page_says() -> None:
         cells += [f"{row[name]:.2f}" for name in ("value", "low", "high", "chance")]
         marked = "yes" if (row["model"], row["length"], row["task"]) in above else "no"
         assert f"| {' | '.join([*cells, str(row['n']), marked])} |" in page
+    [cell] = {row["cell"] for row in found if row["task"].startswith("conflicting_needles")}
+    [finished] = Store(folder).load({cell})
+    firsts = sum(chosen_word(sample) == first_word(sample) for sample in finished.samples)
+    assert f"chose the first in {firsts} of {len(finished.samples)} samples" in " ".join(page.split())
+
+
+def first_word(sample: Sample) -> str:
+    """The first word of the person that `conflicting_needles` asks for."""
+    [asked] = re.findall(r"Which word of (\w+) counts", str(sample.prompt))
+    return next(word for name, word in re.findall(r"(\w+) says the word (\w+)", str(sample.prompt)) if name == asked)
+
+
+def chosen_word(sample: Sample) -> str:
+    """The likeliest of the words, which are the options in the order of the alphabet."""
+    words = sorted(re.findall(r"says the word (\w+)", str(sample.prompt)))
+    return words[int(np.argmin(sample.statistics["option_nll"]))]
