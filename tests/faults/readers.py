@@ -19,7 +19,7 @@ from typing import Any
 
 from lexbench.commands import main
 from lexbench.core import registry
-from lexbench.core.record import Refused
+from lexbench.core.record import NOTHING_MEASURED, Refused
 from lexbench.core.tokenizer import FastTokenizer, load_tokenizer
 from tests.faults.mutations import contents, damage
 from tests.tasks.test_official import MADE as COPIES
@@ -111,15 +111,17 @@ def called(read: Callable[[], int]) -> tuple[str, str]:
     lines = [line for line in said.splitlines() if line.startswith("lexbench: ")]
     if "Traceback" in said + out.getvalue():
         return "traceback printed", said
-    if code not in (0, 1, 2):
+    if code not in (0, 1, 2, NOTHING_MEASURED):
         return f"exit code {code}", said
-    if code == 2 and not lines and out.getvalue():  # check and import say it in what they print
+    if code in (0, 1):
+        return "read", ""
+    if not lines and out.getvalue():  # check and import say it in what they print
         return "refused", out.getvalue()
-    if code == 2 and len(lines) != 1:
+    if len(lines) != 1:
         return f"{len(lines)} lines", said
-    if code == 2 and len(lines[0]) > 1020:
+    if len(lines[0]) > 1020:
         return f"a line of {len(lines[0])} characters", said[:2000]
-    return ("refused", lines[0]) if code == 2 else ("read", "")
+    return "refused", lines[0]
 
 
 def function(call: Callable[[Path], object]) -> Callable[[Path], int]:
