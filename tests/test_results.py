@@ -67,10 +67,11 @@ def test_puzzles_of_today_are_above_chance_as_their_page_says() -> None:
 def first_word(sample: Sample) -> str:
     """The first word of the person that `conflicting_needles` asks for."""
     [asked] = re.findall(r"Which word of (\w+) counts", str(sample.prompt))
-    return next(word for name, word in re.findall(r"(\w+) says the word (\w+)", str(sample.prompt)) if name == asked)
+    said: list[tuple[str, str]] = re.findall(r"(\w+) says the word (\w+)", str(sample.prompt))
+    return next(word for name, word in said if name == asked)
 
 
 def chosen_word(sample: Sample) -> str:
     """The likeliest of the words, which are the options in the order of the alphabet."""
-    words = sorted(re.findall(r"says the word (\w+)", str(sample.prompt)))
+    words: list[str] = sorted(re.findall(r"says the word (\w+)", str(sample.prompt)))
     return words[int(np.argmin(sample.statistics["option_nll"]))]
