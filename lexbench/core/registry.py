@@ -111,7 +111,7 @@ def _count(node: Any, counts: dict[int, int]) -> int:
 
 @functools.lru_cache(maxsize=256)
 def _parsed(text: str) -> Any:
-    """What a yaml holds. The same few are read again and again, and yaml's parser takes milliseconds."""
+    """The contents of a yaml. The same few are read again and again, and yaml's parser takes milliseconds."""
     return yaml.safe_load(text)
 
 

@@ -35,7 +35,7 @@ REACH = 10.0
 PASSED_ON = ("LEXBENCH_", "HF_", "OMP_NUM_THREADS")
 """Beginnings of environment variables that workers take over."""
 FACTS = [each.name for each in fields(BackendFacts) if each.name != "tokenizer"]
-"""What workers must agree in; the tokenizer is the driver's."""
+"""Facts that workers must agree in; the tokenizer is the driver's."""
 
 
 @dataclass(frozen=True, kw_only=True)

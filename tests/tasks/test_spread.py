@@ -177,7 +177,7 @@ GUESSERS: dict[str, Callable[[list[str]], str]] = {
 
 @functools.cache
 def puzzles(name: str, **parameters: Any) -> list[Puzzle]:
-    """As the task draws them, of words of any size."""
+    """Puzzles as the task draws them, of words of any size."""
     task: Any = lexbench.task(name, **parameters)
 
     def puzzle(rng: np.random.Generator) -> Puzzle:

@@ -72,7 +72,7 @@ def _table(result: Result) -> Grid:
 
 
 def _unbeaten(result: Result) -> list[str]:
-    """Where nothing within the price beats `none`: what would, above the price."""
+    """A line on what would beat `none` above the price, where nothing within it does."""
     dear = _dear(result) if result.winner is None or result.winner.label == "none" else ""
     return [dear] if dear else []
 

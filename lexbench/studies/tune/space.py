@@ -46,7 +46,7 @@ class Candidate:
             return cls(config, label, method, None, f"invalid: {error}")
 
     def exported(self, target: str, model: Model, length: int) -> tuple[str | None, str]:
-        """What to paste for a target; or None, and why it cannot serve the model with this candidate."""
+        """The text to paste for a target; or None, and why it cannot serve the model with this candidate."""
         assert self.method is not None, "what was measured can be built"
         try:
             return export.export(self.method, self.label, model, length, target), ""
