@@ -463,5 +463,5 @@ def fingerprint(folder: Path) -> str:
 
 
 def revision_of(model: Model, folder: Path) -> str:
-    """A mark that tells a model's weights from others: the hub's commit, which names the folder in its cache; else a hash."""
+    """A mark that tells a model's weights from others: the hub's commit, the name of its cached folder; else a hash."""
     return fingerprint(folder) if on_disk(str(model.path)) else folder.name
