@@ -25,7 +25,7 @@ COUNTED = 1 << 17
 
 
 BITS = 21
-"""Of a token in an n-gram's number: three tokens fill 63 bits."""
+"""Bits of a token in the number of an n-gram: three tokens fill 63."""
 
 
 class Documents(Protocol):
