@@ -67,7 +67,9 @@ class GraphWalk(Spread):
                 "lower trees, width or steps"
             )
         if self.choose and self.width > 1:
-            raise ValueError(f"graph_walk names a set of {self.width}, no choice: set task.choose=false or task.width=1")
+            raise ValueError(
+                f"graph_walk names a set of {self.width}, no choice: set task.choose=false or task.width=1"
+            )
 
     @property
     def _size(self) -> int:

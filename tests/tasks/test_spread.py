@@ -332,7 +332,11 @@ def test_a_choice_is_among_answers_of_equal_size(lexlet: FastTokenizer, name: st
         ("nth_needle", {"alike": 9}, "nth_needle has 48 words and 8 ordinals, got alike=9 and people=4: lower them"),
         ("graph_walk", {"ask": "all"}, "graph_walk's ask must be one of parents, bfs, got all"),
         ("graph_walk", {"trees": 40}, "graph_walk has 48 words, 40 trees need 120: lower trees, width or steps"),
-        ("graph_walk", {"choose": True}, "graph_walk names a set of 2, no choice: set task.choose=false or task.width=1"),
+        (
+            "graph_walk",
+            {"choose": True},
+            "graph_walk names a set of 2, no choice: set task.choose=false or task.width=1",
+        ),
         ("counting", {"most": 10}, "counting's most must be at most 9, a digit, got 10"),
         ("counting", {"haystack": "x"}, "counting's haystack must be one of noise, text, got x"),
         ("ordering", {"others": 60}, "ordering has 48 names, got 3 and 60: lower others"),
