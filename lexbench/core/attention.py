@@ -453,7 +453,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Attention):
         return value.as_data()
     if isinstance(value, np.ndarray):
-        return value.tolist()
+        # 12 digits: the last ones depend on the processor, whose wide powers and logarithms round in their own way.
+        return np.char.mod("%.12g", value).astype(value.dtype).tolist()
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     # JSON has no infinity.
