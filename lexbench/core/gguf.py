@@ -101,6 +101,7 @@ def _convert(pieces: list[Path], scratch: Path, name: str) -> None:
     except (OSError, ValueError, KeyError, RuntimeError, NotImplementedError) as error:
         raise ValueError(f"model file {name} cannot be read ({' '.join(str(error).split())[:200]})") from None
     network.config.quantization_config = None
+    tokenizer.init_kwargs["local_files_only"] = False  # whether the hub was reachable must not enter the fingerprint
     network.save_pretrained(made)
     tokenizer.save_pretrained(made)
     config = made / "config.json"

@@ -1,6 +1,7 @@
 """A GGUF file is the checkpoint that it was made of: lexlet written by llama.cpp's own library, and packaged models."""
 
 import json
+import shutil
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -82,7 +83,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_lexlet_as_a_gguf_file_gives_its_own_numbers(tmp_path: Path, cache: Path) -> None:
+def test_lexlet_as_a_gguf_file_gives_its_own_numbers(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = write_lexlet(tmp_path / "lexlet.gguf")
     folder = locate(str(file))
     assert folder.parent == cache
@@ -100,10 +103,14 @@ def test_lexlet_as_a_gguf_file_gives_its_own_numbers(tmp_path: Path, cache: Path
         load_tokenizer(folder, bos).encode(text).ids.tolist() == load_tokenizer(LEXLET, bos).encode(text).ids.tolist()
     )
     assert end_tokens(folder) == {1}
-    # read once, with the same fingerprint wherever it was read
+    # read once, with the same fingerprint wherever it was read, with or without a hub
     made = fingerprint(folder)
     (cache / folder.name / "config.json").touch()
     assert (on_disk(str(file)), fingerprint(folder)) == (folder, made)
+    for offline in (True, False):
+        shutil.rmtree(folder)
+        monkeypatch.setattr("transformers.tokenization_utils_base.is_offline_mode", lambda offline=offline: offline)
+        assert fingerprint(locate(str(file))) == made
     assert "transformers_version" not in json.loads((folder / "config.json").read_text())
 
 
