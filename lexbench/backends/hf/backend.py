@@ -35,6 +35,7 @@ from lexbench.backends.hf.network import (
     towers,
     windows_of,
 )
+from lexbench.backends.hf.products import widen
 from lexbench.backends.hf.rotary import TOLERANCE, AttentionInstaller, Placement
 from lexbench.backends.hf.state import Keys, State, Unkept, state_of
 from lexbench.backends.thinking import MARKERS, LocalForm, in_stages
@@ -165,6 +166,8 @@ class Hf(Backend):
             check_weights(network)
         if spread:
             self._device = network.get_input_embeddings().weight.device
+        elif self._device.type == "cpu":
+            widen(network)
         self._put(model, network, chunk, batch, attention)
 
     @classmethod

@@ -1,0 +1,38 @@
+"""Products with weights of half precision, on a processor that has no instructions for them."""
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lexbench.kernels import likelihood
+
+ROWS = 8
+"""Fewest rows for which it pays to make float32 of a weight first."""
+
+
+def slow(dtype: torch.dtype) -> bool:
+    """Whether torch multiplies matrices of this dtype in a plain loop here, as on processors without AVX-512."""
+    known = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}
+    library: Any = torch.backends.mkldnn
+    return dtype in known and library.is_available() and not getattr(torch.ops.mkldnn, known[dtype])()
+
+
+def widen(network: Any) -> None:
+    """Let the linear layers of a network on a CPU multiply in float32 where halves are slow, and round to halves after.
+
+    Products of two halves are exact in float32, and every kernel for halves adds them up in it: results differ by the
+    order of the sum, as they do between processors.
+    """
+    layers: list[Any] = [each for each in network.modules() if type(each) is nn.Linear]
+    for layer in layers:
+        if slow(layer.weight.dtype):
+            layer.forward = functools.partial(_linear, layer)
+
+
+def _linear(layer: nn.Linear, states: Tensor) -> Tensor:
+    if states[..., 0].numel() < ROWS:
+        return F.linear(states, layer.weight, layer.bias)
+    return likelihood.linear(layer.weight, layer.bias)(states).to(states.dtype)
