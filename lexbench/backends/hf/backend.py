@@ -23,7 +23,14 @@ from lexbench.backends.hf.draft import Draft
 from lexbench.backends.hf.head import Head, precise, states_of
 from lexbench.backends.hf.hook import Unrealisable
 from lexbench.backends.hf.layers import stated
-from lexbench.backends.hf.memory import OutOfMemory, deferring, free_memory, is_out_of_memory, trying
+from lexbench.backends.hf.memory import (
+    OutOfMemory,
+    deferring,
+    free_memory,
+    is_out_of_memory,
+    return_freed,
+    trying,
+)
 from lexbench.backends.hf.network import (
     DTYPES,
     check_weights,
@@ -168,6 +175,7 @@ class Hf(Backend):
             self._device = network.get_input_embeddings().weight.device
         elif self._device.type == "cpu":
             widen(network)
+            return_freed()
         self._put(model, network, chunk, batch, attention)
 
     @classmethod

@@ -1,5 +1,8 @@
-"""Free memory of a device, and out-of-memory errors."""
+"""Free memory of a device, freed memory of the process, and out-of-memory errors."""
 
+import ctypes
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -7,6 +10,23 @@ import torch
 
 from lexbench.core.machine import free_bytes
 from lexbench.core.record import Deferred
+
+M_MMAP_THRESHOLD = -3
+"""Of glibc's `mallopt`: blocks of this size or more are mapped on their own."""
+APART = 4 << 20
+"""Bytes: a head's keys of 16,384 tokens in float32."""
+
+
+def return_freed() -> None:
+    """Let glibc give blocks of `APART` and more back to the system as soon as they are freed.
+
+    Its own threshold grows with each large block that is freed, up to 32 MiB: the process then keeps smaller ones, in
+    pieces that fit no later one. Nothing happens with another C library, or if the user has set a threshold.
+    """
+    if sys.platform == "linux" and "MALLOC_MMAP_THRESHOLD_" not in os.environ:
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            mallopt(M_MMAP_THRESHOLD, APART)
 
 
 def free_memory(device: torch.device) -> int:
