@@ -49,7 +49,7 @@ from lexbench.backends.hf.state import KeptLayer
 from lexbench.core.attention import Attention
 from lexbench.encodings.base import Rotate
 from lexbench.kernels import decode, dense, fast
-from tests.benchmarks.kernels import attentions, one_token, rotation, still
+from tests.benchmarks.attention_kernels import attentions, one_token, rotation, still
 
 FORMAT = 1
 ROOT = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""Fast kernels against plain causal attention and the dense kernel: python tests/benchmarks/kernels.py
+"""Fast kernels against plain causal attention and the dense kernel: python tests/benchmarks/attention_kernels.py
 
 Prints a Markdown table of ratios, all from one run: time, as the median of repeats taken in turns, and memory beside
 the inputs at its peak, in tensors of the output's size. Plain is PyTorch's fused causal kernel on vectors that are
