@@ -15,7 +15,7 @@ HALVES = {torch.bfloat16: 2**-8, torch.float16: 2**-11}
 
 @pytest.fixture
 def without(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a processor without instructions for halves."""
+    """Hide the instructions for halves that the processor may have."""
     for dtype in ("bf16", "fp16"):
         monkeypatch.setattr(torch.ops.mkldnn, f"_is_mkldnn_{dtype}_supported", lambda: False)
 

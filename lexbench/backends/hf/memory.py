@@ -12,7 +12,7 @@ from lexbench.core.machine import free_bytes
 from lexbench.core.record import Deferred
 
 M_MMAP_THRESHOLD = -3
-"""Of glibc's `mallopt`: blocks of this size or more are mapped on their own."""
+"""Parameter of glibc's `mallopt`: blocks of this size or more are mapped on their own."""
 APART = 4 << 20
 """Bytes: a head's keys of 16,384 tokens in float32."""
 
