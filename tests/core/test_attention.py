@@ -70,7 +70,7 @@ def test_an_empty_attention_uses_no_slot() -> None:
 
 
 def test_the_last_bits_of_frequencies_which_differ_between_processors_name_no_other_cell() -> None:
-    # yarn's third frequency on SmolLM2, from a processor with AVX-512 and from one without
+    # yarn's fourth frequency on SmolLM2, from a processor with AVX-512 and from one without
     here, there = (Attention(inv_freq=np.array([1.0, each])) for each in (0.3398208328942559, 0.33982083289425596))
     assert here.as_data() == there.as_data() == {"inv_freq": [1.0, 0.339820832894]}
     assert Attention(inv_freq=np.array([1.0, 0.33982083289])).as_data() == {"inv_freq": [1.0, 0.33982083289]}
