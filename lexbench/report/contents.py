@@ -43,7 +43,7 @@ that are right or wrong. **Bold**: best of its column at the displayed precision
 never a value at its floor, one whose interval reaches chance, or what counting n-grams has on the same targets.
 Lengths are in tokens, with their multiple of the trained length. *refused*: not measurable; reason below.
 """
-SAME_SUMS = ("bits_per_byte", "word_perplexity")
+SAME_SUMS = ("perplexity", "bits_per_byte", "word_perplexity")
 """The NLL in other units: tables without figures."""
 
 

@@ -185,13 +185,16 @@ def collapse_position(values: Floats, level: ArrayLike, begins: NDArray[np.int64
 
 
 def _bin_values(whole: Floats, sums: Floats) -> list[BinValue]:
-    """[ranges] values of sums [clusters, ranges, 2]; without an interval where fewer than 2 clusters have targets."""
+    """[ranges] values of sums [clusters, ranges, 2]; without an interval where fewer than 2 clusters have targets.
+
+    No NLL and no share is below 0, so no interval reaches lower.
+    """
     several = (sums[..., 1] > 0).sum(axis=0) > 1
     own = (sums[..., 0] - np.where(several, whole, 0.0) * sums[..., 1])[:, several] / sums[..., 1].sum(axis=0)[several]
     ends = np.full((2, len(whole)), math.nan)
     if several.any():
         below, above = reaches([own])
-        ends[:, several] = whole[several] - below, whole[several] + above
+        ends[:, several] = np.maximum(whole[several] - below, 0.0), whole[several] + above
     return [BinValue(*map(float, each)) for each in zip(whole, *ends, strict=True)]
 
 

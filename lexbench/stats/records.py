@@ -142,7 +142,7 @@ def _likelihood(finished: Finished, part: str | None) -> list[Record]:
         word_perplexity = exp(sum nats / words)
 
     A failed sample is left out of the value and counted in `failed`. Intervals are computed in nats, their ends
-    converted.
+    converted; none reaches below an NLL of 0, a perplexity of 1.
     """
     used = [sample for sample in finished.samples if sample.nll is not None and not sample.failed]
     clusters = [sample.cluster for sample in used]
@@ -176,10 +176,10 @@ def _likelihood(finished: Finished, part: str | None) -> list[Record]:
 
 
 def _turned(interval: Interval | None, turn: Callable[[float], float]) -> Interval | None:
-    """An interval in other units; None where an end is not finite there."""
+    """An interval in other units, its ends no lower than an NLL of 0; None where an end is not finite there."""
     if interval is None:
         return None
-    low, high = _finite(turn, interval.low), _finite(turn, interval.high)
+    low, high = _finite(turn, max(interval.low, 0.0)), _finite(turn, interval.high)
     return Interval(low, high, interval.kind) if low is not None and high is not None else None
 
 

@@ -119,8 +119,8 @@ def test_the_mean_is_of_nats_and_exponentiated_once() -> None:
     made = board(found)
     mean = made.entries["none", "mean"]
     assert mean.value == 0.5 * (2.0 + 3.5)
-    # two documents at both lengths, means 1.5 and 4.0: Student's error is 1.25
-    ends = (2.75 - 1.25 * t.ppf(0.975, 1), 2.75 + 1.25 * t.ppf(0.975, 1))
+    # two documents at both lengths, means 1.5 and 4.0: Student's error is 1.25, the lower end below 0
+    ends = (0.0, 2.75 + 1.25 * t.ppf(0.975, 1))
     assert (mean.low, mean.high) == pytest.approx(ends)
     assert (mean.n, mean.clusters) == (4, 2)
     perplexity = made.entries["none", "perplexity"]

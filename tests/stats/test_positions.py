@@ -272,13 +272,13 @@ def test_the_table_reads_as_it_should() -> None:
     table, samples = shown()
     beyond = (2 * 106 + 4.5 * 662) / 768  # positions 256 to 361, and 362 to 1023
     reach = t.ppf(0.975, 1) * 0.5 * 662 / 768  # either text alone
-    low, high = beyond - reach, beyond + reach
-    ends = f"[{2.5 - t.ppf(0.975, 1) / 4:.3f}, {2.5 + t.ppf(0.975, 1) / 4:.3f}]"
+    assert reach > beyond  # no NLL is below 0
+    ends = f"[0.000, {2.5 + t.ppf(0.975, 1) / 4:.3f}]"
     found = curves_by_position(table, samples)
     assert markdown(table, found) == (
-        "| method |     NLL at 128 to 255 |    NLL at 256 to 1023 |       collapse |\n"
-        "| ------ | --------------------: | --------------------: | -------------: |\n"
-        f"| none   |  2.000 [2.000, 2.000] | {beyond:.3f} [{low:.3f}, {high:.3f}] | 362 [362, 362] |\n"
+        "| method |    NLL at 128 to 255 |   NLL at 256 to 1023 |       collapse |\n"
+        "| ------ | -------------------: | -------------------: | -------------: |\n"
+        f"| none   | 2.000 [2.000, 2.000] | {beyond:.3f} [0.000, {beyond + reach:.3f}] | 362 [362, 362] |\n"
         f"| yarn   | 2.500 {ends} | 2.500 {ends} |          never |\n"
     )
 
@@ -307,7 +307,7 @@ def test_the_figure_stands_beside_its_numbers_the_same_bytes_every_time(tmp_path
     assert len(rows) == sum(int((curve.targets > 0).sum()) for curve in found)
     row = next(row for row in rows if (row["method"], row["length"], row["begin"]) == ("none", "1024", "362"))
     reach = t.ppf(0.975, 1) * 0.5
-    assert [float(row[name]) for name in ("value", "low", "high")] == pytest.approx([4.5, 4.5 - reach, 4.5 + reach])
+    assert [float(row[name]) for name in ("value", "low", "high")] == pytest.approx([4.5, 0.0, 4.5 + reach])
     assert (row["end"], row["targets"]) == ("431", str(2 * 69))
     picture = (tmp_path / "a.svg").read_text()
     assert "<!-- collapses here -->" in picture and "<!-- trained length -->" in picture

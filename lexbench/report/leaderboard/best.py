@@ -32,8 +32,8 @@ class Mark:
 def mean(records: Sequence[Record], samples: Samples) -> Record:
     """The mean of the values of one row's records, each with the same weight: in nats where they are likelihoods.
 
-    Its interval is that of `combine.combination`; a document at several lengths stays one cluster. Its floors are the
-    means of theirs.
+    Its interval is that of `combine.combination`; a document at several lengths stays one cluster. That of likelihoods
+    reaches no lower than 0. Its floors are the means of theirs.
     """
     metric = records[0].metric or ""
     scored = metrics.is_score(metric)
@@ -43,7 +43,7 @@ def mean(records: Sequence[Record], samples: Samples) -> Record:
     return replace(
         records[0],
         value=found.value,
-        low=found.low,
+        low=max(found.low, 0.0) if found.low is not None and metric in metrics.LIKELIHOODS else found.low,
         high=found.high,
         interval=found.kind,
         **limits,
