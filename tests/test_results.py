@@ -13,6 +13,7 @@ from lexbench.commands import main
 from lexbench.core.record import Sample
 from lexbench.store.store import Store
 from tests.report.pictures import drawn
+from tests.smollm2.page import page as smollm2
 
 REFERENCE = Path(__file__).parent.parent / "results" / "reference"
 RUNS = sorted(page.stem for page in REFERENCE.glob("*.md"))
@@ -43,6 +44,8 @@ def test_a_reference_table_is_the_report_of_its_records(
     page = (REFERENCE / f"{folder}.md").read_text()
     table = (tmp_path / "report" / "tables" / "differences.md").read_text()
     assert table.split("\n", 1)[1].strip() in page  # all but its title
+    if folder == "smollm2":
+        assert page == smollm2(tmp_path / "report")
 
 
 def test_puzzles_of_today_are_above_chance_as_their_page_says() -> None:
