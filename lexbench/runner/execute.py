@@ -15,7 +15,7 @@ from lexbench.core.record import Cell
 from lexbench.core.task import Tokenizer
 from lexbench.core.tokenizer import load_tokenizer
 from lexbench.core.version import __version__
-from lexbench.runner import ray
+from lexbench.runner import progress, ray
 from lexbench.runner.answers import LoadedModel
 from lexbench.runner.backend_pool import done_with, opened
 from lexbench.runner.cells import BackendFacts
@@ -26,6 +26,7 @@ from lexbench.runner.run import Run
 from lexbench.runner.verify import Preflight
 from lexbench.stats.invariants import wrong
 from lexbench.stats.records import records_of
+from lexbench.stats.wording import several
 from lexbench.store.store import Store
 
 
@@ -48,8 +49,11 @@ def execute(job: Job, dry_run: bool = False, quiet: bool = False, backend: Backe
             raise
         tokenizer = _tokenizer(Model(name="lexlet", trained_length=1, head_dim=1, path="lexbench:lexlet"))
         print(f"{missing}\nthe plan counts tokens by lexlet's tokenizer: a guess", file=sys.stderr)
-    steps = plan(job, tokenizer)
-    if dry_run or not quiet:
+    shown = dry_run or not quiet
+    doing = f"making the questions of {several(len(job.tasks), 'task')} at up to {max(job.lengths):,} tokens"
+    with progress.said(doing, quiet=not shown):
+        steps = plan(job, tokenizer)
+    if shown:
         text = describe(job.model, steps, job.results, job.corpus.label, job.backend)
         tqdm.write(text, file=sys.stderr)  # above the bar of a sweep
     if dry_run:

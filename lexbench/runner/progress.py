@@ -1,7 +1,7 @@
 """The progress bar of a run: one bar and one total, of all jobs of a sweep too.
 
 On a terminal tqdm draws it, `00:02<00:33` as elapsed and left. Elsewhere there is one line per measured cell. Nothing
-with TQDM_DISABLE=1.
+with TQDM_DISABLE=1. The plan before it has no bar: where it takes longer than a second, a line says what is done.
 """
 
 import functools
@@ -21,6 +21,8 @@ from lexbench.runner.forecast import Forecast, speed
 
 SHARE = 0.02
 """Share of a run's time for sums over all cells that are left: there may be very many."""
+PATIENCE = 1.0
+"""Seconds of work without a bar after which a line says what is done."""
 BAR = "{percentage:3.0f}%|{bar:20}| {elapsed}<{remaining}, {desc}"
 
 
@@ -107,6 +109,19 @@ def sweep() -> Iterator[Sweep]:
     finally:
         _sweep.close()
         _sweep = None
+
+
+@contextmanager
+def said(doing: str, quiet: bool) -> Iterator[None]:
+    """Print what a block does, in one line, where it takes longer than PATIENCE."""
+    timer = threading.Timer(PATIENCE, lambda: tqdm.write(f"{doing} ...", file=sys.stderr))  # above the bar of a sweep
+    timer.daemon = True
+    if not (quiet or silenced()):
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class Progress:

@@ -4,11 +4,15 @@ import io
 import re
 import time
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lexbench.runner import progress
-from lexbench.runner.cells import OpenCell
+from lexbench.commands.main import main
+from lexbench.runner import execute, progress
+from lexbench.runner.cells import OpenCell, Step
+from lexbench.runner.plan import plan
 from tests.runner.open_cells import open_cell
 
 
@@ -78,3 +82,44 @@ def test_what_is_left_counts_the_jobs_that_have_not_begun(monkeypatch: pytest.Mo
         shown.began(JOBS[0][0], 0)
         progress.Progress(JOBS[1], quiet=True)
         assert sweep._to_begin() == pytest.approx(own)
+
+
+PLAN = ["run", "task=[passkey,recall]", "lengths=[256,1024]", "n=2", "--dry-run"]
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seconds: float) -> list[str]:
+    """Standard error of a dry run whose plan takes so many seconds, where a line comes after a tenth."""
+
+    def slowly(*given: Any) -> list[Step]:
+        time.sleep(seconds)
+        return plan(*given)
+
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setattr(progress, "PATIENCE", 0.1)
+    monkeypatch.setattr(execute, "plan", slowly)
+    assert main([*PLAN, f"results={tmp_path}"]) == 0
+    return stream.getvalue().splitlines()
+
+
+def test_a_long_plan_says_what_it_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    lines = planned(monkeypatch, tmp_path, seconds=1)
+    assert lines[0] == "making the questions of 2 tasks at up to 1,024 tokens ..."
+    assert lines[1].startswith("lexlet, trained at 256 tokens") and sum("making" in line for line in lines) == 1
+
+
+def test_tqdm_disable_silences_the_line_of_a_long_plan(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    assert planned(monkeypatch, tmp_path, seconds=1)[0].startswith("lexlet, trained at 256 tokens")
+
+
+def test_a_short_plan_says_nothing_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setattr(progress, "PATIENCE", 0.2)
+    with progress.said("planning", quiet=False):
+        pass
+    time.sleep(0.5)
+    assert stream.getvalue() == ""
