@@ -15,6 +15,7 @@ from lexbench.backends import capabilities
 from lexbench.backends.hf import backend as hf_backend
 from lexbench.backends.hf.backend import Hf
 from lexbench.backends.hf.extended import model_of
+from lexbench.backends.hf.state import Keys
 from lexbench.core import registry
 from lexbench.core.attention import Attention, Dynamic
 from lexbench.core.checkpoint import read_model
@@ -156,6 +157,23 @@ def test_as_many_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     model._device = torch.device("cuda")  # of which it scores as many as fit; nothing is put there
     assert model.alike(texts(1)[0]) is not None
     assert capabilities(model).batches and not capabilities(model).remote
+
+
+@pytest.mark.parametrize(("method", "views"), [("none", 0), ("rerope", 2)])
+def test_keys_behind_windows_take_no_room(method: str, views: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gemma 3 has windows of 16 tokens here: room for five texts is that of what the model holds of five."""
+    model = tiny("gemma3_text")
+    attended(model, method)
+    [(_, [state])] = model._in_turn([prompts(1, 400)[0].prompt], 1)
+    layers = cast(Keys, state).cache.layers
+    assert {layer.keys.shape[2] for layer in layers} == ({15, 400} if method == "none" else {400})
+    # Rotated keys at two further positions are made while writing.
+    kept = 8 * sum(layer.keys.numel() + layer.values.numel() + views * layer.keys.numel() for layer in layers)
+    passing = 8 * 20 * model._network.config.hidden_size * hf_backend.READ
+    asked = prompts(1, 395)[0]
+    for free, size in ((5, 5), (4.99, 4)):
+        monkeypatch.setattr(hf_backend, "free_memory", lambda device, free=free: 2 * (passing + free * kept))
+        assert model._size(asked) == size
 
 
 def test_a_cpu_writes_to_a_few_thousand_tokens_at_once() -> None:

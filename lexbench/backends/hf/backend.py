@@ -220,7 +220,7 @@ class Hf(Backend):
         self._passes = [self._installer.prepare(Attention())]
         self._continuing: dict[int, Placement] = {}
         # Layers of the cache that transformers makes for this config, not the config, say whether it drops keys.
-        self._windows = self._state is Keys and any(Keys(self._network.config).cache.is_sliding)
+        self._windows = Keys(self._network.config).windows() if self._state is Keys else []
         self._prefix_cache = PrefixCache[list[Keys]]()
         self.reuse = False
         self._batch = batch if isinstance(batch, int) else None
@@ -251,7 +251,7 @@ class Hf(Backend):
     @property
     def _slides(self) -> bool:
         """Whether the cache drops keys behind a window. Our attention function needs all keys, and masks them."""
-        return self._windows and not any(placement.hook is not None for placement in self._passes)
+        return bool(self._windows) and not any(placement.hook is not None for placement in self._passes)
 
     def _new(self, room: int = 0) -> State:
         """An empty state for one pass, in as little memory as the model needs to go on by `room` tokens."""
@@ -355,12 +355,13 @@ class Hf(Backend):
     def _most(self, question: Batched) -> int:
         """Most questions like this one that are answered together; 0 where there may be no room for one."""
         # Options of one token follow from the end of the prompt: they are no rows.
-        rows = sum(len(option) > 1 for option in question.options) if isinstance(question, Choose) else 1
-        length = question.length * max(1, rows)
+        rows = max(1, sum(len(option) > 1 for option in question.options)) if isinstance(question, Choose) else 1
+        length = question.length * rows
         size = self._batch
         if size is None:
             config, number = self._network.config.get_text_config(), DTYPES[self.dtype].itemsize
-            passing, kept = ACTIVATIONS * config.hidden_size * number, self._kept_numbers(config) * number * length
+            passing = ACTIVATIONS * config.hidden_size * number
+            kept = number * rows * self._kept_numbers(config, question.length)
             free = SHARE * free_memory(self._device)
             # Scored texts pass at once, and nothing is kept of them. Prompts pass a few at a time (`READ`) where they
             # can, and all caches stay.
@@ -378,13 +379,16 @@ class Hf(Backend):
         """Whether prompts can be read one after another, and then be continued together."""
         return self._state is Keys and self.sees_no_future()
 
-    def _kept_numbers(self, config: Any) -> int:
-        """Numbers kept of each token: keys and values of all layers, and keys at two further positions."""
+    def _kept_numbers(self, config: Any, length: int) -> int:
+        """Numbers kept of a text: keys and values of all layers, within windows; and keys at two further positions."""
         heads = stated(config, "num_attention_heads") or 1
         width = stated(config, "head_dim") or config.hidden_size // heads
         views = 2 if any(placement.hook is not None and not placement.hook.rotated for placement in self._passes) else 0
         each = (stated(config, "num_key_value_heads") or heads) * width
-        return len(self._passes) * (2 + views) * (stated(config, "num_hidden_layers") or 1) * each
+        windows = self._windows if self._slides else []
+        whole = (stated(config, "num_hidden_layers") or 1) - len(windows)
+        tokens = whole * length + sum(min(length, size - 1) for size in windows)
+        return len(self._passes) * (2 + views) * tokens * each
 
     def _answers(self, questions: Sequence[Batched]) -> Sequence[Answer]:
         """Answer one batch, of one kind."""
