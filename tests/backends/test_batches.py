@@ -134,6 +134,25 @@ def test_memory_that_ends_halves_what_is_read_together(monkeypatch: pytest.Monke
     assert read == [4, 2, 2, 2, 2], "texts of half the length: twice as many, which do not fit either"
 
 
+def test_choices_that_do_not_fit_are_halved_with_their_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four options of two tokens each: sixteen texts do not fit, eight do."""
+    rng, model = np.random.default_rng(0), backend(4)
+    asked = [
+        Choose(
+            index=place,
+            cluster="",
+            prompt=rng.integers(3, 500, 60),
+            options=tuple(rng.integers(3, 500, (4, 2))),
+            expected=0,
+        )
+        for place in range(4)
+    ]
+    assert model._joins()
+    read = sizes(monkeypatch, fit=8)
+    assert len(list(model.together(asked))) == 4
+    assert read == [4, 16, 2, 8, 2, 8], "prompts, then options"
+
+
 def test_one_text_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = backend(4)
     read = sizes(monkeypatch, fit=0)

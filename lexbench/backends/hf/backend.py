@@ -329,7 +329,7 @@ class Hf(Backend):
             except OutOfMemory:
                 if len(some) == 1:
                     raise
-                self._limit = len(some) * max(question.length for question in some) // 2
+                self._limit = len(some) * max(map(_tokens_of, some)) // 2
                 continue
             yield from found
             del left[: len(some)]
@@ -354,14 +354,11 @@ class Hf(Backend):
 
     def _most(self, question: Batched) -> int:
         """Most questions like this one that are answered together; 0 where there may be no room for one."""
-        # Options of one token follow from the end of the prompt: they are no rows.
-        rows = max(1, sum(len(option) > 1 for option in question.options)) if isinstance(question, Choose) else 1
-        length = question.length * rows
-        size = self._batch
+        length, size = _tokens_of(question), self._batch
         if size is None:
             config, number = self._network.config.get_text_config(), DTYPES[self.dtype].itemsize
             passing = ACTIVATIONS * config.hidden_size * number
-            kept = number * rows * self._kept_numbers(config, question.length)
+            kept = number * _rows_of(question) * self._kept_numbers(config, question.length)
             free = SHARE * free_memory(self._device)
             # Scored texts pass at once, and nothing is kept of them. Prompts pass a few at a time (`READ`) where they
             # can, and all caches stay.
@@ -793,6 +790,16 @@ class Hf(Backend):
         tokens = self._sample(min(8, self._positions_end or 8))
         tokens = torch.cat([tokens, tokens.flip(1)])  # some code mixes the rows of a batch up
         return state_of(self._base, tokens, TOLERANCE[self._network.dtype])
+
+
+def _rows_of(question: Batched) -> int:
+    """Rows of a batch: options of one token follow from the end of the prompt, and are none."""
+    return max(1, sum(len(option) > 1 for option in question.options)) if isinstance(question, Choose) else 1
+
+
+def _tokens_of(question: Batched) -> int:
+    """Tokens of a batch."""
+    return question.length * _rows_of(question)
 
 
 def _read_of(question: Score | Mark) -> int:
