@@ -57,6 +57,21 @@ def prompts(count: int, length: int) -> list[Write]:
     return [Write(index=index, cluster="", prompt=rng.integers(3, 500, length), room=5) for index in range(count)]
 
 
+def choices(count: int) -> list[Choose]:
+    """Random ones, among four options of two tokens each."""
+    rng = np.random.default_rng(0)
+    return [
+        Choose(
+            index=index,
+            cluster="",
+            prompt=rng.integers(3, 500, 60),
+            options=tuple(rng.integers(3, 500, (4, 2))),
+            expected=0,
+        )
+        for index in range(count)
+    ]
+
+
 def sizes(monkeypatch: pytest.MonkeyPatch, fit: int | None = None) -> list[int]:
     """Texts of every forward pass to come; more than `fit` of them are too many for the memory."""
     read: list[int] = []
@@ -135,22 +150,25 @@ def test_memory_that_ends_halves_what_is_read_together(monkeypatch: pytest.Monke
 
 
 def test_choices_that_do_not_fit_are_halved_with_their_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four options of two tokens each: sixteen texts do not fit, eight do."""
-    rng, model = np.random.default_rng(0), backend(4)
-    asked = [
-        Choose(
-            index=place,
-            cluster="",
-            prompt=rng.integers(3, 500, 60),
-            options=tuple(rng.integers(3, 500, (4, 2))),
-            expected=0,
-        )
-        for place in range(4)
-    ]
+    """Sixteen options do not fit, eight do."""
+    asked, model = choices(4), backend(4)
     assert model._joins()
     read = sizes(monkeypatch, fit=8)
     assert len(list(model.together(asked))) == 4
     assert read == [4, 16, 2, 8, 2, 8], "prompts, then options"
+
+
+def test_options_of_one_question_that_do_not_fit_together_are_read_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    [asked], model = choices(1), backend(4)
+    [expected] = [each.nll for each in model.together([asked]) if isinstance(each, Chosen)]
+    read = sizes(monkeypatch, fit=3)
+    [found] = [each.nll for each in model.together([asked]) if isinstance(each, Chosen)]
+    assert read == [1, 4, 1, 1, 1, 1, 1], "prompt and options at once, then one by one"
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    read = sizes(monkeypatch, fit=0)
+    with pytest.raises(Refused, match="out of memory for 62 tokens"):
+        list(model.together([asked]))
+    assert read == [1]
 
 
 def test_one_text_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -327,7 +327,8 @@ class Hf(Backend):
             try:
                 found = self._answers(some)
             except OutOfMemory:
-                if len(some) == 1:
+                # Options of one question that do not fit together are read in turn.
+                if len(some) == 1 and (_rows_of(some[0]) == 1 or self._most(some[0]) < 1):
                     raise
                 self._limit = len(some) * max(map(_tokens_of, some)) // 2
                 continue
