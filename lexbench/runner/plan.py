@@ -156,9 +156,10 @@ def describe(
         corpus: label of the texts; None: no task reads any.
         backend: its config. Of its dtype, auto is taken for bfloat16 on a GPU, for float32 on a CPU.
     """
-    dtype = str((backend or {}).get("dtype", "auto"))
+    given = {"dtype": "auto", "device": "auto", **(backend or {})}
+    dtype = str(given["dtype"])
     if dtype == "auto":
-        dtype = "bfloat16" if machine.accelerated() else "float32"
+        dtype = "bfloat16" if machine.accelerated() and given["device"] != "cpu" else "float32"
     asked = [step for step in steps if step.refused is None]
     seconds = sum(step.workload.flops for step in asked) / speed()
     tokens = sum(step.workload.tokens for step in asked)

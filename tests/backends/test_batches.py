@@ -184,7 +184,7 @@ def test_as_many_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = model.model
     assert facts.width and facts.layers and facts.kv_heads and model._joins()
     pass_numbers, kept = 20 * facts.width * hf_backend.READ, 2 * facts.layers * facts.kv_heads * facts.head_dim * 100
-    monkeypatch.setattr(hf_backend, "free_memory", lambda device: 2 * 4 * (pass_numbers + 5 * kept))  # half of it: five
+    monkeypatch.setattr(hf_backend, "free_bytes", lambda device: 2 * 4 * (pass_numbers + 5 * kept))  # half of it: five
     read = sizes(monkeypatch)
     list(answers(model, prompts(12, 95)))
     assert read == [5] * 5 + [5] * 5 + [2] * 5, "prompts, and 4 tokens behind them"
@@ -209,7 +209,7 @@ def test_keys_behind_windows_take_no_room(method: str, views: int, monkeypatch: 
     passing = 8 * 20 * model._network.config.hidden_size * hf_backend.READ
     asked = prompts(1, 395)[0]
     for free, size in ((5, 5), (4.99, 4)):
-        monkeypatch.setattr(hf_backend, "free_memory", lambda device, free=free: 2 * (passing + free * kept))
+        monkeypatch.setattr(hf_backend, "free_bytes", lambda device, free=free: 2 * (passing + free * kept))
         assert model._size(asked) == size
 
 

@@ -26,7 +26,6 @@ from lexbench.backends.hf.layers import stated
 from lexbench.backends.hf.memory import (
     OutOfMemory,
     deferring,
-    free_memory,
     is_out_of_memory,
     return_freed,
     trying,
@@ -48,6 +47,7 @@ from lexbench.backends.hf.state import Keys, State, Unkept, state_of
 from lexbench.backends.thinking import MARKERS, LocalForm, in_stages
 from lexbench.core.attention import Attention
 from lexbench.core.checkpoint import dtype_of, end_tokens, folder_of, revision_of, weight_files
+from lexbench.core.machine import free_bytes
 from lexbench.core.model import Model
 from lexbench.core.record import Refused
 from lexbench.core.task import (
@@ -167,6 +167,7 @@ class Hf(Backend):
         self.tokenizer: Tokenizer = self._form.tokenizer(load_tokenizer(folder, model.bos))
         self._ends = end_tokens(folder)
         spread = spreads(device, folder, dtype)
+        self.device = "all" if spread else str(self._device)
         with deferring(f"weights of {model.name} in {dtype} on {'all GPUs' if spread else self._device}"):
             network = load(folder, DTYPES[dtype], spread)
             network = network if spread else network.to(self._device)
@@ -189,6 +190,7 @@ class Hf(Backend):
             )
         made.revision, made.tokenizer, made._ends = revision, tokenizer, frozenset(ends)
         made._device = network.get_input_embeddings().weight.device
+        made.device = "all" if len({weight.device for weight in network.parameters()}) > 1 else str(made._device)
         made._put(model, network)
         return made
 
@@ -360,7 +362,7 @@ class Hf(Backend):
             config, number = self._network.config.get_text_config(), DTYPES[self.dtype].itemsize
             passing = ACTIVATIONS * config.hidden_size * number
             kept = number * _rows_of(question) * self._kept_numbers(config, question.length)
-            free = SHARE * free_memory(self._device)
+            free = SHARE * (free_bytes(str(self._device)) or 0)
             # Scored texts pass at once, and nothing is kept of them. Prompts pass a few at a time (`READ`) where they
             # can, and all caches stay.
             if not isinstance(question, Write | Choose):
